@@ -1,0 +1,76 @@
+//! Turns the blocks of all batches, in input order, into the bytes that one serial run writes.
+//!
+//! A block is what one ordinary execution of the tool wrote to one output stream for one batch.
+//! A [`Joiner`] sees every block once, in order, and streams the joined bytes out; it keeps only
+//! what it needs to carry on (a footer, a counter), never a whole block of unbounded size.
+//! Nothing here knows of processes, journals or Python.
+
+use std::io::{self, BufRead, Write};
+
+/// What a joiner can fail with.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// Reading a block or writing the output failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// A block does not have the shape that its format promises.
+    #[error("cannot join {format} output: {problem}")]
+    Shape {
+        /// The format, in the tool's words.
+        format: &'static str,
+        /// What was expected and what was found.
+        problem: String,
+    },
+    /// The specification names no joiner or has wrong parameters.
+    #[error("unknown join {0}")]
+    Unknown(String),
+}
+
+/// Joins the blocks of one output stream.
+pub trait Joiner: Send {
+    /// Appends the contribution of the next batch, `n_records` long, to `out`.
+    ///
+    /// # Errors
+    /// [`JoinError::Shape`] if the block is not what the format promises, never a guess.
+    fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError>;
+
+    /// Writes what follows the last batch (a footer, a total).
+    ///
+    /// # Errors
+    /// As [`Joiner::block`].
+    fn finish(&mut self, out: &mut dyn Write) -> Result<(), JoinError>;
+
+    /// Whether blocks are copied unchanged, so that the caller may copy without looking.
+    fn is_plain_copy(&self) -> bool {
+        false
+    }
+}
+
+struct Concat;
+
+impl Joiner for Concat {
+    fn block(&mut self, _n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
+        io::copy(block, out)?;
+        Ok(())
+    }
+
+    fn finish(&mut self, _out: &mut dyn Write) -> Result<(), JoinError> {
+        Ok(())
+    }
+
+    fn is_plain_copy(&self) -> bool {
+        true
+    }
+}
+
+/// Makes the joiner that `spec` names: a name, or `name:parameter`.
+///
+/// # Errors
+/// [`JoinError::Unknown`] if there is no such joiner.
+pub fn joiner(spec: &str) -> Result<Box<dyn Joiner>, JoinError> {
+    let (name, _parameter) = spec.split_once(':').unwrap_or((spec, ""));
+    match name {
+        "concat" => Ok(Box::new(Concat)),
+        _ => Err(JoinError::Unknown(spec.to_owned())),
+    }
+}

@@ -1,0 +1,6 @@
+//! The bytes of Millrace: records in, tool processes, durable blocks, joined output.
+//!
+//! The modules do not know each other, and nothing here knows Python.
+
+pub mod join;
+pub mod record;

@@ -1,0 +1,1 @@
+//! Cuts inputs into records without ever changing a byte.

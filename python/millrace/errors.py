@@ -1,0 +1,57 @@
+"""What can go wrong, and the exit code that says so."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of ``millrace``; a signal ends it with 128 + its number."""
+
+    #: Everything was done; the output is the serial tool's.
+    DONE = 0
+    #: The run stopped before it was done (disk full, a task that cannot be placed...); the same command resumes it.
+    STOPPED = 1
+    #: Wrong use, or a command that cannot be answered exactly: refused before anything started.
+    REFUSED = 2
+    #: Done, except for quarantined records, which the summary names.
+    QUARANTINED = 3
+    #: The tool itself cannot run as asked (missing database, bad option); its own words are shown.
+    TOOL = 4
+    #: A journal or an input does not hold what was once committed or read.
+    CORRUPT = 5
+
+
+class MillraceError(Exception):
+    """An error that ends the command: where, what, and a hint.
+
+    Args:
+        message: Place and problem, lower case, no full stop.
+        hint: What would help, or empty.
+    """
+
+    exit_code = ExitCode.STOPPED
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        # Both fields, in order: pickle rebuilds an exception from its args.
+        super().__init__(message, hint)
+        self.message, self.hint = message, hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n\nhint: {self.hint}" if self.hint else self.message
+
+
+class RefusedError(MillraceError):
+    """Wrong use, or something that cannot be exact; nothing was started."""
+
+    exit_code = ExitCode.REFUSED
+
+
+class ToolError(MillraceError):
+    """The tool cannot do this work at all, whatever the record."""
+
+    exit_code = ExitCode.TOOL
+
+
+class CorruptError(MillraceError):
+    """Stored or read bytes are not what they were."""
+
+    exit_code = ExitCode.CORRUPT

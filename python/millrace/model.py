@@ -1,0 +1,148 @@
+"""The frozen values that travel between the rooms. No behaviour beyond what they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+
+class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all values: immutable, built by keyword, unknown keys refused."""
+
+
+class InputArg(Frozen, tag="input"):
+    """A place in the tool's arguments where the path of input ``index`` stands.
+
+    ``prefix`` is what stands before the path in the same argument (``--in=``). For an input of format ``files``
+    the argument becomes one argument per file of the batch.
+    """
+
+    index: int
+    prefix: str = ""
+
+
+class OutputArg(Frozen, tag="output"):
+    """A place in the tool's arguments where the path of output ``index`` stands."""
+
+    index: int
+    prefix: str = ""
+
+
+#: One argument of the tool, in order: literal text, or the place of an input or output.
+Token = str | InputArg | OutputArg
+
+
+class InputUse(Frozen):
+    """One input that is cut into records."""
+
+    #: Path as the user typed it; ``-`` is standard input; for ``files``: folder, glob or list joined by NUL.
+    path: str
+    #: Record format name as in `millrace.plan.formats`, or ``files`` (each file is one record).
+    format: str
+    #: Whether the tool gets it on its standard input instead of by an `InputArg`.
+    stdin: bool = False
+
+
+class OutputUse(Frozen):
+    """One output stream of the tool.
+
+    ``layout``: ``file``: one file per task, joined in order by ``join``; ``directory``: the tool writes any number of
+    named files into the directory at the `OutputArg`, each kept as it is; ``record``: one file per record (so one
+    record per task), placed at ``path`` in which ``{name}`` and ``{stem}`` stand for the input file's.
+    """
+
+    #: Short name, unique in the run: ``out``, ``stdout``, ``tblout``... (``millrace gather --stream NAME``).
+    name: str
+    #: Path as the user typed it; ``-`` is standard output.
+    path: str
+    #: Whether it is the tool's standard output (else there is an `OutputArg`).
+    stdout: bool = False
+    layout: str = "file"
+    #: Joiner specification: ``name`` or ``name:parameter``, see ``crates/millrace-core/src/join``.
+    join: str = "concat"
+    #: Regular expressions (bytes, multi-line) of what differs between two serial runs.
+    volatile: tuple[str, ...] = ()
+    #: Whether a task that succeeds without writing it is fine (the tool writes it only when there is something).
+    optional: bool = False
+
+
+class CostHint(Frozen):
+    """What a tool's time depends on; first guesses, replaced by measurement as soon as there is one."""
+
+    #: ``residues`` (letters of the record), ``bytes`` or ``records``.
+    unit: str = "bytes"
+    #: Seconds of CPU that one execution costs before its first record.
+    startup_seconds: float = 0.01
+    #: Cost units that the tool handles per pass over its database; batches below it waste passes. 0: no such thing.
+    pass_units: int = 0
+    #: Most records per task; 0: no limit.
+    max_records: int = 0
+
+
+class ToolUse(Frozen):
+    """What an adapter understood of one command: all that the engine needs to know of a tool."""
+
+    #: Adapter name: ``blast``, ``hmmer``... or ``generic``.
+    adapter: str
+    argv: tuple[Token, ...]
+    inputs: tuple[InputUse, ...]
+    outputs: tuple[OutputUse, ...]
+    #: Files of the databases and other big shared inputs; a change of any makes a resume refuse.
+    databases: tuple[Path, ...] = ()
+    #: Threads that one task keeps busy.
+    threads: int = 1
+    #: Environment variables added for the tool.
+    env: dict[str, str] = {}
+    cost: CostHint = CostHint()
+    #: Exit statuses of the tool that say "not the record's fault" (bad option, missing database).
+    fatal_statuses: tuple[int, ...] = ()
+    #: Version line of the tool, as it prints it; empty if unknown.
+    version: str = ""
+    #: Decisions with their reason in words, for ``millrace plan``.
+    notes: tuple[str, ...] = ()
+
+
+class Command(Frozen):
+    """The command as the user typed it after ``--``, with its surroundings."""
+
+    argv: tuple[str, ...]
+    #: Working directory, absolute.
+    cwd: Path
+    environ: dict[str, str]
+    #: Absolute path of the program.
+    exe: Path
+    #: ``--input FILE[:FORMAT]`` of the user, in order.
+    inputs: tuple[str, ...] = ()
+    #: ``--output FILE`` of the user, in order.
+    outputs: tuple[str, ...] = ()
+    #: ``--shared FILE`` of the user.
+    shared: tuple[str, ...] = ()
+    #: ``--format`` of the user for inputs that name none; empty: detect.
+    format: str = ""
+    #: Whether standard input is a file or a pipe (not a terminal, not closed, not /dev/null).
+    stdin_is_data: bool = False
+
+
+class Snapshot(Frozen):
+    """Where a run is, for whoever shows it. Times in seconds."""
+
+    elapsed: float
+    slots: int
+    slots_busy: int
+    records_done: int
+    #: Cost units done (residues, bytes or records: ``unit``).
+    units_done: int
+    unit: str
+    #: Bytes of the input read by the batches done so far, and in all (None: a pipe, not known).
+    bytes_done: int
+    bytes_total: int | None
+    #: Records that an earlier run had committed (counted in ``records_done`` too).
+    records_resumed: int = 0
+    tasks_done: int = 0
+    retries: int = 0
+    quarantined: int = 0
+    #: Seconds of CPU that the tool has used.
+    cpu: float = 0.0
+    #: Estimated seconds to the end, as (low, likely, high); None while nothing is known.
+    eta: tuple[float, float, float] | None = None
