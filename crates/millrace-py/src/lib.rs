@@ -2,11 +2,19 @@
 
 use pyo3::prelude::*;
 
+mod errors;
 mod join;
+mod journal;
+mod node;
+mod writer;
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    errors::register(module)?;
     join::register(module)?;
+    journal::register(module)?;
+    node::register(module)?;
+    writer::register(module)?;
     Ok(())
 }
