@@ -9,6 +9,9 @@ __version__: str
 def join(spec: str, blocks: list[tuple[int, bytes]]) -> bytes:
     """Join the blocks (n_records, bytes) of one output stream, in input order, by the rule ``spec``."""
 
+class DiskFull(OSError):
+    """No space left, or a quota is exhausted."""
+
 class RecordError(Exception):
     """An input whose bytes are not what they should be, such as a gzip file that is cut off."""
 
@@ -69,14 +72,14 @@ class Reader:
     def cut(self, dest: str | PathLike[str], max_records: int, max_cost: int, max_bytes: int) -> Batch | None:
         """Write the next records to ``dest``, made or emptied, until one of the limits is reached.
 
-        The record that reaches it is included, 0 is no limit, and there is at least one record. None at the end
-        of the input, and then ``dest`` is not touched. Other threads run meanwhile.
+        The record that reaches it is included, 0 is no limit, and there is at least one record. None at the
+        end of the input, and then ``dest`` is not touched. Other threads run meanwhile.
 
         Raises:
             RecordError: The next record is damaged. Those before it came first, as a batch of their own; the
                 error stays, and a ``dest`` that was begun is gone.
-            OSError: Reading or writing failed (`DiskFull`: no space for ``dest``); the reader is of no use any
-                more.
+            OSError: Reading or writing failed (`DiskFull`: no space for ``dest``); the reader is of no use
+                any more.
         """
 
     def skip(self, n_records: int) -> Batch | None:

@@ -152,7 +152,7 @@ def test_cut_off_compressed_data_is_an_error_at_every_byte(codec: str, members: 
         path.write_bytes(whole[:length])
         source = reader([path])
         got = b""
-        with pytest.raises(_core.RecordError, match="q.gz: the .* data is (cut off|damaged)") as caught:
+        with pytest.raises(_core.RecordError, match=r"q\.gz: the .* data is (cut off|damaged)") as caught:
             while (batch := source.cut(str(tmp_path / "batch"), 3, 0, 0)) is not None:
                 got += (tmp_path / "batch").read_bytes()
                 (tmp_path / "batch").unlink()

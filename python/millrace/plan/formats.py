@@ -58,9 +58,9 @@ _BY_SUFFIX = {suffix: known.name for known in FORMATS.values() for suffix in kno
 def detect(path: str) -> str | None:
     """Find the format of an input by its name, then by its first bytes.
 
-    The name decides, with two exceptions, where the bytes do if they leave no doubt: a suffix that says no more
-    than text (``.txt``, ``.tsv``, ``.list``), and sequences, as FASTA and FASTQ are often named for each other.
-    A pipe is judged by its name alone: reading from it would take bytes away.
+    The name decides, with two exceptions, where the bytes do if they leave no doubt: a suffix that says no
+    more than text (``.txt``, ``.tsv``, ``.list``), and sequences, as FASTA and FASTQ are often named for each
+    other. A pipe is judged by its name alone: reading from it would take bytes away.
 
     Args:
         path: Path as the user typed it; ``-`` is standard input.
@@ -81,8 +81,9 @@ def detect(path: str) -> str | None:
 def parse_input(text: str) -> tuple[str, str]:
     """Split ``FILE[:FORMAT]`` as the user typed it.
 
-    File names may hold colons. What stands after the last one is a format if it is the name of one, unless only
-    the whole text is a file; and it is a mistyped format if only what stands before it is a file (or ``-``).
+    File names may hold colons. What stands after the last one is a format if it is the name of one, unless
+    only the whole text is a file; and it is a mistyped format if only what stands before it is a file (or
+    ``-``).
 
     Returns:
         The path, and the format's name or "".
