@@ -16,5 +16,13 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     journal::register(module)?;
     node::register(module)?;
     writer::register(module)?;
+    module.add_function(wrap_pyfunction!(checksum, module)?)?;
     Ok(())
+}
+
+/// CRC-32C of `data`.
+#[pyfunction]
+#[pyo3(name = "crc32c")]
+fn checksum(data: &[u8]) -> u32 {
+    crc32c::crc32c(data)
 }
