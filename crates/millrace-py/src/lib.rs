@@ -6,6 +6,7 @@ mod errors;
 mod join;
 mod journal;
 mod node;
+mod record;
 mod writer;
 
 #[pymodule]
@@ -15,6 +16,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     join::register(module)?;
     journal::register(module)?;
     node::register(module)?;
+    record::register(module)?;
     writer::register(module)?;
     module.add_function(wrap_pyfunction!(checksum, module)?)?;
     Ok(())
