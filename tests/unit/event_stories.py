@@ -68,14 +68,14 @@ def _run(
         slots=slots,
         unit="residues",
         bytes_total=n_tasks * 2300,
-        records_resumed=batches.start * per_batch,
+        records_resumed=batches.start * per_batch - sum(batch < batches.start for batch in bad),
     )
     if killed:
         return [head, *tasks]
     end = EndEvent(
         t=max(free) + 0.05,
         status="quarantined" if bad else "done",
-        records_done=batches.stop * per_batch - n_bad,
+        records_done=batches.stop * per_batch - len(bad),
         quarantined=n_bad,
     )
     warning = WarningEvent(t=1.0, text="Warning: [blastp] Query is Empty!", count=2)

@@ -48,8 +48,8 @@ def test_a_busy_machine_lowers_efficiency_not_occupancy(tmp_path: Path) -> None:
 def test_a_killed_run_and_its_resume_add_up(tmp_path: Path) -> None:
     summary = summarise(read(write(tmp_path / "events.jsonl", story(n_tasks=100))))
     assert summary.n_runs == 2
-    assert summary.records_resumed == 200
-    assert summary.records_done == 500 - len(summary.quarantined) or summary.records_done > 490
+    assert 197 <= summary.records_resumed <= 200
+    assert summary.records_done == 500 - 3
     assert summary.status == "quarantined"
     assert len(summary.quarantined) == 3
     assert 0.5 < summary.efficiency < summary.occupancy <= 1

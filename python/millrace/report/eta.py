@@ -19,8 +19,8 @@ def estimate(history: Sequence[tuple[float, float]], total: float) -> tuple[floa
 
     The observed time is cut into windows; the rate of work in each is one sample. The range follows from how
     much these samples differ: from the error of their mean, and from how much so few windows as are left may
-    still differ from it. A rate that drifts (expensive records at the end) widens the range to both ends of the
-    drift, and time that passes without anything finished counts as slow.
+    still differ from it. A rate that drifts (expensive records at the end) widens the range to both ends of
+    the drift, and time that passes without anything finished counts as slow.
 
     Args:
         history: Pairs (elapsed seconds, amount done so far), both growing; the first may start above 0 (a

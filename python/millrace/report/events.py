@@ -1,7 +1,7 @@
 """The event log of a run, as in ``docs/events.md``: written line by line, read back whatever was cut off.
 
-The log is for people and reports. What is done is decided by the journal alone, so a log that cannot be written
-any more (a full disk) keeps the reason in `EventLog.failure` and falls silent.
+The log is for people and reports. What is done is decided by the journal alone, so a log that cannot be
+written any more (a full disk) keeps the reason in `EventLog.failure` and falls silent.
 """
 
 from __future__ import annotations

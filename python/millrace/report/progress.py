@@ -1,7 +1,7 @@
 """Shows a run while it lasts: a bar on a terminal, a line now and then in a log, JSON for scripts.
 
-No clock of its own: `Progress.update` is called often, and the time in the snapshot decides whether anything is
-written. What is shown must never hurt the run, so a stream that cannot be written to any more falls silent.
+No clock of its own: `Progress.update` is called often, and the time in the snapshot decides whether anything
+is written. What is shown must never hurt the run: a stream that cannot be written to any more falls silent.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ JSON_SECONDS = 1.0
 def make(mode: Mode, stream: TextIO) -> Progress:
     """Make what ``mode`` asks for, writing to ``stream``.
 
-    ``auto`` is a bar on a terminal that can move its cursor, else plain lines. ``bar`` on anything but a terminal
-    gives plain lines too: a log full of cursor movements helps nobody. ``NO_COLOR`` takes the colour, not the bar.
+    ``auto`` is a bar on a terminal that can move its cursor, else plain lines. ``bar`` on anything but a
+    terminal gives plain lines too: a log full of cursor movements helps nobody. ``NO_COLOR`` takes the
+    colour, not the bar.
     """
     match mode:
         case "auto" | "bar":
@@ -145,7 +146,7 @@ class _Plain(Progress):
 
 
 class _Json(Progress):
-    """One JSON object a line: ``{"event": "progress", ...}`` with the fields of the snapshot, or a message."""
+    """One JSON object a line: ``{"event": "progress", ...}`` with the snapshot's fields, or a message."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
@@ -180,10 +181,15 @@ class _Bar(Progress):
         from rich.console import Console
         from rich.live import Live
 
+        class SafeConsole(Console):
+            def on_broken_pipe(self) -> None:
+                # rich would point our standard output, which carries the results, at /dev/null and exit.
+                raise BrokenPipeError
+
         super().__init__(stream)
-        # rich reads NO_COLOR itself. No thread refreshes: drawing happens in `update`, so nothing is drawn while
-        # the program is inside a fork or about to end.
-        console = Console(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False)
+        # rich reads NO_COLOR itself. No thread refreshes: drawing happens in `update`, so nothing is drawn
+        # while the program is inside a fork or about to end.
+        console = SafeConsole(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False)
         self._live = Live(
             console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
         )

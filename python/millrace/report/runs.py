@@ -58,7 +58,7 @@ class Run:
 
 
 def load(events: Iterable[dict[str, Any]]) -> list[Run]:
-    """Sort events into runs. Events before the first ``run`` event get a run of their own with nothing known."""
+    """Sort events into runs. Events before the first ``run`` event get a run of which nothing is known."""
     runs: list[Run] = []
     for event in typed(events):
         if isinstance(event, RunEvent):
@@ -87,7 +87,7 @@ def still_quarantined(runs: Iterable[Run]) -> list[QuarantineEvent]:
     """Return the records given up and not done by a later run, in input order."""
     given_up: dict[int, QuarantineEvent] = {}
     for run in runs:
-        # A run with --retry-quarantined may do what an earlier one gave up; a quarantine of its own comes after.
+        # A run with --retry-quarantined may do what an earlier one gave up; what it gives up itself follows.
         for task in run.tasks if given_up else ():
             if task.status == "done":
                 for record in [record for record in given_up if task.first <= record < task.last]:

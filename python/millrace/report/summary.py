@@ -15,7 +15,7 @@ from millrace.report.runs import Run, load, still_quarantined
 N_SLOWEST = 5
 
 
-class SlowBatch(Frozen):
+class SlowBatch(Frozen, frozen=True):
     """A batch that took long: records ``[first, last)``, counted from 0."""
 
     first: int
@@ -28,7 +28,7 @@ class SlowBatch(Frozen):
     run: int
 
 
-class QuarantinedRecord(Frozen):
+class QuarantinedRecord(Frozen, frozen=True):
     """A record that was given up; ``record`` counts from 0."""
 
     record: int
@@ -36,7 +36,7 @@ class QuarantinedRecord(Frozen):
     reason: str
 
 
-class Summary(Frozen):
+class Summary(Frozen, frozen=True):
     """What a job did and what it cost, over all its runs. Seconds and bytes."""
 
     #: How the last run ended: ``done``, ``quarantined``, ``interrupted``, ``stopped``, or ``unfinished``.
@@ -69,8 +69,8 @@ class Summary(Frozen):
     units_per_second: float
     #: Tool CPU / (slots x wall): what the cores gave. Other programs on the machine lower it.
     efficiency: float
-    #: Share of slots x wall in which a slot had a task: what Millrace is answerable for. Other programs make tasks
-    #: longer, not slots idle, so this does not depend on how busy the machine was.
+    #: Share of slots x wall in which a slot had a task: what Millrace is answerable for. Other programs make
+    #: tasks longer, not slots idle, so this does not depend on how busy the machine was.
     occupancy: float
     #: Seconds from the moment the first slot had nothing left to do to the end of the last run.
     tail: float
@@ -199,7 +199,8 @@ def _rows(s: Summary) -> list[tuple[str, str]]:
         ("tool CPU", f"{words.duration(s.cpu)} on {words.count(s.slots, 'slot')}{lost}"),
         (
             "efficiency",
-            f"slots busy {words.percent(s.occupancy)}, tool CPU {words.percent(s.efficiency)} of slots x time",
+            f"slots busy {words.percent(s.occupancy)} of the time, "
+            f"tool CPU {words.percent(s.efficiency)} of slots x time",
         ),
         ("memory", f"{words.size(s.rss)} at most in one task" if s.rss else ""),
         ("retries", words.count(s.n_retries, "retry") if s.n_retries else ""),
