@@ -42,7 +42,7 @@ def test_the_page_names_no_address_and_forbids_loading(tmp_path: Path) -> None:
     assert page.count("plotly.js v") <= 2
     assert not re.search(r"https?://|//cdn", own(page))
     assert "default-src 'none'" in page
-    assert not list(tmp_path.glob("*.part"))
+    assert not list(tmp_path.glob("*.new"))
 
 
 def test_names_and_words_of_tools_stay_text(tmp_path: Path) -> None:
