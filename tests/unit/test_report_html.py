@@ -132,8 +132,8 @@ def _dict(task: TaskEvent) -> dict[str, Any]:
 @pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not installed")
 @pytest.mark.parametrize(
     "events",
-    [story(), story(n_tasks=8000, slots=96), story(1, 1, None, 0), [RunEvent(slots=4)]],
-    ids=["resumed", "large", "one task", "no task"],
+    [story(), story(n_tasks=8000, slots=96), [RunEvent(slots=4)]],
+    ids=["resumed", "large", "no task"],
 )
 def test_a_browser_draws_the_page_without_a_word_or_a_request(tmp_path: Path, events: list[AnyEvent]) -> None:
     report(tmp_path, events)
