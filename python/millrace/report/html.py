@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,8 +37,8 @@ def write(run_dir: Path, out: Path) -> None:
     runs = load(read(log))
     if not runs:
         raise MillraceError(f"{log}: no events yet", "wait until the run has begun")
-    # A name of its own beside the target: a page half written is never seen, two reports do not mix.
-    scratch = out.with_name(f"{out.name}.{os.getpid()}.part")
+    # A page half written is never seen.
+    scratch = out.with_name(out.name + ".new")
     try:
         scratch.write_text(page(runs, run_dir), encoding="utf-8")
         scratch.replace(out)
