@@ -118,7 +118,7 @@ class RunDir:
     def foreign(self) -> str:
         """Name of an entry that is none of ours, or empty: such a folder is not used, and never cleared."""
         ours = {"lock", "job.json", "job.json.new", "journal.mrj", "events.jsonl", "quarantine", "complete.json",
-                "complete.json.new", "report.html"}  # fmt: skip
+                "complete.json.new", "report.html", "report.html.new"}  # fmt: skip
         return next((entry.name for entry in self.path.iterdir() if entry.name not in ours), "")
 
     def read_manifest(self) -> Manifest:

@@ -79,6 +79,8 @@ class LocalEngine:
     quarantine: QuarantineWriter
     sampler: Sampler
     begun: float
+    #: Whether an earlier run of the same command had results.
+    resumes_results: bool = False
     counts: Counts = field(default_factory=Counts)
     _batches: dict[int, Batch] = field(default_factory=dict)
     _attempts: dict[int, Attempt] = field(default_factory=dict)
@@ -93,7 +95,9 @@ class LocalEngine:
     def __post_init__(self) -> None:
         use, job = self.plan.use, self.plan.job
         fixed = (1, 0) if use.cost.max_records == 1 else job.batch_size
-        self.dispatcher = Dispatcher(self.plan.slots, use.cost, job.retries, fixed, job.on_failure == "stop")
+        self.dispatcher = Dispatcher(
+            self.plan.slots, use.cost, job.retries, fixed, job.on_failure == "stop", proven=self.resumes_results
+        )
         self.said = Said(use.argv[0] if isinstance(use.argv[0], str) else "tool", self.message)
 
     def now(self) -> float:

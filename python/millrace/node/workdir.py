@@ -19,7 +19,7 @@ MEMORY = ("/dev/shm", "/run/shm")
 #: Free bytes below which a memory filesystem is passed over (a container's /dev/shm often has 64 MB).
 LEAST_FREE = 256 << 20
 
-TOKEN_NAME = "MILLRACE_RUN"
+TOKEN_NAME = "MILLRACE_TOKEN"
 
 
 @dataclass

@@ -31,6 +31,10 @@ class OutputStage:
         self._thread.join()
         return self._ordered.next
 
+    def finish(self) -> dict[str, int]:
+        """Write the ends and wait for the disk; returns the bytes of each stream. After `drain`."""
+        return self._streams.finish()
+
     def _write(self) -> None:
         try:
             while (task := self._tasks.get()) is not None:

@@ -94,6 +94,7 @@ class Dispatcher:
         retries: Further attempts at a failing batch before it is split, and at a single record.
         fixed: The user's batch size (records, bytes) instead of measured ones; (0, 0): measure.
         stop_on_failure: End the run at the first record that is given up.
+        proven: The tool is known to work: some record was done before.
     """
 
     slots: int
@@ -101,13 +102,13 @@ class Dispatcher:
     retries: int = 1
     fixed: tuple[int, int] = (0, 0)
     stop_on_failure: bool = False
+    proven: bool = False
     ended: bool = False
     cost: CostModel = field(init=False)
     _batches: dict[int, _Batch] = field(default_factory=dict)
     _held: deque[int] = field(default_factory=deque)
     #: Signatures of single records that failed while nothing had succeeded.
     _witnesses: dict[int, str] = field(default_factory=dict)
-    _proven: bool = False
     _asked: bool = False
 
     def __post_init__(self) -> None:
@@ -154,7 +155,7 @@ class Dispatcher:
         del self._batches[whole]
         for batch, records, units in parts:
             self._batches[batch] = _Batch(records, units, suspect=True)
-        if self._proven:
+        if self.proven:
             return [self._run(batch, urgent=True) for batch, _, _ in parts]
         # The first record alone bears witness; the rest waits for the verdict.
         for batch, _, _ in parts[1:]:
@@ -183,7 +184,7 @@ class Dispatcher:
             return [Release(batch), *self._prove()]
         if result is Result.FATAL:
             return [Stop(batch, tool=True)]
-        if not self._proven and result is Result.FAILED:
+        if not self.proven and result is Result.FAILED:
             return self._suspect_tool(batch, signature)
         return self._suspect_record(batch, result)
 
@@ -211,7 +212,7 @@ class Dispatcher:
         return self._verdict()
 
     def _verdict(self) -> list[Action]:
-        if self._proven or not self._held:
+        if self.proven or not self._held:
             return []
         signatures = set(self._witnesses.values())
         if len(signatures) > 1:
@@ -235,7 +236,7 @@ class Dispatcher:
 
     def _prove(self) -> list[Action]:
         """The tool works: failures are the records' own from now on."""
-        self._proven = True
+        self.proven = True
         held, self._held = list(self._held), deque()
         actions: list[Action] = []
         for batch in held:
