@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import final
+from typing import Self, final
 
 __version__: str
 
@@ -43,9 +43,9 @@ class Batch:
 class Reader:
     """Cut sources, read one after another, into batches of whole records, byte for byte.
 
-    Each source is plain, gzip, zstd, bzip2 or xz, told by its first bytes; ``-`` is file descriptor 0. Every byte goes
-    into exactly one batch, in order, and a record never spans two sources. A batch spans two only where the records
-    stay apart when they are read as one. Memory does not depend on the size of records.
+    Each source is plain, gzip, zstd, bzip2 or xz, told by its first bytes; ``-`` is file descriptor 0. Every
+    byte goes into exactly one batch, in order, and a record never spans two sources. A batch spans two only
+    where the records stay apart when they are read as one. Memory does not depend on the size of records.
 
     Args:
         sources: Paths; none is opened before the first record is asked for, as opening a FIFO waits.
@@ -58,26 +58,25 @@ class Reader:
         OSError: A source that is not there.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         sources: Sequence[str | PathLike[str]],
         format: str,
         *,
         record_start: str | None = None,
         record_end: str | None = None,
-    ) -> None: ...
-    def cut(
-        self, dest: str | PathLike[str], max_records: int, max_cost: int, max_bytes: int
-    ) -> Batch | None:
+    ) -> Self: ...
+    def cut(self, dest: str | PathLike[str], max_records: int, max_cost: int, max_bytes: int) -> Batch | None:
         """Write the next records to ``dest``, made or emptied, until one of the limits is reached.
 
-        The record that reaches it is included, 0 is no limit, and there is at least one record. None at the end of the
-        input, and then ``dest`` is not touched. Other threads run meanwhile.
+        The record that reaches it is included, 0 is no limit, and there is at least one record. None at the end
+        of the input, and then ``dest`` is not touched. Other threads run meanwhile.
 
         Raises:
-            RecordError: The next record is damaged. Those before it came first, as a batch of their own; the error
-                stays, and ``dest`` is gone.
-            OSError: Reading or writing failed (`DiskFull`: no space for ``dest``); the reader is of no use any more.
+            RecordError: The next record is damaged. Those before it came first, as a batch of their own; the
+                error stays, and a ``dest`` that was begun is gone.
+            OSError: Reading or writing failed (`DiskFull`: no space for ``dest``); the reader is of no use any
+                more.
         """
 
     def skip(self, n_records: int) -> Batch | None:
@@ -88,7 +87,7 @@ class Reader:
         """Ordinal of the next record, from 0. Does not wait for a cut in another thread."""
     @property
     def offset(self) -> int:
-        """Bytes of the sources, as they are on disk, read so far. Does not wait for a cut in another thread."""
+        """Bytes of the sources, as on disk, read so far. Does not wait for a cut in another thread."""
     @property
     def total(self) -> int | None:
         """Bytes of all sources, as they are on disk; None if one is not a regular file."""

@@ -126,27 +126,33 @@ impl Cutter {
         }
     }
 
-    /// Whether the next file may follow in the same batch: `tail` ends one file, `head` starts the next.
+    /// Whether a file that starts with `head` surely starts with a whole record.
     ///
     /// A tool reads each of its files on its own, so one batch holds two of them only where reading them as one is the
-    /// same: the first ends with a whole record and the second starts with one.
-    pub(crate) fn joins(&self, tail: &[u8], head: &[u8]) -> bool {
-        let Some(line_end) = tail.strip_suffix(b"\n") else {
-            return self.format == Format::Nul && tail.ends_with(&[0]);
-        };
-        let last = line_end.strip_suffix(b"\r").unwrap_or(line_end);
-        let filled = last.last().is_some_and(|&byte| byte != b'\n');
+    /// same: both start with a whole record, and the first ends with one ([`Cutter::ends`]).
+    pub(crate) fn begins(&self, head: &[u8]) -> bool {
         match self.format {
-            Format::Fasta => head.starts_with(b">"),
-            Format::Fastq => filled && head.starts_with(b"@"),
+            Format::Fasta => head.starts_with(b">") && head.get(1).is_some_and(|&byte| byte != b'?'),
+            Format::Fastq => head.starts_with(b"@"),
             Format::Mol2 => head.starts_with(MOL2),
             Format::Genbank => head.starts_with(LOCUS),
+            Format::Jsonl => head.first().is_some_and(u8::is_ascii_graphic),
+            Format::Sdf | Format::Hmm | Format::Stockholm | Format::Pdbqt | Format::Lines => true,
+            // A blank line anywhere in the first SMILES file would hide the second.
+            Format::Smiles | Format::Nul | Format::Regex => false,
+        }
+    }
+
+    /// Whether a file that ends with `tail` surely ends with a whole record.
+    pub(crate) fn ends(&self, tail: &[u8]) -> bool {
+        let Some(line_end) = tail.strip_suffix(b"\n") else { return false };
+        let last = line_end.strip_suffix(b"\r").unwrap_or(line_end);
+        match self.format {
+            Format::Fastq | Format::Jsonl => last.last().is_some_and(|&byte| byte != b'\n'),
             Format::Sdf => last.ends_with(b"\n$$$$"),
             Format::Hmm | Format::Stockholm => last.ends_with(b"\n//"),
             Format::Pdbqt => last.ends_with(b"\nENDMDL"),
-            Format::Smiles | Format::Jsonl => filled && head.first().is_some_and(u8::is_ascii_graphic),
-            Format::Lines => true,
-            Format::Nul | Format::Regex => false,
+            _ => true,
         }
     }
 }

@@ -82,6 +82,8 @@ pub struct Reader {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
+    /// The source starts with a whole record, for all that was seen of it.
+    begins: bool,
     tail: Vec<u8>,
     records: u64,
     failed: Option<Error>,
@@ -109,6 +111,7 @@ impl Reader {
             buffer: vec![0; buffer],
             start: 0,
             end: 0,
+            begins: false,
             tail: Vec::with_capacity(2 * TAIL),
             records: 0,
             failed: None,
@@ -257,10 +260,11 @@ impl Reader {
 
     /// Goes on to the next source with bytes; false if there is none, or if it must not share a file with this one.
     fn next_source_joins(&mut self, pass: &Pass<'_>) -> Result<bool, Error> {
+        let stays_whole = self.begins && self.cutter.ends(&self.tail);
         if !self.ahead()? {
             return Ok(false);
         }
-        Ok(pass.dest.is_none() || self.cutter.joins(&self.tail, &self.buffer[self.start..self.end]))
+        Ok(pass.dest.is_none() || (stays_whole && self.begins))
     }
 
     /// Makes sure that the buffer holds a byte, of this source or a later one; false at the end of the last.
@@ -273,6 +277,7 @@ impl Reader {
                 self.scanner = self.cutter.scanner();
             }
             self.fill()?;
+            self.begins = self.cutter.begins(&self.buffer[..self.end]);
         }
         Ok(true)
     }
