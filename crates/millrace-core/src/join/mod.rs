@@ -8,6 +8,7 @@
 use std::io::{self, BufRead, Write};
 
 mod blast;
+mod hmmer;
 
 /// What a joiner can fail with.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +75,7 @@ pub fn joiner(spec: &str) -> Result<Box<dyn Joiner>, JoinError> {
     match name {
         "concat" => Ok(Box::new(Concat)),
         name if name.starts_with("blast-") => blast::joiner(name, parameter),
+        name if name.starts_with("hmmer-") => hmmer::joiner(name, parameter),
         _ => Err(JoinError::Unknown(spec.to_owned())),
     }
 }
