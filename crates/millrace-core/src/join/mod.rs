@@ -7,6 +7,9 @@
 
 use std::io::{self, BufRead, Write};
 
+mod blast;
+mod hmmer;
+
 /// What a joiner can fail with.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
@@ -68,9 +71,11 @@ impl Joiner for Concat {
 /// # Errors
 /// [`JoinError::Unknown`] if there is no such joiner.
 pub fn joiner(spec: &str) -> Result<Box<dyn Joiner>, JoinError> {
-    let (name, _parameter) = spec.split_once(':').unwrap_or((spec, ""));
+    let (name, parameter) = spec.split_once(':').unwrap_or((spec, ""));
     match name {
         "concat" => Ok(Box::new(Concat)),
+        name if name.starts_with("blast-") => blast::joiner(name, parameter),
+        name if name.starts_with("hmmer-") => hmmer::joiner(name, parameter),
         _ => Err(JoinError::Unknown(spec.to_owned())),
     }
 }
