@@ -97,6 +97,12 @@ class ToolUse(Frozen):
     cost: CostHint = CostHint()
     #: Exit statuses of the tool that say "not the record's fault" (bad option, missing database).
     fatal_statuses: tuple[int, ...] = ()
+    #: Regular expression (bytes, multi-line) on the tool's standard error whose group 1 is the number of records that
+    #: it handled; if set, a task has failed unless the last match says its batch's number. For tools that lose
+    #: records with exit status 0.
+    records_said: str = ""
+    #: Regular expressions (bytes, multi-line); standard error that matches one means failure whatever the exit status.
+    failures_said: tuple[str, ...] = ()
     #: Version line of the tool, as it prints it; empty if unknown.
     version: str = ""
     #: Decisions with their reason in words, for ``millrace plan``.

@@ -5,6 +5,8 @@
 //! what it needs to carry on (a footer, a counter), never a whole block of unbounded size.
 //! Nothing here knows of processes, journals or Python.
 
+mod obabel;
+
 use std::io::{self, BufRead, Write};
 
 /// What a joiner can fail with.
@@ -32,7 +34,12 @@ pub trait Joiner: Send {
     ///
     /// # Errors
     /// [`JoinError::Shape`] if the block is not what the format promises, never a guess.
-    fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError>;
+    fn block(
+        &mut self,
+        n_records: u64,
+        block: &mut dyn BufRead,
+        out: &mut dyn Write,
+    ) -> Result<(), JoinError>;
 
     /// Writes what follows the last batch (a footer, a total).
     ///
@@ -49,7 +56,12 @@ pub trait Joiner: Send {
 struct Concat;
 
 impl Joiner for Concat {
-    fn block(&mut self, _n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
+    fn block(
+        &mut self,
+        _n_records: u64,
+        block: &mut dyn BufRead,
+        out: &mut dyn Write,
+    ) -> Result<(), JoinError> {
         io::copy(block, out)?;
         Ok(())
     }
@@ -71,6 +83,10 @@ pub fn joiner(spec: &str) -> Result<Box<dyn Joiner>, JoinError> {
     let (name, _parameter) = spec.split_once(':').unwrap_or((spec, ""));
     match name {
         "concat" => Ok(Box::new(Concat)),
+        "obabel-mol" => Ok(Box::new(obabel::Mol::default())),
+        "obabel-pdb" => Ok(Box::new(obabel::Models::pdb())),
+        "obabel-pdbqt" => Ok(Box::new(obabel::Models::default())),
+        "obabel-cml" => Ok(Box::new(obabel::Cml::default())),
         _ => Err(JoinError::Unknown(spec.to_owned())),
     }
 }
