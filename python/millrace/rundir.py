@@ -18,7 +18,7 @@ from millrace.model import Frozen, ToolUse
 VERSION = 1
 
 
-class Manifest(Frozen):
+class Manifest(Frozen, frozen=True):
     """What a run is: equal manifests mean that an earlier result may be used."""
 
     version: int

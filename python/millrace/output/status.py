@@ -10,7 +10,7 @@ from millrace.model import Frozen
 from millrace.rundir import RunDir
 
 
-class Status(Frozen):
+class Status(Frozen, frozen=True):
     """What `look` found."""
 
     #: ``running``, ``stopped`` or ``done``.

@@ -16,7 +16,7 @@ from millrace.rundir import default_name
 from millrace.tools import registry
 
 
-class Plan(Frozen):
+class Plan(Frozen, frozen=True):
     """All that is decided before the run."""
 
     job: Job
