@@ -18,5 +18,13 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     node::register(module)?;
     record::register(module)?;
     writer::register(module)?;
+    module.add_function(wrap_pyfunction!(checksum, module)?)?;
     Ok(())
+}
+
+/// CRC-32C of `data`.
+#[pyfunction]
+#[pyo3(name = "crc32c")]
+fn checksum(data: &[u8]) -> u32 {
+    crc32c::crc32c(data)
 }

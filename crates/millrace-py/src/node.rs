@@ -12,7 +12,7 @@ use millrace_core::slot::{self, Collect, Ending, Event, Failure, Output, Placeme
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use regex::bytes::Regex;
+use regex::bytes::{Regex, RegexBuilder};
 
 use crate::errors::{io_error, is_disk_full, journal_error};
 use crate::journal::{BlockRef, Journal, TaskRef, head};
@@ -36,10 +36,31 @@ struct JournalSink {
     purposes: Mutex<HashMap<u64, Purpose>>,
     /// Per stream: what may differ between two serial runs.
     volatile: Vec<Vec<Regex>>,
+    /// Group 1 of the last match on standard error: how many records the tool handled.
+    records_said: Option<Regex>,
+    /// Standard error that matches one of these means failure.
+    failures_said: Vec<Regex>,
 }
 
 impl Sink for JournalSink {
     type Receipt = Receipt;
+
+    fn doubt(&self, task: &Task, stderr: &[u8]) -> Option<String> {
+        if let Some(found) = self.failures_said.iter().find_map(|pattern| pattern.find(stderr)) {
+            return Some(format!("it said: {}", String::from_utf8_lossy(found.as_bytes()).trim()));
+        }
+        let pattern = self.records_said.as_ref()?;
+        let expected = match self.purposes.lock().unwrap_or_else(PoisonError::into_inner).get(&task.id)? {
+            Purpose::Commit(head) => head.last - head.first,
+            Purpose::Compare(_) => return None,
+        };
+        let said = pattern.captures_iter(stderr).last().and_then(|found| found.get(1));
+        let said = said.and_then(|text| std::str::from_utf8(text.as_bytes()).ok()?.parse::<u64>().ok());
+        (said != Some(expected)).then(|| {
+            let said = said.map_or_else(|| "nothing".to_owned(), |n| n.to_string());
+            format!("it was given {expected} records and said that it handled {said}")
+        })
+    }
 
     fn commit(&self, task: &Task, outputs: Vec<(u16, Vec<u8>, File)>) -> io::Result<Receipt> {
         let purpose = self.purposes.lock().unwrap_or_else(PoisonError::into_inner).remove(&task.id);
@@ -133,7 +154,7 @@ impl PoolEvent {
         }
     }
 
-    /// `done`, `compared`, `failed`, `timeout`, `killed`, `missing`, `spawn` or `io`; empty unless ended.
+    /// `done`, `compared`, `failed`, `timeout`, `killed`, `missing`, `said`, `spawn` or `io`; empty unless ended.
     #[getter]
     fn status(&self) -> &'static str {
         match self.outcome().map(|outcome| &outcome.result) {
@@ -144,6 +165,7 @@ impl PoolEvent {
             Some(Err(Failure::TimedOut)) => "timeout",
             Some(Err(Failure::Killed)) => "killed",
             Some(Err(Failure::Missing(_))) => "missing",
+            Some(Err(Failure::Said(_))) => "said",
             Some(Err(Failure::Spawn(_))) => "spawn",
             Some(Err(Failure::Io(_))) => "io",
         }
@@ -170,6 +192,7 @@ impl PoolEvent {
     fn detail(&self) -> String {
         match self.failure() {
             Some(Failure::Missing(path)) => path.display().to_string(),
+            Some(Failure::Said(doubt)) => doubt.clone(),
             Some(Failure::Spawn(error) | Failure::Io(error)) => error.to_string(),
             _ => String::new(),
         }
@@ -252,7 +275,7 @@ impl Pool {
 #[pymethods]
 impl Pool {
     #[new]
-    #[pyo3(signature = (journal, journal_path, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, volatile))]
+    #[pyo3(signature = (journal, journal_path, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, volatile, records_said, failures_said))]
     #[allow(clippy::too_many_arguments)] // a constructor by keyword; a struct would only say it twice
     fn new(
         journal: &Journal,
@@ -267,17 +290,18 @@ impl Pool {
         secret: Vec<u8>,
         substitutions: Vec<(Vec<u8>, Vec<u8>)>,
         volatile: Vec<Vec<String>>,
+        records_said: &str,
+        failures_said: Vec<String>,
     ) -> PyResult<Self> {
-        let volatile = volatile
-            .iter()
-            .map(|patterns| patterns.iter().map(|pattern| Regex::new(pattern)).collect())
-            .collect::<Result<_, _>>()
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let volatile = volatile.iter().map(|patterns| patterns_of(patterns)).collect::<PyResult<_>>()?;
+        let records_said = Some(records_said).filter(|pattern| !pattern.is_empty()).map(pattern_of).transpose()?;
         let sink = Arc::new(JournalSink {
             journal: journal.0.clone(),
             reader: BlockReader::open(&journal_path).map_err(journal_error)?,
             purposes: Mutex::default(),
             volatile,
+            records_said,
+            failures_said: patterns_of(&failures_said)?,
         });
         let settings = slot::Settings {
             roots,
@@ -364,6 +388,15 @@ impl Pool {
         let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).take();
         py.detach(|| drop(pool));
     }
+}
+
+fn pattern_of(text: &str) -> PyResult<Regex> {
+    // Multi-line: `^` and `$` are ends of lines, as the adapters write them.
+    RegexBuilder::new(text).multi_line(true).build().map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+fn patterns_of(texts: &[String]) -> PyResult<Vec<Regex>> {
+    texts.iter().map(|text| pattern_of(text)).collect()
 }
 
 fn placement((kind, from, to): (String, PathBuf, PathBuf)) -> PyResult<Placement> {

@@ -7,6 +7,10 @@
 
 use std::io::{self, BufRead, Write};
 
+mod blast;
+mod hmmer;
+mod obabel;
+
 /// What a joiner can fail with.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
@@ -32,7 +36,12 @@ pub trait Joiner: Send {
     ///
     /// # Errors
     /// [`JoinError::Shape`] if the block is not what the format promises, never a guess.
-    fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError>;
+    fn block(
+        &mut self,
+        n_records: u64,
+        block: &mut dyn BufRead,
+        out: &mut dyn Write,
+    ) -> Result<(), JoinError>;
 
     /// Writes what follows the last batch (a footer, a total).
     ///
@@ -49,7 +58,12 @@ pub trait Joiner: Send {
 struct Concat;
 
 impl Joiner for Concat {
-    fn block(&mut self, _n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
+    fn block(
+        &mut self,
+        _n_records: u64,
+        block: &mut dyn BufRead,
+        out: &mut dyn Write,
+    ) -> Result<(), JoinError> {
         io::copy(block, out)?;
         Ok(())
     }
@@ -68,9 +82,15 @@ impl Joiner for Concat {
 /// # Errors
 /// [`JoinError::Unknown`] if there is no such joiner.
 pub fn joiner(spec: &str) -> Result<Box<dyn Joiner>, JoinError> {
-    let (name, _parameter) = spec.split_once(':').unwrap_or((spec, ""));
+    let (name, parameter) = spec.split_once(':').unwrap_or((spec, ""));
     match name {
         "concat" => Ok(Box::new(Concat)),
+        name if name.starts_with("blast-") => blast::joiner(name, parameter),
+        name if name.starts_with("hmmer-") => hmmer::joiner(name, parameter),
+        "obabel-mol" => Ok(Box::new(obabel::Mol::default())),
+        "obabel-pdb" => Ok(Box::new(obabel::Models::pdb())),
+        "obabel-pdbqt" => Ok(Box::new(obabel::Models::default())),
+        "obabel-cml" => Ok(Box::new(obabel::Cml::default())),
         _ => Err(JoinError::Unknown(spec.to_owned())),
     }
 }

@@ -80,6 +80,8 @@ pub enum Failure {
     Killed,
     /// The tool ended well but did not write this output.
     Missing(PathBuf),
+    /// The tool ended well, but what it said shows that it did not do its work.
+    Said(String),
     /// The program cannot be started.
     Spawn(io::Error),
     /// Placing, collecting or committing failed: our side, not the tool's.
@@ -105,6 +107,9 @@ pub struct Outcome<R> {
 pub trait Sink: Send + Sync {
     /// What it gives back for them.
     type Receipt: Send;
+
+    /// Looks at what a tool that ended well said; a reason not to believe it, if there is one.
+    fn doubt(&self, task: &Task, stderr: &[u8]) -> Option<String>;
 
     /// Makes the outputs durable, all or none. `outputs` are in the order of the task's.
     ///
@@ -228,6 +233,9 @@ impl Place {
                 outcome.stderr = self.said(stdout, "stdout").map_err(Failure::Io)?;
             }
             return Err(Failure::Ended(ending));
+        }
+        if let Some(doubt) = sink.doubt(task, &outcome.stderr) {
+            return Err(Failure::Said(doubt));
         }
         let outputs = self.collect(task, stdout)?;
         outcome.result = Ok(sink.commit(task, outputs).map_err(Failure::Io)?);

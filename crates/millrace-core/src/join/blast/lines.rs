@@ -1,0 +1,102 @@
+//! Lines in, lines out, without a system call for each.
+
+use std::io::{self, BufRead, BufWriter, Write};
+
+use crate::join::JoinError;
+
+/// Bytes gathered before they are written.
+const CHUNK: usize = 1 << 16;
+
+/// The most that a header, footer or other part that is kept may take; more is not the shape that was promised.
+const MOST_KEPT: usize = 1 << 22;
+
+/// Reads lines, each with its line end, into one buffer that is used again.
+pub(super) struct Lines<'a> {
+    block: &'a mut dyn BufRead,
+    line: Vec<u8>,
+}
+
+impl<'a> Lines<'a> {
+    pub(super) fn new(block: &'a mut dyn BufRead) -> Self {
+        Self {
+            block,
+            line: Vec::with_capacity(256),
+        }
+    }
+
+    /// The next line, or `None` at the end of the block.
+    pub(super) fn next(&mut self) -> io::Result<Option<&[u8]>> {
+        self.line.clear();
+        let length = self.block.read_until(b'\n', &mut self.line)?;
+        Ok((length > 0).then_some(&self.line))
+    }
+}
+
+pub(super) fn buffered(out: &mut dyn Write) -> BufWriter<&mut dyn Write> {
+    BufWriter::with_capacity(CHUNK, out)
+}
+
+/// Adds `line` to a part that is kept, such as a footer.
+pub(super) fn keep(kept: &mut Vec<u8>, line: &[u8], format: &'static str) -> Result<(), JoinError> {
+    if kept.len() + line.len() > MOST_KEPT {
+        return Err(shape(format, "a header or footer has no end"));
+    }
+    kept.extend_from_slice(line);
+    Ok(())
+}
+
+pub(super) fn shape(format: &'static str, problem: impl Into<String>) -> JoinError {
+    JoinError::Shape {
+        format,
+        problem: problem.into(),
+    }
+}
+
+/// A part that all blocks have in common: the first one is remembered, every later one must equal it.
+#[derive(Default)]
+pub(super) struct Common(Option<Vec<u8>>);
+
+impl Common {
+    pub(super) fn get(&self) -> Option<&[u8]> {
+        self.0.as_deref()
+    }
+
+    pub(super) fn check(
+        &mut self,
+        part: Vec<u8>,
+        format: &'static str,
+        what: &str,
+    ) -> Result<(), JoinError> {
+        match &self.0 {
+            None => self.0 = Some(part),
+            Some(first) if *first == part => {}
+            Some(first) => return Err(shape(format, difference(what, first, &part))),
+        }
+        Ok(())
+    }
+}
+
+fn difference(what: &str, first: &[u8], other: &[u8]) -> String {
+    let lines = |part: &[u8]| {
+        part.split(|byte| *byte == b'\n')
+            .map(<[u8]>::to_vec)
+            .collect::<Vec<_>>()
+    };
+    let (first, other) = (lines(first), lines(other));
+    let at = first
+        .iter()
+        .zip(&other)
+        .position(|(a, b)| a != b)
+        .unwrap_or(first.len().min(other.len()));
+    let show = |part: &[Vec<u8>]| {
+        part.get(at).map_or("nothing".into(), |line| {
+            String::from_utf8_lossy(line).into_owned()
+        })
+    };
+    format!(
+        "the {what} differs between batches at its line {}: '{}' and '{}'",
+        at + 1,
+        show(&first),
+        show(&other)
+    )
+}

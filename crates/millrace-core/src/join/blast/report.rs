@@ -1,0 +1,142 @@
+//! `-outfmt 0` to `4`, the report for people: banner once, query after query, closing statistics once.
+
+use std::io::{BufRead, Write};
+
+use super::lines::{Common, Lines, buffered, keep, shape};
+use crate::join::{JoinError, Joiner};
+
+const FORMAT: &str = "BLAST report";
+
+/// What the first line after the banner begins with: a query, or in PSI-BLAST the round of the first query.
+const BODY: [&[u8]; 4] = [
+    b"Query= ",
+    b"<b>Query=</b> ",
+    b"Results from round ",
+    b"Results from domain search",
+];
+
+/// What the first line of the closing statistics begins with; two empty lines stand before it.
+const FOOTER: &[u8] = b"  Database: ";
+
+/// Banner and statistics depend on program, options and database alone, so all batches must have the same ones.
+#[derive(Default)]
+pub(super) struct Report {
+    banner: Common,
+    footer: Common,
+}
+
+impl Report {
+    /// Reads up to the first line that is not banner, and returns that line.
+    fn banner(
+        &mut self,
+        lines: &mut Lines<'_>,
+        out: &mut impl Write,
+    ) -> Result<Vec<u8>, JoinError> {
+        let mut banner = Vec::new();
+        while let Some(line) = lines.next()? {
+            if BODY.iter().any(|start| line.starts_with(start)) {
+                let line = line.to_vec();
+                if self.banner.get().is_none() {
+                    out.write_all(&banner)?;
+                }
+                self.banner.check(banner, FORMAT, "banner")?;
+                return Ok(line);
+            }
+            keep(&mut banner, line, FORMAT)?;
+        }
+        Err(shape(
+            FORMAT,
+            "a batch has no line that begins with 'Query= '",
+        ))
+    }
+}
+
+impl Joiner for Report {
+    fn block(
+        &mut self,
+        n_records: u64,
+        block: &mut dyn BufRead,
+        out: &mut dyn Write,
+    ) -> Result<(), JoinError> {
+        if block.fill_buf()?.is_empty() {
+            return Ok(());
+        }
+        let mut out = buffered(out);
+        let mut lines = Lines::new(block);
+        let first = self.banner(&mut lines, &mut out)?;
+        let rounds = first.starts_with(b"Results");
+        let mut body = Body::new();
+        body.line(&first, &mut out)?;
+        while let Some(line) = lines.next()? {
+            body.line(line, &mut out)?;
+        }
+        if body.footer.is_empty() {
+            return Err(shape(FORMAT, "a batch has no closing statistics"));
+        }
+        if !rounds && body.n_queries != n_records {
+            let problem = format!(
+                "a batch of {n_records} records has {} queries",
+                body.n_queries
+            );
+            return Err(shape(FORMAT, problem));
+        }
+        self.footer
+            .check(body.footer, FORMAT, "closing statistics")?;
+        out.flush()?;
+        Ok(())
+    }
+
+    fn finish(&mut self, out: &mut dyn Write) -> Result<(), JoinError> {
+        if let Some(footer) = self.footer.get() {
+            out.write_all(footer)?;
+        }
+        Ok(())
+    }
+}
+
+/// Passes the queries of one block on and holds back what may be the closing statistics.
+struct Body {
+    n_queries: u64,
+    empty_lines: usize,
+    footer: Vec<u8>,
+}
+
+impl Body {
+    fn new() -> Self {
+        Self {
+            n_queries: 0,
+            empty_lines: 2,
+            footer: Vec::new(),
+        }
+    }
+
+    fn line(&mut self, line: &[u8], out: &mut impl Write) -> Result<(), JoinError> {
+        let starts = self.empty_lines >= 2;
+        if starts && BODY[..2].iter().any(|start| line.starts_with(start)) {
+            self.n_queries += 1;
+            self.release(out)?;
+        } else if starts && line.starts_with(FOOTER) {
+            self.release(out)?;
+            keep(&mut self.footer, line, FORMAT)?;
+            self.empty_lines = 0;
+            return Ok(());
+        }
+        self.empty_lines = if line == b"\n" {
+            self.empty_lines + 1
+        } else {
+            0
+        };
+        if self.footer.is_empty() {
+            out.write_all(line)?;
+            return Ok(());
+        }
+        keep(&mut self.footer, line, FORMAT)
+    }
+
+    /// What was held back was not the end: writes it.
+    fn release(&mut self, out: &mut impl Write) -> Result<(), JoinError> {
+        out.write_all(&self.footer)?;
+        self.footer.clear();
+        Ok(())
+    }
+}
