@@ -133,7 +133,7 @@ class RunDir:
         except OSError as error:
             raise RefusedError(f"{self.path}: no run here ({error.strerror})", "give the .millrace folder of a run") from error
         try:
-            manifest = msgspec.json.decode(text, type=Manifest)
+            manifest = msgspec.json.decode(text, type=Manifest, dec_hook=lambda kind, value: kind(value))
         except msgspec.MsgspecError as error:
             raise CorruptError(f"{self.manifest}: {error}", "written by another release? start over with --fresh") from error
         if manifest.version != VERSION:
@@ -141,7 +141,7 @@ class RunDir:
         return manifest
 
     def write_manifest(self, manifest: Manifest) -> None:
-        write_whole(self.manifest, msgspec.json.format(msgspec.json.encode(manifest)))
+        write_whole(self.manifest, msgspec.json.format(msgspec.json.encode(manifest, enc_hook=str)))
 
 
 def write_whole(path: Path, content: bytes) -> None:

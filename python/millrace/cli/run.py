@@ -50,4 +50,4 @@ def print_json(value: Any) -> None:
     """Print a value of the model as one indented JSON document."""
     import msgspec
 
-    click.echo(msgspec.json.format(msgspec.json.encode(value)))
+    click.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=str)))

@@ -8,12 +8,15 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from millrace.errors import RefusedError, ToolError
 from millrace.job import Job
 from millrace.model import Command, Frozen, OutputUse, ToolUse
 from millrace.plan import cores, fingerprint, formats
 from millrace.rundir import default_name
 from millrace.tools import registry
+from millrace.tools.base import NUL, file_records, join_names
 
 
 class Plan(Frozen, frozen=True):
@@ -44,7 +47,7 @@ def make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int = 0) -> Pla
         inputs=job.input, outputs=job.output, shared=job.shared, format=job.format or ("regex" if job.record_start or job.record_end else ""),
         stdin_is_data=brings_data(stdin),
     )  # fmt: skip
-    use = registry.find(Path(job.command[0]).name).understand(command)
+    use = with_files(registry.find(Path(job.command[0]).name).understand(command), command)
     check_inputs(use, cwd)
     check_outputs(use, cwd)
     slots, why = count_slots(job, use, environ)
@@ -53,6 +56,19 @@ def make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int = 0) -> Pla
         job=job, command=command, use=use, slots=slots, run_dir=run_dir, fingerprints=fingerprints(use, command),
         notes=(*use.notes, why, batch_note(job, use)),
     )  # fmt: skip
+
+
+def with_files(use: ToolUse, command: Command) -> ToolUse:
+    """List the files of inputs in which each file is a record: what is in a folder is decided once, at the start."""
+    inputs = []
+    for item in use.inputs:
+        if item.format == "files":
+            names = file_records(item.path.split(NUL), command)
+            if not names:
+                raise RefusedError(f"{item.path}: no files there", "give a folder with the files, a glob in quotes, or a list of names")
+            item = msgspec.structs.replace(item, path=join_names(names))
+        inputs.append(item)
+    return msgspec.structs.replace(use, inputs=tuple(inputs))
 
 
 def find_program(name: str, cwd: Path, environ: Mapping[str, str]) -> Path:

@@ -15,11 +15,8 @@ LONGEST_SECONDS = 30.0
 #: The same when the end is not known (a pipe): then the tail may come at any time.
 LONGEST_UNKNOWN_SECONDS = 5.0
 
-#: A batch lasts at least this many times the tool's start (5 %), while there is enough for all slots...
-WORTHWHILE = 20.0
-
-#: ...and this many times (20 %) in the tail, where ending together matters more.
-WORTHWHILE_TAIL = 5.0
+#: A batch lasts at least this many times the tool's start (10 %), unless that would leave slots without work.
+WORTHWHILE = 10.0
 
 #: Weight that an older observation keeps when a new one comes.
 MEMORY = 0.9
@@ -77,11 +74,12 @@ def next_units(model: CostModel, slots: int, remaining: float | None) -> int:
         probe = float(max(hint.pass_units, PROBE_UNITS)) if hint.unit != "records" else 1.0
         return max(1, int(min(probe, remaining / (8 * slots)) if remaining is not None else probe))
     longest = (LONGEST_SECONDS if remaining is not None else LONGEST_UNKNOWN_SECONDS) / model.per_unit
-    guided = remaining / (FACTOR * slots) if remaining is not None else longest
-    worth = WORTHWHILE * model.startup / model.per_unit
-    if remaining is not None and remaining < 2 * worth * slots:
-        worth = min(worth, max(WORTHWHILE_TAIL * model.startup / model.per_unit, remaining / (2 * slots)))
-    units = max(min(guided, longest), min(worth, longest))
+    start = model.startup / model.per_unit
+    if remaining is None:
+        units = longest
+    else:
+        guided = max(remaining / (FACTOR * slots), WORTHWHILE * start)
+        units = min(guided, longest, max(remaining / slots, start))
     if hint.pass_units and units > 2 * hint.pass_units:
         units -= units % hint.pass_units
     return max(1, int(units))
