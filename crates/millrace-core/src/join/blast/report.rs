@@ -65,7 +65,7 @@ impl Joiner for Report {
         let mut lines = Lines::new(block);
         let first = self.banner(&mut lines, &mut out)?;
         let mut body = Body::new(first.starts_with(b"Results"));
-        body.line(&first, &mut out)?;
+        body.first(&first, &mut out)?;
         while let Some(line) = lines.next()? {
             body.line(line, &mut out)?;
         }
@@ -108,9 +108,16 @@ impl Body {
         Self {
             rounds,
             n_queries: 0,
-            empty_lines: 2,
+            empty_lines: 0,
             footer: Vec::new(),
         }
+    }
+
+    /// The line that ended the banner, whose empty lines stand before it.
+    fn first(&mut self, line: &[u8], out: &mut impl Write) -> Result<(), JoinError> {
+        self.n_queries += u64::from(!self.rounds);
+        out.write_all(line)?;
+        Ok(())
     }
 
     fn line(&mut self, line: &[u8], out: &mut impl Write) -> Result<(), JoinError> {
