@@ -17,13 +17,14 @@ use super::{JoinError, Joiner};
 /// | name | for `-outfmt` | parameters, joined by commas |
 /// |---|---|---|
 /// | `blast-report` | 0 to 4, with or without `-html` | |
-/// | `blast-tabular` | 6, 10 | `columns=N`, `delim=BYTE`, `unnamed` |
-/// | `blast-comments` | 7 | `columns=N`, `delim=BYTE` |
+/// | `blast-tabular` | 6, 10 | `columns=N`, `delim=HEX`, `unnamed` |
+/// | `blast-comments` | 7 | `columns=N`, `delim=HEX` |
 /// | `blast-xml` | 5 | `parsed` |
 /// | `blast-xml2` | 16 | `parsed` |
 /// | `blast-json` | 15 | `parsed` |
 ///
-/// `columns`: how many leading columns hold the query's name; `delim`: the byte between columns, as a number;
+/// `columns`: how many leading columns hold the query's name; `delim`: the text between columns, in
+/// hexadecimal;
 /// `unnamed`: every `Query_N` in these columns is known to be BLAST's own name for a record without one;
 /// `parsed`: names come from the records (`-parse_deflines`), so there is no `Query_N` to run on.
 ///
@@ -47,7 +48,7 @@ pub(super) fn joiner(name: &str, parameter: &str) -> Result<Box<dyn Joiner>, Joi
 #[derive(Debug)]
 struct Options {
     columns: usize,
-    delim: u8,
+    delim: Vec<u8>,
     unnamed: bool,
     parsed: bool,
 }
@@ -56,7 +57,7 @@ impl Options {
     fn parse(parameter: &str) -> Option<Self> {
         let mut options = Self {
             columns: 0,
-            delim: b'\t',
+            delim: b"\t".to_vec(),
             unnamed: false,
             parsed: false,
         };
@@ -65,10 +66,16 @@ impl Options {
                 None if word == "unnamed" => options.unnamed = true,
                 None if word == "parsed" => options.parsed = true,
                 Some(("columns", number)) => options.columns = number.parse().ok()?,
-                Some(("delim", number)) => options.delim = number.parse().ok()?,
+                Some(("delim", hex)) => options.delim = unhex(hex)?,
                 _ => return None,
             }
         }
         Some(options)
     }
+}
+
+fn unhex(hex: &str) -> Option<Vec<u8>> {
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let bytes: Option<Vec<u8>> = hex.as_bytes().chunks(2).map(byte).collect();
+    bytes.filter(|bytes| !bytes.is_empty())
 }

@@ -64,16 +64,16 @@ impl Joiner for Report {
         let mut out = buffered(out);
         let mut lines = Lines::new(block);
         let first = self.banner(&mut lines, &mut out)?;
-        let rounds = first.starts_with(b"Results");
-        let mut body = Body::new();
-        body.line(&first, &mut out)?;
+        let mut body = Body::new(first.starts_with(b"Results"));
+        body.first(&first, &mut out)?;
         while let Some(line) = lines.next()? {
             body.line(line, &mut out)?;
         }
+        body.gap(body.empty_lines, &mut out)?;
         if body.footer.is_empty() {
             return Err(shape(FORMAT, "a batch has no closing statistics"));
         }
-        if !rounds && body.n_queries != n_records {
+        if !body.rounds && body.n_queries != n_records {
             let problem = format!(
                 "a batch of {n_records} records has {} queries",
                 body.n_queries
@@ -96,41 +96,67 @@ impl Joiner for Report {
 
 /// Passes the queries of one block on and holds back what may be the closing statistics.
 struct Body {
+    /// PSI-BLAST: a query may have several rounds, and the empty lines before the statistics are theirs.
+    rounds: bool,
     n_queries: u64,
     empty_lines: usize,
     footer: Vec<u8>,
 }
 
 impl Body {
-    fn new() -> Self {
+    fn new(rounds: bool) -> Self {
         Self {
+            rounds,
             n_queries: 0,
-            empty_lines: 2,
+            empty_lines: 0,
             footer: Vec::new(),
         }
     }
 
+    /// The line that ended the banner, whose empty lines stand before it.
+    fn first(&mut self, line: &[u8], out: &mut impl Write) -> Result<(), JoinError> {
+        self.n_queries += u64::from(!self.rounds);
+        out.write_all(line)?;
+        Ok(())
+    }
+
     fn line(&mut self, line: &[u8], out: &mut impl Write) -> Result<(), JoinError> {
-        let starts = self.empty_lines >= 2;
-        if starts && BODY[..2].iter().any(|start| line.starts_with(start)) {
-            self.n_queries += 1;
-            self.release(out)?;
-        } else if starts && line.starts_with(FOOTER) {
-            self.release(out)?;
-            keep(&mut self.footer, line, FORMAT)?;
-            self.empty_lines = 0;
+        if line == b"\n" {
+            self.empty_lines += 1;
             return Ok(());
         }
-        self.empty_lines = if line == b"\n" {
-            self.empty_lines + 1
-        } else {
-            0
-        };
+        let after_gap = self.empty_lines >= 2;
+        if after_gap && line.starts_with(FOOTER) {
+            self.release(out)?;
+            let theirs = if self.rounds { 2 } else { 0 };
+            self.gap(self.empty_lines - theirs, out)?;
+            self.footer.extend_from_slice(&b"\n\n"[..theirs]);
+            self.empty_lines = 0;
+            return keep(&mut self.footer, line, FORMAT);
+        }
+        if after_gap && BODY[..2].iter().any(|start| line.starts_with(start)) {
+            self.n_queries += 1;
+            self.release(out)?;
+        }
+        self.gap(self.empty_lines, out)?;
+        self.empty_lines = 0;
         if self.footer.is_empty() {
             out.write_all(line)?;
             return Ok(());
         }
         keep(&mut self.footer, line, FORMAT)
+    }
+
+    /// Passes `count` empty lines on, to where the lines go.
+    fn gap(&mut self, count: usize, out: &mut impl Write) -> Result<(), JoinError> {
+        for _ in 0..count {
+            if self.footer.is_empty() {
+                out.write_all(b"\n")?;
+            } else {
+                keep(&mut self.footer, b"\n", FORMAT)?;
+            }
+        }
+        Ok(())
     }
 
     /// What was held back was not the end: writes it.

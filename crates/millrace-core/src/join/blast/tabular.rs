@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, Write};
 
-use memchr::memchr;
+use memchr::memmem;
 
 use super::Options;
 use super::fields::{number, query_number, write_query};
@@ -17,7 +17,7 @@ const FORMAT: &str = "BLAST tabular";
 /// The leading columns that hold the query's name.
 struct Columns {
     count: usize,
-    delim: u8,
+    delim: Vec<u8>,
 }
 
 impl Columns {
@@ -31,7 +31,7 @@ impl Columns {
 
     fn first<'r>(&self, row: &'r [u8]) -> &'r [u8] {
         let row = row.strip_suffix(b"\n").unwrap_or(row);
-        &row[..memchr(self.delim, row).unwrap_or(row.len())]
+        &row[..memmem::find(row, &self.delim).unwrap_or(row.len())]
     }
 
     /// Writes the row with `shifted` in all name columns, each of which must say what the first one says.
@@ -46,9 +46,9 @@ impl Columns {
         for column in 0..self.count {
             if column > 0 {
                 rest = rest
-                    .strip_prefix(&[self.delim])
+                    .strip_prefix(self.delim.as_slice())
                     .ok_or_else(|| shape(FORMAT, "a row has too few columns"))?;
-                out.write_all(&[self.delim])?;
+                out.write_all(&self.delim)?;
             }
             rest = rest.strip_prefix(name.as_slice()).ok_or_else(|| {
                 shape(
@@ -74,7 +74,7 @@ impl Tabular {
     pub(super) fn new(options: &Options) -> Self {
         let columns = Columns {
             count: options.columns,
-            delim: options.delim,
+            delim: options.delim.clone(),
         };
         Self {
             columns,
@@ -137,7 +137,7 @@ impl Comments {
     pub(super) fn new(options: &Options) -> Self {
         let columns = Columns {
             count: options.columns,
-            delim: options.delim,
+            delim: options.delim.clone(),
         };
         Self {
             columns,
