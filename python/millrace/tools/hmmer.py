@@ -525,7 +525,7 @@ def choose_threads(
     if asked is not None:
         threads = max(1, c_integer(asked))
         note = f"{threads} threads a task, as the command asks; without --cpu a task needs less CPU"
-        return min(threads, cores), {}, (), note
+        return threads, {}, (), note
     default = _DEFAULT_CPU.search(help_page)
     workers = "1" if name == "nhmmer" else "0"
     if default is None or default[1] == workers:
