@@ -516,9 +516,10 @@ def choose_threads(
 ) -> tuple[int, dict[str, str], tuple[str, ...], str]:
     """Threads of a task, environment that sets them, the option that HMMER prints for it, the reason.
 
-    HMMER gives the same hits, values and order with any number of threads, and without worker threads it needs
-    the least CPU. It then says so in its output, which the joins take out again. nhmmer cuts long targets by
-    another rule without workers, so it keeps one; and it always prints the number, which the join sets right.
+    HMMER gives the same hits, values and order with any number of threads, and without worker threads it
+    needs the least CPU. It then says so in its output, which the joins take out again. nhmmer cuts long
+    targets by another rule without workers, so it keeps one; and it always prints the number, which the join
+    sets right.
     """
     cores = os.sysconf("SC_NPROCESSORS_ONLN")
     asked = parsed.value("--cpu") or command.environ.get("HMMER_NCPU")
