@@ -11,7 +11,7 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of all values: immutable, built by keyword, unknown keys refused."""
 
 
-class InputArg(Frozen, tag="input"):
+class InputArg(Frozen, tag="input", frozen=True):
     """A place in the tool's arguments where the path of input ``index`` stands.
 
     ``prefix`` is what stands before the path in the same argument (``--in=``). For an input of format ``files``
@@ -22,7 +22,7 @@ class InputArg(Frozen, tag="input"):
     prefix: str = ""
 
 
-class OutputArg(Frozen, tag="output"):
+class OutputArg(Frozen, tag="output", frozen=True):
     """A place in the tool's arguments where the path of output ``index`` stands."""
 
     index: int
@@ -33,7 +33,7 @@ class OutputArg(Frozen, tag="output"):
 Token = str | InputArg | OutputArg
 
 
-class InputUse(Frozen):
+class InputUse(Frozen, frozen=True):
     """One input that is cut into records."""
 
     #: Path as the user typed it; ``-`` is standard input; for ``files``: folder, glob or list joined by NUL.
@@ -44,7 +44,7 @@ class InputUse(Frozen):
     stdin: bool = False
 
 
-class OutputUse(Frozen):
+class OutputUse(Frozen, frozen=True):
     """One output stream of the tool.
 
     ``layout``: ``file``: one file per task, joined in order by ``join``; ``directory``: the tool writes any number of
@@ -67,7 +67,7 @@ class OutputUse(Frozen):
     optional: bool = False
 
 
-class CostHint(Frozen):
+class CostHint(Frozen, frozen=True):
     """What a tool's time depends on; first guesses, replaced by measurement as soon as there is one."""
 
     #: ``residues`` (letters of the record), ``bytes`` or ``records``.
@@ -80,7 +80,7 @@ class CostHint(Frozen):
     max_records: int = 0
 
 
-class ToolUse(Frozen):
+class ToolUse(Frozen, frozen=True):
     """What an adapter understood of one command: all that the engine needs to know of a tool."""
 
     #: Adapter name: ``blast``, ``hmmer``... or ``generic``.
@@ -97,13 +97,19 @@ class ToolUse(Frozen):
     cost: CostHint = CostHint()
     #: Exit statuses of the tool that say "not the record's fault" (bad option, missing database).
     fatal_statuses: tuple[int, ...] = ()
+    #: Regular expression (bytes, multi-line) on the tool's standard error whose group 1 is the number of records that
+    #: it handled; if set, a task has failed unless the last match says its batch's number. For tools that lose
+    #: records with exit status 0.
+    records_said: str = ""
+    #: Regular expressions (bytes, multi-line); standard error that matches one means failure whatever the exit status.
+    failures_said: tuple[str, ...] = ()
     #: Version line of the tool, as it prints it; empty if unknown.
     version: str = ""
     #: Decisions with their reason in words, for ``millrace plan``.
     notes: tuple[str, ...] = ()
 
 
-class Command(Frozen):
+class Command(Frozen, frozen=True):
     """The command as the user typed it after ``--``, with its surroundings."""
 
     argv: tuple[str, ...]
@@ -124,7 +130,7 @@ class Command(Frozen):
     stdin_is_data: bool = False
 
 
-class Snapshot(Frozen):
+class Snapshot(Frozen, frozen=True):
     """Where a run is, for whoever shows it. Times in seconds."""
 
     elapsed: float

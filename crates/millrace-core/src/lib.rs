@@ -3,4 +3,6 @@
 //! The modules do not know each other, and nothing here knows Python.
 
 pub mod join;
+pub mod journal;
 pub mod record;
+pub mod slot;

@@ -534,3 +534,7 @@ def choose_threads(
     printed = f"={min(int(default[1]), cores)}" if name == "nhmmer" else ""
     note = f"one thread a task (HMMER_NCPU={workers}): same output, least CPU"
     return 1, {"HMMER_NCPU": workers}, (f"--cpu {workers}{printed}",), note
+
+
+#: The adapter of this family.
+ADAPTER = HmmerAdapter()

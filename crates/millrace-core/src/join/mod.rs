@@ -9,6 +9,7 @@ use std::io::{self, BufRead, Write};
 
 mod blast;
 mod hmmer;
+mod obabel;
 
 /// What a joiner can fail with.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +36,12 @@ pub trait Joiner: Send {
     ///
     /// # Errors
     /// [`JoinError::Shape`] if the block is not what the format promises, never a guess.
-    fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError>;
+    fn block(
+        &mut self,
+        n_records: u64,
+        block: &mut dyn BufRead,
+        out: &mut dyn Write,
+    ) -> Result<(), JoinError>;
 
     /// Writes what follows the last batch (a footer, a total).
     ///
@@ -52,7 +58,12 @@ pub trait Joiner: Send {
 struct Concat;
 
 impl Joiner for Concat {
-    fn block(&mut self, _n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
+    fn block(
+        &mut self,
+        _n_records: u64,
+        block: &mut dyn BufRead,
+        out: &mut dyn Write,
+    ) -> Result<(), JoinError> {
         io::copy(block, out)?;
         Ok(())
     }
@@ -76,6 +87,10 @@ pub fn joiner(spec: &str) -> Result<Box<dyn Joiner>, JoinError> {
         "concat" => Ok(Box::new(Concat)),
         name if name.starts_with("blast-") => blast::joiner(name, parameter),
         name if name.starts_with("hmmer-") => hmmer::joiner(name, parameter),
+        "obabel-mol" => Ok(Box::new(obabel::Mol::default())),
+        "obabel-pdb" => Ok(Box::new(obabel::Models::pdb())),
+        "obabel-pdbqt" => Ok(Box::new(obabel::Models::default())),
+        "obabel-cml" => Ok(Box::new(obabel::Cml::default())),
         _ => Err(JoinError::Unknown(spec.to_owned())),
     }
 }

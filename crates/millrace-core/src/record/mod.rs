@@ -1,1 +1,24 @@
 //! Cuts inputs into records without ever changing a byte.
+//!
+//! Bytes flow source -> buffer -> scan -> destination file, so a record may be larger than memory.
+//! `source` opens and decompresses, a scanner per format family finds where records end, and
+//! [`Reader`] counts, checks and writes. Nothing here knows of processes, journals or Python.
+
+mod delimited;
+mod error;
+mod fasta;
+mod fastq;
+mod format;
+mod lines;
+mod reader;
+mod scan;
+mod sniff;
+mod source;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::Error;
+pub use format::{Cutter, Format};
+pub use reader::{Batch, Interrupt, Limits, Reader};
+pub use sniff::sniff;

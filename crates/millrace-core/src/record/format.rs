@@ -1,0 +1,170 @@
+//! The record formats by name, and how each is cut.
+
+use regex::bytes::{Regex, RegexBuilder};
+
+use super::delimited::Delimited;
+use super::error::Error;
+use super::fasta::Fasta;
+use super::fastq::Fastq;
+use super::lines::{Blank, Lines, Rules, Which};
+use super::scan::Scanner;
+
+/// A record format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // the names say it; `Cutter::rules` tells where each is cut
+pub enum Format {
+    Fasta,
+    Fastq,
+    Mol2,
+    Sdf,
+    Smiles,
+    Hmm,
+    Stockholm,
+    Genbank,
+    Pdbqt,
+    Jsonl,
+    Lines,
+    Nul,
+    Regex,
+}
+
+impl Format {
+    /// All formats, by name.
+    pub const ALL: [(&'static str, Self); 13] = [
+        ("fasta", Self::Fasta),
+        ("fastq", Self::Fastq),
+        ("mol2", Self::Mol2),
+        ("sdf", Self::Sdf),
+        ("smiles", Self::Smiles),
+        ("hmm", Self::Hmm),
+        ("stockholm", Self::Stockholm),
+        ("genbank", Self::Genbank),
+        ("pdbqt", Self::Pdbqt),
+        ("jsonl", Self::Jsonl),
+        ("lines", Self::Lines),
+        ("nul", Self::Nul),
+        ("regex", Self::Regex),
+    ];
+
+    /// The format of that name.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if there is none.
+    pub fn parse(name: &str) -> Result<Self, Error> {
+        let found = Self::ALL.iter().find(|(known, _)| *known == name);
+        found.map(|&(_, format)| format).ok_or_else(|| Error::Usage(format!("unknown record format '{name}'")))
+    }
+
+    /// The name of the format.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, format)| *format == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// A format with its parameters: makes scanners.
+#[derive(Debug, Clone)]
+pub struct Cutter {
+    format: Format,
+    record_start: Option<Regex>,
+    record_end: Option<Regex>,
+}
+
+impl Cutter {
+    /// Cuts by a format that needs no parameters.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for [`Format::Regex`] without patterns, for patterns with another format, and for patterns
+    /// that are no regular expressions.
+    pub fn new(format: Format, record_start: Option<&str>, record_end: Option<&str>) -> Result<Self, Error> {
+        let is_given = record_start.is_some() || record_end.is_some();
+        if (format == Format::Regex) != is_given {
+            let problem = match format {
+                Format::Regex => "format regex needs record_start, record_end or both".to_owned(),
+                _ => format!("record_start and record_end belong to format regex, not to {}", format.name()),
+            };
+            return Err(Error::Usage(problem));
+        }
+        Ok(Self {
+            format,
+            record_start: compile("record_start", record_start)?,
+            record_end: compile("record_end", record_end)?,
+        })
+    }
+
+    /// Makes a scanner at the start of a source.
+    pub(crate) fn scanner(&self) -> Box<dyn Scanner> {
+        match self.format {
+            Format::Fasta => Box::new(Fasta::default()),
+            Format::Fastq => Box::new(Fastq::default()),
+            Format::Lines => Box::new(Delimited { delimiter: b'\n' }),
+            Format::Nul => Box::new(Delimited { delimiter: 0 }),
+            _ => Box::new(Lines::new(self.rules())),
+        }
+    }
+
+    fn rules(&self) -> Rules {
+        let starts = |prefix: &'static [u8], comments| Rules {
+            start: Which::Prefix(prefix),
+            end: Which::Never,
+            blank: Blank::Trails,
+            comments,
+        };
+        let ends = |end: Which| Rules { start: Which::Never, end, blank: Blank::Leads, comments: false };
+        let regex = |pattern: &Option<Regex>| pattern.clone().map_or(Which::Never, Which::Regex);
+        match self.format {
+            // DOCK puts "########## Name:" before the molecule; Open Babel reads it there (-ac).
+            Format::Mol2 => starts(MOL2, true),
+            Format::Genbank => starts(LOCUS, false),
+            Format::Sdf => ends(Which::Prefix(b"$$$$")),
+            Format::Hmm | Format::Stockholm => ends(Which::Prefix(b"//")),
+            Format::Pdbqt => ends(Which::Prefix(b"ENDMDL")),
+            Format::Jsonl => Rules { blank: Blank::Trails, ..ends(Which::Filled) },
+            // Open Babel 3.1.1 stops reading at a blank line and skips '#' lines.
+            Format::Smiles => Rules { blank: Blank::Stops, comments: true, ..ends(Which::Filled) },
+            _ => Rules { start: regex(&self.record_start), ..ends(regex(&self.record_end)) },
+        }
+    }
+
+    /// Whether a file that starts with `head` surely starts with a whole record.
+    ///
+    /// A tool reads each of its files on its own, so one batch holds two of them only where reading them as one is the
+    /// same: both start with a whole record, and the first ends with one ([`Cutter::ends`]).
+    pub(crate) fn begins(&self, head: &[u8]) -> bool {
+        match self.format {
+            Format::Fasta => head.starts_with(b">") && head.get(1).is_some_and(|&byte| byte != b'?'),
+            Format::Fastq => head.starts_with(b"@"),
+            Format::Mol2 => head.starts_with(MOL2),
+            Format::Genbank => head.starts_with(LOCUS),
+            Format::Jsonl => head.first().is_some_and(u8::is_ascii_graphic),
+            Format::Sdf | Format::Hmm | Format::Stockholm | Format::Pdbqt | Format::Lines => true,
+            // A blank line anywhere in the first SMILES file would hide the second.
+            Format::Smiles | Format::Nul | Format::Regex => false,
+        }
+    }
+
+    /// Whether a file that ends with `tail` surely ends with a whole record.
+    pub(crate) fn ends(&self, tail: &[u8]) -> bool {
+        let Some(line_end) = tail.strip_suffix(b"\n") else { return false };
+        let last = line_end.strip_suffix(b"\r").unwrap_or(line_end);
+        match self.format {
+            Format::Fastq | Format::Jsonl => last.last().is_some_and(|&byte| byte != b'\n'),
+            Format::Sdf => last.ends_with(b"\n$$$$"),
+            Format::Hmm | Format::Stockholm => last.ends_with(b"\n//"),
+            Format::Pdbqt => last.ends_with(b"\nENDMDL"),
+            _ => true,
+        }
+    }
+}
+
+const MOL2: &[u8] = b"@<TRIPOS>MOLECULE";
+const LOCUS: &[u8] = b"LOCUS ";
+
+fn compile(name: &str, pattern: Option<&str>) -> Result<Option<Regex>, Error> {
+    let compile = |pattern| {
+        // Bytes, not text: '.' must match whatever encoding an input has.
+        let regex = RegexBuilder::new(pattern).unicode(false).build();
+        regex.map_err(|error| Error::Usage(format!("{name} is no regular expression: {error}")))
+    };
+    pattern.map(compile).transpose()
+}

@@ -1,0 +1,371 @@
+//! Reads sources one after another and writes batches of whole records to files.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::error::Error;
+use super::format::Cutter;
+use super::scan::{Fault, Scanner};
+use super::source::{Codec, ReadError, Source, total_size};
+
+/// Bytes read at once: small enough to stay in a core's cache from the read to the checksum.
+const BUFFER: usize = 256 << 10;
+
+/// Bytes kept of the end of a source: the longest end line with its newlines fits.
+const TAIL: usize = 12;
+
+/// Where a batch ends: with the record that reaches one of these; 0 is no limit.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Limits {
+    /// Records.
+    pub records: u64,
+    /// Cost units: residues of FASTA and FASTQ, else bytes.
+    pub cost: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// A run of consecutive whole records.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Number of records.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Their cost: residues of FASTA and FASTQ, else bytes.
+    pub cost: u64,
+    /// Cost of the costliest of them.
+    pub largest: u64,
+    /// CRC-32C of all their bytes.
+    pub crc32c: u32,
+}
+
+impl Batch {
+    fn reaches(&self, limits: Limits) -> bool {
+        let reached = |value, limit| limit != 0 && value >= limit;
+        reached(self.records, limits.records) || reached(self.cost, limits.cost) || reached(self.bytes, limits.bytes)
+    }
+}
+
+/// Asked when a signal arrives while a read waits; true stops the reader with [`Error::Interrupted`].
+pub type Interrupt = Box<dyn FnMut() -> bool + Send>;
+
+/// Cuts sources, read one after another, into batches of whole records, byte for byte.
+///
+/// Every byte goes into exactly one batch, in order. A record never spans two sources, and a batch does so only where
+/// the records stay apart when the sources are read as one.
+///
+/// # Examples
+/// ```
+/// use millrace_core::record::{Cutter, Format, Limits, Reader};
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let (fasta, batch) = (dir.path().join("q.fa"), dir.path().join("batch.fa"));
+/// std::fs::write(&fasta, ">a\nACGT\nAC\n>b\nAA\n>c\n").unwrap();
+/// let mut reader = Reader::new(vec![fasta], Cutter::new(Format::Fasta, None, None)?)?;
+/// let cut = reader.cut(&batch, Limits { records: 2, ..Limits::default() })?.unwrap();
+/// assert_eq!((cut.records, cut.cost, cut.largest), (2, 8, 6));
+/// assert_eq!(std::fs::read(batch).unwrap(), b">a\nACGT\nAC\n>b\nAA\n");
+/// # Ok::<(), millrace_core::record::Error>(())
+/// ```
+pub struct Reader {
+    paths: std::vec::IntoIter<PathBuf>,
+    cutter: Cutter,
+    total: Option<u64>,
+    taken: Arc<AtomicU64>,
+    source: Option<Source>,
+    /// The source has given its last byte to the buffer.
+    drained: bool,
+    scanner: Box<dyn Scanner>,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// The source starts with a whole record, for all that was seen of it.
+    begins: bool,
+    tail: Vec<u8>,
+    records: u64,
+    failed: Option<Error>,
+    interrupt: Interrupt,
+}
+
+impl Reader {
+    /// Reads `sources`, each plain or compressed ("-" is standard input), one after another. Opens none of them yet.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if one is not there.
+    pub fn new(sources: Vec<PathBuf>, cutter: Cutter) -> Result<Self, Error> {
+        Self::with_buffer(sources, cutter, BUFFER)
+    }
+
+    pub(crate) fn with_buffer(sources: Vec<PathBuf>, cutter: Cutter, buffer: usize) -> Result<Self, Error> {
+        Ok(Self {
+            total: total_size(&sources)?,
+            paths: sources.into_iter(),
+            scanner: cutter.scanner(),
+            cutter,
+            taken: Arc::default(),
+            source: None,
+            drained: false,
+            buffer: vec![0; buffer],
+            start: 0,
+            end: 0,
+            begins: false,
+            tail: Vec::with_capacity(2 * TAIL),
+            records: 0,
+            failed: None,
+            interrupt: Box::new(|| false),
+        })
+    }
+
+    /// Sets who is asked when a signal arrives while a read waits.
+    pub fn on_interrupt(&mut self, interrupt: Interrupt) {
+        self.interrupt = interrupt;
+    }
+
+    /// Ordinal of the next record, from 0.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Bytes of the sources, as they are on disk, that were consumed; of compressed ones, those read.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        let is_plain = self.source.as_ref().is_some_and(|source| source.codec == Codec::Plain);
+        let ahead = if is_plain { self.end - self.start } else { 0 };
+        self.taken.load(Ordering::Relaxed).saturating_sub(ahead as u64)
+    }
+
+    /// Bytes of all sources on disk; None if one is not a regular file.
+    #[must_use]
+    pub fn total(&self) -> Option<u64> {
+        self.total
+    }
+
+    /// Whether no record follows; reads ahead to know. False if the next cut will be an error.
+    pub fn at_end(&mut self) -> bool {
+        if self.failed.is_none() {
+            match self.ahead() {
+                Ok(more) => return !more,
+                Err(error) => self.failed = Some(error),
+            }
+        }
+        false
+    }
+
+    /// Writes the next records to `dest`, made or emptied, until they reach a limit; at least one record.
+    ///
+    /// None at the end of the input, and then there is no `dest`.
+    ///
+    /// # Errors
+    /// [`Error::Data`] if the next record is damaged: those before it are cut first, as a batch of their own. An error
+    /// stays: the reader returns it again. A `dest` that could not be written is removed.
+    pub fn cut(&mut self, dest: &Path, limits: Limits) -> Result<Option<Batch>, Error> {
+        self.batch(limits, Some(dest))
+    }
+
+    /// Passes over the next `n_records`, or as many as there are; None at the end of the input.
+    ///
+    /// # Errors
+    /// As [`Reader::cut`].
+    pub fn skip(&mut self, n_records: u64) -> Result<Option<Batch>, Error> {
+        if n_records == 0 {
+            return Ok(Some(Batch::default()));
+        }
+        self.batch(Limits { records: n_records, ..Limits::default() }, None)
+    }
+
+    fn batch(&mut self, limits: Limits, dest: Option<&Path>) -> Result<Option<Batch>, Error> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let mut pass = Pass { limits, dest: None, batch: Batch::default(), size: 0, crc32c: 0, cost: 0 };
+        let result =
+            self.open_pass(&mut pass, dest).and_then(|more| if more { self.fill_batch(&mut pass) } else { Ok(()) });
+        let result = match result {
+            // Whole records before a damaged one are good: they are cut back to, and the error waits for the next call.
+            Err(error @ Error::Data { .. }) if pass.batch.records > 0 => {
+                self.failed = Some(error);
+                pass.cut_back()
+            }
+            result => result,
+        };
+        if let Err(error) = result {
+            if let Some(dest) = pass.dest {
+                // The error counts, not that of the removal.
+                let _ = fs::remove_file(dest.path);
+            }
+            self.failed = Some(error.clone());
+            return Err(error);
+        }
+        Ok((pass.batch.records > 0).then_some(pass.batch))
+    }
+
+    /// Opens the destination if there is a record to write.
+    fn open_pass<'a>(&mut self, pass: &mut Pass<'a>, dest: Option<&'a Path>) -> Result<bool, Error> {
+        if !self.ahead()? {
+            return Ok(false);
+        }
+        if let Some(path) = dest {
+            pass.dest = Some(Dest { path, file: File::create(path).map_err(|error| Error::io(path, error))? });
+        }
+        Ok(true)
+    }
+
+    /// Moves whole records into `pass` until a limit or the end of the input.
+    fn fill_batch(&mut self, pass: &mut Pass<'_>) -> Result<(), Error> {
+        loop {
+            let from = self.start;
+            let (result, boundary) = self.scan_buffer(pass);
+            let piece = &self.buffer[from..self.start];
+            keep_tail(&mut self.tail, piece);
+            pass.take(piece, boundary.map(|at| at - from))?;
+            if result.map_err(|fault| self.fault(fault))? {
+                return Ok(());
+            }
+            if !self.drained {
+                self.fill()?;
+            } else if !self.next_source_joins(pass)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Scans what is in the buffer; returns whether the batch is full, and where in the buffer its last record ends.
+    fn scan_buffer(&mut self, pass: &mut Pass<'_>) -> (Result<bool, Fault>, Option<usize>) {
+        let mut boundary = None;
+        let mut size = pass.size;
+        while self.start < self.end || (self.drained && size > pass.batch.bytes) {
+            let step = match self.scanner.scan(&self.buffer[self.start..self.end], self.drained) {
+                Ok(step) => step,
+                Err(fault) => return (Err(fault), boundary),
+            };
+            self.start += step.len;
+            size += step.len as u64;
+            pass.cost += step.cost;
+            if step.ended {
+                boundary = Some(self.start);
+                self.records += 1;
+                if pass.end_record(size) {
+                    return (Ok(true), boundary);
+                }
+            } else {
+                break;
+            }
+        }
+        (Ok(false), boundary)
+    }
+
+    /// Goes on to the next source with bytes; false if there is none, or if it must not share a file with this one.
+    fn next_source_joins(&mut self, pass: &Pass<'_>) -> Result<bool, Error> {
+        let stays_whole = self.begins && self.cutter.ends(&self.tail);
+        if !self.ahead()? {
+            return Ok(false);
+        }
+        Ok(pass.dest.is_none() || (stays_whole && self.begins))
+    }
+
+    /// Makes sure that the buffer holds a byte, of this source or a later one; false at the end of the last.
+    fn ahead(&mut self) -> Result<bool, Error> {
+        while self.start == self.end {
+            if self.source.is_none() || self.drained {
+                let Some(path) = self.paths.next() else { return Ok(false) };
+                self.source = Some(Source::open(&path, &self.taken, &mut self.interrupt)?);
+                self.drained = false;
+                self.scanner = self.cutter.scanner();
+            }
+            self.fill()?;
+            self.begins = self.cutter.begins(&self.buffer[..self.end]);
+        }
+        Ok(true)
+    }
+
+    /// Reads once more from the source, behind what is undecided yet.
+    fn fill(&mut self) -> Result<(), Error> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        if self.end == self.buffer.len() {
+            // A scanner that looks ahead further than the buffer: a few MiB at most.
+            self.buffer.resize(2 * self.end, 0);
+        }
+        let Some(source) = &mut self.source else { return Ok(()) };
+        let len = loop {
+            match source.read(&mut self.buffer[self.end..]) {
+                Ok(len) => break len,
+                Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::Interrupted => {
+                    if (self.interrupt)() {
+                        return Err(Error::Interrupted);
+                    }
+                }
+                Err(ReadError::Io(error)) => return Err(Error::io(&source.path, error)),
+                Err(ReadError::Damaged(problem)) => return Err(self.fault(Fault { line: None, problem })),
+            }
+        };
+        self.end += len;
+        self.drained = len == 0;
+        Ok(())
+    }
+
+    fn fault(&self, fault: Fault) -> Error {
+        let source_path = self.source.as_ref().map_or_else(PathBuf::new, |source| source.path.clone());
+        Error::Data { source_path, record: self.records + 1, line: fault.line, problem: fault.problem }
+    }
+}
+
+/// Keeps the last bytes of the source.
+fn keep_tail(tail: &mut Vec<u8>, piece: &[u8]) {
+    tail.extend_from_slice(&piece[piece.len().saturating_sub(TAIL)..]);
+    tail.drain(..tail.len().saturating_sub(TAIL));
+}
+
+/// A batch while it grows.
+struct Pass<'a> {
+    limits: Limits,
+    dest: Option<Dest<'a>>,
+    batch: Batch,
+    /// Bytes taken, those of the unfinished record included, and their checksum.
+    size: u64,
+    crc32c: u32,
+    /// Cost of the unfinished record.
+    cost: u64,
+}
+
+struct Dest<'a> {
+    path: &'a Path,
+    file: File,
+}
+
+impl Pass<'_> {
+    /// Ends a record at `size` bytes; whether the batch is full.
+    fn end_record(&mut self, size: u64) -> bool {
+        self.batch.records += 1;
+        self.batch.bytes = size;
+        self.batch.cost += self.cost;
+        self.batch.largest = self.batch.largest.max(self.cost);
+        self.cost = 0;
+        self.batch.reaches(self.limits)
+    }
+
+    /// Takes a piece of the stream, in which the last whole record ends at `boundary`.
+    fn take(&mut self, piece: &[u8], boundary: Option<usize>) -> Result<(), Error> {
+        let (whole, rest) = piece.split_at(boundary.unwrap_or(0));
+        self.crc32c = crc32c::crc32c_append(self.crc32c, whole);
+        if boundary.is_some() {
+            self.batch.crc32c = self.crc32c;
+        }
+        self.crc32c = crc32c::crc32c_append(self.crc32c, rest);
+        self.size += piece.len() as u64;
+        if let Some(dest) = &mut self.dest {
+            dest.file.write_all(piece).map_err(|error| Error::io(dest.path, error))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the bytes of an unfinished record out of the destination.
+    fn cut_back(&mut self) -> Result<(), Error> {
+        let Some(dest) = &mut self.dest else { return Ok(()) };
+        dest.file.set_len(self.batch.bytes).map_err(|error| Error::io(dest.path, error))
+    }
+}

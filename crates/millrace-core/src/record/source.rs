@@ -1,0 +1,165 @@
+//! Opens a source and takes off its compression, whatever its name.
+
+use std::fs::File;
+use std::io::{self, BufReader, Cursor, Read};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::error::Error;
+
+/// Bytes that tell a compression: those of bzip2 are the longest.
+const MAGIC: usize = 10;
+
+/// Bytes that a decompressor reads at once.
+const COMPRESSED_BUFFER: usize = 128 << 10;
+
+/// How a source is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Codec {
+    Plain,
+    Gzip,
+    Zstd,
+    Bzip2,
+    Xz,
+}
+
+impl Codec {
+    /// Tells the compression by the first bytes.
+    fn detect(head: &[u8]) -> Self {
+        let is_zstd = |head: &[u8]| {
+            let is_skippable = head.len() >= 4 && head[0] & 0xf0 == 0x50 && head[1..4] == [0x2a, 0x4d, 0x18];
+            head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) || is_skippable
+        };
+        match head {
+            [0x1f, 0x8b, 8, ..] => Self::Gzip,
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Self::Xz,
+            // "BZh9" could be text: a block or the end of the stream must follow.
+            [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, 0x59, 0x26, 0x53, 0x59, ..]
+            | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, 0x45, 0x38, 0x50, 0x90, ..] => Self::Bzip2,
+            head if is_zstd(head) => Self::Zstd,
+            _ => Self::Plain,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Gzip => "gzip",
+            Self::Zstd => "zstd",
+            Self::Bzip2 => "bzip2",
+            Self::Xz => "xz",
+        }
+    }
+}
+
+/// One open source, read as if it were not compressed.
+pub(crate) struct Source {
+    pub(crate) path: PathBuf,
+    pub(crate) codec: Codec,
+    reader: Box<dyn Read + Send>,
+}
+
+/// Why a read gave nothing.
+pub(crate) enum ReadError {
+    /// The system said so.
+    Io(io::Error),
+    /// The compressed data is damaged or cut off.
+    Damaged(String),
+}
+
+impl Source {
+    /// Opens `path` ("-" is standard input) and reads its first bytes, which tell the compression.
+    ///
+    /// Bytes read from the file itself are added to `taken`; `is_stop` is asked when a signal arrives.
+    pub(crate) fn open(path: &Path, taken: &Arc<AtomicU64>, is_stop: &mut dyn FnMut() -> bool) -> Result<Self, Error> {
+        let file = open(path).map_err(|error| Error::io(path, error))?;
+        let mut file = Counted { file, taken: Arc::clone(taken) };
+        let head = read_head(&mut file, is_stop).map_err(|error| match error.kind() {
+            io::ErrorKind::Interrupted => Error::Interrupted,
+            _ => Error::io(path, error),
+        })?;
+        let codec = Codec::detect(&head);
+        let raw = Cursor::new(head).chain(file);
+        let buffered = |raw| BufReader::with_capacity(COMPRESSED_BUFFER, raw);
+        let reader: Box<dyn Read + Send> = match codec {
+            Codec::Plain => Box::new(raw),
+            Codec::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered(raw))),
+            Codec::Zstd => Box::new(
+                zstd::stream::read::Decoder::with_buffer(buffered(raw)).map_err(|error| Error::io(path, error))?,
+            ),
+            Codec::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(buffered(raw))),
+            Codec::Xz => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(buffered(raw))),
+        };
+        Ok(Self { path: path.to_owned(), codec, reader })
+    }
+
+    /// Reads some bytes; 0 is the end. A signal shows as `ErrorKind::Interrupted`, and reading may go on.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, ReadError> {
+        self.reader.read(buffer).map_err(|error| {
+            let is_system = error.raw_os_error().is_some() || error.kind() == io::ErrorKind::Interrupted;
+            if self.codec == Codec::Plain || is_system {
+                return ReadError::Io(error);
+            }
+            let what = if error.kind() == io::ErrorKind::UnexpectedEof { "cut off" } else { "damaged" };
+            ReadError::Damaged(format!("the {} data is {what}: {error}", self.codec.name()))
+        })
+    }
+}
+
+/// Bytes of all `paths`, None if one is not a regular file. Opens nothing, as opening a FIFO waits.
+pub(crate) fn total_size(paths: &[PathBuf]) -> Result<Option<u64>, Error> {
+    let mut total = Some(0);
+    for path in paths {
+        let metadata = match is_stdin(path) {
+            true => standard_input().and_then(|file| file.metadata()),
+            false => std::fs::metadata(path),
+        };
+        let metadata = metadata.map_err(|error| Error::io(path, error))?;
+        total = total.filter(|_| metadata.is_file()).map(|sum: u64| sum + metadata.len());
+    }
+    Ok(total)
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    if is_stdin(path) { standard_input() } else { File::open(path) }
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// File descriptor 0 without the buffer of `std::io::stdin`, which would keep bytes to itself.
+fn standard_input() -> io::Result<File> {
+    Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?))
+}
+
+fn read_head(file: &mut impl Read, is_stop: &mut dyn FnMut() -> bool) -> io::Result<Vec<u8>> {
+    let mut head = vec![0; MAGIC];
+    let mut len = 0;
+    while len < MAGIC {
+        match file.read(&mut head[len..]) {
+            Ok(0) => break,
+            Ok(more) => len += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted && !is_stop() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    head.truncate(len);
+    Ok(head)
+}
+
+/// A file that counts what is read from it.
+struct Counted {
+    file: File,
+    taken: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.file.read(buffer)?;
+        self.taken.fetch_add(len as u64, Ordering::Relaxed);
+        Ok(len)
+    }
+}

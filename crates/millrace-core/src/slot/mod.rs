@@ -1,0 +1,16 @@
+//! Slots: one place for one tool process each; spawn, feed, limit, kill, account, clean up.
+//!
+//! A slot keeps one private working directory for all its tasks. A task is one ordinary execution of
+//! the tool on real files there; what it wrote goes to a [`Sink`] if and only if it ended well.
+//! Nothing here knows of records, journals or Python.
+
+mod pool;
+mod spawn;
+mod task;
+mod text;
+mod watch;
+
+pub use pool::{Event, Pool, Settings};
+pub use spawn::{Ending, Usage};
+pub use task::{Collect, Failure, Outcome, Output, Placement, Sink, Task};
+pub use watch::{Watchdog, sweep};

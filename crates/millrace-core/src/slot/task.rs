@@ -1,0 +1,433 @@
+//! One task in one slot: place the inputs, run the tool, collect what it wrote, clean up.
+
+use std::collections::{BTreeSet, HashSet};
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::spawn::{Ending, Process, Start, Usage, spawn};
+use super::text;
+
+/// How an input gets to its place in the working directory.
+#[derive(Debug, Clone)]
+pub enum Placement {
+    /// The batch's bytes, on the same filesystem as the slots.
+    Batch {
+        /// Where the bytes are.
+        from: PathBuf,
+        /// Where the tool looks for them, relative to the slot.
+        to: PathBuf,
+    },
+    /// The batch's bytes on standard input.
+    Stdin(PathBuf),
+    /// A folder that must exist and be empty.
+    Folder(PathBuf),
+}
+
+/// How an output is found after the tool has ended.
+#[derive(Debug, Clone)]
+pub enum Collect {
+    /// The tool's standard output.
+    Stdout,
+    /// A file, relative to the slot.
+    File(PathBuf),
+    /// Every file below a folder, relative to the slot; each is a named block.
+    Folder(PathBuf),
+}
+
+/// One output stream of a task.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// Number of the stream.
+    pub stream: u16,
+    /// Where it is.
+    pub collect: Collect,
+    /// Name of the block; empty unless the stream is one file a record.
+    pub name: Vec<u8>,
+    /// Whether the tool may leave it unwritten.
+    pub optional: bool,
+}
+
+/// One execution of the tool.
+#[derive(Debug, Clone)]
+pub struct Task {
+    /// The caller's number for it.
+    pub id: u64,
+    /// Arguments; [`super::Settings::slot_mark`] in them stands for the slot's directory.
+    pub argv: Vec<Vec<u8>>,
+    /// What goes where before the start.
+    pub placements: Vec<Placement>,
+    /// What is collected after the end.
+    pub outputs: Vec<Output>,
+    /// Time after which it is killed.
+    pub timeout: Option<Duration>,
+}
+
+/// Why a task gave no blocks.
+#[derive(Debug)]
+pub enum Failure {
+    /// The tool ended badly.
+    Ended(Ending),
+    /// The tool was killed because its time was over.
+    TimedOut,
+    /// The tool was killed because the caller asked.
+    Killed,
+    /// The tool ended well but did not write this output.
+    Missing(PathBuf),
+    /// The tool ended well, but what it said shows that it did not do its work.
+    Said(String),
+    /// The program cannot be started.
+    Spawn(io::Error),
+    /// Placing, collecting or committing failed: our side, not the tool's.
+    Io(io::Error),
+}
+
+/// What came of a task.
+#[derive(Debug)]
+pub struct Outcome<R> {
+    /// The sink's receipt, or why there is none.
+    pub result: Result<R, Failure>,
+    /// What the tool used.
+    pub usage: Usage,
+    /// Seconds from the start of the process to its end.
+    pub wall_seconds: f64,
+    /// The last bytes of its standard error, and of its standard output if it failed.
+    pub stderr: Vec<u8>,
+    /// Files that it left in its working directory and nobody asked for.
+    pub extra: Vec<PathBuf>,
+}
+
+/// Takes the outputs of tasks that ended well.
+pub trait Sink: Send + Sync {
+    /// What it gives back for them.
+    type Receipt: Send;
+
+    /// Looks at what a tool that ended well said; a reason not to believe it, if there is one.
+    fn doubt(&self, task: &Task, stderr: &[u8]) -> Option<String>;
+
+    /// Makes the outputs durable, all or none. `outputs` are in the order of the task's.
+    ///
+    /// # Errors
+    /// If it cannot; the task then counts as not done.
+    fn commit(&self, task: &Task, outputs: Vec<(u16, Vec<u8>, File)>) -> io::Result<Self::Receipt>;
+}
+
+/// The part of a slot that does not change from task to task.
+pub(super) struct Place {
+    /// The slot's directory, absolute.
+    pub(super) root: PathBuf,
+    /// The tool's working directory inside it.
+    pub(super) directory: CString,
+    /// What belongs in the slot's directory when no task runs.
+    pub(super) skeleton: HashSet<PathBuf>,
+    pub(super) exe: CString,
+    pub(super) environ: Vec<CString>,
+    pub(super) nice: i32,
+    /// Text in arguments that stands for `root`.
+    pub(super) slot_mark: Vec<u8>,
+    /// Random text in `root` by which a printed private path is found.
+    pub(super) secret: Vec<u8>,
+    pub(super) substitutions: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// What another thread may do to a running task.
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    pub(super) running: Mutex<Option<libc::pid_t>>,
+    pub(super) killed: AtomicBool,
+}
+
+impl Control {
+    /// Kills the process group of the running task, if any.
+    pub(super) fn kill(&self) {
+        self.killed.store(true, Ordering::SeqCst);
+        self.signal();
+    }
+
+    fn signal(&self) {
+        // The lock is held while the number is used, and the process is reaped only after the number is taken away.
+        if let Some(pid) = *self.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner) {
+            // SAFETY: signals a process group whose leader is not reaped yet.
+            unsafe { libc::kill(-pid, libc::SIGKILL) };
+        }
+    }
+}
+
+const STDERR_KEPT: u64 = 64 << 10;
+
+impl Place {
+    /// Runs `task` to its end and leaves the slot as it was.
+    pub(super) fn run<S: Sink>(&self, task: &Task, control: &Control, sink: &S) -> Outcome<S::Receipt> {
+        let mut outcome = Outcome {
+            result: Err(Failure::Killed),
+            usage: Usage::default(),
+            wall_seconds: 0.0,
+            stderr: vec![],
+            extra: vec![],
+        };
+        if let Err(failure) = self.execute(task, control, sink, &mut outcome) {
+            outcome.result = Err(failure);
+        }
+        match self.clean(task) {
+            Ok(extra) => outcome.extra = extra,
+            Err(error) => {
+                if outcome.result.is_ok() {
+                    outcome.result = Err(Failure::Io(error));
+                }
+            }
+        }
+        outcome
+    }
+
+    fn execute<S: Sink>(
+        &self,
+        task: &Task,
+        control: &Control,
+        sink: &S,
+        outcome: &mut Outcome<S::Receipt>,
+    ) -> Result<(), Failure> {
+        let stdin = self.place(task).map_err(Failure::Io)?;
+        let stdout = self.capture("stdout").map_err(Failure::Io)?;
+        let stderr = self.capture("stderr").map_err(Failure::Io)?;
+        let argv = task
+            .argv
+            .iter()
+            .map(|argument| self.argument(argument))
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(Failure::Io)?;
+        let begun = Instant::now();
+        let process = {
+            let mut running = control.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let process = spawn(&Start {
+                exe: &self.exe,
+                argv: &argv,
+                environ: &self.environ,
+                directory: &self.directory,
+                stdin: &stdin,
+                stdout: &stdout,
+                stderr: &stderr,
+                nice: self.nice,
+            })
+            .map_err(Failure::Spawn)?;
+            *running = Some(process.pid);
+            process
+        };
+        let (ending, timed_out) = wait(process, task.timeout, control, &mut outcome.usage).map_err(Failure::Io)?;
+        outcome.wall_seconds = begun.elapsed().as_secs_f64();
+        outcome.stderr = self.said(stderr, "stderr").map_err(Failure::Io)?;
+        if timed_out {
+            return Err(Failure::TimedOut);
+        }
+        if ending != Ending::Exited(0) {
+            // A tool killed because we asked shows as signalled; a tool that ended well just before counts as done.
+            if control.killed.load(Ordering::SeqCst) {
+                return Err(Failure::Killed);
+            }
+            if outcome.stderr.is_empty() {
+                outcome.stderr = self.said(stdout, "stdout").map_err(Failure::Io)?;
+            }
+            return Err(Failure::Ended(ending));
+        }
+        if let Some(doubt) = sink.doubt(task, &outcome.stderr) {
+            return Err(Failure::Said(doubt));
+        }
+        let outputs = self.collect(task, stdout)?;
+        outcome.result = Ok(sink.commit(task, outputs).map_err(Failure::Io)?);
+        Ok(())
+    }
+
+    fn place(&self, task: &Task) -> io::Result<File> {
+        let mut stdin = None;
+        for placement in &task.placements {
+            match placement {
+                Placement::Batch { from, to } => fs_err::hard_link(from, self.root.join(to))?,
+                Placement::Stdin(from) => stdin = Some(fs_err::File::open(from)?.into_file()),
+                Placement::Folder(path) => fs_err::create_dir_all(self.root.join(path))?,
+            }
+        }
+        stdin.map_or_else(|| fs_err::File::open("/dev/null").map(fs_err::File::into_file), Ok)
+    }
+
+    /// A file beside the working directory that takes what the tool says.
+    fn capture(&self, name: &str) -> io::Result<File> {
+        let file =
+            fs_err::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(self.aside(name))?;
+        Ok(file.into_file())
+    }
+
+    fn aside(&self, name: &str) -> PathBuf {
+        let mut path = self.root.clone().into_os_string();
+        path.push(".");
+        path.push(name);
+        path.into()
+    }
+
+    fn argument(&self, argument: &[u8]) -> io::Result<CString> {
+        let mut bytes = Vec::with_capacity(argument.len());
+        let mut rest = argument;
+        while let Some(at) = memchr::memmem::find(rest, &self.slot_mark) {
+            bytes.extend(&rest[..at]);
+            bytes.extend(self.root.as_os_str().as_bytes());
+            rest = &rest[at + self.slot_mark.len()..];
+        }
+        bytes.extend(rest);
+        CString::new(bytes).map_err(io::Error::from)
+    }
+
+    /// The end of what the tool said, with the user's paths in it.
+    fn said(&self, mut file: File, name: &str) -> io::Result<Vec<u8>> {
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(STDERR_KEPT)))?;
+        let mut bytes = Vec::new();
+        file.take(STDERR_KEPT).read_to_end(&mut bytes)?;
+        if memchr::memmem::find(&bytes, &self.secret).is_none() {
+            return Ok(bytes);
+        }
+        // For a person to read: whatever cannot be put back stays.
+        let scratch = self.aside(&format!("{name}.said"));
+        fs_err::write(&scratch, &bytes)?;
+        let restored = fs_err::File::open(&scratch).and_then(|file| {
+            text::restore(file.into_file(), &self.secret, &self.substitutions, &self.aside("said.restored"))
+        });
+        if let Ok(mut restored) = restored {
+            bytes.clear();
+            restored.seek(SeekFrom::Start(0))?;
+            restored.read_to_end(&mut bytes)?;
+        }
+        Ok(bytes)
+    }
+
+    fn collect(&self, task: &Task, stdout: File) -> Result<Vec<(u16, Vec<u8>, File)>, Failure> {
+        let mut stdout = Some(stdout);
+        let mut found = Vec::with_capacity(task.outputs.len());
+        for output in &task.outputs {
+            match &output.collect {
+                Collect::Stdout => {
+                    if let Some(file) = stdout.take() {
+                        found.push((output.stream, output.name.clone(), file));
+                    }
+                }
+                Collect::File(path) => match fs_err::File::open(self.root.join(path)) {
+                    Ok(file) => found.push((output.stream, output.name.clone(), file.into_file())),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound && output.optional => {}
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        return Err(Failure::Missing(path.clone()));
+                    }
+                    Err(error) => return Err(Failure::Io(error)),
+                },
+                Collect::Folder(path) => {
+                    let top = self.root.join(path);
+                    for name in files_below(&top).map_err(Failure::Io)? {
+                        let file = fs_err::File::open(top.join(&name)).map_err(Failure::Io)?.into_file();
+                        found.push((output.stream, name.into_os_string().into_vec(), file));
+                    }
+                }
+            }
+        }
+        found
+            .into_iter()
+            .enumerate()
+            .map(|(k, (stream, name, file))| {
+                let scratch = self.aside(&format!("restored.{k}"));
+                Ok((stream, name, text::restore(file, &self.secret, &self.substitutions, &scratch)?))
+            })
+            .collect::<io::Result<_>>()
+            .map_err(Failure::Io)
+    }
+
+    /// Removes all that is not in the skeleton; returns what nobody had asked for.
+    fn clean(&self, task: &Task) -> io::Result<Vec<PathBuf>> {
+        let mut wanted: BTreeSet<&Path> = BTreeSet::new();
+        for placement in &task.placements {
+            match placement {
+                Placement::Batch { to, .. } | Placement::Folder(to) => wanted.insert(to),
+                Placement::Stdin(_) => false,
+            };
+        }
+        for output in &task.outputs {
+            match &output.collect {
+                Collect::File(path) | Collect::Folder(path) => wanted.insert(path),
+                Collect::Stdout => false,
+            };
+        }
+        let mut extra = Vec::new();
+        self.clean_below(Path::new(""), &wanted, &mut extra)?;
+        // Captures and restored copies lie beside the slot's directory, and begin with its name.
+        let (Some(parent), Some(name)) = (self.root.parent(), self.root.file_name()) else { return Ok(extra) };
+        let prefix = [name.as_bytes(), b"."].concat();
+        for suffix in ["stdout", "stderr", "stderr.said", "stdout.said", "said.restored"] {
+            let _ = fs_err::remove_file(parent.join(OsStr::from_bytes(&[&prefix, suffix.as_bytes()].concat())));
+        }
+        for k in 0.. {
+            if fs_err::remove_file(self.aside(&format!("restored.{k}"))).is_err() && k >= task.outputs.len() {
+                break;
+            }
+        }
+        Ok(extra)
+    }
+
+    fn clean_below(&self, below: &Path, wanted: &BTreeSet<&Path>, extra: &mut Vec<PathBuf>) -> io::Result<()> {
+        for entry in fs_err::read_dir(self.root.join(below))? {
+            let entry = entry?;
+            let path = below.join(entry.file_name());
+            let kind = entry.file_type()?;
+            if self.skeleton.contains(&path) {
+                if kind.is_dir() {
+                    self.clean_below(&path, wanted, extra)?;
+                }
+                continue;
+            }
+            if !wanted.contains(path.as_path()) && !kind.is_socket() && !kind.is_fifo() {
+                extra.push(path.clone());
+            }
+            if kind.is_dir() { fs_err::remove_dir_all(entry.path())? } else { fs_err::remove_file(entry.path())? }
+        }
+        Ok(())
+    }
+}
+
+/// Waits for the end of `process`, killing it when its time is over, and reaps it and its group.
+fn wait(
+    process: Process,
+    timeout: Option<Duration>,
+    control: &Control,
+    usage: &mut Usage,
+) -> io::Result<(Ending, bool)> {
+    let pid = process.pid;
+    // Asked to be killed between two looks: the caller may have come before the number was there.
+    if control.killed.load(Ordering::SeqCst) {
+        control.signal();
+    }
+    let in_time = process.ended_within(timeout)?;
+    if !in_time {
+        control.signal();
+        process.ended_within(None)?;
+    }
+    // What the tool left behind in its group ends with it; done before reaping, while the number is ours.
+    // SAFETY: as in Control::signal.
+    unsafe { libc::kill(-pid, libc::SIGKILL) };
+    *control.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+    let (ending, used) = process.reap()?;
+    *usage = used;
+    Ok((ending, !in_time))
+}
+
+fn files_below(top: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs_err::read_dir(top.join(&folder))? {
+            let entry = entry?;
+            let name = folder.join(entry.file_name());
+            if entry.file_type()?.is_dir() { folders.push(name) } else { found.push(name) }
+        }
+    }
+    found.sort();
+    Ok(found)
+}

@@ -1,0 +1,126 @@
+//! The watchdog: a small process that outlives us for a moment, and cleans up whatever happened to us.
+//!
+//! The kernel kills a tool when we die; its children and the files in memory are not its business.
+//! The watchdog holds one end of a pipe. When the other end closes, by our exit or our death, it kills every
+//! process that carries the run's token in its environment and removes the work directory. It is the only
+//! way in which a run is cleaned up, so it is exercised by every run.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// The running watchdog. Dropping it ends the run: tools are killed, the work directory is removed.
+#[derive(Debug)]
+pub struct Watchdog {
+    pipe: Option<OwnedFd>,
+    pid: libc::pid_t,
+}
+
+impl Watchdog {
+    /// Forks the watchdog for the work directory `root`; `token` is the `NAME=value` that all tools carry.
+    ///
+    /// To be called before the process has threads: the child of a threaded process may not even allocate.
+    ///
+    /// # Errors
+    /// If the pipe or the process cannot be made.
+    pub fn start(root: &Path, token: &str) -> io::Result<Self> {
+        let mut ends = [0; 2];
+        // SAFETY: room for two descriptors.
+        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: single-threaded by contract, so the child may do as it likes.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                watch(ends[0], root, token);
+                // SAFETY: ends the child without running the parent's exit handlers.
+                unsafe { libc::_exit(0) }
+            }
+            pid => {
+                // SAFETY: the reading end is the child's; the writing end is ours alone.
+                unsafe { libc::close(ends[0]) };
+                Ok(Self { pipe: Some(unsafe { OwnedFd::from_raw_fd(ends[1]) }), pid })
+            }
+        }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.pipe = None;
+        // SAFETY: our own child, reaped once. Waiting means that nothing is left when we return.
+        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
+    }
+}
+
+fn watch(pipe: i32, root: &Path, token: &str) {
+    // SAFETY: system calls of a process of its own; the range call keeps only the pipe.
+    unsafe {
+        libc::setsid();
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGPIPE] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        libc::prctl(libc::PR_SET_NAME, c"millrace-watch".as_ptr());
+        libc::dup2(pipe, 0);
+        libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
+        libc::chdir(c"/".as_ptr());
+        let mut byte = 0_u8;
+        // Nobody ever writes; the read returns when the other end is closed.
+        while libc::read(0, (&raw mut byte).cast(), 1) != 0 {
+            if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                break;
+            }
+        }
+    }
+    sweep(root, token);
+}
+
+/// Kills every process of ours that carries `token` in its environment, then removes `root`.
+pub fn sweep(root: &Path, token: &str) {
+    // A process may fork while we look: look again until nobody is found.
+    while kill_marked(token) {
+        std::thread::yield_now();
+    }
+    // A killed process may still be writing its last file when its directory goes.
+    for _ in 0..100 {
+        match fs::remove_dir_all(root) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                std::thread::sleep(std::time::Duration::from_millis(10))
+            }
+            _ => return,
+        }
+    }
+}
+
+fn kill_marked(token: &str) -> bool {
+    let Ok(processes) = fs::read_dir("/proc") else { return false };
+    // SAFETY: no arguments.
+    let own = unsafe { libc::getpid() };
+    let needle = memchr::memmem::Finder::new(token.as_bytes());
+    let mut found = false;
+    for entry in processes.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<libc::pid_t>().ok()) else { continue };
+        if pid == own {
+            continue;
+        }
+        // Processes of others, and those that have just ended, cannot be read.
+        let Ok(environ) = fs::read(entry.path().join("environ")) else { continue };
+        if needle.find(&environ).is_some() && !is_zombie(pid) {
+            // SAFETY: the worst case of a number reused in this instant is shared by every process manager.
+            found |= unsafe { libc::kill(pid, libc::SIGKILL) } == 0;
+        }
+    }
+    found
+}
+
+fn is_zombie(pid: libc::pid_t) -> bool {
+    let Ok(path) = CString::new(format!("/proc/{pid}/stat")) else { return true };
+    fs::read(std::ffi::OsStr::from_bytes(path.as_bytes())).map_or(true, |stat| {
+        // The state follows the name, which stands in parentheses and may hold anything.
+        stat.iter().rposition(|byte| *byte == b')').and_then(|at| stat.get(at + 2)) == Some(&b'Z')
+    })
+}

@@ -1,0 +1,451 @@
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use millrace_core::journal::{self as core_journal, BlockReader};
+use millrace_core::slot::{self, Collect, Ending, Event, Failure, Output, Placement, Sink, Task};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use regex::bytes::{Regex, RegexBuilder};
+
+use crate::errors::{io_error, is_disk_full, journal_error};
+use crate::journal::{BlockRef, Journal, TaskRef, head};
+
+/// What is to become of a task's outputs.
+enum Purpose {
+    Commit(core_journal::TaskHead),
+    Compare(Vec<core_journal::BlockRef>),
+}
+
+/// What became of them.
+enum Receipt {
+    Committed(core_journal::TaskRef),
+    /// Streams whose bytes differ from the committed ones.
+    Compared(Vec<u16>),
+}
+
+struct JournalSink {
+    journal: Arc<Mutex<core_journal::Journal>>,
+    reader: BlockReader,
+    purposes: Mutex<HashMap<u64, Purpose>>,
+    /// Per stream: what may differ between two serial runs.
+    volatile: Vec<Vec<Regex>>,
+    /// Group 1 of the last match on standard error: how many records the tool handled.
+    records_said: Option<Regex>,
+    /// Standard error that matches one of these means failure.
+    failures_said: Vec<Regex>,
+}
+
+impl Sink for JournalSink {
+    type Receipt = Receipt;
+
+    fn doubt(&self, task: &Task, stderr: &[u8]) -> Option<String> {
+        if let Some(found) = self.failures_said.iter().find_map(|pattern| pattern.find(stderr)) {
+            return Some(format!("it said: {}", String::from_utf8_lossy(found.as_bytes()).trim()));
+        }
+        let pattern = self.records_said.as_ref()?;
+        let expected = match self.purposes.lock().unwrap_or_else(PoisonError::into_inner).get(&task.id)? {
+            Purpose::Commit(head) => head.last - head.first,
+            Purpose::Compare(_) => return None,
+        };
+        let said = pattern.captures_iter(stderr).last().and_then(|found| found.get(1));
+        let said = said.and_then(|text| std::str::from_utf8(text.as_bytes()).ok()?.parse::<u64>().ok());
+        (said != Some(expected)).then(|| {
+            let said = said.map_or_else(|| "nothing".to_owned(), |n| n.to_string());
+            format!("it was given {expected} records and said that it handled {said}")
+        })
+    }
+
+    fn commit(&self, task: &Task, outputs: Vec<(u16, Vec<u8>, File)>) -> io::Result<Receipt> {
+        let purpose = self.purposes.lock().unwrap_or_else(PoisonError::into_inner).remove(&task.id);
+        match purpose {
+            Some(Purpose::Commit(head)) => {
+                let mut blocks: Vec<_> = outputs
+                    .into_iter()
+                    .map(|(stream, name, file)| core_journal::Source { stream, name, file })
+                    .collect();
+                let committed = Journal::lock(&self.journal).append(&head, &mut blocks).map_err(into_io)?;
+                Ok(Receipt::Committed(committed))
+            }
+            Some(Purpose::Compare(blocks)) => self.compare(&blocks, outputs).map(Receipt::Compared),
+            None => Err(io::Error::other("a task without a purpose")),
+        }
+    }
+}
+
+impl JournalSink {
+    fn compare(&self, blocks: &[core_journal::BlockRef], outputs: Vec<(u16, Vec<u8>, File)>) -> io::Result<Vec<u16>> {
+        let mut differ = Vec::new();
+        if blocks.len() != outputs.len() {
+            return Ok(outputs.iter().map(|output| output.0).collect());
+        }
+        for (block, (stream, name, mut file)) in blocks.iter().zip(outputs) {
+            let (mut now, mut then) = (Vec::new(), Vec::new());
+            file.rewind()?;
+            file.read_to_end(&mut now)?;
+            self.reader.read(block).read_to_end(&mut then)?;
+            for pattern in self.volatile.get(usize::from(stream)).into_iter().flatten() {
+                now = pattern.replace_all(&now, &b""[..]).into_owned();
+                then = pattern.replace_all(&then, &b""[..]).into_owned();
+            }
+            if block.stream != stream || block.name != name || now != then {
+                differ.push(stream);
+            }
+        }
+        Ok(differ)
+    }
+}
+
+fn into_io(error: core_journal::JournalError) -> io::Error {
+    match error {
+        core_journal::JournalError::Io(error) => error,
+        other => io::Error::other(other),
+    }
+}
+
+/// One thing that happened in a pool.
+#[pyclass(frozen)]
+struct PoolEvent(Event<Receipt>);
+
+impl PoolEvent {
+    fn outcome(&self) -> Option<&slot::Outcome<Receipt>> {
+        match &self.0 {
+            Event::Ended { outcome, .. } => Some(outcome),
+            Event::Started { .. } | Event::Woken => None,
+        }
+    }
+
+    fn failure(&self) -> Option<&Failure> {
+        self.outcome().and_then(|outcome| outcome.result.as_ref().err())
+    }
+}
+
+#[pymethods]
+impl PoolEvent {
+    /// `started`, `ended` or `woken`.
+    #[getter]
+    fn kind(&self) -> &'static str {
+        match self.0 {
+            Event::Started { .. } => "started",
+            Event::Ended { .. } => "ended",
+            Event::Woken => "woken",
+        }
+    }
+
+    #[getter]
+    fn id(&self) -> u64 {
+        match self.0 {
+            Event::Started { id, .. } | Event::Ended { id, .. } => id,
+            Event::Woken => 0,
+        }
+    }
+
+    #[getter]
+    fn slot(&self) -> usize {
+        match self.0 {
+            Event::Started { slot, .. } | Event::Ended { slot, .. } => slot,
+            Event::Woken => 0,
+        }
+    }
+
+    /// `done`, `compared`, `failed`, `timeout`, `killed`, `missing`, `said`, `spawn` or `io`; empty unless ended.
+    #[getter]
+    fn status(&self) -> &'static str {
+        match self.outcome().map(|outcome| &outcome.result) {
+            None => "",
+            Some(Ok(Receipt::Committed(_))) => "done",
+            Some(Ok(Receipt::Compared(_))) => "compared",
+            Some(Err(Failure::Ended(_))) => "failed",
+            Some(Err(Failure::TimedOut)) => "timeout",
+            Some(Err(Failure::Killed)) => "killed",
+            Some(Err(Failure::Missing(_))) => "missing",
+            Some(Err(Failure::Said(_))) => "said",
+            Some(Err(Failure::Spawn(_))) => "spawn",
+            Some(Err(Failure::Io(_))) => "io",
+        }
+    }
+
+    #[getter]
+    fn exit_status(&self) -> Option<i32> {
+        match self.failure() {
+            Some(Failure::Ended(Ending::Exited(status))) => Some(*status),
+            _ => None,
+        }
+    }
+
+    #[getter]
+    fn signal(&self) -> Option<i32> {
+        match self.failure() {
+            Some(Failure::Ended(Ending::Signalled(signal))) => Some(*signal),
+            _ => None,
+        }
+    }
+
+    /// The missing file, or the error of the operating system.
+    #[getter]
+    fn detail(&self) -> String {
+        match self.failure() {
+            Some(Failure::Missing(path)) => path.display().to_string(),
+            Some(Failure::Said(doubt)) => doubt.clone(),
+            Some(Failure::Spawn(error) | Failure::Io(error)) => error.to_string(),
+            _ => String::new(),
+        }
+    }
+
+    #[getter]
+    fn disk_full(&self) -> bool {
+        matches!(self.failure(), Some(Failure::Io(error)) if is_disk_full(error))
+    }
+
+    #[getter]
+    fn cpu_seconds(&self) -> f64 {
+        self.outcome().map_or(0.0, |outcome| outcome.usage.cpu_seconds)
+    }
+
+    #[getter]
+    fn wall_seconds(&self) -> f64 {
+        self.outcome().map_or(0.0, |outcome| outcome.wall_seconds)
+    }
+
+    #[getter]
+    fn peak_rss_bytes(&self) -> u64 {
+        self.outcome().map_or(0, |outcome| outcome.usage.peak_rss_bytes)
+    }
+
+    /// The end of what the tool said.
+    #[getter]
+    fn stderr<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.outcome().map_or(&[], |outcome| outcome.stderr.as_slice()))
+    }
+
+    /// Files that the tool wrote and nobody had asked for, relative to the slot.
+    #[getter]
+    fn extra(&self) -> Vec<String> {
+        let extra = self.outcome().map_or(&[][..], |outcome| outcome.extra.as_slice());
+        extra.iter().map(|path| path.display().to_string()).collect()
+    }
+
+    /// What was committed.
+    #[getter]
+    fn task(&self) -> Option<TaskRef> {
+        match self.outcome().map(|outcome| &outcome.result) {
+            Some(Ok(Receipt::Committed(task))) => Some(TaskRef(task.clone())),
+            _ => None,
+        }
+    }
+
+    /// Streams that differ from what was committed.
+    #[getter]
+    fn differs(&self) -> Vec<u16> {
+        match self.outcome().map(|outcome| &outcome.result) {
+            Some(Ok(Receipt::Compared(streams))) => streams.clone(),
+            _ => vec![],
+        }
+    }
+}
+
+/// The slots of this node; see `millrace.node.agent`.
+#[pyclass(frozen)]
+struct Pool {
+    pool: Mutex<Option<Arc<slot::Pool<Receipt>>>>,
+    sink: Arc<JournalSink>,
+}
+
+type Tokens = Vec<Vec<u8>>;
+
+impl Pool {
+    fn get(&self) -> PyResult<Arc<slot::Pool<Receipt>>> {
+        let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.clone().ok_or_else(|| PyValueError::new_err("the pool is closed"))
+    }
+
+    fn enqueue(&self, task: Task, purpose: Purpose, urgent: bool) -> PyResult<()> {
+        self.sink.purposes.lock().unwrap_or_else(PoisonError::into_inner).insert(task.id, purpose);
+        self.get()?.submit(task, urgent);
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl Pool {
+    #[new]
+    #[pyo3(signature = (journal, journal_path, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, volatile, records_said, failures_said))]
+    #[allow(clippy::too_many_arguments)] // a constructor by keyword; a struct would only say it twice
+    fn new(
+        journal: &Journal,
+        journal_path: PathBuf,
+        roots: Vec<PathBuf>,
+        directory: PathBuf,
+        skeleton: Vec<PathBuf>,
+        exe: PathBuf,
+        environ: Tokens,
+        nice: i32,
+        slot_mark: Vec<u8>,
+        secret: Vec<u8>,
+        substitutions: Vec<(Vec<u8>, Vec<u8>)>,
+        volatile: Vec<Vec<String>>,
+        records_said: &str,
+        failures_said: Vec<String>,
+    ) -> PyResult<Self> {
+        let volatile = volatile.iter().map(|patterns| patterns_of(patterns)).collect::<PyResult<_>>()?;
+        let records_said = Some(records_said).filter(|pattern| !pattern.is_empty()).map(pattern_of).transpose()?;
+        let sink = Arc::new(JournalSink {
+            journal: journal.0.clone(),
+            reader: BlockReader::open(&journal_path).map_err(journal_error)?,
+            purposes: Mutex::default(),
+            volatile,
+            records_said,
+            failures_said: patterns_of(&failures_said)?,
+        });
+        let settings = slot::Settings {
+            roots,
+            directory,
+            skeleton: skeleton.into_iter().collect(),
+            exe: CString::new(exe.into_os_string().into_vec())?,
+            environ: environ.into_iter().map(CString::new).collect::<Result<_, _>>()?,
+            nice,
+            slot_mark,
+            secret,
+            substitutions,
+        };
+        let pool = slot::Pool::new(&settings, sink.clone()).map_err(io_error)?;
+        Ok(Self { pool: Mutex::new(Some(Arc::new(pool))), sink })
+    }
+
+    /// Queues one execution of the tool.
+    ///
+    /// `placements`: ("batch", from, to), ("stdin", from, "") or ("folder", "", path);
+    /// `outputs`: (stream, "stdout" | "file" | "folder", path, block name, optional).
+    /// With `compare` the outputs are compared with those blocks instead of being committed.
+    #[pyo3(signature = (id, argv, placements, outputs, *, timeout_seconds, first, last, attempt, inputs, urgent, compare=None))]
+    #[allow(clippy::too_many_arguments)] // as above
+    fn submit(
+        &self,
+        id: u64,
+        argv: Tokens,
+        placements: Vec<(String, PathBuf, PathBuf)>,
+        outputs: Vec<(u16, String, PathBuf, Vec<u8>, bool)>,
+        timeout_seconds: Option<f64>,
+        first: u64,
+        last: u64,
+        attempt: u32,
+        inputs: Vec<(u64, u32)>,
+        urgent: bool,
+        compare: Option<Vec<PyRef<'_, BlockRef>>>,
+    ) -> PyResult<()> {
+        let placements = placements.into_iter().map(placement).collect::<PyResult<_>>()?;
+        let outputs = outputs.into_iter().map(output).collect::<PyResult<_>>()?;
+        let timeout = timeout_seconds
+            .map(|seconds| {
+                Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))
+            })
+            .transpose()?;
+        let purpose = compare.map_or_else(
+            || Purpose::Commit(head(first, last, attempt, false, &inputs)),
+            |blocks| Purpose::Compare(blocks.iter().map(|block| block.0.clone()).collect()),
+        );
+        self.enqueue(Task { id, argv, placements, outputs, timeout }, purpose, urgent)
+    }
+
+    /// Waits for events, at most `timeout_seconds`; returns all that are there.
+    fn events(&self, py: Python<'_>, timeout_seconds: f64) -> PyResult<Vec<PoolEvent>> {
+        let pool = self.get()?;
+        let timeout = Duration::try_from_secs_f64(timeout_seconds).unwrap_or(Duration::ZERO);
+        let events = py.detach(|| pool.events(timeout));
+        for event in &events {
+            if let Event::Ended { id, .. } = event {
+                self.sink.purposes.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+            }
+        }
+        Ok(events.into_iter().map(PoolEvent).collect())
+    }
+
+    /// Takes back the tasks that no slot has taken; returns their ids.
+    fn withdraw(&self) -> PyResult<Vec<u64>> {
+        Ok(self.get()?.withdraw())
+    }
+
+    /// Kills the tools that run now.
+    fn kill_all(&self) -> PyResult<()> {
+        self.get()?.kill_all();
+        Ok(())
+    }
+
+    /// Makes `events` return.
+    fn wake(&self) -> PyResult<()> {
+        self.get()?.wake();
+        Ok(())
+    }
+
+    /// Kills what runs, waits for it, and frees the slots.
+    fn close(&self, py: Python<'_>) {
+        let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| drop(pool));
+    }
+}
+
+fn pattern_of(text: &str) -> PyResult<Regex> {
+    // Multi-line: `^` and `$` are ends of lines, as the adapters write them.
+    RegexBuilder::new(text).multi_line(true).build().map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+fn patterns_of(texts: &[String]) -> PyResult<Vec<Regex>> {
+    texts.iter().map(|text| pattern_of(text)).collect()
+}
+
+fn placement((kind, from, to): (String, PathBuf, PathBuf)) -> PyResult<Placement> {
+    match kind.as_str() {
+        "batch" => Ok(Placement::Batch { from, to }),
+        "stdin" => Ok(Placement::Stdin(from)),
+        "folder" => Ok(Placement::Folder(to)),
+        _ => Err(PyValueError::new_err(format!("unknown placement {kind}"))),
+    }
+}
+
+fn output((stream, kind, path, name, optional): (u16, String, PathBuf, Vec<u8>, bool)) -> PyResult<Output> {
+    let collect = match kind.as_str() {
+        "stdout" => Collect::Stdout,
+        "file" => Collect::File(path),
+        "folder" => Collect::Folder(path),
+        _ => return Err(PyValueError::new_err(format!("unknown output {kind}"))),
+    };
+    Ok(Output { stream, collect, name, optional })
+}
+
+/// The process that cleans up after this one, whatever happens to it.
+#[pyclass(frozen)]
+struct Watchdog(Mutex<Option<slot::Watchdog>>);
+
+#[pymethods]
+impl Watchdog {
+    /// Must be made before this process has a second thread.
+    #[new]
+    fn new(root: PathBuf, token: &str) -> PyResult<Self> {
+        Ok(Self(Mutex::new(Some(slot::Watchdog::start(&root, token).map_err(io_error)?))))
+    }
+
+    /// Ends the run's tools and removes its work directory.
+    fn close(&self, py: Python<'_>) {
+        let watchdog = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| drop(watchdog));
+    }
+}
+
+/// Kills what carries `token` in its environment and removes `root`: for a run whose watchdog died too.
+#[pyfunction]
+fn sweep(py: Python<'_>, root: PathBuf, token: &str) {
+    py.detach(|| slot::sweep(&root, token));
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Pool>()?;
+    module.add_class::<PoolEvent>()?;
+    module.add_class::<Watchdog>()?;
+    module.add_function(wrap_pyfunction!(sweep, module)?)
+}

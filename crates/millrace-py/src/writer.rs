@@ -1,0 +1,129 @@
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use millrace_core::join::{self, JoinError, Joiner};
+use millrace_core::journal::BlockReader;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::errors::{CorruptJournal, io_error, journal_error};
+use crate::journal::BlockRef;
+
+const BUFFER: usize = 256 << 10;
+
+/// Joins the blocks of one stream, in order, into a file or an open descriptor.
+#[pyclass(frozen)]
+pub(crate) struct StreamWriter(Mutex<Inner>);
+
+struct Inner {
+    journal: BlockReader,
+    joiner: Box<dyn Joiner>,
+    out: BufWriter<Counted>,
+    /// Whether the file is ours to cut and sync: a path, not a descriptor.
+    owned: bool,
+}
+
+struct Counted {
+    file: File,
+    bytes: u64,
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let n = self.file.write(bytes)?;
+        self.bytes += n as u64;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file.flush()
+    }
+}
+
+#[pymethods]
+impl StreamWriter {
+    /// Writes from the start of the file at `path` over what is there: after a resume the bytes are the same,
+    /// and a reader that follows the file sees no change. Without `path`, writes to the descriptor `fd`.
+    #[new]
+    #[pyo3(signature = (journal, join, path=None, fd=1))]
+    fn new(journal: PathBuf, join: &str, path: Option<PathBuf>, fd: RawFd) -> PyResult<Self> {
+        let owned = path.is_some();
+        let file = match path {
+            Some(path) => fs_err::OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(path)
+                .map_err(io_error)?
+                .into_file(),
+            // SAFETY: dup of a descriptor that the caller has open; a closed one gives an error.
+            None => match unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) } {
+                -1 => return Err(std::io::Error::last_os_error().into()),
+                // SAFETY: a fresh descriptor, owned by nobody else.
+                copy => unsafe { OwnedFd::from_raw_fd(copy) }.into(),
+            },
+        };
+        let joiner = join::joiner(join).map_err(join_error)?;
+        let journal = BlockReader::open(&journal).map_err(journal_error)?;
+        let out = BufWriter::with_capacity(BUFFER, Counted { file, bytes: 0 });
+        Ok(Self(Mutex::new(Inner { journal, joiner, out, owned })))
+    }
+
+    /// Appends a batch of `n_records` whose block is `block`, verifying its checksum on the way.
+    fn append(&self, py: Python<'_>, n_records: u64, block: &BlockRef) -> PyResult<()> {
+        py.detach(|| {
+            let inner = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let size = BUFFER.min(usize::try_from(block.0.length).unwrap_or(BUFFER)).max(512);
+            let mut reader = BufReader::with_capacity(size, inner.journal.read(&block.0));
+            inner.joiner.block(n_records, &mut reader, &mut inner.out)
+        })
+        .map_err(join_error)
+    }
+
+    /// Hands what is buffered to the operating system, so that a reader sees it.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).out.flush()).map_err(io_error)
+    }
+
+    /// Writes the end, cuts off what an earlier run left behind it, waits for the disk; returns all bytes written.
+    fn finish(&self, py: Python<'_>) -> PyResult<u64> {
+        py.detach(|| {
+            let inner = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            inner.joiner.finish(&mut inner.out)?;
+            inner.out.flush()?;
+            let Counted { file, bytes } = inner.out.get_ref();
+            if inner.owned && file.metadata()?.is_file() {
+                file.set_len(*bytes)?;
+                file.sync_all()?;
+            }
+            Ok(*bytes)
+        })
+        .map_err(join_error)
+    }
+}
+
+/// Writes one block, as it is, to a new file `path`; returns its length.
+#[pyfunction]
+fn extract(py: Python<'_>, journal: PathBuf, block: &BlockRef, path: PathBuf) -> PyResult<u64> {
+    py.detach(|| {
+        let reader = BlockReader::open(&journal).map_err(journal_error)?;
+        let mut file = fs_err::File::create(path).map_err(io_error)?;
+        std::io::copy(&mut reader.read(&block.0), &mut file).map_err(io_error)
+    })
+}
+
+fn join_error(error: JoinError) -> PyErr {
+    match error {
+        JoinError::Io(error) => io_error(error),
+        JoinError::Shape { .. } => CorruptJournal::new_err(error.to_string()),
+        JoinError::Unknown(_) => PyValueError::new_err(error.to_string()),
+    }
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<StreamWriter>()?;
+    module.add_function(wrap_pyfunction!(extract, module)?)
+}

@@ -1,0 +1,5 @@
+"""``python -m millrace``."""
+
+from millrace.cli import main
+
+main()

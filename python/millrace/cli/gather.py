@@ -1,0 +1,30 @@
+"""``millrace gather``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from millrace.errors import ExitCode
+
+
+@click.command("gather", short_help="Rebuild an output from the journal alone.")
+@click.argument("run_dir", type=click.Path(path_type=Path))
+@click.option("--stream", default="", metavar="NAME", help="Which output, if there are several.")
+@click.option("-o", "output", default="", metavar="FILE", help="Where to write it (default: standard output).")
+@click.option("--ignore-errors", is_flag=True, help="Write what is there, although blocks are missing or damaged.")
+def command(run_dir: Path, stream: str, output: str, ignore_errors: bool) -> None:
+    """Rebuild an output from the journal of a run alone, verifying every checksum.
+
+    \b
+    millrace gather hits.tsv.millrace -o hits.tsv
+    millrace gather scan.millrace --stream tblout > t.txt
+    """
+    from millrace.output import gather
+
+    problems = gather.gather(run_dir, stream, output or "-", ignore_errors=ignore_errors)
+    for problem in problems:
+        click.echo(f"millrace: {problem}", err=True)
+    sys.exit(ExitCode.CORRUPT if problems else ExitCode.DONE)

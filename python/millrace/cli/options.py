@@ -1,0 +1,102 @@
+"""The options that ``run`` and ``plan`` share, and how they become a job."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from millrace.errors import RefusedError
+from millrace.job import Job, from_toml, from_values
+
+#: Key of the words after ``--`` in the click context.
+COMMAND = "millrace.command"
+
+
+class JobCommand(click.Command):
+    """A verb that takes a serial command after ``--``."""
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return ["[OPTIONS]", "[JOB.toml]", "-- TOOL [ARGS]..."]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            args, ctx.meta[COMMAND] = args[:at], args[at + 1 :]
+        elif words := _tool_words(self, args):
+            raise click.UsageError(f"write -- before the tool's command: millrace {self.name} -- {' '.join(words)}", ctx)
+        return super().parse_args(ctx, args)
+
+
+def _tool_words(command: click.Command, args: list[str]) -> list[str]:
+    """The words that look like a tool's command typed without ``--``; empty if there are none."""
+    takes_value = {name for option in command.params if isinstance(option, click.Option) and not option.is_flag and not option.count for name in option.opts}
+    at = 0
+    while at < len(args):
+        if not args[at].startswith("-"):
+            return [] if args[at].endswith(".toml") else args[at:]
+        at += 2 if args[at] in takes_value else 1
+    return []
+
+
+def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a job; the function gets the finished `Job` as ``job``."""
+    option = click.option
+    decorators = [
+        click.argument("job_file", metavar="[JOB.toml]", required=False, type=click.Path(path_type=Path)),
+        option("--slots", type=int, metavar="N", help="Tool processes side by side (default: the cores this process may use)."),
+        option("--run-dir", metavar="DIR", help="Where results are kept until the end (default: OUTPUT.millrace)."),
+        option("--fresh", is_flag=True, help="Start over; forget what an earlier run did."),
+        option("--input", multiple=True, metavar="FILE[:FORMAT]", help="Input that is cut into records. Several advance together."),
+        option("--output", multiple=True, metavar="FILE", help="File that the tool writes."),
+        option("--shared", multiple=True, metavar="FILE", help="File that the tool reads whole, such as a database."),
+        option("--format", metavar="FORMAT", help="Record format of inputs that name none (fasta, fastq, mol2, sdf, lines...)."),
+        option("--record-start", metavar="REGEX", help="A record begins at a line that matches."),
+        option("--record-end", metavar="REGEX", help="A record ends after a line that matches."),
+        option("--batch", metavar="auto|N|SIZE", help="Records (100) or bytes (64K) a task; auto measures (default)."),
+        option("--retries", type=int, metavar="N", help="Further tries of a failing task before it is split (default 1)."),
+        option("--record-timeout", type=float, metavar="SECONDS", help="Longest time for one record."),
+        option("--on-failure", type=click.Choice(["quarantine", "stop"]), help="What to do with a record that fails (default quarantine)."),
+        option("--retry-quarantined", is_flag=True, help="Try again what an earlier run gave up."),
+        option("--keep-run-dir", is_flag=True, help="Keep journal and events of a run that is done, for report and gather."),
+        option("--verify", type=float, metavar="FRACTION", help="Run this share of batches twice and compare the bytes."),
+        option("--progress", type=click.Choice(["auto", "bar", "plain", "json", "none"]), help="How to show progress (default auto)."),
+        option("--nice", type=int, metavar="N", help="Lower the priority of the tools by N (0 to 19)."),
+        option("-q", "--quiet", is_flag=True, help="Say only what went wrong."),
+        option("-v", "--verbose", is_flag=True, help="Say how the work is planned."),
+    ]  # fmt: skip
+
+    @click.pass_context
+    @functools.wraps(function)
+    def with_job(ctx: click.Context, /, job_file: Path | None, **values: Any) -> Any:
+        rest = {name: values.pop(name) for name in list(values) if name not in _names()}
+        return function(job=_job(ctx, job_file, values), **rest)
+
+    for decorate in reversed(decorators):
+        with_job = decorate(with_job)
+    return with_job
+
+
+def _names() -> set[str]:
+    return {*Job.__struct_fields__, "quiet", "verbose"}
+
+
+def _job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]) -> Job:
+    """Option beats environment beats file beats default."""
+    said = {name: value for name, value in values.items()
+            if ctx.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)}  # fmt: skip
+    quiet, verbose = said.pop("quiet", False), said.pop("verbose", False)
+    if quiet and verbose:
+        raise RefusedError("-q and -v contradict each other")
+    if quiet or verbose:
+        said["verbosity"] = -1 if quiet else 1
+    merged = from_toml(job_file) if job_file else {}
+    merged.update({name.replace("_", "-"): value for name, value in said.items()})
+    if COMMAND in ctx.meta:
+        merged["command"] = ctx.meta[COMMAND]
+    merged.setdefault("command", [])
+    return from_values(merged, str(job_file) if job_file else "")

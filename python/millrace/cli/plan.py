@@ -1,0 +1,50 @@
+"""``millrace plan``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from millrace.cli.options import JobCommand, job_options
+from millrace.job import Job
+
+
+@click.command("plan", cls=JobCommand, short_help="Say what run would do and why; run nothing.")
+@job_options
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+def command(job: Job, as_json: bool) -> None:
+    """Say what ``millrace run`` with the same arguments would do, and why. Nothing is run or written.
+
+    \b
+    millrace plan -- blastp -query q.faa -db nr -outfmt 6 -out hits.tsv
+    """
+    from millrace.cli.run import print_json
+    from millrace.plan import plan as planner
+
+    plan = planner.make(job, Path.cwd(), os.environ)
+    use = plan.use
+    if as_json:
+        print_json({
+            "adapter": use.adapter, "command": plan.command.argv, "program": str(plan.command.exe), "version": use.version,
+            "inputs": use.inputs, "outputs": use.outputs, "databases": [str(path) for path in use.databases],
+            "slots": plan.slots, "threads": use.threads, "run_dir": str(plan.run_dir), "notes": plan.notes,
+        })  # fmt: skip
+        return
+    click.echo(f"tool:      {plan.command.exe} ({use.version or 'version unknown'}), known as {use.adapter}")
+    for item in use.inputs:
+        name = "standard input" if item.path == "-" else item.path
+        if item.format == "files":
+            name = f"{len(item.path.split(chr(0)))} files, each one record: {item.path.split(chr(0))[0]}..."
+        click.echo(f"input:     {name} ({item.format})")
+    for output in use.outputs:
+        name = "standard output" if output.path == "-" else output.path
+        click.echo(f"output:    {name} ({output.name}, joined by: {output.join if output.layout == 'file' else output.layout})")
+    for path in use.databases[:8]:
+        click.echo(f"database:  {path}")
+    if len(use.databases) > 8:
+        click.echo(f"database:  ... and {len(use.databases) - 8} more files")
+    click.echo(f"run dir:   {plan.run_dir}{' (exists: the run would resume)' if (plan.run_dir / 'job.json').exists() else ''}")
+    for note in plan.notes:
+        click.echo(f"note:      {note}")

@@ -1,0 +1,53 @@
+"""``millrace run``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from millrace.cli.options import JobCommand, job_options
+from millrace.job import Job
+
+
+@click.command("run", cls=JobCommand, short_help="Run a serial command on every core.")
+@job_options
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON to standard output.")
+def command(job: Job, as_json: bool) -> None:
+    """Run a serial command on every core; the output is the serial command's, byte for byte.
+
+    \b
+    millrace run -- blastp -query q.faa -db nr -outfmt 6 -out hits.tsv
+    millrace run -- hmmscan --tblout t.txt -o o.txt pfam.hmm q.faa
+    millrace run --format fasta -- ./myfilter < in.fa > out.txt
+    millrace run --input q.fa --output out.txt -- mytool -i q.fa -o out.txt
+    millrace run job.toml
+
+    The same command again resumes a run that was stopped, killed or crashed.
+    """
+    from millrace import run as runner
+    from millrace.plan import plan as planner
+    from millrace.report import summary
+
+    plan = planner.make(job, Path.cwd(), os.environ)
+    if job.verbosity > 0:
+        for note in plan.notes:
+            click.echo(f"millrace: {note}", err=True)
+    finished = runner.run(plan)
+    if finished.summary and job.verbosity >= 0:
+        click.echo(summary.text(finished.summary), err=True)
+    if finished.text and (job.verbosity >= 0 or finished.code):
+        click.echo(f"millrace: {finished.text}", err=True)
+    if as_json:
+        print_json(finished.summary)
+    sys.exit(finished.code)
+
+
+def print_json(value: Any) -> None:
+    """Print a value of the model as one indented JSON document."""
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=str)))

@@ -1,0 +1,366 @@
+"""The engine of one machine: carries messages between dispatcher, feeder, slots and output, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from millrace import _core
+from millrace.engine.quarantine import QuarantineWriter
+from millrace.engine.said import Said, failure_words, signature
+from millrace.engine.stop import Interrupt
+from millrace.engine.verify import Sampler
+from millrace.errors import ExitCode, MillraceError, ToolError
+from millrace.model import Snapshot
+from millrace.node.agent import Node
+from millrace.node.feed import Batch, End, Feeder, Skipped
+from millrace.node.spool import split_batch
+from millrace.node.feed import Limits
+from millrace.output.stage import OutputStage
+from millrace.plan.plan import Plan
+from millrace.report.events import EventLog, QuarantineEvent, RetryEvent, TaskEvent
+from millrace.schedule.dispatcher import Action, Dispatcher, Quarantine, Release, Result, Run, Split, Stop
+
+#: Seconds between looks at the clock while nothing happens.
+TICK = 0.2
+
+#: Seconds that running tools get to end after the first signal.
+GRACE = 20.0
+
+#: A group commit: what was appended is on disk at the latest after so many seconds or bytes.
+SYNC_SECONDS = 1.0
+SYNC_BYTES = 64 << 20
+
+
+@dataclass
+class Attempt:
+    """One task that is queued or running."""
+
+    batch: int
+    number: int
+    start: float = 0.0
+    slot: int = 0
+    #: A second look at committed results, not work.
+    compare: bool = False
+
+
+@dataclass
+class Counts:
+    """What has been done so far, this run and before."""
+
+    records: int = 0
+    units: int = 0
+    bytes: int = 0
+    resumed: int = 0
+    tasks: int = 0
+    retries: int = 0
+    quarantined: int = 0
+    cpu: float = 0.0
+
+
+@dataclass
+class LocalEngine:
+    """Runs a plan to its end, an interruption, or an error.
+
+    ``run`` returns normally only when every record is done or given up. It raises what stopped it otherwise;
+    everything committed by then is in the journal.
+    """
+
+    plan: Plan
+    node: Node
+    feeder: Feeder
+    stage: OutputStage
+    journal: _core.Journal
+    events: EventLog
+    interrupt: Interrupt
+    show: Callable[[Snapshot], None]
+    message: Callable[[str], None]
+    quarantine: QuarantineWriter
+    sampler: Sampler
+    begun: float
+    #: Whether an earlier run of the same command had results.
+    resumes_results: bool = False
+    counts: Counts = field(default_factory=Counts)
+    _batches: dict[int, Batch] = field(default_factory=dict)
+    _attempts: dict[int, Attempt] = field(default_factory=dict)
+    _failures: dict[int, str] = field(default_factory=dict)
+    _serial: int = 0
+    _running: int = 0
+    _comparing: int = 0
+    _synced: float = 0.0
+    _offset: int = 0
+    _read_units: int = 0
+
+    def __post_init__(self) -> None:
+        use, job = self.plan.use, self.plan.job
+        fixed = (1, 0) if use.cost.max_records == 1 else job.batch_size
+        self.dispatcher = Dispatcher(
+            self.plan.slots, use.cost, job.retries, fixed, job.on_failure == "stop", proven=self.resumes_results
+        )
+        self.said = Said(use.argv[0] if isinstance(use.argv[0], str) else "tool", self.message)
+
+    def now(self) -> float:
+        return time.monotonic() - self.begun
+
+    # The loop
+
+    def run(self) -> None:
+        """Carry messages until everything is done.
+
+        Raises:
+            MillraceError: The run cannot go on; `MillraceError.exit_code` says how it ends.
+        """
+        while not (self.dispatcher.done and not self._comparing):
+            if self.interrupt.signal:
+                self._wind_down()
+                raise self.interrupt.error(self.plan)
+            self._ask()
+            for event in self.node.events(TICK):
+                self._handle(event)
+            self._take_fed()
+            self._look_around()
+
+    def _look_around(self) -> None:
+        if self.stage.error:
+            raise self.stage.error
+        now = self.now()
+        if now - self._synced > SYNC_SECONDS or self.journal.unsynced > SYNC_BYTES:
+            self._synced = now
+            if self.journal.unsynced:
+                self.journal.sync()
+        self.show(self._snapshot())
+
+    def _ask(self) -> None:
+        limits = self.dispatcher.wanted(self._remaining())
+        if limits:
+            self.feeder.request(Limits(*limits))
+
+    def _take_fed(self) -> None:
+        while self.feeder.results:
+            match self.feeder.results.popleft():
+                case Batch() as batch:
+                    self._offset = batch.offset
+                    self._read_units += batch.units
+                    self._do(self.dispatcher.batch_cut(self._remember(batch), batch.n_records, batch.units))
+                case Skipped() as skipped:
+                    self._offset = skipped.offset
+                    self._read_units += skipped.units
+                    self.counts.records += skipped.last - skipped.first
+                    self.counts.resumed += skipped.last - skipped.first
+                    self.counts.units += skipped.units
+                    self.counts.bytes = max(self.counts.bytes, skipped.offset)
+                case End():
+                    self._do(self.dispatcher.input_ended())
+                case BaseException() as error:
+                    raise error
+            self._ask()
+
+    def _remaining(self) -> float | None:
+        """Units not yet cut, from the bytes not yet read and the units per byte so far."""
+        total = self.feeder.total
+        if total is None:
+            return None
+        left = max(total - self._offset, 0)
+        if self.plan.use.cost.unit == "records" or not self._offset:
+            return left * (self._read_units / self._offset) if self._offset else None
+        return left * (self._read_units / self._offset)
+
+    # Actions
+
+    def _do(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Run(batch, attempt, urgent):
+                    self._submit(batch, Attempt(batch, attempt), urgent)
+                case Split(batch, records):
+                    self._split(batch, records)
+                case Quarantine(batch):
+                    self._give_up(batch)
+                case Release(batch):
+                    self._release(batch)
+                case Stop(batch, tool):
+                    raise self._stop(batch, tool)
+
+    def _submit(self, batch: int, attempt: Attempt, urgent: bool, compare: list[_core.BlockRef] | None = None) -> None:
+        self._serial += 1
+        self._attempts[self._serial] = attempt
+        item = self._batches[batch]
+        per_record = self.plan.job.record_timeout
+        timeout = per_record * max(item.n_records, 1) if per_record else None
+        self.node.submit(self._serial, item, attempt.number, urgent=urgent, timeout_seconds=timeout, compare=compare)
+
+    def _split(self, batch: int, records: int) -> None:
+        whole = self._batches[batch]
+        self.events.write(RetryEvent(t=self.now(), first=whole.first, last=whole.last, reason=f"split: {self._failures.get(batch, '')}"), self.now())
+        parts = split_batch(
+            whole, records, self.feeder.inputs, self.plan.command.cwd, self.plan.job.record_start, self.plan.job.record_end
+        )
+        numbers = [(self._remember(part), part.n_records, part.units) for part in parts]
+        if batch in self._failures:
+            for number, _, _ in numbers:
+                self._failures[number] = self._failures[batch]
+        self._forget(batch)
+        self._do(self.dispatcher.batch_split(batch, numbers))
+
+    def _give_up(self, batch: int) -> None:
+        item = self._batches[batch]
+        reason = self._failures.get(batch, "")
+        name = self.quarantine.keep(item, self.node.argv(item), reason)
+        task = self.journal.quarantine(item.first, item.last, 1, list(item.digests))
+        self.stage.put(task)
+        self.counts.quarantined += item.n_records
+        self._count_done(item)
+        self.events.write(QuarantineEvent(t=self.now(), record=item.first, name=name, reason=reason), self.now())
+        self.message(f"quarantined record {item.first + 1} ({name}): {reason.splitlines()[0] if reason else 'failed'}")
+        self._do(self.dispatcher.batch_quarantined(batch))
+
+    def _stop(self, batch: int, tool: bool) -> MillraceError:
+        item, reason = self._batches[batch], self._failures.get(batch, "it failed")
+        if tool:
+            words = reason
+            return ToolError(
+                f"{self.said.tool} cannot do this work: {words}\n  command: {self.quarantine.shown(self.node.argv(item))}",
+                "this failed in the same way for every record tried, so it is taken for a fault of the command, not of a record",
+            )
+        error = MillraceError(
+            f"record {item.first + 1} ({self.quarantine.name(item)}) failed: {reason}",
+            "with --on-failure quarantine the run goes on without it; the same command resumes",
+        )
+        error.exit_code = ExitCode.STOPPED
+        return error
+
+    # Events of the slots
+
+    def _handle(self, event: _core.PoolEvent) -> None:
+        if event.kind == "started":
+            attempt = self._attempts[event.id]
+            attempt.start, attempt.slot = self.now(), event.slot
+            self._running += 1
+        elif event.kind == "ended":
+            self._running -= 1
+            self._ended(self._attempts.pop(event.id), event)
+
+    def _ended(self, attempt: Attempt, event: _core.PoolEvent) -> None:
+        batch = self._batches[attempt.batch]
+        self._log(attempt, batch, event)
+        self.said.extra(event.extra)
+        if attempt.compare:
+            self._compared(attempt.batch, batch, event)
+        elif event.status == "done":
+            self._committed(attempt, batch, event)
+        elif event.status == "killed":
+            self._forget(attempt.batch)
+        elif event.status == "io":
+            raise self._our_failure(event)
+        else:
+            self._failed(attempt, batch, event)
+
+    def _committed(self, attempt: Attempt, batch: Batch, event: _core.PoolEvent) -> None:
+        task = event.task
+        assert task is not None  # a task that is done has been committed
+        self.said.hear(event.stderr)
+        self.stage.put(task)
+        self.counts.tasks += 1
+        self._count_done(batch)
+        actions = self.dispatcher.attempt_ended(attempt.batch, Result.DONE, seconds=event.wall_seconds)
+        if self.sampler.takes(batch.first) and not self.interrupt.signal:
+            self._comparing += 1
+            self._submit(attempt.batch, Attempt(attempt.batch, 1, compare=True), False, task.blocks)
+            actions = [action for action in actions if not isinstance(action, Release)]
+        self._do(actions)
+
+    def _failed(self, attempt: Attempt, batch: Batch, event: _core.PoolEvent) -> None:
+        words = failure_words(event, self.plan.job.record_timeout)
+        self._failures[attempt.batch] = words
+        if self.interrupt.signal:
+            return
+        fatal = event.status == "spawn" or event.exit_status in self.plan.use.fatal_statuses
+        result = Result.FATAL if fatal else Result.TIMED_OUT if event.status == "timeout" else Result.FAILED
+        mark = signature(event, self.quarantine.names(batch))
+        actions = self.dispatcher.attempt_ended(attempt.batch, result, mark, event.wall_seconds)
+        if any(isinstance(action, Run) for action in actions):
+            self.counts.retries += 1
+            self.events.write(RetryEvent(t=self.now(), first=batch.first, last=batch.last, reason=words), self.now())
+        self._do(actions)
+
+    def _compared(self, number: int, batch: Batch, event: _core.PoolEvent) -> None:
+        self._comparing -= 1
+        streams = [self.plan.use.outputs[stream].name for stream in event.differs]
+        self.sampler.seen(batch.first, batch.last, "" if event.status == "compared" else event.status, streams)
+        self._release(number)
+
+    def _our_failure(self, event: _core.PoolEvent) -> MillraceError:
+        if event.disk_full:
+            return disk_full(self.plan, event.detail)
+        return MillraceError(f"a result could not be kept: {event.detail}", "nothing is lost: the same command resumes")
+
+    # Interruption
+
+    def _wind_down(self) -> None:
+        """Let what runs end within the grace period, at once on a second signal; commit what ends well."""
+        self.message(f"{self.interrupt.name}: no more work is handed out; waiting at most {GRACE:.0f} s for {self._running} running tools (again: at once)")
+        for task in self.node.withdraw():
+            self._attempts.pop(task, None)
+        deadline = self.now() + GRACE
+        killed = False
+        while self._attempts:
+            if not killed and (self.interrupt.count > 1 or self.now() > deadline):
+                self.node.kill_all()
+                killed = True
+            for event in self.node.events(TICK):
+                self._handle(event)
+            self._look_around()
+
+    # Bookkeeping
+
+    def _remember(self, batch: Batch) -> int:
+        self._serial += 1
+        self._batches[self._serial] = batch
+        return self._serial
+
+    def _release(self, number: int) -> None:
+        for path in self._batches[number].spooled:
+            path.unlink(missing_ok=True)
+        self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        self._batches.pop(number, None)
+        self._failures.pop(number, None)
+
+    def _count_done(self, batch: Batch) -> None:
+        self.counts.records += batch.n_records
+        self.counts.units += batch.units
+        self.counts.bytes += batch.bytes
+
+    def _log(self, attempt: Attempt, batch: Batch, event: _core.PoolEvent) -> None:
+        self.counts.cpu += event.cpu_seconds
+        now = self.now()
+        status = {"done": "done", "compared": "done", "timeout": "timeout", "killed": "killed"}.get(event.status, "failed")
+        written = sum(block.length for block in event.task.blocks) if event.task else 0
+        self.events.write(
+            TaskEvent(
+                t=now, start=attempt.start, slot=event.slot, first=batch.first, last=batch.last, units=batch.units,
+                bytes=batch.bytes, cpu=event.cpu_seconds, rss=event.peak_rss_bytes, out=written,
+                attempt=attempt.number, status=status, detail="verify" if attempt.compare else event.detail,
+            ),
+            now,
+        )  # fmt: skip
+
+    def _snapshot(self) -> Snapshot:
+        counts = self.counts
+        return Snapshot(
+            elapsed=self.now(), slots=self.plan.slots, slots_busy=self._running, records_done=counts.records,
+            units_done=counts.units, unit=self.plan.use.cost.unit, bytes_done=counts.bytes,
+            bytes_total=self.feeder.total, records_resumed=counts.resumed, tasks_done=counts.tasks,
+            retries=counts.retries, quarantined=counts.quarantined, cpu=counts.cpu,
+        )  # fmt: skip
+
+
+def disk_full(plan: Plan, detail: str) -> MillraceError:
+    """The error of a full disk: where, how much, and that nothing is lost."""
+    return MillraceError(
+        f"no space left: {detail}",
+        f"free some space on the disk of {plan.run_dir} (results need about twice the size of the output), "
+        "then type the same command again: it resumes",
+    )

@@ -1,0 +1,84 @@
+"""Keeps a record that could not be done, with its error and a command to reproduce it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+from millrace.model import ToolUse
+from millrace.node.feed import Batch
+from millrace.node.mirror import PRIVATE, SLOT_MARK
+
+
+class QuarantineWriter:
+    """Writes ``RUNDIR/quarantine/record-N/`` (N counts from 1): the record, ``stderr.txt``, ``command.sh``."""
+
+    def __init__(self, folder: Path, use: ToolUse, cwd: Path) -> None:
+        self._folder, self._use, self._cwd = folder, use, cwd
+
+    def keep(self, batch: Batch, argv: list[bytes], reason: str) -> str:
+        """Write everything about the one record of ``batch``; returns its name."""
+        place = self._folder / f"record-{batch.first + 1}"
+        if place.exists():
+            shutil.rmtree(place)
+        place.mkdir(parents=True)
+        command = self.shown(argv)
+        for item, spooled in zip(self._use.inputs, batch.spooled, strict=True):
+            if item.format == "files":
+                for name in batch.files:
+                    shutil.copyfile(self._cwd / name, place / Path(name).name)
+                continue
+            kept = place / (Path(item.path).name if item.path != "-" else "stdin")
+            shutil.copyfile(spooled, kept)
+            if item.stdin:
+                command += f" < {shlex.quote(str(kept))}"
+            else:
+                command = command.replace(shlex.quote(item.path), shlex.quote(str(kept)))
+        (place / "stderr.txt").write_text(reason + "\n")
+        script = place / "command.sh"
+        script.write_text(f"#!/bin/sh\ncd {shlex.quote(str(self._cwd))} || exit\n{command}\n")
+        script.chmod(0o755)
+        return self.name(batch)
+
+    def shown(self, argv: list[bytes]) -> str:
+        """The command as the user would type it."""
+        words = []
+        for argument in argv:
+            text = os.fsdecode(argument)
+            mark = os.fsdecode(SLOT_MARK) + "/"
+            if mark in text:
+                # Private paths are .millrace/KEY/NAME: the user knows the typed path by its place.
+                before, _, after = text.partition(mark)
+                text = before + self._typed(after)
+            words.append(shlex.quote(text))
+        return " ".join(words)
+
+    def _typed(self, path: str) -> str:
+        if not path.startswith(PRIVATE):
+            return path
+        key = path.split("/")[1]
+        number = int(key.removeprefix("in").removeprefix("out"))
+        return (self._use.inputs if key.startswith("in") else self._use.outputs)[number].path
+
+    def name(self, batch: Batch) -> str:
+        """Name of the first record, as its first line says."""
+        return next(iter(self.names(batch)), "") or f"record {batch.first + 1}"
+
+    def names(self, batch: Batch) -> list[str]:
+        """Words by which messages may call the first record."""
+        if batch.files:
+            return [Path(batch.files[0]).name, Path(batch.files[0]).stem]
+        found = []
+        for path in batch.spooled:
+            try:
+                with path.open("rb") as file:
+                    head = file.read(4096).decode(errors="replace")
+            except OSError:
+                continue
+            line = next((line for line in head.splitlines() if line.strip()), "").lstrip(">@").strip()
+            if line.startswith("<TRIPOS>"):
+                line = head.partition("@<TRIPOS>MOLECULE")[2].strip().partition("\n")[0].strip()
+            found += [line.split()[0][:200] if line.split() else "", line[:200]]
+        return [name for name in dict.fromkeys(found) if name]

@@ -1,0 +1,90 @@
+"""What tools say: warnings passed on once each with their counts, failures in words."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from millrace import _core
+
+#: Different lines of standard error that are passed on; more are only counted.
+MOST_LINES = 20
+
+#: Lines of a failure's standard error that are shown.
+SHOWN_LINES = 8
+
+
+class Said:
+    """Passes on each different line of the tools' standard error once; lines that differ only in numbers are alike."""
+
+    def __init__(self, tool: str, message: Callable[[str], None]) -> None:
+        self.tool, self._message = tool.rsplit("/", 1)[-1], message
+        self.counts: Counter[str] = Counter()
+        self._first: dict[str, str] = {}
+        self._extra: set[str] = set()
+
+    def hear(self, stderr: bytes) -> None:
+        """Take in what one task said."""
+        for line in lines(stderr):
+            key = re.sub(r"\d+", "#", line)
+            self.counts[key] += 1
+            if key not in self._first:
+                self._first[key] = line
+                if len(self._first) <= MOST_LINES:
+                    self._message(f"{self.tool}: {line}")
+
+    def extra(self, paths: Iterable[str]) -> None:
+        """Say once that the tool wrote files that nobody collects."""
+        for path in paths:
+            if path not in self._extra and len(self._extra) < MOST_LINES:
+                self._extra.add(path)
+                self._message(f"{self.tool} also wrote {path}, which is not kept; name it with --output to collect it")
+
+    def repeated(self) -> list[tuple[str, int]]:
+        """(line, how often) of all different lines, most frequent first."""
+        return [(self._first[key], count) for key, count in self.counts.most_common()]
+
+
+def lines(stderr: bytes) -> list[str]:
+    """Lines as a terminal would leave them: what a carriage return overwrote is gone."""
+    text = stderr.decode(errors="replace")
+    kept = (line.rstrip("\r").rsplit("\r", 1)[-1].rstrip() for line in text.split("\n"))
+    return [line for line in kept if line]
+
+
+def failure_words(event: _core.PoolEvent, record_timeout: float | None) -> str:
+    """Why an attempt failed, in one line, and the tool's own words below."""
+    if event.status == "timeout":
+        how = f"took longer than {record_timeout:g} s a record"
+    elif event.status == "missing":
+        how = f"exit status 0, but it did not write {event.detail}"
+    elif event.status == "said":
+        how = f"exit status 0, but {event.detail}"
+    elif event.status == "spawn":
+        how = f"cannot be started: {event.detail}"
+    elif event.signal is not None:
+        how = f"killed by {signal_name(event.signal)}"
+        if event.signal == signal.SIGKILL:
+            how += " (often the memory limit: fewer --slots need less)"
+    else:
+        how = f"exit status {event.exit_status}"
+    said = lines(event.stderr)
+    return "\n".join([how, *(f"  {line}" for line in said[-SHOWN_LINES:])])
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def signature(event: _core.PoolEvent, names: Iterable[str]) -> str:
+    """What two failures of the same kind share: everything but names of records, numbers and paths."""
+    text = "\n".join(lines(event.stderr))
+    for name in sorted(filter(None, names), key=len, reverse=True):
+        text = text.replace(name, "")
+    text = re.sub(r"\S*/\S*", "", text)
+    return f"{event.status} {event.exit_status} {event.signal} " + re.sub(r"\d+", "#", text)

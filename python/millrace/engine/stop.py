@@ -1,0 +1,59 @@
+"""Signals: the first asks to stop, the second means now."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+from typing import Any
+
+from millrace.errors import MillraceError
+from millrace.plan.plan import Plan
+
+#: SIGUSR1 is what schedulers send before the wall time is over.
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
+
+class StoppedBySignal(MillraceError):
+    """The run was asked to stop; exit code 128 + the signal."""
+
+    def __init__(self, message: str, hint: str, number: int) -> None:
+        super().__init__(message, hint)
+        self.args = (message, hint, number)
+        self.number = number
+
+
+class Interrupt:
+    """Counts the signals that ask to stop; use as a context."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self.count = 0
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Interrupt:
+        for number in STOPPING:
+            # A signal that the parent had us ignore (nohup) stays ignored.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self.signal = self.signal or number
+        self.count += 1
+
+    @property
+    def name(self) -> str:
+        return signal.Signals(self.signal).name
+
+    def error(self, plan: Plan) -> MillraceError:
+        """What to say at the end of an interrupted run."""
+        number = signal.SIGTERM if self.signal == signal.SIGUSR1 else self.signal
+        return StoppedBySignal(
+            f"stopped by {self.name}; everything done so far is kept in {plan.run_dir}",
+            "type the same command again: it resumes",
+            number,
+        )

@@ -1,0 +1,120 @@
+"""The job: everything a user can say, from the command line or a TOML file, checked in one place."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from millrace.errors import RefusedError
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    """One job. A TOML file has the same names as the command line's options, and ``command``."""
+
+    command: tuple[str, ...]
+    slots: Positive | None = None
+    run_dir: str = ""
+    fresh: bool = False
+    input: tuple[str, ...] = ()
+    output: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    format: str = ""
+    record_start: str = ""
+    record_end: str = ""
+    batch: str = "auto"
+    retries: Annotated[int, msgspec.Meta(ge=0)] = 1
+    record_timeout: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    on_failure: Literal["quarantine", "stop"] = "quarantine"
+    retry_quarantined: bool = False
+    keep_run_dir: bool = False
+    verify: Fraction = 0.0
+    progress: Literal["auto", "bar", "plain", "json", "none"] = "auto"
+    nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 0
+    #: -1 quiet, 0 normal, 1 verbose.
+    verbosity: Annotated[int, msgspec.Meta(ge=-1, le=1)] = 0
+
+    @property
+    def batch_size(self) -> tuple[int, int]:
+        """(records, bytes) of a fixed batch; (0, 0) for ``auto``."""
+        return parse_batch(self.batch)
+
+
+def parse_batch(text: str) -> tuple[int, int]:
+    """``auto`` is (0, 0); ``100`` is (100 records, 0); ``64K``, ``10M``, ``1G`` is (0, bytes).
+
+    Raises:
+        RefusedError: It is none of these.
+    """
+    if text == "auto":
+        return (0, 0)
+    found = re.fullmatch(r"([1-9][0-9]*)([KMG]?)(?:i?B)?", text, re.IGNORECASE)
+    if not found:
+        raise RefusedError(f"--batch {text}: not a batch size", "use auto, a number of records (100), or a size (64K, 10M)")
+    number, unit = int(found[1]), found[2].upper()
+    if not unit and not text.lower().endswith("b"):
+        return (number, 0)
+    return (0, number * 1024 ** " KMG".index(unit or " "))
+
+
+def from_values(values: dict[str, Any], where: str = "") -> Job:
+    """Check ``values`` (names as in a TOML file) and make a job of them.
+
+    Raises:
+        RefusedError: An unknown name (the nearest known one is offered), or a wrong value.
+    """
+    prefix = f"{where}: " if where else ""
+    known = {field.encode_name for field in msgspec.structs.fields(Job)}
+    for name in values:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise RefusedError(f"{prefix}unknown key {name!r}", f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(known))}")
+    values = dict(values)
+    if isinstance(values.get("command"), str):
+        try:
+            values["command"] = shlex.split(values["command"])
+        except ValueError as error:
+            raise RefusedError(f"{prefix}command: {error}", "close the quotation, or write the command as a list of words") from error
+    for name in ("input", "output", "shared"):
+        if isinstance(values.get(name), str):
+            values[name] = [values[name]]
+    if isinstance(values.get("batch"), int):
+        values["batch"] = str(values["batch"])
+    try:
+        job = msgspec.convert(values, Job)
+    except msgspec.ValidationError as error:
+        raise RefusedError(f"{prefix}{_readable(str(error))}") from error
+    if not job.command:
+        raise RefusedError(f"{prefix}no command", "write the serial command after --, as in: millrace run -- blastp -query q.faa -db nr -out hits.tsv")
+    job.batch_size  # noqa: B018 - checks the text
+    return job
+
+
+def from_toml(path: Path) -> dict[str, Any]:
+    """Read a job file.
+
+    Raises:
+        RefusedError: It cannot be read, or is no TOML.
+    """
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise RefusedError(f"{path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RefusedError(f"{path}: not a TOML job file: {error}", 'a job file says at least: command = ["blastp", "-query", ...]') from error
+
+
+def _readable(message: str) -> str:
+    """msgspec's words with the place first: ``slots: expected int >= 1``."""
+    text, _, place = message.partition(" - at `$.")
+    place = place.rstrip("`").split("[")[0]
+    return f"{place + ': ' if place else ''}{text[:1].lower()}{text[1:]}"

@@ -1,0 +1,103 @@
+"""The node agent: the slots of this machine, and what one task needs to run in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from millrace import _core
+from millrace.model import ToolUse
+from millrace.node import mirror
+from millrace.node.feed import Batch
+from millrace.node.workdir import WorkDir
+
+
+class Node:
+    """Slots that run batches and commit what they give to the journal.
+
+    Args:
+        use: What runs.
+        work: Where it runs.
+        journal: Where results are committed.
+        hidden: Real paths that the tool must not see.
+    """
+
+    def __init__(
+        self, use: ToolUse, *, cwd: Path, exe: Path, environ: Mapping[str, str], work: WorkDir, slots: int,
+        journal: _core.Journal, journal_path: Path, nice: int, hidden: frozenset[Path],
+    ) -> None:  # fmt: skip
+        self._use = use
+        self._mirror = mirror.lay_out(use, cwd, hidden)
+        roots = [work.slot(number) for number in range(slots)]
+        for root in roots:
+            self._mirror.build(root)
+        tool_environ = {**environ, **use.env, work.token.partition("=")[0]: work.secret}
+        if "PWD" in tool_environ:
+            del tool_environ["PWD"]  # says where the user is, not where the tool is
+        self._pool = _core.Pool(
+            journal, str(journal_path), roots=[str(root) for root in roots], directory=self._mirror.directory,
+            skeleton=self._mirror.skeleton, exe=str(exe),
+            environ=[os.fsencode(f"{name}={value}") for name, value in tool_environ.items()],
+            nice=nice, slot_mark=mirror.SLOT_MARK, secret=work.secret.encode(),
+            substitutions=list(self._mirror.substitutions), volatile=[list(output.volatile) for output in use.outputs],
+            records_said=use.records_said, failures_said=list(use.failures_said),
+        )  # fmt: skip
+        self.events, self.wake, self.withdraw = self._pool.events, self._pool.wake, self._pool.withdraw
+        self.kill_all, self.close = self._pool.kill_all, self._pool.close
+
+    def submit(
+        self, task: int, batch: Batch, attempt: int, *, urgent: bool = False, timeout_seconds: float | None = None,
+        compare: Sequence[_core.BlockRef] | None = None,
+    ) -> None:  # fmt: skip
+        """Queue one execution of the tool on ``batch``; the slot that is free first takes it."""
+        names = self._record_names(batch)
+        self._pool.submit(
+            task, self.argv(batch), self._placements(batch), self._outputs(names),
+            timeout_seconds=timeout_seconds, first=batch.first, last=batch.last, attempt=attempt,
+            inputs=list(batch.digests), urgent=urgent, compare=list(compare) if compare is not None else None,
+        )  # fmt: skip
+
+    def argv(self, batch: Batch) -> list[bytes]:
+        """The tool's arguments for ``batch``, in which `mirror.SLOT_MARK` stands for the slot."""
+        rendered = {
+            k: os.path.join(os.path.dirname(self._mirror.outputs[k].text), os.fsencode(os.path.basename(name)))
+            for k, name in self._record_names(batch).items()
+        }
+        return mirror.render(self._use, self._mirror, list(batch.files), rendered)
+
+    def _placements(self, batch: Batch) -> list[tuple[str, str, str]]:
+        found: list[tuple[str, str, str]] = []
+        for item, place, spooled in zip(self._use.inputs, self._mirror.inputs, batch.spooled, strict=True):
+            if item.format == "files":
+                continue
+            found.append(("stdin", str(spooled), "") if item.stdin else ("batch", str(spooled), place.path))
+        for output, place in zip(self._use.outputs, self._mirror.outputs, strict=True):
+            if output.layout == "directory":
+                found.append(("folder", "", place.path))
+        return found
+
+    def _outputs(self, names: Mapping[int, str]) -> list[tuple[int, str, str, bytes, bool]]:
+        found: list[tuple[int, str, str, bytes, bool]] = []
+        for k, (output, place) in enumerate(zip(self._use.outputs, self._mirror.outputs, strict=True)):
+            name = os.fsencode(names.get(k, ""))
+            if output.stdout:
+                found.append((k, "stdout", "", name, output.optional))
+            elif output.layout == "directory":
+                found.append((k, "folder", place.path, b"", output.optional))
+            elif output.layout == "record":
+                folder = os.path.dirname(place.path)
+                found.append((k, "file", os.path.join(folder, os.path.basename(names[k])), name, output.optional))
+            else:
+                found.append((k, "file", place.path, b"", output.optional))
+        return found
+
+    def _record_names(self, batch: Batch) -> dict[int, str]:
+        """Path of the output of a batch that is one file, by index of the output, as the user would type it."""
+        if not batch.files:
+            return {}
+        file = Path(batch.files[0])
+        return {
+            k: output.path.replace("{name}", file.name).replace("{stem}", file.stem)
+            for k, output in enumerate(self._use.outputs) if output.layout == "record"
+        }  # fmt: skip

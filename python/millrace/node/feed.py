@@ -1,0 +1,235 @@
+"""Cuts the inputs into batches on request, in a thread of its own: an input may be slow, the slots must not wait."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from millrace import _core
+from millrace.errors import CorruptError, MillraceError, RefusedError
+from millrace.model import InputUse
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a batch is closed: the record that reaches a limit is its last. 0: no limit."""
+
+    records: int = 0
+    units: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Consecutive records ``[first, last)``, spooled and ready to run."""
+
+    first: int
+    last: int
+    units: int
+    bytes: int
+    #: (bytes, CRC-32C) in each input.
+    digests: tuple[tuple[int, int], ...]
+    #: Spooled bytes of each input; empty text for inputs of format ``files``.
+    spooled: tuple[Path, ...]
+    #: Files of the batch, for the input of format ``files``.
+    files: tuple[str, ...] = ()
+    #: Bytes of the inputs' files read up to the end of this batch.
+    offset: int = 0
+
+    @property
+    def n_records(self) -> int:
+        return self.last - self.first
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Records that an earlier run had committed, read past and found unchanged."""
+
+    first: int
+    last: int
+    units: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class End:
+    """There is nothing more; ``records`` in all."""
+
+    records: int
+
+
+class Source(Protocol):
+    """What is cut: a `millrace._core.Reader` or a `FileList`."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def total(self) -> int | None: ...
+    def cut(self, dest: str, max_records: int, max_cost: int, max_bytes: int) -> _core.Batch | None: ...
+    def skip(self, n_records: int) -> _core.Batch | None: ...
+
+
+@dataclass(frozen=True)
+class FileBatch:
+    """A batch of files, with the fields of a `millrace._core.Batch`."""
+
+    records: int
+    bytes: int
+    cost: int
+    crc32c: int
+    files: tuple[str, ...] = ()
+
+
+class FileList:
+    """An input in which each file is one record; its bytes are read by the tool alone.
+
+    A file's digest is its size and time of change, so that a resume notices another file under the same name.
+    """
+
+    def __init__(self, paths: Sequence[str], cwd: Path) -> None:
+        self._paths, self._cwd = paths, cwd
+        self._stats = [os.stat(cwd / path) for path in paths]
+        self._next = 0
+        self.offset = 0
+        self.total: int | None = sum(stat.st_size for stat in self._stats)
+
+    def cut(self, dest: str, max_records: int, max_cost: int, max_bytes: int) -> FileBatch | None:
+        if self._next == len(self._paths):
+            return None
+        first, size, limit = self._next, 0, max_cost or max_bytes
+        while self._next < len(self._paths):
+            size += self._stats[self._next].st_size
+            self._next += 1
+            if (max_records and self._next - first >= max_records) or (limit and size >= limit):
+                break
+        return self._batch(first, size)
+
+    def skip(self, n_records: int) -> FileBatch | None:
+        return self.cut("", n_records, 0, 0)
+
+    def _batch(self, first: int, size: int) -> FileBatch:
+        self.offset += size
+        files = tuple(self._paths[first : self._next])
+        return FileBatch(len(files), size, size, digest_of_files(files, self._cwd)[1], files)
+
+
+def digest_of_files(paths: Sequence[str], cwd: Path) -> tuple[int, int]:
+    """(bytes, checksum of names, sizes and times of change) of files that are one record each."""
+    stats = [os.stat(cwd / path) for path in paths]
+    text = "\0".join(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}" for path, stat in zip(paths, stats, strict=True))
+    return sum(stat.st_size for stat in stats), _core.crc32c(os.fsencode(text))
+
+
+@dataclass
+class Feeder:
+    """The thread. ``results`` fills with `Batch`, `Skipped`, `End` or an exception, and ``wake`` is called for each."""
+
+    inputs: Sequence[InputUse]
+    sources: Sequence[Source]
+    spool: Path
+    #: Committed extents (first, last, digests), in order: read past, not cut.
+    done: Sequence[tuple[int, int, Sequence[tuple[int, int]]]]
+    wake: Callable[[], None]
+    results: deque[Batch | Skipped | End | BaseException] = field(default_factory=deque)
+    _requests: queue.SimpleQueue[Limits | None] = field(default_factory=queue.SimpleQueue)
+    _next: int = 0
+    _done_at: int = 0
+    _serial: int = 0
+
+    def start(self) -> None:
+        threading.Thread(target=self._serve, name="feeder", daemon=True).start()
+
+    @property
+    def total(self) -> int | None:
+        """Bytes of all inputs' files, if they are known."""
+        totals = [source.total for source in self.sources]
+        return None if None in totals else sum(total or 0 for total in totals)
+
+    def request(self, limits: Limits) -> None:
+        """Ask for one batch; the answer comes in ``results``, perhaps after some `Skipped`."""
+        self._requests.put(limits)
+
+    def close(self) -> None:
+        self._requests.put(None)
+
+    def _serve(self) -> None:
+        while (limits := self._requests.get()) is not None:
+            try:
+                self._answer(limits)
+            except (_core.RecordError, OSError) as error:
+                self.results.append(error if isinstance(error, _core.DiskFull) else MillraceError(str(error)))
+            except BaseException as error:
+                self.results.append(error)
+            self.wake()
+
+    def _answer(self, limits: Limits) -> None:
+        while self._done_at < len(self.done) and self.done[self._done_at][0] == self._next:
+            first, last, digests = self.done[self._done_at]
+            self._done_at += 1
+            if last > first:
+                self._skip(first, last, digests)
+            else:
+                # The run of an empty input, which is done.
+                self.results.append(End(0))
+                return
+        if self._done_at < len(self.done):
+            gap = self.done[self._done_at][0] - self._next
+            limits = Limits(min(limits.records or gap, gap), limits.units, limits.bytes)
+        self.results.append(self._cut(limits))
+
+    def _skip(self, first: int, last: int, digests: Sequence[tuple[int, int]]) -> None:
+        units = 0
+        for item, source, (size, crc) in zip(self.inputs, self.sources, digests, strict=True):
+            found = source.skip(last - first)
+            if found is None or (found.records, found.bytes, found.crc32c) != (last - first, size, crc):
+                raise RefusedError(
+                    f"{item.path}: records {first + 1} to {last} are not what they were when this run began",
+                    "restore the input, or start over with --fresh",
+                )
+            units += found.cost
+        self._next = last
+        self.results.append(Skipped(first, last, units, self._offset()))
+
+    def _cut(self, limits: Limits) -> Batch | End:
+        self._serial += 1
+        paths = tuple(self.spool / f"{self._serial}.{k}" for k in range(len(self.sources)))
+        found = self.sources[0].cut(str(paths[0]), limits.records, limits.units, limits.bytes)
+        parts = [found]
+        for source, path in zip(self.sources[1:], paths[1:], strict=True):
+            parts.append(source.cut(str(path), found.records if found else 1, 0, 0))
+        counts = [part.records if part else 0 for part in parts]
+        if len(set(counts)) > 1:
+            shortest = counts.index(min(counts))
+            raise CorruptError(
+                f"{self.inputs[shortest].path}: ends after record {self._next + counts[shortest]}, "
+                f"but {self.inputs[counts.index(max(counts))].path} goes on",
+                "inputs that advance together need the same number of records",
+            )
+        if found is None:
+            return self._end(paths)
+        first = self._next
+        self._next += found.records
+        whole = [part for part in parts if part is not None]
+        return Batch(
+            first, self._next, found.cost, sum(part.bytes for part in whole),
+            tuple((part.bytes, part.crc32c) for part in whole), paths,
+            next((part.files for part in whole if isinstance(part, FileBatch)), ()), self._offset(),
+        )  # fmt: skip
+
+    def _end(self, paths: tuple[Path, ...]) -> Batch | End:
+        if self._next or self.done:
+            return End(self._next)
+        # An empty input is one task too: what the tool writes for it is the output.
+        self.done = [(0, 0, ())]
+        for path in paths:
+            path.touch()
+        return Batch(0, 0, 0, 0, tuple((0, 0) for _ in paths), paths)
+
+    def _offset(self) -> int:
+        return sum(source.offset for source in self.sources)

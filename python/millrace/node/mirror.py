@@ -1,0 +1,205 @@
+"""The private working directory of a slot: a view of the user's own, with the task's files in it.
+
+A tool must find everything where the serial command would have found it: the arguments stay letter for letter
+what the user typed, relative paths included. So a slot's directory mirrors the user's working directory (and as
+many folders above it as ``../`` in the arguments reaches): every entry is a symbolic link to the real one, except
+the batch's input and the outputs, which are real files of the task's own. Where a path cannot keep its text (an
+absolute path, a compressed input) the file lies in a folder of the slot's own, and the user's text is put back
+wherever the tool prints it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from millrace.model import InputArg, OutputArg, ToolUse
+
+#: Text in arguments that stands for the slot's own directory; no path can hold a NUL, so no clash.
+SLOT_MARK = b"\0slot\0"
+
+#: Folder in a slot for files that cannot lie at the user's own path.
+PRIVATE = ".millrace"
+
+#: Entries of one folder that are linked; a folder with more is linked only where an argument names an entry.
+MOST_ENTRIES = 2000
+
+COMPRESSED = (".gz", ".bgz", ".zst", ".bz2", ".xz")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an input or output lies in a slot, and what stands for it in the tool's arguments."""
+
+    #: Relative to the slot's directory.
+    path: str
+    #: The argument's text; `SLOT_MARK` in it stands for the slot's directory.
+    text: bytes
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """The layout that all slots share."""
+
+    #: The real folder that a slot's directory stands for: the working directory or one above it.
+    top: Path
+    #: The working directory, relative to ``top``.
+    directory: str
+    inputs: tuple[Place, ...]
+    outputs: tuple[Place, ...]
+    #: Folders to make, in order, relative to the slot.
+    folders: tuple[str, ...]
+    #: (path relative to the slot, target) of every link.
+    links: tuple[tuple[str, str], ...]
+    #: (private text, the user's text), longest first.
+    substitutions: tuple[tuple[bytes, bytes], ...] = field(default=())
+
+    @property
+    def skeleton(self) -> list[str]:
+        """Everything that stays in a slot from task to task."""
+        return [*self.folders, *(path for path, _ in self.links)]
+
+    def build(self, slot: Path) -> None:
+        """Make the skeleton in the new folder ``slot``."""
+        slot.mkdir(parents=True)
+        for folder in self.folders:
+            (slot / folder).mkdir()
+        for path, target in self.links:
+            (slot / path).symlink_to(target)
+
+
+def lay_out(use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset()) -> Mirror:
+    """Decide where everything lies.
+
+    Args:
+        use: The tool's inputs, outputs and arguments.
+        cwd: The user's working directory, absolute.
+        hidden: Real paths that a tool must not see (the run directory).
+
+    Returns:
+        The layout. Reads folders; makes nothing.
+    """
+    literals = [token for token in use.argv if isinstance(token, str)]
+    typed = [item.path for item in (*use.inputs, *use.outputs)]
+    above = min(max(map(_levels_up, [*literals, *typed]), default=0), len(cwd.parents))
+    top = cwd.parents[above - 1] if above else cwd
+    directory = str(cwd.relative_to(top)) if above else ""
+    placer = _Placer(cwd, top)
+    inputs = tuple(
+        Place("", b"") if item.format == "files" or item.stdin
+        else placer.place(item.path, f"in{k}", strip=True) for k, item in enumerate(use.inputs)
+    )
+    outputs = tuple(
+        Place("", b"") if item.stdout
+        else placer.place(item.path, f"out{k}", folder=item.layout == "directory", named=item.layout == "record") for k, item in enumerate(use.outputs)
+    )
+    own = {top / place.path for place in (*inputs, *outputs) if place.path and not place.path.startswith(PRIVATE)}
+    opened = _opened(top, cwd, [place.path for place in (*inputs, *outputs) if place.path])
+    folders, links = list(placer.folders), []
+    for folder in opened:
+        relative = str(folder.relative_to(top))
+        if relative != ".":
+            folders.append(relative)
+        names = _entries(folder, literals)
+        for name in names:
+            real = folder / name
+            if real in own or real in hidden or real in opened:
+                continue
+            links.append((os.path.normpath(os.path.join(relative, name)), str(real)))
+    folders.sort(key=lambda path: path.count("/"))
+    substitutions = [*placer.substitutions, (_slot_text(directory), os.fsencode(cwd))]
+    if directory:
+        substitutions.append((SLOT_MARK, os.fsencode(top)))
+    substitutions.sort(key=lambda pair: -len(pair[0]))
+    return Mirror(top, directory, inputs, outputs, tuple(folders), tuple(links), tuple(substitutions))
+
+
+class _Placer:
+    """Gives every input and output its place, and remembers what that needs."""
+
+    def __init__(self, cwd: Path, top: Path) -> None:
+        self.cwd, self.top = cwd, top
+        self.folders: list[str] = []
+        self.substitutions: list[tuple[bytes, bytes]] = []
+
+    def place(self, typed: str, key: str, *, strip: bool = False, folder: bool = False, named: bool = False) -> Place:
+        compressed = strip and typed.endswith(COMPRESSED)
+        if not (os.path.isabs(typed) or compressed or re.search(r"[^./][^/]*/+\.\.(/|$)", typed)):
+            path = os.path.relpath(os.path.normpath(self.cwd / typed), self.top)
+            return Place(path, os.fsencode(typed))
+        name = os.path.basename(typed.rstrip("/")) or key
+        if compressed:
+            name = name[: name.rindex(".")]
+        if not self.folders:
+            self.folders.append(PRIVATE)
+        self.folders.append(f"{PRIVATE}/{key}")
+        path = f"{PRIVATE}/{key}/{name}"
+        text = _slot_text(path)
+        if named:  # every record has a name of its own: the folder is what they share
+            self.substitutions.append((os.path.dirname(text), os.path.dirname(os.fsencode(typed)) or b"."))
+            return Place(path, text)
+        self.substitutions.append((text, os.fsencode(typed.rstrip("/") if folder else typed)))
+        return Place(path, text + (b"/" if folder and typed.endswith("/") else b""))
+
+
+def _slot_text(relative: str) -> bytes:
+    return SLOT_MARK + (b"/" + os.fsencode(relative) if relative else b"")
+
+
+def _levels_up(argument: str) -> int:
+    """How many folders above the working directory the argument's path reaches (also after ``--option=``)."""
+    found = re.search(r"(?:^|=)((?:\./)*(?:\.\./+)*\.\.)(?:/|$)", argument)
+    return found.group(1).count("..") if found else 0
+
+
+def _opened(top: Path, cwd: Path, paths: list[str]) -> list[Path]:
+    """Real folders whose mirror must be a folder of its own, not a link; parents first."""
+    found = {top}
+    folder = cwd
+    while folder != top:
+        found.add(folder)
+        folder = folder.parent
+    for path in paths:
+        if path.startswith(PRIVATE):
+            continue
+        parent = (top / path).parent
+        while parent != top and top in parent.parents:
+            found.add(parent)
+            parent = parent.parent
+    return sorted(found, key=lambda folder: len(folder.parts))
+
+
+def _entries(folder: Path, arguments: list[str]) -> list[str]:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    if len(names) <= MOST_ENTRIES:
+        return sorted(names)
+    words = {word for argument in arguments for word in re.split(r"[/=\s,]", argument)}
+    stems = tuple(word for word in words if word and word not in (".", ".."))
+    # A database is named by its prefix (nr for nr.pin), so an entry counts if a word begins it.
+    return sorted(name for name in names if name.startswith(stems)) if stems else []
+
+
+def render(use: ToolUse, mirror: Mirror, files: list[str], rendered: dict[int, bytes]) -> list[bytes]:
+    """Write one task's arguments.
+
+    Args:
+        files: The batch's files, for an input of format ``files``.
+        rendered: Text of outputs that are named anew for every task, by index.
+    """
+    argv: list[bytes] = []
+    for token in use.argv:
+        match token:
+            case str():
+                argv.append(os.fsencode(token))
+            case InputArg(index=index, prefix=prefix) if use.inputs[index].format == "files":
+                argv.extend(os.fsencode(prefix + name) for name in files)
+            case InputArg(index=index, prefix=prefix):
+                argv.append(os.fsencode(prefix) + mirror.inputs[index].text)
+            case OutputArg(index=index, prefix=prefix):
+                argv.append(os.fsencode(prefix) + rendered.get(index, mirror.outputs[index].text))
+    return argv

@@ -1,0 +1,48 @@
+"""Writes outputs in a thread of its own, so that a slow disk or pipe does not hold up the slots."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+from millrace import _core
+from millrace.output.order import Ordered
+from millrace.output.streams import Streams
+
+
+class OutputStage:
+    """Takes committed tasks in any order; ``error`` is set if writing failed, and then nothing more is written."""
+
+    def __init__(self, streams: Streams, wake: Callable[[], None]) -> None:
+        self.error: BaseException | None = None
+        self._streams, self._wake = streams, wake
+        self._ordered: Ordered[_core.TaskRef] = Ordered()
+        self._tasks: queue.SimpleQueue[_core.TaskRef | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._write, name="output", daemon=True)
+        self._thread.start()
+
+    def put(self, task: _core.TaskRef) -> None:
+        self._tasks.put(task)
+
+    def drain(self) -> int:
+        """Wait until all that can be written is written; returns how many records the outputs now cover."""
+        self._tasks.put(None)
+        self._thread.join()
+        return self._ordered.next
+
+    def finish(self) -> dict[str, int]:
+        """Write the ends and wait for the disk; returns the bytes of each stream. After `drain`."""
+        return self._streams.finish()
+
+    def _write(self) -> None:
+        try:
+            while (task := self._tasks.get()) is not None:
+                for first, last, ready in self._ordered.push(task.first, task.last, task):
+                    self._streams.append(last - first, ready)
+                if self._tasks.empty():
+                    self._streams.flush()
+            self._streams.flush()
+        except BaseException as error:
+            self.error = error
+            self._wake()

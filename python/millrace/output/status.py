@@ -1,0 +1,59 @@
+"""How far a run is, from its run directory alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from millrace import _core
+from millrace.errors import CorruptError
+from millrace.model import Frozen
+from millrace.rundir import RunDir
+
+
+class Status(Frozen, frozen=True):
+    """What `look` found."""
+
+    #: ``running``, ``stopped`` or ``done``.
+    state: str
+    argv: tuple[str, ...]
+    records_done: int
+    #: Records from the first on without a gap.
+    records_in_order: int
+    quarantined: int
+    output_bytes: int
+    journal: str
+    damage: tuple[str, ...]
+
+
+def look(run_dir: Path) -> Status:
+    """Read the run directory; disturbs nothing, even while the run goes on.
+
+    Raises:
+        RefusedError: There is no run.
+        CorruptError: Its journal cannot be understood.
+    """
+    rundir = RunDir(run_dir)
+    manifest = rundir.read_manifest()
+    state = "running" if rundir.is_running() else "done" if rundir.complete.exists() else "stopped"
+    tasks: list[_core.TaskRef] = []
+    damage: list[tuple[int, str, bool]] = []
+    if rundir.journal.exists():
+        try:
+            scan = _core.scan(str(rundir.journal), False)
+        except _core.CorruptJournal as error:
+            raise CorruptError(str(error)) from error
+        tasks, damage = scan.tasks, scan.damage
+    done = {task.first: task for task in tasks if not task.quarantined}
+    given_up = {task.first: task for task in tasks if task.quarantined and task.first not in done}
+    reached = 0
+    for first in sorted(done | given_up):
+        task = (done | given_up)[first]
+        if first != reached:
+            break
+        reached = task.last
+    return Status(
+        state=state, argv=manifest.argv, records_done=sum(task.last - task.first for task in done.values()),
+        records_in_order=reached, quarantined=sum(task.last - task.first for task in given_up.values()),
+        output_bytes=sum(block.length for task in done.values() for block in task.blocks), journal=str(rundir.journal),
+        damage=tuple(f"byte {offset}: {problem}" for offset, problem, _ in damage),
+    )  # fmt: skip

@@ -1,0 +1,84 @@
+"""Where the joined bytes of each stream go."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from millrace import _core
+from millrace.errors import CorruptError
+from millrace.model import OutputUse
+
+
+def destination(output: OutputUse, cwd: Path) -> Path | None:
+    """The real path of an output; None is standard output."""
+    return None if output.path == "-" else cwd / output.path
+
+
+class Streams:
+    """All outputs of a run, written batch by batch in input order.
+
+    Args:
+        journal: The journal that holds the blocks.
+        outputs: The streams, numbered by their place here.
+        cwd: The user's working directory.
+        only: Name of the one stream to write; empty: all.
+        to: Where that one goes instead of its own place; ``-`` is standard output.
+
+    Raises:
+        OSError: An output cannot be opened or written.
+    """
+
+    def __init__(self, journal: Path, outputs: Sequence[OutputUse], cwd: Path, only: str = "", to: str = "") -> None:
+        self._journal, self._outputs, self._cwd = journal, outputs, cwd
+        self._writers: dict[int, _core.StreamWriter] = {}
+        self._folders: dict[int, Path] = {}
+        for number, output in enumerate(outputs):
+            if only and output.name != only:
+                continue
+            place = (None if to == "-" else Path(to)) if to else destination(output, cwd)
+            if output.layout == "file":
+                self._writers[number] = _core.StreamWriter(str(journal), output.join, str(place) if place else None)
+            else:
+                self._folders[number] = self._folder(output, place, bool(to))
+
+    def _folder(self, output: OutputUse, place: Path | None, elsewhere: bool) -> Path:
+        if output.layout == "record" and not elsewhere:
+            return self._cwd  # names of blocks are whole paths, as the user would have typed them
+        folder = place or self._cwd
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def append(self, n_records: int, task: _core.TaskRef) -> None:
+        """Write what one task contributes; nothing for a quarantined one.
+
+        Raises:
+            CorruptError: A block is not what was committed.
+        """
+        try:
+            for block in task.blocks:
+                if (writer := self._writers.get(block.stream)) is not None:
+                    writer.append(n_records, block)
+                elif (folder := self._folders.get(block.stream)) is not None:
+                    path = folder / os.fsdecode(block.name)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    _core.extract(str(self._journal), block, str(path))
+        except _core.CorruptJournal as error:
+            raise CorruptError(str(error)) from error
+
+    def flush(self) -> None:
+        """Let readers see what is written."""
+        for writer in self._writers.values():
+            writer.flush()
+
+    def finish(self) -> dict[str, int]:
+        """Write the ends and wait for the disk; returns the bytes of each stream.
+
+        Raises:
+            CorruptError: The last blocks lack what a whole output needs.
+        """
+        try:
+            return {self._outputs[number].name: writer.finish() for number, writer in self._writers.items()}
+        except _core.CorruptJournal as error:
+            raise CorruptError(str(error)) from error

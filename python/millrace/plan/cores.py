@@ -1,0 +1,55 @@
+"""How many cores this process may use."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def usable(environ: Mapping[str, str]) -> tuple[int, str]:
+    """Cores that this process may use, and why: the least of affinity, cgroup quota and Slurm's grant."""
+    found = [(len(os.sched_getaffinity(0)), "cores of this machine that the process may use")]
+    quota = cgroup_quota()
+    if quota is not None:
+        found.append((max(1, math.floor(quota + 0.01)), "CPU quota of the control group"))
+    granted = environ.get("SLURM_CPUS_PER_TASK", "")
+    if granted.isdigit() and int(granted) > 0:
+        found.append((int(granted), "SLURM_CPUS_PER_TASK"))
+    return min(found)
+
+
+def cgroup_quota(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> float | None:
+    """CPU quota in cores, of this group or any above it; None where there is none (cgroup v2 ``cpu.max`` and v1)."""
+    try:
+        lines = proc.read_text().splitlines()
+    except OSError:
+        return None
+    quotas = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        base = root if not controllers else next((root / name for name in ("cpu", "cpu,cpuacct") if (root / name).is_dir()), root)
+        folder = base / path.lstrip("/")
+        for group in (folder, *folder.parents):
+            quotas.append(_group_quota(group))
+            if group == base:
+                break
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def _group_quota(group: Path) -> float | None:
+    try:
+        quota, period = (group / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            quota = (group / "cpu.cfs_quota_us").read_text().strip()
+            period = (group / "cpu.cfs_period_us").read_text().strip()
+        except OSError:
+            return None
+    try:
+        return int(quota) / int(period) if int(quota) > 0 else None
+    except ValueError:
+        return None  # "max"

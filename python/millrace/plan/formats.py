@@ -1,0 +1,125 @@
+"""The record formats: their names, which files hold them, and how the format of an input is found."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+import msgspec
+
+from millrace import _core
+from millrace.errors import RefusedError
+
+#: Suffixes of compressed files; what is in them is told by their bytes, not by these.
+COMPRESSED = (".gz", ".bgz", ".zst", ".bz2", ".xz")
+
+
+class RecordFormat(msgspec.Struct, frozen=True):
+    """One way to cut an input into records."""
+
+    name: str
+    description: str
+    #: File name suffixes, lower case, without that of a compression.
+    suffixes: tuple[str, ...] = ()
+    #: What a record's cost is counted in: ``residues`` or ``bytes``.
+    unit: str = "bytes"
+
+
+FORMATS: dict[str, RecordFormat] = {
+    known.name: known
+    for known in (
+        RecordFormat(
+            "fasta",
+            "sequences; a record begins at a '>' at the start of a line",
+            (".fa", ".faa", ".fna", ".ffn", ".fasta", ".fas"),
+            "residues",
+        ),
+        RecordFormat(
+            "fastq", "reads with qualities, on four lines each or wrapped", (".fq", ".fastq"), "residues"
+        ),
+        RecordFormat("mol2", "molecules; a record begins at @<TRIPOS>MOLECULE", (".mol2",)),
+        RecordFormat("sdf", "molecules; a record ends with $$$$", (".sdf", ".sd", ".mol")),
+        RecordFormat("smiles", "molecules, one a line; not cut after a blank line", (".smi", ".smiles")),
+        RecordFormat("hmm", "HMMER profiles; a record ends with //", (".hmm",)),
+        RecordFormat("stockholm", "alignments; a record ends with //", (".sto", ".stk")),
+        RecordFormat("genbank", "annotated sequences; a record begins at LOCUS", (".gb", ".gbk", ".gbff")),
+        RecordFormat("pdbqt", "docking models; a record ends with ENDMDL", (".pdbqt",)),
+        RecordFormat("jsonl", "JSON values, one a line", (".jsonl", ".ndjson")),
+        RecordFormat("lines", "each line is a record", (".txt", ".tsv", ".list")),
+        RecordFormat("nul", "each record ends with a NUL byte, as find -print0 writes them"),
+        RecordFormat("regex", "a record begins or ends at lines that match --record-start or --record-end"),
+        RecordFormat("files", "each file is a record"),
+    )
+}
+
+_BY_SUFFIX = {suffix: known.name for known in FORMATS.values() for suffix in known.suffixes}
+
+
+def detect(path: str) -> str | None:
+    """Find the format of an input by its name, then by its first bytes.
+
+    The name decides, with two exceptions, where the bytes do if they leave no doubt: a suffix that says no
+    more than text (``.txt``, ``.tsv``, ``.list``), and sequences, as FASTA and FASTQ are often named for each
+    other. A pipe is judged by its name alone: reading from it would take bytes away.
+
+    Args:
+        path: Path as the user typed it; ``-`` is standard input.
+
+    Returns:
+        Name of the format, None if neither tells.
+
+    Raises:
+        OSError: The file is there but cannot be read.
+    """
+    named = _by_suffix(path)
+    found = _core.sniff(path) if path != "-" and Path(path).is_file() else None
+    if named is None or (found is not None and (named == "lines" or found in ("fasta", "fastq"))):
+        return found or named
+    return named
+
+
+def parse_input(text: str) -> tuple[str, str]:
+    """Split ``FILE[:FORMAT]`` as the user typed it.
+
+    File names may hold colons. What stands after the last one is a format if it is the name of one, unless
+    only the whole text is a file; and it is a mistyped format if only what stands before it is a file (or
+    ``-``).
+
+    Returns:
+        The path, and the format's name or "".
+
+    Raises:
+        RefusedError: A format that does not exist; offers the nearest.
+    """
+    path, colon, name = text.rpartition(":")
+    if not colon or not path:
+        return text, ""
+    is_whole, is_part = Path(text).exists(), path == "-" or Path(path).exists()
+    if name in FORMATS:
+        return (text, "") if is_whole and not is_part else (path, name)
+    if is_part and not is_whole:
+        check(name)
+    return text, ""
+
+
+def check(name: str) -> str:
+    """Return ``name`` if it is that of a format.
+
+    Raises:
+        RefusedError: It is not; offers the nearest.
+    """
+    if name in FORMATS:
+        return name
+    nearest = difflib.get_close_matches(name.lower().removeprefix("."), FORMATS, n=1)
+    alias = _by_suffix(f"x.{name}")
+    likely = alias or (nearest[0] if nearest else "")
+    hint = f"did you mean '{likely}'?" if likely else f"formats are {', '.join(FORMATS)}"
+    raise RefusedError(f"unknown record format '{name}'", hint)
+
+
+def _by_suffix(path: str) -> str | None:
+    """Look the suffix up, below that of a compression."""
+    plain = Path(path.lower())
+    if plain.suffix in COMPRESSED:
+        plain = plain.with_suffix("")
+    return _BY_SUFFIX.get(plain.suffix)

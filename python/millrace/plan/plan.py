@@ -1,0 +1,191 @@
+"""From a job to a plan: what will run where, on how many slots, and why. Refuses here whatever cannot be exact."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from millrace.errors import RefusedError, ToolError
+from millrace.job import Job
+from millrace.model import Command, Frozen, OutputUse, ToolUse
+from millrace.plan import cores, fingerprint, formats
+from millrace.rundir import default_name
+from millrace.tools import registry
+from millrace.tools.base import NUL, file_records, join_names
+
+
+class Plan(Frozen, frozen=True):
+    """All that is decided before the run."""
+
+    job: Job
+    command: Command
+    use: ToolUse
+    slots: int
+    run_dir: Path
+    #: Fingerprints of inputs, databases and program.
+    fingerprints: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int = 0) -> Plan:
+    """Decide everything that can be decided before the first record is read.
+
+    Args:
+        stdin: File descriptor of standard input, to see whether it brings data.
+
+    Raises:
+        RefusedError: The command cannot be answered exactly, or not at all.
+        ToolError: The program is not there.
+    """
+    command = Command(
+        argv=job.command, cwd=cwd, environ=dict(environ), exe=find_program(job.command[0], cwd, environ),
+        inputs=job.input, outputs=job.output, shared=job.shared, format=job.format or ("regex" if job.record_start or job.record_end else ""),
+        stdin_is_data=brings_data(stdin),
+    )  # fmt: skip
+    use = with_files(registry.find(Path(job.command[0]).name).understand(command), command)
+    check_inputs(use, cwd)
+    check_outputs(use, cwd)
+    slots, why = count_slots(job, use, environ)
+    run_dir = cwd / (job.run_dir or default_name(use, job.command))
+    return Plan(
+        job=job, command=command, use=use, slots=slots, run_dir=run_dir, fingerprints=fingerprints(use, command),
+        notes=(*use.notes, why, batch_note(job, use)),
+    )  # fmt: skip
+
+
+def with_files(use: ToolUse, command: Command) -> ToolUse:
+    """List the files of inputs in which each file is a record: what is in a folder is decided once, at the start."""
+    inputs = []
+    for item in use.inputs:
+        if item.format == "files":
+            names = file_records(item.path.split(NUL), command)
+            if not names:
+                raise RefusedError(f"{item.path}: no files there", "give a folder with the files, a glob in quotes, or a list of names")
+            item = msgspec.structs.replace(item, path=join_names(names))
+        inputs.append(item)
+    return msgspec.structs.replace(use, inputs=tuple(inputs))
+
+
+def find_program(name: str, cwd: Path, environ: Mapping[str, str]) -> Path:
+    """The program as the shell would find it.
+
+    Raises:
+        ToolError: There is none.
+    """
+    if "/" in name:
+        path = cwd / name
+        if path.is_dir() or not path.exists():
+            raise ToolError(f"{name}: {'is a folder' if path.is_dir() else 'no such program'}", "check the path of the program after --")
+        if not os.access(path, os.X_OK):
+            raise ToolError(f"{name}: not executable", f"make it so with: chmod +x {name}")
+        return Path(os.path.normpath(path))
+    found = shutil.which(name, path=environ.get("PATH"))
+    if not found:
+        raise ToolError(f"{name}: program not found on PATH", "install it, or give its path; millrace doctor lists what is there")
+    return Path(os.path.normpath(cwd / found))
+
+
+def brings_data(descriptor: int) -> bool:
+    """Whether a descriptor is a file or pipe that could bring records (no terminal, not /dev/null, not closed)."""
+    try:
+        mode = os.fstat(descriptor).st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def check_inputs(use: ToolUse, cwd: Path) -> None:
+    """Refuse inputs that cannot be read, before anything starts."""
+    for item in use.inputs:
+        for name in item.path.split("\0") if item.format == "files" else [item.path]:
+            if name == "-":
+                continue
+            path = cwd / name
+            if not path.exists():
+                raise RefusedError(f"{name}: no such file", "check the path of the input")
+            if path.is_dir():
+                raise RefusedError(f"{name}: is a folder, not a file of records")
+            if not os.access(path, os.R_OK):
+                raise RefusedError(f"{name}: permission denied")
+        if item.format != "files" and item.format not in formats.FORMATS:
+            formats.check(item.format)
+
+
+def check_outputs(use: ToolUse, cwd: Path) -> None:
+    """Refuse outputs that cannot be written or that are written twice, before anything starts."""
+    inputs = {os.path.realpath(cwd / name) for item in use.inputs for name in item.path.split("\0") if name != "-"}
+    seen: dict[str, OutputUse] = {}
+    for output in use.outputs:
+        if output.path == "-":
+            continue
+        path = cwd / output.path
+        if output.layout == "record":
+            _check_writable((path if "{" not in path.parent.name else path.parent).parent, output)
+            continue
+        if path.is_dir() and output.layout == "file":
+            raise RefusedError(f"{output.path}: is a folder, but the output is a file")
+        real = os.path.realpath(path)
+        if real in inputs:
+            raise RefusedError(f"{output.path}: is both input and output", "write the output elsewhere")
+        if real in seen and (path.is_file() or not path.exists()):
+            raise RefusedError(f"{output.path}: is named for two outputs, {seen[real].name} and {output.name}")
+        seen[real] = output
+        _check_writable(path.parent if output.layout == "file" else path.parent, output)
+        if path.is_file() and not os.access(path, os.W_OK):
+            raise RefusedError(f"{output.path}: permission denied")
+
+
+def _check_writable(folder: Path, output: OutputUse) -> None:
+    if not folder.is_dir():
+        missing = folder if output.layout == "file" else folder.parent
+        if output.layout == "file" or not missing.is_dir():
+            raise RefusedError(f"{output.path}: no such folder {folder}", f"make it with: mkdir -p {folder}")
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        raise RefusedError(f"{output.path}: the folder {folder} cannot be written")
+
+
+def count_slots(job: Job, use: ToolUse, environ: Mapping[str, str]) -> tuple[int, str]:
+    """How many tasks run side by side, and why."""
+    n_cores, source = cores.usable(environ)
+    if job.slots:
+        more = f"; {use.threads} threads each" if use.threads > 1 else ""
+        over = "" if job.slots * use.threads <= n_cores else f" (more than the {n_cores} cores there are)"
+        return job.slots, f"slots: {job.slots}, as asked{more}{over}"
+    slots = max(1, n_cores // use.threads)
+    if use.threads > 1:
+        return slots, (
+            f"slots: {slots} of {use.threads} threads each on {n_cores} cores ({source}); "
+            "without the tool's own threads every core would have a slot, which is usually faster"
+        )
+    return slots, f"slots: {slots} ({source})"
+
+
+def batch_note(job: Job, use: ToolUse) -> str:
+    """How batches get their size, in words."""
+    records, size = job.batch_size
+    if records:
+        return f"batches: {records} records each, as asked"
+    if size:
+        return f"batches: {size} bytes each, as asked"
+    if use.cost.max_records == 1:
+        return "batches: one record each, as the tool takes one at a time"
+    return f"batches: sized from the measured time per {use.cost.unit.rstrip('s')}, large first, small at the end"
+
+
+def fingerprints(use: ToolUse, command: Command) -> dict[str, str]:
+    """What the result depends on, by what it is, for the resume's comparison."""
+    found = {f"program {command.exe}": f"{use.version or 'version unknown'}; {fingerprint.of_stat(command.exe)}"}
+    for item in use.inputs:
+        for name in item.path.split("\0") if item.format == "files" else [item.path]:
+            path = command.cwd / name
+            if name != "-" and path.is_file():
+                found[f"input {name}"] = fingerprint.of_stat(path) if item.format == "files" else fingerprint.of_content(path)
+    for path in use.databases:
+        if (command.cwd / path).is_file():
+            found[f"database {path}"] = fingerprint.of_stat(command.cwd / path)
+    return found

@@ -1,0 +1,263 @@
+"""What the charts of the report show: runs in, a few thousand numbers out, however many tasks there were.
+
+Pure functions; nothing here knows of HTML. Times lie on one axis of running time, on which each run begins
+where the one before it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import ceil, log10
+from typing import Any
+
+from millrace.report import words
+from millrace.report.events import TaskEvent
+from millrace.report.runs import Run
+
+#: Above these, single batches are too narrow to see and too many to draw: shares of time are shown instead.
+MAX_BARS, MAX_BAR_SLOTS = 3000, 64
+#: Most rows and columns of the timeline when it shows shares.
+MAX_ROWS, N_COLUMNS = 64, 320
+#: Points along the time axis of the other charts.
+N_BINS = 160
+#: Most failed attempts that are marked one by one.
+MAX_MARKS = 1000
+#: Cost classes for each power of ten.
+CLASSES_PER_DECADE = 8
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The time axis: where each run begins, and the unit that its numbers are shown in."""
+
+    starts: tuple[float, ...]
+    length: float
+    unit: str
+    unit_seconds: float
+
+    def shown(self, seconds: float) -> float:
+        """Return ``seconds`` in the unit shown, short enough for JSON."""
+        return round(seconds / self.unit_seconds, 4)
+
+
+def axis(runs: Sequence[Run]) -> Axis:
+    """Lay the runs one after another."""
+    starts = tuple(accumulate((run.wall for run in runs), initial=0.0))
+    length = max(starts[-1], 1e-3)
+    for unit, seconds in (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)):
+        if length >= 3 * seconds:
+            return Axis(starts[:-1], length, unit, seconds)
+    return Axis(starts[:-1], length, "seconds", 1.0)
+
+
+def charts(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return all that the charts of the page need, ready for JSON."""
+    along = axis(runs)
+    return {
+        "unit": along.unit,
+        "length": along.shown(along.length),
+        "resumes": [along.shown(start) for start in along.starts[1:]],
+        "timeline": timeline(runs, along),
+        "throughput": throughput(runs, along),
+        "load": load(runs, along),
+        "cost": cost([task for run in runs for task in run.done]),
+    }
+
+
+def timeline(runs: Sequence[Run], along: Axis) -> dict[str, Any]:
+    """Return one bar for each attempt, or, where those are too many, shares of time that slots were busy."""
+    n_tasks = sum(len(run.tasks) for run in runs)
+    n_slots = max((max([run.head.slots, *(task.slot + 1 for task in run.tasks)]) for run in runs), default=1)
+    if n_tasks <= MAX_BARS and n_slots <= MAX_BAR_SLOTS:
+        return _bars(runs, along, n_slots)
+    return _shares(runs, along, n_slots)
+
+
+def _bars(runs: Sequence[Run], along: Axis, n_slots: int) -> dict[str, Any]:
+    kinds: dict[str, dict[str, list[Any]]] = {}
+    for start, run in zip(along.starts, runs, strict=True):
+        for task in run.tasks:
+            kind = kinds.setdefault(
+                task.status, {"slot": [], "start": [], "length": [], "cost": [], "text": []}
+            )
+            kind["slot"].append(task.slot)
+            kind["start"].append(along.shown(start + task.start))
+            kind["length"].append(along.shown(task.t - task.start))
+            # The colour is the power of ten: costs of records spread over several.
+            kind["cost"].append(round(log10(max(_cost(task), 1e-6)), 2))
+            kind["text"].append(_bar_text(task, run))
+    costs = sorted(kinds.get("done", {}).get("cost", []))
+    low, high = (costs[len(costs) // 20], costs[-1 - len(costs) // 20]) if costs else (0.0, 1.0)
+    return {"kind": "bars", "slots": n_slots, "kinds": kinds, "low": low, "high": max(high, low + 0.3)}
+
+
+def _bar_text(task: TaskEvent, run: Run) -> str:
+    size = "" if run.head.unit == "records" else f", {words.scaled(task.units)} {run.head.unit}"
+    detail = f" ({task.detail})" if task.detail else ""
+    lines = (
+        f"{words.records(task.first, task.last)}{size}",
+        f"{words.duration(task.t - task.start)}, {words.duration(task.cpu)} CPU",
+        f"slot {task.slot + 1}, attempt {task.attempt}: {task.status}{detail}",
+    )
+    # The chart reads its texts as HTML, and a tool's words may contain anything.
+    return "<br>".join(line.replace("&", "&amp;").replace("<", "&lt;") for line in lines)
+
+
+def _shares(runs: Sequence[Run], along: Axis, n_slots: int) -> dict[str, Any]:
+    per_row = ceil(n_slots / MAX_ROWS)
+    n_rows = ceil(n_slots / per_row)
+    width = along.length / N_COLUMNS
+    parts: list[list[tuple[float, float, float]]] = [[] for _ in range(n_rows)]
+    counts = [[0] * N_COLUMNS for _ in range(n_rows)]
+    marks: dict[str, list[Any]] = {"x": [], "row": [], "text": []}
+    for start, run in zip(along.starts, runs, strict=True):
+        for task in run.tasks:
+            row = task.slot // per_row
+            parts[row].append((start + task.start, start + task.t, task.t - task.start))
+            counts[row][min(int((start + task.t) / width), N_COLUMNS - 1)] += 1
+            if task.status != "done" and len(marks["x"]) < MAX_MARKS:
+                marks["x"].append(along.shown(start + task.t))
+                marks["row"].append(row)
+                marks["text"].append(_bar_text(task, run))
+    slots_of = [min(per_row, n_slots - row * per_row) for row in range(n_rows)]
+    return {
+        "kind": "shares",
+        "slots": n_slots,
+        "per_row": per_row,
+        "x": [along.shown(width * (column + 0.5)) for column in range(N_COLUMNS)],
+        "share": [
+            [
+                round(min(seconds / width / slots_of[row], 1.0), 3)
+                for seconds in spread(part, width, N_COLUMNS)
+            ]
+            for row, part in enumerate(parts)
+        ],
+        "count": counts,
+        "marks": marks,
+    }
+
+
+def throughput(runs: Sequence[Run], along: Axis) -> dict[str, Any]:
+    """Return the units done a second over time, each batch's spread evenly over the time that it took."""
+    width, n = _bins(runs, along)
+    parts = (
+        (start + task.start, start + task.t, float(task.units or task.last - task.first))
+        for start, run in zip(along.starts, runs, strict=True)
+        for task in run.done
+    )
+    return {
+        "x": _edges(width, n, along),
+        "y": _steps(spread(parts, width, n), width),
+        "unit": runs[-1].head.unit if runs else "records",
+    }
+
+
+def load(runs: Sequence[Run], along: Axis) -> dict[str, Any]:
+    """Return how many slots had a task, and how many cores the tools used, over time."""
+    width, n = _bins(runs, along)
+    placed = [
+        (start + task.start, start + task.t, task)
+        for start, run in zip(along.starts, runs, strict=True)
+        for task in run.tasks
+    ]
+    busy = spread(((start, end, end - start) for start, end, _ in placed), width, n)
+    cores = spread(((start, end, task.cpu) for start, end, task in placed), width, n)
+    return {
+        "x": _edges(width, n, along),
+        "busy": _steps(busy, width),
+        "cores": _steps(cores, width),
+        "slots": max((run.head.slots for run in runs), default=1),
+    }
+
+
+def cost(tasks: Sequence[TaskEvent]) -> dict[str, Any]:
+    """Return how many records cost how much CPU, in classes that grow by a constant factor.
+
+    What is measured is a batch, so all its records count with the batch's mean. ``share`` is the part of all
+    CPU that a class took.
+    """
+    if not tasks:
+        return {"low": [], "high": [], "records": [], "share": [], "costliest": 0.0}
+    classes: dict[int, tuple[int, float]] = {}
+    for task in tasks:
+        key = int(log10(max(_cost(task), 1e-6)) * CLASSES_PER_DECADE // 1)
+        n, seconds = classes.get(key, (0, 0.0))
+        classes[key] = (n + task.last - task.first, seconds + _seconds(task))
+    keys = range(min(classes), max(classes) + 1)
+    whole = sum(seconds for _, seconds in classes.values()) or 1.0
+    return {
+        "low": [_short(10 ** (key / CLASSES_PER_DECADE)) for key in keys],
+        "high": [_short(10 ** ((key + 1) / CLASSES_PER_DECADE)) for key in keys],
+        "records": [classes.get(key, (0, 0.0))[0] for key in keys],
+        "share": [round(classes.get(key, (0, 0.0))[1] / whole, 4) for key in keys],
+        "costliest": costliest(tasks),
+    }
+
+
+def costliest(tasks: Sequence[TaskEvent], part: float = 0.01) -> float:
+    """Return the share of all CPU that the costliest ``part`` of the records took (at least one batch)."""
+    left = part * sum(task.last - task.first for task in tasks)
+    taken = 0.0
+    for task in sorted(tasks, key=_cost, reverse=True):
+        n = task.last - task.first
+        if left <= 0 or n == 0:
+            break
+        taken += _seconds(task) * min(left / n, 1.0)
+        left -= n
+    return taken / (sum(map(_seconds, tasks)) or 1.0)
+
+
+def _seconds(task: TaskEvent) -> float:
+    """CPU where it was measured, else wall time."""
+    return task.cpu or task.t - task.start
+
+
+def _cost(task: TaskEvent) -> float:
+    return _seconds(task) / max(task.last - task.first, 1)
+
+
+def _bins(runs: Sequence[Run], along: Axis) -> tuple[float, int]:
+    """Return width and number of time bins: not more than tasks, or they would show only noise."""
+    n_tasks = sum(len(run.tasks) for run in runs)
+    n = max(min(N_BINS, n_tasks), 12)
+    return along.length / n, n
+
+
+def _edges(width: float, n: int, along: Axis) -> list[float]:
+    return [along.shown(width * index) for index in range(n + 1)]
+
+
+def _steps(values: Iterable[float], width: float) -> list[float]:
+    """Return amounts per second as a stair: the last value twice, for the end of its step."""
+    rates = [_short(value / width) for value in values]
+    return [*rates, rates[-1]]
+
+
+def _short(value: float) -> float:
+    """Keep four digits: a chart shows no more."""
+    return float(f"{value:.4g}")
+
+
+def spread(parts: Iterable[tuple[float, float, float]], width: float, n: int) -> list[float]:
+    """Share out amounts (start, end, amount) evenly over their time, into ``n`` bins of ``width`` seconds.
+
+    Takes a constant time for each part, however many bins it covers.
+
+    >>> spread([(0.5, 2.5, 8.0)], 1.0, 4)
+    [2.0, 4.0, 2.0, 0.0]
+    """
+    bins, steps = [0.0] * n, [0.0] * (n + 1)
+    for start, end, amount in parts:
+        first, last = min(int(start / width), n - 1), min(int(end / width), n - 1)
+        if first == last:
+            bins[first] += amount
+            continue
+        rate = amount / (end - start)
+        bins[first] += rate * ((first + 1) * width - start)
+        bins[last] += rate * (end - last * width)
+        steps[first + 1] += rate
+        steps[last] -= rate
+    # The steps cancel only up to rounding; below zero would be drawn.
+    return [max(own + rate * width, 0.0) for own, rate in zip(bins, accumulate(steps), strict=False)]

@@ -1,0 +1,102 @@
+"""How long a run will still take, as an honest range: pure functions of what was done when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import sqrt
+
+#: Time windows whose rates are compared; more would be too short to say anything, fewer too few for a spread.
+N_WINDOWS = 12
+#: Fewest points at which something was finished, before a word is said.
+MIN_STEPS = 3
+#: How many standard errors the range reaches to either side.
+REACH = 2.0
+
+
+def estimate(history: Sequence[tuple[float, float]], total: float) -> tuple[float, float, float] | None:
+    """Estimate the seconds that are left, as (low, likely, high).
+
+    The observed time is cut into windows; the rate of work in each is one sample. The range follows from how
+    much these samples differ: from the error of their mean, and from how much so few windows as are left may
+    still differ from it. A rate that drifts (expensive records at the end) widens the range to both ends of
+    the drift, and time that passes without anything finished counts as slow.
+
+    Args:
+        history: Pairs (elapsed seconds, amount done so far), both growing; the first may start above 0 (a
+            resumed run), only differences count.
+        total: Amount in all, in the same unit.
+
+    Returns:
+        Seconds from the last point of ``history`` on, or None while too little was seen.
+
+    >>> estimate([(0, 0), (10, 100), (20, 200), (30, 300)], 600)
+    (28.5, 30.0, 31.5)
+    """
+    steps = sum(1 for before, after in pairwise(history) if after[1] > before[1])
+    if steps < MIN_STEPS or history[-1][0] <= history[0][0]:
+        return None
+    left = total - history[-1][1]
+    if left <= 0:
+        return (0.0, 0.0, 0.0)
+    n_windows = min(N_WINDOWS, steps)
+    rates = _rates(history, n_windows)
+    mean = sum(rates) / n_windows
+    recent = _mean(rates[n_windows // 2 :])
+    # The newer half counts twice: it is nearer to what comes, yet too short to be trusted alone.
+    likely = (mean + 2 * recent) / 3
+    if likely <= 0:
+        likely = mean
+    window_seconds = (history[-1][0] - history[0][0]) / n_windows
+    windows_left = max(left / likely / window_seconds, 0.5)
+    spread = sqrt(sum((rate - mean) ** 2 for rate in rates) / max(n_windows - 1, 1))
+    doubt = REACH * spread * sqrt(1 / n_windows + 1 / windows_left)
+    fast = max(mean, recent) + doubt
+    # A fifth of the likely rate is as slow as twelve windows can make believable.
+    slow = max(min(mean, recent) - doubt, likely / 5)
+    seconds = left / likely
+    return (min(left / fast, seconds * 0.95), seconds, max(left / slow, seconds * 1.05))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _rates(history: Sequence[tuple[float, float]], n_windows: int) -> list[float]:
+    """Return the amount per second in each of ``n_windows`` equal windows, by linear interpolation."""
+    start, end = history[0][0], history[-1][0]
+    width = (end - start) / n_windows
+    edges = [_at(history, start + width * index) for index in range(n_windows)] + [history[-1][1]]
+    return [(after - before) / width for before, after in pairwise(edges)]
+
+
+def _at(history: Sequence[tuple[float, float]], when: float) -> float:
+    """Return the amount done at ``when``, on the straight line between the points around it."""
+    for (t0, done0), (t1, done1) in pairwise(history):
+        if t0 <= when <= t1:
+            return done1 if t1 == t0 else done0 + (done1 - done0) * (when - t0) / (t1 - t0)
+    return history[-1][1]
+
+
+class History:
+    """What was done when, kept small: at most ``limit`` points, thinned evenly as time goes on."""
+
+    def __init__(self, limit: int = 256) -> None:
+        self._limit = limit
+        self._points: list[tuple[float, float]] = []
+        self._gap = 0.0
+
+    def add(self, elapsed: float, done: float) -> None:
+        """Take note of ``done`` at ``elapsed``. The newest point is always kept."""
+        points = self._points
+        if len(points) > 1 and elapsed - points[-2][0] < self._gap:
+            points[-1] = (elapsed, done)
+        else:
+            points.append((elapsed, done))
+        if len(points) > self._limit:
+            self._points = points[:-1:2] + points[-1:]
+            self._gap = (points[-1][0] - points[0][0]) / self._limit * 2
+
+    def estimate(self, total: float) -> tuple[float, float, float] | None:
+        """Estimate the seconds left; see `estimate`."""
+        return estimate(self._points, total)

@@ -1,0 +1,136 @@
+"""The report: one HTML page that needs nothing but itself, made from the event log of a run directory."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from millrace.errors import MillraceError
+from millrace.report import words
+from millrace.report.charts import charts
+from millrace.report.events import read
+from millrace.report.remarks import remarks
+from millrace.report.runs import Run, load
+from millrace.report.summary import Summary, of_runs, slowest
+
+#: Rows of the tables; the rest is only counted.
+MAX_SLOWEST, MAX_QUARANTINED, MAX_RUNS = 20, 200, 50
+
+
+def write(run_dir: Path, out: Path) -> None:
+    """Write the report of ``run_dir`` to ``out``, replacing it as a whole.
+
+    Works while the run goes on, and for one that was killed.
+
+    Raises:
+        MillraceError: There is no event log, or nothing in it.
+    """
+    log = run_dir / "events.jsonl"
+    if not log.is_file():
+        raise MillraceError(
+            f"{run_dir}: no events.jsonl", "give the run directory, by default OUTPUT.millrace/"
+        )
+    runs = load(read(log))
+    if not runs:
+        raise MillraceError(f"{log}: no events yet", "wait until the run has begun")
+    # A page half written is never seen.
+    scratch = out.with_name(out.name + ".new")
+    try:
+        scratch.write_text(page(runs, run_dir), encoding="utf-8")
+        scratch.replace(out)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def page(runs: Sequence[Run], run_dir: Path) -> str:
+    """Return the page as text."""
+    # Imported here: templates and charts are needed by `millrace report` alone.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["duration"] = words.duration
+    environment.globals["records"] = words.records
+    summary = of_runs(list(runs))
+    # "<" is escaped so that no name or path can close the script element.
+    data = msgspec.json.encode(charts(runs)).decode().replace("<", "\\u003c")
+    return environment.get_template("page.html.j2").render(
+        summary=summary,
+        title=_title(runs[-1], run_dir),
+        command=shlex.join(runs[-1].head.argv),
+        run_dir=str(run_dir),
+        cards=cards(summary),
+        remarks=remarks(runs, summary),
+        runs=list(enumerate(runs, 1))[-MAX_RUNS:],
+        slowest=slowest(list(runs), MAX_SLOWEST),
+        quarantined=summary.quarantined[:MAX_QUARANTINED],
+        message=runs[-1].end.message if runs[-1].end else "",
+        data=Markup(data),
+        plotly=Markup(get_plotlyjs()),
+    )
+
+
+def _title(run: Run, run_dir: Path) -> str:
+    program = Path(run.head.argv[0]).name if run.head.argv else run.head.tool or "run"
+    return f"{program}: {run_dir.resolve().name.removesuffix('.millrace')}"
+
+
+def cards(summary: Summary) -> list[dict[str, Any]]:
+    """Return the headline figures: what, how much, and a line of detail below."""
+    unit_rate = f"{words.scaled(summary.units_per_second)} {summary.unit}/s"
+    return [
+        {
+            "head": "records done",
+            "figure": f"{summary.records_done:,}",
+            "note": f"{summary.records_resumed:,} by earlier runs"
+            if summary.records_resumed
+            else words.count(summary.n_tasks, "task"),
+        },
+        {
+            "head": "running time",
+            "figure": words.duration(summary.wall),
+            "note": f"in {words.count(summary.n_runs, 'run')}, {words.count(summary.slots, 'slot')}",
+        },
+        {
+            "head": "throughput",
+            "figure": f"{words.scaled(summary.records_per_second)} records/s",
+            "note": unit_rate if summary.unit != "records" else f"{words.size(summary.bytes_in)} read",
+        },
+        {
+            "head": "slots busy",
+            "figure": words.percent(summary.occupancy),
+            "note": "of slots × time, whatever else ran",
+        },
+        {
+            "head": "parallel efficiency",
+            "figure": words.percent(summary.efficiency),
+            "note": f"{words.duration(summary.cpu)} of tool CPU / (slots × time)",
+        },
+        {
+            "head": "memory, largest task",
+            "figure": words.size(summary.rss),
+            "note": f"{words.size(summary.bytes_out)} of output",
+        },
+        {
+            "head": "retries",
+            "figure": f"{summary.n_retries:,}",
+            "note": f"{words.count(summary.n_failed, 'attempt')} failed",
+        },
+        {
+            "head": "quarantined",
+            "figure": f"{len(summary.quarantined):,}",
+            "note": "records without a result" if summary.quarantined else "every record has its result",
+            "bad": bool(summary.quarantined),
+        },
+    ]

@@ -1,0 +1,96 @@
+"""The story that an event log tells: one run after another, on one time axis of running time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from millrace.report.events import (
+    EndEvent,
+    QuarantineEvent,
+    RetryEvent,
+    RunEvent,
+    TaskEvent,
+    WarningEvent,
+    typed,
+)
+
+
+@dataclass
+class Run:
+    """One run of a job, up to the next resume; times in seconds since it began."""
+
+    head: RunEvent
+    tasks: list[TaskEvent] = field(default_factory=list)
+    retries: list[RetryEvent] = field(default_factory=list)
+    quarantined: list[QuarantineEvent] = field(default_factory=list)
+    warnings: dict[str, int] = field(default_factory=dict)
+    end: EndEvent | None = None
+    #: Time of the latest event, which is all that is known of the end of a killed run.
+    seen: float = 0.0
+
+    @property
+    def wall(self) -> float:
+        """Seconds from its begin to its end, or to its last event if it was killed."""
+        return max(self.seen, self.end.t if self.end else 0.0)
+
+    @property
+    def status(self) -> str:
+        """How it ended; ``unfinished`` while it goes on or if it was killed."""
+        return self.end.status if self.end else "unfinished"
+
+    @property
+    def done(self) -> list[TaskEvent]:
+        """Return the attempts whose output counts, each batch once."""
+        once: dict[tuple[int, int], TaskEvent] = {}
+        for task in self.tasks:
+            if task.status == "done":
+                once.setdefault((task.first, task.last), task)
+        return list(once.values())
+
+    @property
+    def records_done(self) -> int:
+        """Return how many records are done after this run, those of earlier runs included."""
+        if self.end:
+            return self.end.records_done
+        return self.head.records_resumed + sum(task.last - task.first for task in self.done)
+
+
+def load(events: Iterable[dict[str, Any]]) -> list[Run]:
+    """Sort events into runs. Events before the first ``run`` event get a run of which nothing is known."""
+    runs: list[Run] = []
+    for event in typed(events):
+        if isinstance(event, RunEvent):
+            runs.append(Run(event))
+            continue
+        if not runs:
+            runs.append(Run(RunEvent()))
+        run = runs[-1]
+        run.seen = max(run.seen, event.t)
+        match event:
+            case TaskEvent():
+                run.tasks.append(event)
+            case RetryEvent():
+                run.retries.append(event)
+            case QuarantineEvent():
+                run.quarantined.append(event)
+            case WarningEvent():
+                # The count is "so far": the latest is the total.
+                run.warnings[event.text] = max(event.count, run.warnings.get(event.text, 0))
+            case EndEvent():
+                run.end = event
+    return runs
+
+
+def still_quarantined(runs: Iterable[Run]) -> list[QuarantineEvent]:
+    """Return the records given up and not done by a later run, in input order."""
+    given_up: dict[int, QuarantineEvent] = {}
+    for run in runs:
+        # A run with --retry-quarantined may do what an earlier one gave up; what it gives up itself follows.
+        for task in run.tasks if given_up else ():
+            if task.status == "done":
+                for record in [record for record in given_up if task.first <= record < task.last]:
+                    del given_up[record]
+        given_up.update({event.record: event for event in run.quarantined})
+    return [given_up[record] for record in sorted(given_up)]

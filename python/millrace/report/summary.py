@@ -1,0 +1,217 @@
+"""The figures of a job in a few lines for people, and as a value for ``--json``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import nlargest
+from typing import Any
+
+from millrace.model import Frozen
+from millrace.report import words
+from millrace.report.events import TaskEvent
+from millrace.report.runs import Run, load, still_quarantined
+
+#: How many of the slowest batches are named.
+N_SLOWEST = 5
+
+
+class SlowBatch(Frozen, frozen=True):
+    """A batch that took long: records ``[first, last)``, counted from 0."""
+
+    first: int
+    last: int
+    seconds: float
+    cpu: float
+    units: int
+    slot: int
+    #: Number of the run, from 0.
+    run: int
+
+
+class QuarantinedRecord(Frozen, frozen=True):
+    """A record that was given up; ``record`` counts from 0."""
+
+    record: int
+    name: str
+    reason: str
+
+
+class Summary(Frozen, frozen=True):
+    """What a job did and what it cost, over all its runs. Seconds and bytes."""
+
+    #: How the last run ended: ``done``, ``quarantined``, ``interrupted``, ``stopped``, or ``unfinished``.
+    status: str
+    tool: str
+    version: str
+    n_runs: int
+    #: Slots of the last run.
+    slots: int
+    #: Running time of all runs together; the time between them does not count.
+    wall: float
+    #: CPU of the tool, failed attempts included.
+    cpu: float
+    #: CPU of attempts whose output was not used.
+    cpu_lost: float
+    records_done: int
+    #: Of these, what the last run found already done.
+    records_resumed: int
+    unit: str
+    units_done: int
+    bytes_in: int
+    bytes_out: int
+    n_tasks: int
+    n_failed: int
+    n_retries: int
+    #: Peak memory of the largest tool process.
+    rss: int
+    #: Records, and units, per second of running time.
+    records_per_second: float
+    units_per_second: float
+    #: Tool CPU / (slots x wall): what the cores gave. Other programs on the machine lower it.
+    efficiency: float
+    #: Share of slots x wall in which a slot had a task: what Millrace is answerable for. Other programs make
+    #: tasks longer, not slots idle, so this does not depend on how busy the machine was.
+    occupancy: float
+    #: Seconds from the moment the first slot had nothing left to do to the end of the last run.
+    tail: float
+    slowest: tuple[SlowBatch, ...]
+    quarantined: tuple[QuarantinedRecord, ...]
+    warnings: dict[str, int]
+
+
+def summarise(events: Iterable[dict[str, Any]]) -> Summary:
+    """Add up the events of a log (see `millrace.report.events.read`)."""
+    return of_runs(load(events))
+
+
+def of_runs(runs: list[Run]) -> Summary:
+    """Add up runs that were loaded before. No runs at all give a summary of nothing."""
+    tasks = [task for run in runs for task in run.tasks]
+    done = [task for run in runs for task in run.done]
+    wall = sum(run.wall for run in runs)
+    slot_seconds = sum(run.wall * run.head.slots for run in runs)
+    cpu, cpu_done = sum(task.cpu for task in tasks), sum(task.cpu for task in done)
+    busy = sum(task.t - task.start for task in tasks)
+    last = runs[-1] if runs else None
+    units, records = sum(task.units for task in done), sum(task.last - task.first for task in done)
+    return Summary(
+        status=last.status if last else "unfinished",
+        tool=last.head.tool if last else "",
+        version=last.head.version if last else "",
+        n_runs=len(runs),
+        slots=last.head.slots if last else 0,
+        wall=wall,
+        cpu=cpu,
+        cpu_lost=max(cpu - cpu_done, 0.0),
+        records_done=last.records_done if last else 0,
+        records_resumed=last.head.records_resumed if last else 0,
+        unit=last.head.unit if last else "records",
+        units_done=units,
+        bytes_in=sum(task.bytes for task in done),
+        bytes_out=sum(task.out for task in done),
+        n_tasks=len(tasks),
+        n_failed=sum(task.status != "done" for task in tasks),
+        n_retries=sum(len(run.retries) for run in runs),
+        rss=max((task.rss for task in tasks), default=0),
+        records_per_second=_ratio(records, wall),
+        units_per_second=_ratio(units, wall),
+        efficiency=_ratio(cpu, slot_seconds),
+        occupancy=min(_ratio(busy, slot_seconds), 1.0),
+        tail=_tail(last) if last else 0.0,
+        slowest=slowest(runs, N_SLOWEST),
+        quarantined=tuple(
+            QuarantinedRecord(record=event.record, name=event.name, reason=event.reason)
+            for event in still_quarantined(runs)
+        ),
+        warnings=_warnings(runs),
+    )
+
+
+def slowest(runs: list[Run], n: int) -> tuple[SlowBatch, ...]:
+    """Return the ``n`` batches that took longest, the longest first."""
+    numbered = ((task, index) for index, run in enumerate(runs) for task in run.done)
+    longest = nlargest(n, numbered, key=lambda pair: pair[0].t - pair[0].start)
+    return tuple(_slow_batch(task, index) for task, index in longest)
+
+
+def _slow_batch(task: TaskEvent, run: int) -> SlowBatch:
+    return SlowBatch(
+        first=task.first,
+        last=task.last,
+        seconds=task.t - task.start,
+        cpu=task.cpu,
+        units=task.units,
+        slot=task.slot,
+        run=run,
+    )
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else 0.0
+
+
+def _tail(run: Run) -> float:
+    """Return the seconds from the first slot's last task end to the last slot's."""
+    ends: dict[int, float] = {}
+    for task in run.tasks:
+        ends[task.slot] = max(task.t, ends.get(task.slot, 0.0))
+    return max(ends.values()) - min(ends.values()) if len(ends) == run.head.slots > 1 else 0.0
+
+
+def _warnings(runs: list[Run]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for run in runs:
+        for text, count in run.warnings.items():
+            counts[text] = counts.get(text, 0) + count
+    return counts
+
+
+_STATUS = {
+    "done": "done",
+    "quarantined": "done, except for quarantined records",
+    "interrupted": "interrupted; the same command goes on",
+    "stopped": "stopped; the same command goes on",
+    "unfinished": "unfinished; the same command goes on",
+}
+
+
+def text(summary: Summary) -> str:
+    """Write a summary for people: aligned lines, the last ending in a newline."""
+    rows = [(head, words_) for head, words_ in _rows(summary) if words_]
+    width = max(len(head) for head, _ in rows)
+    return "".join(f"{head:<{width}}  {words_}\n" for head, words_ in rows)
+
+
+def _rows(s: Summary) -> list[tuple[str, str]]:
+    """Return what stands before and behind the gap, line by line; empty text leaves the line out."""
+    records = words.count(s.records_done, "record")
+    if s.records_resumed:
+        records += f", {s.records_resumed:,} of them by earlier runs"
+    rate = f"{words.scaled(s.records_per_second)} records/s"
+    if s.unit != "records" and s.units_done:
+        rate += f", {words.scaled(s.units_per_second)} {s.unit}/s"
+    runs = f" in {words.count(s.n_runs, 'run')}" if s.n_runs > 1 else ""
+    lost = f", {words.duration(s.cpu_lost)} of it in attempts that failed" if s.cpu_lost >= 0.05 else ""
+    return [
+        ("status", _STATUS.get(s.status, s.status)),
+        ("records", records),
+        ("time", f"{words.duration(s.wall)}{runs}, {rate}"),
+        ("tool CPU", f"{words.duration(s.cpu)} on {words.count(s.slots, 'slot')}{lost}"),
+        (
+            "efficiency",
+            f"slots busy {words.percent(s.occupancy)} of the time, "
+            f"tool CPU {words.percent(s.efficiency)} of slots x time",
+        ),
+        ("memory", f"{words.size(s.rss)} at most in one task" if s.rss else ""),
+        ("retries", words.count(s.n_retries, "retry") if s.n_retries else ""),
+        *(
+            ("slowest" if not i else "", f"{words.records(b.first, b.last)}: {words.duration(b.seconds)}")
+            for i, b in enumerate(s.slowest[:3])
+        ),
+        *(
+            ("quarantined" if not i else "", f"record {q.record + 1} ({q.name}): {q.reason}")
+            for i, q in enumerate(s.quarantined[:10])
+        ),
+        ("", f"... and {len(s.quarantined) - 10:,} more" if len(s.quarantined) > 10 else ""),
+        *(("warning", f"{note} ({n:,} times)" if n > 1 else note) for note, n in s.warnings.items()),
+    ]

@@ -1,0 +1,303 @@
+"""A run from end to end: job, plan, run directory, engine, output, report. Reads like a table of contents."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from millrace import __version__, _core
+from millrace.engine.local import LocalEngine, disk_full
+from millrace.engine.quarantine import QuarantineWriter
+from millrace.engine.stop import Interrupt, StoppedBySignal
+from millrace.engine.verify import Sampler
+from millrace.errors import CorruptError, ExitCode, MillraceError, RefusedError
+from millrace.model import InputUse
+from millrace.node import workdir
+from millrace.node.agent import Node
+from millrace.node.feed import Feeder, FileList, Source
+from millrace.node.spool import open_reader
+from millrace.output.stage import OutputStage
+from millrace.output.streams import Streams
+from millrace.plan.plan import Plan
+from millrace.report import progress, summary
+from millrace.report.words import count
+from millrace.report.events import EndEvent, EventLog, RunEvent, WarningEvent, read
+from millrace.rundir import VERSION, Manifest, RunDir, write_whole
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a run ended."""
+
+    code: int
+    #: Text for the user, or empty.
+    text: str
+    summary: summary.Summary | None
+
+
+def run(plan: Plan) -> Finished:
+    """Do ``plan``, resuming what an earlier run of the same command left.
+
+    Raises:
+        MillraceError: The run did not get to its end; the run directory holds what was done.
+    """
+    with ExitStack() as stack:
+        interrupt = stack.enter_context(Interrupt())
+        rundir = RunDir(plan.run_dir)
+        stack.callback(os.close, rundir.lock())
+        manifest, resuming = take_over(plan, rundir)
+        if resuming and (done := already_complete(plan, rundir)):
+            return done
+        # Before any thread: the watchdog is a fork.
+        work = workdir.make()
+        watchdog = _core.Watchdog(str(work.path), work.token)
+        stack.callback(watchdog.close)
+        return Session(plan, rundir, manifest, work, interrupt, resuming).run(stack)
+
+
+def take_over(plan: Plan, rundir: RunDir) -> tuple[Manifest, bool]:
+    """Make the run directory this run's, or find that it is already; returns the manifest, and whether it resumes.
+
+    Raises:
+        RefusedError: It holds another run, and the user did not say ``--fresh``.
+    """
+    manifest = Manifest(
+        version=VERSION, millrace=__version__, run_id=os.urandom(16).hex(), argv=plan.command.argv,
+        cwd=str(plan.command.cwd), exe=str(plan.command.exe), use=plan.use, record_start=plan.job.record_start,
+        record_end=plan.job.record_end, fingerprints=plan.fingerprints,
+    )  # fmt: skip
+    if name := rundir.foreign():
+        raise RefusedError(f"{rundir.path}: holds {name}, which is not of a run", "name another folder with --run-dir")
+    if plan.job.fresh or not rundir.holds_a_run():
+        rundir.clear()
+        rundir.write_manifest(manifest)
+        return manifest, False
+    earlier = rundir.read_manifest()
+    changes = differences(earlier, manifest)
+    if changes:
+        raise RefusedError(
+            f"{rundir.path}: holds a run that was begun otherwise:\n" + "\n".join(f"  {change}" for change in changes),
+            "type the command as it was to resume that run, name another --run-dir, or start over with --fresh",
+        )
+    return earlier, rundir.journal.exists()
+
+
+def differences(earlier: Manifest, now: Manifest) -> list[str]:
+    """What changed between two manifests that matters for the result, in words."""
+    found = []
+    if earlier.argv != now.argv:
+        found.append(f"command: was {' '.join(earlier.argv)}\n           now {' '.join(now.argv)}")
+    if earlier.cwd != now.cwd:
+        found.append(f"folder: was {earlier.cwd}, now {now.cwd}")
+    if earlier.millrace != now.millrace:
+        found.append(f"millrace: was {earlier.millrace}, now {now.millrace}")
+    for name in sorted(earlier.fingerprints.keys() | now.fingerprints.keys()):
+        was, is_now = earlier.fingerprints.get(name, "not there"), now.fingerprints.get(name, "not there")
+        if was != is_now:
+            found.append(f"{name}: was {was}, now {is_now}")
+    if (earlier.record_start, earlier.record_end) != (now.record_start, now.record_end):
+        found.append("--record-start or --record-end")
+    # Environment and hints of an adapter may differ without changing a byte; what is joined how may not.
+    if not found and (earlier.use.inputs, earlier.use.outputs, earlier.use.argv) != (now.use.inputs, now.use.outputs, now.use.argv):
+        found.append("inputs or outputs of the job")
+    return found
+
+
+def already_complete(plan: Plan, rundir: RunDir) -> Finished | None:
+    """The result of an earlier run that got to its end, if its outputs are still there; else None."""
+    try:
+        complete = msgspec.json.decode(rundir.complete.read_bytes(), type=dict[str, int])
+    except (OSError, msgspec.MsgspecError):
+        return None
+    if plan.job.retry_quarantined or any(output.path == "-" for output in plan.use.outputs):
+        return None
+    for output in plan.use.outputs:
+        path = plan.command.cwd / output.path
+        if output.name in complete and (not path.is_file() or path.stat().st_size != complete[output.name]):
+            return None
+    counted = summary.summarise(read(rundir.events))
+    code = ExitCode.QUARANTINED if counted.quarantined else ExitCode.DONE
+    return Finished(code, f"already done: {rundir.path} holds this run, complete (--fresh starts over)", counted)
+
+
+class Session:
+    """One process's part in a run."""
+
+    def __init__(
+        self, plan: Plan, rundir: RunDir, manifest: Manifest, work: workdir.WorkDir, interrupt: Interrupt, resuming: bool
+    ) -> None:  # fmt: skip
+        self.plan, self.rundir, self.manifest, self.work = plan, rundir, manifest, work
+        self.interrupt, self.resuming = interrupt, resuming
+        self.run_id = bytes.fromhex(manifest.run_id)
+        self.sampler = Sampler(plan.job.verify, self.run_id)
+
+    def run(self, stack: ExitStack) -> Finished:
+        """Run until done; see `run`."""
+        plan = self.plan
+        show = stack.enter_context(progress.make(self._mode(), sys.stderr))
+        self.message = show.message if plan.job.verbosity >= 0 else _nothing
+        begun = time.monotonic()
+        journal, tasks = self._open_journal()
+        done = done_extents(tasks)
+        events = stack.enter_context(EventLog(self.rundir.events))
+        events.write(self._run_event(done), 0.0)
+        try:
+            engine = self._engine(stack, journal, events, show, done, begun, any(not task.quarantined for task in tasks))
+            for task in tasks:
+                engine.stage.put(task)
+            engine.counts.quarantined = sum(task.last - task.first for task in tasks if task.quarantined)
+            engine.run()
+            return self._finish(engine, journal, events)
+        except BaseException as error:
+            stopped = error if isinstance(error, MillraceError) else translated(error, plan)
+            status = "interrupted" if isinstance(stopped, StoppedBySignal) else "stopped"
+            events.write(EndEvent(t=time.monotonic() - begun, status=status, message=str(stopped or error)), time.monotonic() - begun)
+            self._last_commit(journal)
+            if stopped is None:
+                raise
+            raise stopped from error
+
+    def _mode(self) -> progress.Mode:
+        return "none" if self.plan.job.verbosity < 0 and self.plan.job.progress == "auto" else self.plan.job.progress
+
+    def _open_journal(self) -> tuple[_core.Journal, list[_core.TaskRef]]:
+        path = str(self.rundir.journal)
+        try:
+            if not self.resuming:
+                return _core.Journal.create(path, self.run_id), []
+            journal, scan = _core.Journal.open(path, self.run_id)
+        except _core.CorruptJournal as error:
+            raise CorruptError(str(error), "start over with --fresh") from error
+        for offset, problem, was_synced in scan.damage:
+            if was_synced:
+                self.message(f"{path}: byte {offset}: {problem}; what is damaged is not used but computed again")
+        return journal, chosen(scan.tasks, self.plan.job.retry_quarantined)
+
+    def _run_event(self, done: Sequence[tuple[int, int, object]]) -> RunEvent:
+        use = self.plan.use
+        return RunEvent(
+            time=datetime.now().astimezone().isoformat(timespec="seconds"), argv=list(self.plan.command.argv),
+            tool=Path(self.plan.command.argv[0]).name, version=use.version, slots=self.plan.slots, unit=use.cost.unit,
+            bytes_total=None, records_resumed=sum(last - first for first, last, _ in done),
+        )  # fmt: skip
+
+    def _engine(
+        self, stack: ExitStack, journal: _core.Journal, events: EventLog, show: progress.Progress,
+        done: list[tuple[int, int, Sequence[tuple[int, int]]]], begun: float, resumes: bool,
+    ) -> LocalEngine:  # fmt: skip
+        plan, use = self.plan, self.plan.use
+        cwd = plan.command.cwd
+        streams = Streams(self.rundir.journal, use.outputs, cwd)
+        node = Node(
+            use, cwd=cwd, exe=plan.command.exe, environ=plan.command.environ, work=self.work, slots=plan.slots,
+            journal=journal, journal_path=self.rundir.journal, nice=plan.job.nice, hidden=frozenset({plan.run_dir}),
+        )  # fmt: skip
+        stack.callback(node.close)
+        feeder = Feeder(use.inputs, [self._source(item) for item in use.inputs], self.work.spool, done, node.wake)
+        feeder.start()
+        stack.callback(feeder.close)
+        return LocalEngine(
+            plan=plan, node=node, feeder=feeder, stage=OutputStage(streams, node.wake), journal=journal, events=events,
+            interrupt=self.interrupt, show=show.update, message=self.message, sampler=self.sampler, begun=begun,
+            resumes_results=resumes,
+            quarantine=QuarantineWriter(self.rundir.quarantine, use, cwd),
+        )  # fmt: skip
+
+    def _source(self, item: InputUse) -> Source:
+        cwd, job = self.plan.command.cwd, self.plan.job
+        if item.format == "files":
+            return FileList(item.path.split("\0"), cwd)
+        path = item.path if item.path == "-" else str(cwd / item.path)
+        try:
+            return open_reader([path], item.format, job.record_start, job.record_end)
+        except (ValueError, OSError, _core.RecordError) as error:
+            raise RefusedError(str(error)) from error
+
+    def _finish(self, engine: LocalEngine, journal: _core.Journal, events: EventLog) -> Finished:
+        plan = self.plan
+        covered = engine.stage.drain()
+        if engine.stage.error:
+            raise engine.stage.error
+        if covered != engine.counts.records:
+            raise CorruptError(f"the outputs cover {covered} records of {engine.counts.records}", "this must not happen: please report it")
+        journal.sync()
+        sizes = engine.stage.finish()
+        write_whole(self.rundir.complete, msgspec.json.encode(sizes))
+        now = engine.now()
+        for line, count in engine.said.repeated():
+            events.write(WarningEvent(t=now, text=line, count=count), now)
+        lost = engine.counts.quarantined
+        events.write(EndEvent(t=now, status="quarantined" if lost else "done", records_done=engine.counts.records - lost, quarantined=lost), now)
+        events.close()
+        counted = summary.summarise(read(self.rundir.events))
+        return self._judge(lost, counted)
+
+    def _judge(self, lost: int, counted: summary.Summary) -> Finished:
+        if self.sampler.different:
+            raise CorruptError(
+                "verification failed: a second run of the tool gave other bytes:\n" + "\n".join(f"  {line}" for line in self.sampler.different),
+                "the tool is not deterministic (a seed? a date?), so its output cannot be promised to equal a serial run's",
+            )
+        text = f"verified: {self.sampler.compared} batches run again, all bytes equal" if self.sampler.compared else ""
+        if lost:
+            text = f"{count(lost, 'record')} quarantined in {self.rundir.quarantine}; to try again: millrace run --retry-quarantined -- ..."
+            return Finished(ExitCode.QUARANTINED, text, counted)
+        if not self.plan.job.keep_run_dir:
+            self.rundir.clear()
+            (self.rundir.path / "lock").unlink()
+            self.rundir.path.rmdir()
+        return Finished(ExitCode.DONE, text, counted)
+
+    def _last_commit(self, journal: _core.Journal) -> None:
+        try:
+            journal.sync()
+        except OSError as error:
+            self.message(f"the last results may not be on disk: {error}")
+
+
+def chosen(tasks: Sequence[_core.TaskRef], retry_quarantined: bool) -> list[_core.TaskRef]:
+    """The committed tasks that count, in input order: of one extent the first that was not given up.
+
+    Raises:
+        CorruptError: Two extents overlap without being equal, which no run does.
+    """
+    best: dict[int, _core.TaskRef] = {}
+    for task in tasks:
+        before = best.get(task.first)
+        if before is None or (before.quarantined and not task.quarantined):
+            best[task.first] = task
+    ordered = [best[first] for first in sorted(best) if not (retry_quarantined and best[first].quarantined)]
+    for before, after in zip(ordered, ordered[1:], strict=False):
+        if after.first < before.last:
+            raise CorruptError(f"the journal has records {after.first + 1} to {before.last} twice", "start over with --fresh")
+    return ordered
+
+
+def done_extents(tasks: Sequence[_core.TaskRef]) -> list[tuple[int, int, Sequence[tuple[int, int]]]]:
+    """(first, last, digests of the inputs) of committed tasks."""
+    return [(task.first, task.last, task.inputs) for task in tasks]
+
+
+def translated(error: BaseException, plan: Plan) -> MillraceError | None:
+    """An error of a library in the user's terms; None for what is not expected."""
+    if isinstance(error, _core.DiskFull):
+        return disk_full(plan, str(error))
+    if isinstance(error, BrokenPipeError):
+        return StoppedBySignal("", "", 13)
+    if isinstance(error, OSError):
+        return MillraceError(str(error), "nothing is lost: the same command resumes")
+    if isinstance(error, _core.CorruptJournal):
+        return CorruptError(str(error))
+    return None
+
+
+def _nothing(_: str) -> None:
+    pass

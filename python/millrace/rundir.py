@@ -1,0 +1,166 @@
+"""The run directory: manifest, lock, journal, events, quarantine. All that a resume needs."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from millrace.errors import CorruptError, RefusedError
+from millrace.model import Frozen, ToolUse
+
+#: Layout version of the manifest.
+VERSION = 1
+
+
+class Manifest(Frozen, frozen=True):
+    """What a run is: equal manifests mean that an earlier result may be used."""
+
+    version: int
+    millrace: str
+    run_id: str
+    argv: tuple[str, ...]
+    cwd: str
+    exe: str
+    use: ToolUse
+    #: Record boundaries that the user defined.
+    record_start: str
+    record_end: str
+    #: Fingerprint of everything that the result depends on, by what it is.
+    fingerprints: dict[str, str]
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """Paths in a run directory; makes nothing by itself."""
+
+    path: Path
+
+    @property
+    def manifest(self) -> Path:
+        return self.path / "job.json"
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.mrj"
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def quarantine(self) -> Path:
+        return self.path / "quarantine"
+
+    @property
+    def complete(self) -> Path:
+        """Exists once everything is written; holds the sizes of the outputs."""
+        return self.path / "complete.json"
+
+    def lock(self) -> int:
+        """Make the directory if needed and take it for this process; the descriptor holds the lock.
+
+        Raises:
+            RefusedError: Another process has it, or it is something else's.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise RefusedError(f"{self.path}: is not a folder", "name another with --run-dir")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise RefusedError(f"{self.path}: {error.strerror}", "name a place that can be written with --run-dir") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.read(lock, 32).decode(errors="replace").strip() or "unknown"
+            os.close(lock)
+            raise RefusedError(
+                f"{self.path}: another millrace (process {owner}) is running this now",
+                f"wait for it, or look at it with: millrace status {self.path}",
+            ) from error
+        os.ftruncate(lock, 0)
+        os.write(lock, f"{os.getpid()}\n".encode())
+        return lock
+
+    def is_running(self) -> bool:
+        """Whether a process holds the lock now."""
+        try:
+            lock = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(lock)
+        return False
+
+    def clear(self) -> None:
+        """Remove everything but the lock: a fresh start."""
+        for entry in self.path.iterdir():
+            if entry.name == "lock":
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+
+    def holds_a_run(self) -> bool:
+        return self.manifest.exists()
+
+    def foreign(self) -> str:
+        """Name of an entry that is none of ours, or empty: such a folder is not used, and never cleared."""
+        ours = {"lock", "job.json", "job.json.new", "journal.mrj", "events.jsonl", "quarantine", "complete.json",
+                "complete.json.new", "report.html", "report.html.new"}  # fmt: skip
+        return next((entry.name for entry in self.path.iterdir() if entry.name not in ours), "")
+
+    def read_manifest(self) -> Manifest:
+        """Read what the run is.
+
+        Raises:
+            RefusedError: There is no run.
+            CorruptError: The manifest cannot be understood.
+        """
+        try:
+            text = self.manifest.read_bytes()
+        except OSError as error:
+            raise RefusedError(f"{self.path}: no run here ({error.strerror})", "give the .millrace folder of a run") from error
+        try:
+            manifest = msgspec.json.decode(text, type=Manifest, dec_hook=lambda kind, value: kind(value))
+        except msgspec.MsgspecError as error:
+            raise CorruptError(f"{self.manifest}: {error}", "written by another release? start over with --fresh") from error
+        if manifest.version != VERSION:
+            raise CorruptError(f"{self.manifest}: version {manifest.version}, this release reads version {VERSION}")
+        return manifest
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        write_whole(self.manifest, msgspec.json.format(msgspec.json.encode(manifest, enc_hook=str)))
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a small file so that after a crash it is there whole, or not at all."""
+    fresh = path.with_name(path.name + ".new")
+    with fresh.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(folder)
+    os.close(folder)
+
+
+def default_name(use: ToolUse, argv: tuple[str, ...]) -> str:
+    """``OUTPUT.millrace`` beside the first output that has a name, else one made of tool and arguments."""
+    for output in use.outputs:
+        if output.path != "-":
+            return output.path.rstrip("/").replace("{", "").replace("}", "") + ".millrace"
+    digest = hashlib.blake2b("\0".join(argv).encode(errors="surrogateescape"), digest_size=4).hexdigest()
+    return f"{Path(argv[0]).name}-{digest}.millrace"

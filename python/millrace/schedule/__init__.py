@@ -1,0 +1,1 @@
+"""Decisions during the run. Pure: events in, actions out; the time is an argument."""

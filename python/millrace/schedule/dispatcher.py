@@ -1,0 +1,258 @@
+"""The dispatcher: which batch runs next, again, in parts, or not at all. Pure: no clock, no file, no process."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+
+from millrace.model import CostHint
+from millrace.schedule.sizing import CostModel, next_units
+
+
+@dataclass(frozen=True)
+class Run:
+    """Start an attempt at a batch; ``urgent``: before those that wait."""
+
+    batch: int
+    attempt: int
+    urgent: bool = False
+
+
+@dataclass(frozen=True)
+class Split:
+    """Cut a batch in two after its first ``records``, then tell `Dispatcher.batch_split`."""
+
+    batch: int
+    records: int
+
+
+@dataclass(frozen=True)
+class Quarantine:
+    """Give up a batch of one record, and keep it aside with its error."""
+
+    batch: int
+
+
+@dataclass(frozen=True)
+class Release:
+    """A batch is done: its bytes are no longer needed."""
+
+    batch: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """End the run: the tool cannot work at all (``tool``), or the user wants no failures."""
+
+    batch: int
+    tool: bool
+
+
+Action = Run | Split | Quarantine | Release | Stop
+
+
+class Result(Enum):
+    """How an attempt ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    #: Took longer than the user allows: not tried again as it is.
+    TIMED_OUT = "timed out"
+    #: Failed in a way that has nothing to do with records.
+    FATAL = "fatal"
+
+
+class _State(Enum):
+    QUEUED = 1
+    RUNNING = 2
+    #: Failed, and held back until it is known whether the tool works at all.
+    HELD = 3
+
+
+@dataclass
+class _Batch:
+    records: int
+    units: int
+    attempt: int = 0
+    state: _State = _State.QUEUED
+    #: No more retries of the whole: on its way down to the culprit.
+    suspect: bool = False
+
+
+#: So many different single records that fail alike, and none that succeeds, mean that the tool does not work.
+WITNESSES = 3
+
+
+@dataclass
+class Dispatcher:
+    """Decides for one level: a node's slots here, nodes or partitions elsewhere.
+
+    Args:
+        slots: How many tasks run side by side.
+        hint: First guess of the cost.
+        retries: Further attempts at a failing batch before it is split, and at a single record.
+        fixed: The user's batch size (records, bytes) instead of measured ones; (0, 0): measure.
+        stop_on_failure: End the run at the first record that is given up.
+        proven: The tool is known to work: some record was done before.
+    """
+
+    slots: int
+    hint: CostHint
+    retries: int = 1
+    fixed: tuple[int, int] = (0, 0)
+    stop_on_failure: bool = False
+    proven: bool = False
+    ended: bool = False
+    cost: CostModel = field(init=False)
+    _batches: dict[int, _Batch] = field(default_factory=dict)
+    _held: deque[int] = field(default_factory=deque)
+    #: Signatures of single records that failed while nothing had succeeded.
+    _witnesses: dict[int, str] = field(default_factory=dict)
+    _asked: bool = False
+
+    def __post_init__(self) -> None:
+        self.cost = CostModel(self.hint)
+
+    # Feeding
+
+    def wanted(self, remaining: float | None) -> tuple[int, int, int] | None:
+        """Limits (records, units, bytes) of one more batch to cut, or None if enough are ready.
+
+        One batch a slot is kept ready beyond those that run, so that no slot ever waits for its input.
+        """
+        if self.ended or self._asked or len(self._batches) >= 2 * self.slots + len(self._held):
+            return None
+        if self._held:
+            if any(batch not in self._witnesses for batch in self._batches):
+                return None
+            self._asked = True  # all that there is has failed: one more record may tell whether anything works
+            return (1, 0, 0)
+        self._asked = True
+        if self.fixed != (0, 0):
+            return (self.fixed[0], 0, self.fixed[1])
+        units = next_units(self.cost, self.slots, remaining)
+        if self.hint.unit == "records":
+            return (min(units, self.hint.max_records or units), 0, 0)
+        return (self.hint.max_records, units, 0)
+
+    def batch_cut(self, batch: int, records: int, units: int) -> list[Action]:
+        """A batch that was asked for is ready."""
+        self._asked = False
+        self._batches[batch] = _Batch(records, units)
+        if self._held:
+            self._hold(batch)
+            return self._verdict()
+        return [self._run(batch)]
+
+    def input_ended(self) -> list[Action]:
+        """There is nothing more to cut."""
+        self._asked, self.ended = False, True
+        return self._verdict()
+
+    def batch_split(self, whole: int, parts: list[tuple[int, int, int]]) -> list[Action]:
+        """``whole`` is now ``parts``: (batch, records, units)."""
+        del self._batches[whole]
+        for batch, records, units in parts:
+            self._batches[batch] = _Batch(records, units, suspect=True)
+        if self.proven:
+            return [self._run(batch, urgent=True) for batch, _, _ in parts]
+        # The first record alone bears witness; the rest waits for the verdict.
+        for batch, _, _ in parts[1:]:
+            self._hold(batch)
+        return [self._run(parts[0][0], urgent=True)]
+
+    @property
+    def done(self) -> bool:
+        """Everything was cut and came to its end."""
+        return self.ended and not self._batches and not self._asked
+
+    # Results
+
+    def attempt_ended(self, batch: int, result: Result, signature: str = "", seconds: float = 0.0) -> list[Action]:
+        """An attempt came to its end.
+
+        Args:
+            signature: What makes two failures alike: status and message without names and numbers.
+            seconds: Wall time of the attempt, for the cost model.
+        """
+        item = self._batches[batch]
+        if result is Result.DONE:
+            del self._batches[batch]
+            self._witnesses.pop(batch, None)
+            self.cost.observe(item.units, seconds)
+            return [Release(batch), *self._prove()]
+        if result is Result.FATAL:
+            return [Stop(batch, tool=True)]
+        if not self.proven and result is Result.FAILED:
+            return self._suspect_tool(batch, signature)
+        return self._suspect_record(batch, result)
+
+    def _suspect_record(self, batch: int, result: Result) -> list[Action]:
+        item = self._batches[batch]
+        if result is Result.FAILED and item.attempt <= self.retries and (item.records == 1 or not item.suspect):
+            return [self._run(batch, urgent=True)]
+        if item.records > 1:
+            return [Split(batch, item.records // 2)]
+        if self.stop_on_failure:
+            return [Stop(batch, tool=False)]
+        return [Quarantine(batch)]
+
+    def batch_quarantined(self, batch: int) -> list[Action]:
+        """The quarantine of ``batch`` is committed."""
+        del self._batches[batch]
+        return [Release(batch), *self._verdict()]
+
+    def _suspect_tool(self, batch: int, signature: str) -> list[Action]:
+        """Nothing has succeeded yet: find out with single records whether anything can."""
+        item = self._batches[batch]
+        self._hold(batch)
+        if item.records <= 1:
+            self._witnesses[batch] = signature
+        return self._verdict()
+
+    def _verdict(self) -> list[Action]:
+        if self.proven or not self._held:
+            return []
+        signatures = set(self._witnesses.values())
+        if len(signatures) > 1:
+            return self._prove()  # they fail in different ways: look at each record on its own
+        if len(self._witnesses) >= WITNESSES:
+            return [Stop(next(iter(self._witnesses)), tool=True)]
+        running = any(item.state is _State.RUNNING for item in self._batches.values())
+        more = [batch for batch in self._held if batch not in self._witnesses]
+        if running:
+            return []
+        for batch in more:
+            if self._batches[batch].records > 1:
+                self._held.remove(batch)
+                return [Split(batch, 1)]
+        if more:
+            self._held.remove(more[0])
+            return [self._run(more[0], urgent=True)]
+        if self.ended:
+            return [Stop(next(iter(self._witnesses)), tool=True)]  # every record there is has failed alike
+        return []
+
+    def _prove(self) -> list[Action]:
+        """The tool works: failures are the records' own from now on."""
+        self.proven = True
+        held, self._held = list(self._held), deque()
+        actions: list[Action] = []
+        for batch in held:
+            if batch in self._witnesses:
+                actions.extend(self._suspect_record(batch, Result.FAILED))
+            else:
+                actions.append(self._run(batch))
+        self._witnesses.clear()
+        return actions
+
+    def _hold(self, batch: int) -> None:
+        self._batches[batch].state = _State.HELD
+        self._held.append(batch)
+
+    def _run(self, batch: int, *, urgent: bool = False) -> Run:
+        item = self._batches[batch]
+        item.attempt += 1
+        item.state = _State.RUNNING
+        return Run(batch, item.attempt, urgent)

@@ -1,0 +1,251 @@
+"""Any other program: the user says what goes in and what comes out.
+
+*Exactness.* Nothing is known of the program, so its outputs are put one after another in input order. That is the
+serial output of every program that treats each record by itself and writes no header, footer, number or total; it is
+for the user to know that (``docs/tools/filters.md`` has a test anyone can run). Programs that are well known to need
+the whole input are refused by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from millrace.errors import RefusedError
+from millrace.model import Command, CostHint, InputArg, InputUse, OutputArg, OutputUse, Token, ToolUse
+
+FORMATS = frozenset({"fasta", "fastq", "hmm", "mol2", "sdf", "smiles", "lines", "files"})
+#: What file names say of their format; any other is for the reader of the input to detect.
+EXTENSIONS = {
+    **dict.fromkeys((".fa", ".faa", ".fna", ".fasta", ".ffn", ".frn", ".fas"), "fasta"),
+    **dict.fromkeys((".fq", ".fastq"), "fastq"),
+    **dict.fromkeys((".sdf", ".sd"), "sdf"),
+    **dict.fromkeys((".smi", ".smiles"), "smiles"),
+    **dict.fromkeys((".txt", ".tsv", ".csv", ".jsonl"), "lines"),
+    ".hmm": "hmm",
+    ".mol2": "mol2",
+}
+_ORDERS = "orders or compares the whole input"
+_COUNTS = "counts or numbers through the whole input"
+_DIGESTS = "gives one result for the whole input"
+_PACKS = "packs the whole input into one stream"
+_ENDS = "looks for the beginning or end of the whole input"
+#: Programs whose result on a part says little of their result on the whole.
+WHOLE_INPUT = {
+    **dict.fromkeys(("sort", "uniq", "tac", "shuf", "tsort", "comm", "join", "diff", "cmp"), _ORDERS),
+    **dict.fromkeys(("wc", "nl", "pr", "split", "csplit"), _COUNTS),
+    **dict.fromkeys(("head", "tail"), _ENDS),
+    **dict.fromkeys(
+        ("cksum", "sum", "md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "b2sum"),
+        _DIGESTS,
+    ),
+    **dict.fromkeys(("gzip", "bgzip", "pigz", "bzip2", "pbzip2", "xz", "zstd", "lz4", "tar", "zip"), _PACKS),
+}
+#: Programs that may carry something from record to record; what to look for.
+CARRIES = {
+    **dict.fromkeys(
+        ("awk", "gawk", "mawk", "original-awk"), "NR, BEGIN, END or a variable that lives on between lines"
+    ),
+    "sed": "line numbers, $ and ranges",
+    **dict.fromkeys(("grep", "egrep", "fgrep", "rg"), "-c, -n, -b, -m, and context lines across batches"),
+    "cat": "-n, -b and -s",
+    "perl": "$., BEGIN, END or a variable that lives on between lines",
+    "seqkit": "sort, rmdup, stats, sample, head, split",
+    "seqtk": "sample",
+}
+
+
+class Generic:
+    """``millrace run --input q.fa --output out.txt -- mytool -i q.fa -o out.txt``."""
+
+    #: None by name: it takes whatever no other adapter knows.
+    programs: frozenset[str] = frozenset()
+
+    def understand(self, command: Command) -> ToolUse:
+        """See `Adapter.understand`."""
+        program = Path(command.argv[0]).name
+        if program in WHOLE_INPUT:
+            raise RefusedError(
+                f"{program} {WHOLE_INPUT[program]}, so its results on parts do not make its result on the whole",
+                f"let millrace run the step before it, and pipe the result: millrace run -- ... | {program}",
+            )
+        tokens: list[Token] = list(command.argv)
+        inputs = tuple(
+            _input(typed, index, command, tokens)
+            for index, typed in enumerate(_inputs_named(command, program))
+        )
+        outputs = _outputs(command, tokens, inputs)
+        one_each = any(output.layout == "record" for output in outputs)
+        return ToolUse(
+            adapter="generic",
+            argv=tuple(tokens),
+            inputs=inputs,
+            outputs=outputs,
+            databases=tuple(_shared(name, command) for name in command.shared),
+            cost=CostHint(max_records=1 if one_each else 0),
+            notes=_notes(program, inputs, outputs, tokens),
+        )
+
+
+def _inputs_named(command: Command, program: str) -> tuple[str, ...]:
+    if command.inputs:
+        return command.inputs
+    if command.stdin_is_data:
+        return ("-",)
+    raise RefusedError(
+        f"{program} is not a tool that millrace knows, and no input is named",
+        f"say which file is cut into records: millrace run --input FILE[:FORMAT] --output FILE -- {program} ..., "
+        f"or pipe it in: millrace run --format fasta -- {program} ... < FILE",
+    )
+
+
+def _input(typed: str, index: int, command: Command, tokens: list[Token]) -> InputUse:
+    path, form = _path_and_format(typed, command)
+    if path == "-":
+        if not command.stdin_is_data:
+            raise RefusedError("--input -: nothing comes in on standard input", "redirect a file: < FILE")
+        return InputUse(path="-", format=form, stdin=True)
+    if form != "files" and not (command.cwd / path).exists():
+        raise RefusedError(f"--input {path}: no such file")
+    places = _places(path, tokens)
+    for at, prefix in places:
+        tokens[at] = InputArg(index=index, prefix=prefix)
+    if not places:
+        _refuse_other_spelling(path, command, tokens, "--input")
+        _refuse_absolute(path, "--input")
+    return InputUse(path=path, format=form)
+
+
+def _path_and_format(typed: str, command: Command) -> tuple[str, str]:
+    path, colon, form = typed.rpartition(":")
+    if colon and path and form.lower() in FORMATS:
+        return path, form.lower()
+    if colon and path and not (command.cwd / typed).exists() and (command.cwd / path).exists():
+        raise RefusedError(
+            f"--input {typed}: no format is called '{form}'", f"formats: {', '.join(sorted(FORMATS))}"
+        )
+    if command.format:
+        return typed, command.format
+    if typed != "-" and (command.cwd / typed).is_dir():
+        return typed, "files"
+    suffixes = [suffix for suffix in Path(typed).suffixes if suffix not in (".gz", ".zst", ".bz2", ".xz")]
+    return typed, EXTENSIONS.get(suffixes[-1].lower() if suffixes else "", "")
+
+
+def _places(path: str, tokens: Sequence[Token]) -> list[tuple[int, str]]:
+    """Where ``path`` stands in the arguments, alone or behind ``--option=``."""
+    found = []
+    for at, token in enumerate(tokens):
+        if at == 0 or not isinstance(token, str):
+            continue
+        before, equal, after = token.partition("=")
+        if token == path:
+            found.append((at, ""))
+        elif equal and after == path:
+            found.append((at, before + equal))
+    return found
+
+
+def _refuse_other_spelling(path: str, command: Command, tokens: Sequence[Token], option: str) -> None:
+    wanted = (command.cwd / path).resolve()
+    for token in tokens[1:]:
+        if isinstance(token, str) and token and (command.cwd / token.rpartition("=")[2]).resolve() == wanted:
+            raise RefusedError(
+                f"{option} {path}: the arguments spell it '{token}'", "spell it the same way in both places"
+            )
+
+
+def _refuse_absolute(path: str, option: str) -> None:
+    # A relative name means the same in the private directory of each task; an absolute one is the user's own file.
+    if Path(path).is_absolute():
+        raise RefusedError(
+            f"{option} {path} is not in the arguments, so the tool cannot be told of a part of it",
+            "name it by a relative path, or put it into the arguments",
+        )
+
+
+def _outputs(command: Command, tokens: list[Token], inputs: Sequence[InputUse]) -> tuple[OutputUse, ...]:
+    outputs: list[OutputUse] = []
+    names = {"stdout"}
+    for path in command.outputs:
+        if path in ("-", "/dev/stdout"):
+            continue
+        if any(path == output.path for output in outputs):
+            raise RefusedError(f"--output {path} is given twice", "give it once")
+        if any((command.cwd / path).resolve() == (command.cwd / each.path).resolve() for each in inputs):
+            raise RefusedError(f"{path} is both input and output", "write to another file")
+        places = _places(path, tokens)
+        for at, prefix in places:
+            tokens[at] = OutputArg(index=len(outputs), prefix=prefix)
+        if not places:
+            _refuse_other_spelling(path, command, tokens, "--output")
+            _refuse_absolute(path, "--output")
+        outputs.append(
+            OutputUse(name=_stream_name(path, names), path=path, layout=_layout(path, command, inputs))
+        )
+    outputs.append(OutputUse(name="stdout", path="-", stdout=True))
+    return tuple(outputs)
+
+
+def _layout(path: str, command: Command, inputs: Sequence[InputUse]) -> str:
+    if "{name}" in path or "{stem}" in path:
+        if not any(each.format == "files" for each in inputs):
+            raise RefusedError(
+                f"--output {path}: {{name}} and {{stem}} are the input file's, and no input is a set of files",
+                "give the input as a folder, or as NAMES:files",
+            )
+        return "record"
+    return "directory" if path.endswith("/") or (command.cwd / path).is_dir() else "file"
+
+
+def _stream_name(path: str, taken: set[str]) -> str:
+    """A short name for a stream: the file's own, with what tells it from others of that name."""
+    parts = [
+        re.sub(r"[^A-Za-z0-9._-]+", "_", part) for part in Path(path).parts if part not in ("/", ".", "..")
+    ]
+    for n_parts in range(1, len(parts) + 1):
+        name = "-".join(parts[-n_parts:])
+        if name not in taken:
+            break
+    else:
+        name = next(f"{name}-{n}" for n in range(2, len(taken) + 3) if f"{name}-{n}" not in taken)
+    taken.add(name)
+    return name
+
+
+def _shared(name: str, command: Command) -> Path:
+    path = command.cwd / name
+    if not path.exists():
+        raise RefusedError(f"--shared {name}: no such file or folder")
+    return path
+
+
+def _notes(
+    program: str, inputs: Sequence[InputUse], outputs: Sequence[OutputUse], tokens: Sequence[Token]
+) -> tuple[str, ...]:
+    notes = [f"{program} is not known to millrace: its outputs are put one after another in input order"]
+    if program in CARRIES:
+        notes.append(
+            f"warning: {program} may carry something from record to record: watch for {CARRIES[program]}"
+        )
+    for index, each in enumerate(inputs):
+        if not each.stdin and not any(
+            isinstance(token, InputArg) and token.index == index for token in tokens
+        ):
+            notes.append(
+                f"{each.path} is not in the arguments: each task finds its part at that relative path"
+            )
+    for index, output in enumerate(outputs):
+        if not output.stdout and not any(
+            isinstance(token, OutputArg) and token.index == index for token in tokens
+        ):
+            notes.append(
+                f"{output.path} is not in the arguments: {program} is expected to write it by itself"
+            )
+    if len(inputs) > 1:
+        notes.append(f"{len(inputs)} inputs advance together, record by record")
+    return tuple(notes)
+
+
+ADAPTER = Generic()

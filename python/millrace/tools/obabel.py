@@ -1,0 +1,275 @@
+"""Open Babel: molecules converted one by one.
+
+*Exactness.* Open Babel reads, changes and writes one molecule after another. Options that look at several molecules
+(sort, unique, join, first and last) or that are random (most forms of ``--gen3d``) are refused by name; every other
+option must be in the tables here. SMILES, MOL2, SDF, XYZ, InChI and the like are simply put one after another; PDB and
+PDBQT have running MODEL numbers, MOL has separators, CML has one header and one footer
+(``crates/millrace-core/src/join/obabel.rs``, ``tests/exact/test_obabel_join.py``).
+
+Open Babel ends at the first molecule that it cannot read, says so only on standard error and exits with status 0. So
+each task must say that it converted as many molecules as it was given (`ToolUse.records_said`); with ``-e`` it goes on
+behind such a molecule, and nothing needs to be counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from millrace.errors import RefusedError
+from millrace.model import Command, CostHint, InputUse, OutputUse, ToolUse
+from millrace.tools.base import Tokens, Word, file_records, first_line, join_names, words
+
+#: Record format of the input formats that can be cut.
+RECORDS = {
+    "smi": "smiles",
+    "smiles": "smiles",
+    "can": "smiles",
+    "sdf": "sdf",
+    "sd": "sdf",
+    "mol": "sdf",
+    "mdl": "sdf",
+    "mol2": "mol2",
+    "ml2": "mol2",
+    "sy2": "mol2",
+}
+#: How the outputs of batches make the output of the whole, by output format.
+JOINS = {
+    **dict.fromkeys(
+        words("smi smiles can inchi inchikey sdf sd mol2 ml2 sy2 xyz txt fix report molreport nul"), "concat"
+    ),
+    **dict.fromkeys(words("mol mdl"), "obabel-mol"),
+    **dict.fromkeys(words("pdb ent"), "obabel-pdb"),
+    "pdbqt": "obabel-pdbqt",
+    "cml": "obabel-cml",
+}
+#: The second line of a MOL block has the minute in which it was written.
+VOLATILE = dict.fromkeys(words("sdf sd mol mdl"), (r"^ OpenBabel\d{10}",))
+
+#: General options of one letter that change each molecule by itself.
+LETTERS = frozenset("bcdehkprsv")
+#: Options that keep only some molecules, so that the count says nothing.
+COUNTLESS = words("s v filter")
+#: Long options (in lower case) that change each molecule by itself and repeat themselves.
+LONG = words(
+    """add addfilename addnonpolarh addpolarh addtotitle append canonical changecell crit cut delete delnonpolarh
+    delpolarh energy ff filluc filter gen2d genalias highlight minimize neutralize newton noh partialcharge property
+    rvdw rele sd steps title cg log freq errorlevel"""
+)
+REFUSED = {
+    "f": "chooses molecules by their number in the whole input",
+    "l": "chooses molecules by their number in the whole input",
+    "m": "numbers its output files through the whole input",
+    "z": "makes one gzip stream of the whole output",
+    "C": "combines molecules of several inputs",
+    "j": "joins all molecules into one",
+    "t": "takes all input files for one molecule",
+    "join": "joins all molecules into one",
+    "unique": "compares each molecule with all before it",
+    "sort": "orders the whole input",
+    "smallest": "compares all molecules",
+    "largest": "compares all molecules",
+    "align": "aligns to the first molecule of the whole input",
+    "addinindex": "numbers molecules through the whole input",
+    "addoutindex": "numbers molecules through the whole input",
+    "readconformer": "combines neighbouring molecules",
+    "split": "writes a file per molecule under names of its own",
+    "0xout": "writes a second file",
+    "separate": "makes several molecules of one (and never ends together with -e)",
+    "writeconformers": "makes several molecules of one",
+    "confab": "writes several conformers and progress with running numbers",
+    "conformer": "may search at random",
+}
+HINTS = {
+    "z": "compress afterwards: obabel ... -osdf | gzip",
+    "sort": "run obabel without it under millrace, then once with it on the result",
+    "unique": "run obabel without it under millrace, then once with it on the result",
+}
+
+
+class Obabel:
+    """``obabel ligands.mol2 -O ligands.sdf`` and ``obabel -ismi -ocan``."""
+
+    programs = frozenset({"obabel"})
+
+    def understand(self, command: Command) -> ToolUse:
+        """See `Adapter.understand`."""
+        found = list(_scan(command.argv))
+        for word in found:
+            _check(word)
+        names = {word.name for word in found}
+        operands = [word for word in found if not word.name]
+        tokens = Tokens(command.argv)
+        typed_in, source = _input(found, operands, command, tokens)
+        output = _output(found, tokens)
+        countless = sorted(names & COUNTLESS)
+        counts = source.format != "files" and "e" not in names
+        if counts and countless:
+            raise RefusedError(
+                f"obabel: with -{countless[0]} a molecule that cannot be read ends the serial run unnoticed",
+                "add -e, with which obabel goes on behind such a molecule",
+            )
+        if not operands and typed_in == "":
+            raise RefusedError(
+                "obabel: no input file and no input format", "name the format: -ismi, -isdf, -imol2"
+            )
+        notes = []
+        if counts:
+            notes.append(
+                "each task must report as many molecules as it was given: obabel loses molecules with status 0"
+            )
+        if "gen3d" in names:
+            notes.append(
+                "--gen3d fast and fastest repeat themselves; a molecule that needs distance geometry fails"
+            )
+        return ToolUse(
+            adapter="obabel",
+            argv=tokens.done(),
+            inputs=(source,),
+            outputs=(output,),
+            # Measured: 23 ms to start, 0.9 ms a molecule.
+            cost=CostHint(unit="records", startup_seconds=0.025),
+            env={"OMP_NUM_THREADS": "1"},
+            records_said=r"^(\d+) molecules? converted\s*$" if counts else "",
+            failures_said=(r"using the distance geometry method",) if "gen3d" in names else (),
+            version=first_line(command, "-V"),
+            notes=tuple(notes),
+        )
+
+
+def _scan(arguments: Sequence[str]) -> Iterator[Word]:
+    """Read the arguments as ``main()`` of obabel does: a text option takes all that follows up to the next dash."""
+    at = 1
+    while at < len(arguments):
+        typed = arguments[at]
+        if not typed.startswith("-") or typed.startswith("-:"):
+            yield Word(name="", typed=typed, at=at, values=(typed,), value_at=at)
+            at += 1
+            continue
+        if typed.startswith("-m"):
+            yield Word(name="m", typed=typed, at=at)
+            at += 1
+            continue
+        if typed[1:2] in ("i", "o", "f", "l", "O") and not typed.startswith("--"):
+            # -O takes a name of one letter from the next argument even if something is attached, as obabel does.
+            least = 5 if typed[1] == "O" else 3
+            attached = len(typed) >= least
+            if not attached and at + 1 >= len(arguments):
+                raise RefusedError(f"obabel: {typed} needs a value")
+            value = typed[2:] if attached else arguments[at + 1]
+            place = at if attached else at + 1
+            prefix = typed[:2] if attached else ""
+            yield Word(name=typed[1], typed=typed, at=at, values=(value,), value_at=place, prefix=prefix)
+            at = place + 1
+            continue
+        end = at + 1
+        while end < len(arguments) and not arguments[end].startswith("-"):
+            end += 1
+        name = typed.lstrip("-") if typed.startswith("--") else typed[1:2]
+        yield Word(name=name, typed=typed, at=at, values=tuple(arguments[at + 1 : end]), value_at=at + 1)
+        at = end
+
+
+def _check(word: Word) -> None:
+    """Refuse what is not known to treat each molecule by itself."""
+    name = word.name if len(word.name) == 1 else word.name.lower()
+    if name in ("", "i", "o", "O", "a", "x"):
+        return
+    if name in ("H", "V", "L", "?", "help"):
+        raise RefusedError(f"obabel: {word.typed} only prints information", "run it without millrace")
+    if name == "z" and word.typed == "-zin":
+        return
+    if name == "gen3d":
+        if (word.values or ("",))[0].lower() in ("fast", "fastest", "4", "5"):
+            return
+        raise RefusedError(
+            "obabel: --gen3d searches conformers at random: two serial runs differ",
+            "--gen3d fast and --gen3d fastest do not search and repeat themselves",
+        )
+    if name in REFUSED:
+        raise RefusedError(
+            f"obabel: {word.typed} {REFUSED[name]}",
+            HINTS.get(name, "leave it out, or run this step without millrace"),
+        )
+    if name not in LONG and name not in LETTERS:
+        raise RefusedError(
+            f"obabel: {word.typed} is not known to treat each molecule by itself",
+            "leave it out, or run this step without millrace",
+        )
+
+
+def _input(
+    found: Sequence[Word], operands: Sequence[Word], command: Command, tokens: Tokens
+) -> tuple[str, InputUse]:
+    types = [word.value.lower() for word in found if word.name == "i"]
+    typed_in = types[-1] if types else ""
+    if not operands:
+        return typed_in, InputUse(path="-", format=_record_format(typed_in), stdin=True)
+    if any(word.value.startswith("-:") for word in operands):
+        raise RefusedError(
+            "obabel: a molecule in the arguments is one molecule: nothing to spread", "put it in a file"
+        )
+    names = [word.value for word in operands]
+    files = file_records(names, command) if len(names) > 1 or _is_several(names[0], command) else None
+    if files is None:
+        if not (command.cwd / names[0]).exists():
+            raise RefusedError(f"obabel: {names[0]}: no such file")
+        if names[0].endswith(".gz"):
+            # A part of it is plain text, which obabel would take for a broken gzip file: 0 molecules, status 0.
+            raise RefusedError(
+                f"obabel: {names[0]}: obabel unpacks a file only if its name ends in .gz, and a part of it is plain",
+                f"zcat {names[0]} | millrace run -- obabel -i{_extension(names[0])} ...",
+            )
+        tokens.input(operands[0])
+        form = typed_in or _extension(names[0])
+        return typed_in, InputUse(path=names[0], format=_record_format(form))
+    if not files:
+        raise RefusedError(f"obabel: {names[0]} has no files in it")
+    if [word.at for word in operands] != list(range(operands[0].at, operands[0].at + len(operands))):
+        raise RefusedError(
+            "obabel: options stand between the input files", "put all input files together, then the options"
+        )
+    for word in operands[1:]:
+        tokens.drop(word)
+    tokens.input(operands[0])
+    return typed_in, InputUse(path=join_names(names), format="files")
+
+
+def _is_several(name: str, command: Command) -> bool:
+    return (command.cwd / name).is_dir() or not (command.cwd / name).exists()
+
+
+def _extension(name: str) -> str:
+    path = Path(name)
+    return (Path(path.stem) if path.suffix == ".gz" else path).suffix.lstrip(".").lower()
+
+
+def _record_format(form: str) -> str:
+    if form not in RECORDS:
+        raise RefusedError(
+            f"obabel: an input of format '{form}' cannot be cut into molecules",
+            f"give several files, or one of: {', '.join(sorted(RECORDS))}",
+        )
+    return RECORDS[form]
+
+
+def _output(found: Sequence[Word], tokens: Tokens) -> OutputUse:
+    types = [word.value.lower() for word in found if word.name == "o"]
+    files = [word for word in found if word.name == "O"]
+    path = files[-1].value if files else "-"
+    form = types[-1] if types else _extension(path)
+    if path.endswith(".gz"):
+        raise RefusedError("obabel: a .gz output is one gzip stream of the whole output", HINTS["z"])
+    if form not in JOINS:
+        raise RefusedError(
+            f"obabel: output format '{form}' is not known to be joined exactly",
+            f"what can be: {', '.join(sorted(JOINS))}",
+        )
+    volatile = VOLATILE.get(form, ())
+    if not files:
+        return OutputUse(name="stdout", path="-", stdout=True, join=JOINS[form], volatile=volatile)
+    tokens.output(files[-1], 0)
+    return OutputUse(name="out", path=path, join=JOINS[form], volatile=volatile)
+
+
+ADAPTER = Obabel()

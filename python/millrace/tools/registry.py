@@ -1,0 +1,21 @@
+"""Which adapter knows which program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from millrace.tools import generic, hmmer, muscle, obabel
+from millrace.tools.base import Adapter
+
+ADAPTERS: tuple[Adapter, ...] = (
+    # blast.ADAPTER,
+    hmmer.ADAPTER,
+    muscle.ADAPTER,
+    obabel.ADAPTER,
+)
+BY_PROGRAM: dict[str, Adapter] = {program: adapter for adapter in ADAPTERS for program in adapter.programs}
+
+
+def find(program_name: str) -> Adapter:
+    """The adapter of a program, given its name or path; the generic one if no other knows it."""
+    return BY_PROGRAM.get(Path(program_name).name, generic.ADAPTER)

@@ -1,0 +1,122 @@
+"""Open Babel in batches gives the bytes of one serial run, in every format that is accepted."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from tool_batches import SIZES, call, cut, in_batches, need, still, understand
+
+from millrace import _core
+from millrace.tools.obabel import JOINS
+
+
+@pytest.mark.parametrize("form", sorted(JOINS))
+def test_every_output_format_joins_exactly(data: Path, tmp_path: Path, form: str) -> None:
+    need("obabel")
+    name = "ligands.mol2"
+    (tmp_path / name).write_bytes(b"".join(cut((data / name).read_bytes(), "mol2")[:15]))
+    use = understand(["obabel", name, "-O", f"out.{form}"], tmp_path)
+    call(["obabel", name, "-O", f"out.{form}"], tmp_path)
+    serial = still((tmp_path / f"out.{form}").read_bytes(), use.outputs[0].volatile)
+    for size in SIZES:
+        joined = in_batches(use, (tmp_path / name).read_bytes(), size, tmp_path)["out"]
+        assert still(joined, use.outputs[0].volatile) == serial, size
+
+
+@pytest.mark.parametrize("form", sorted(JOINS))
+def test_one_molecule_alone_joins_exactly(data: Path, tmp_path: Path, form: str) -> None:
+    need("obabel")
+    text = b"CCO ethanol\n"
+    (tmp_path / "one.smi").write_bytes(text)
+    use = understand(["obabel", "one.smi", "-O", f"out.{form}"], tmp_path)
+    call(["obabel", "one.smi", "-O", f"out.{form}"], tmp_path)
+    serial = still((tmp_path / f"out.{form}").read_bytes(), use.outputs[0].volatile)
+    assert still(in_batches(use, text, 1, tmp_path)["out"], use.outputs[0].volatile) == serial
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["-osdf", "--gen3d", "fast"],
+        ["-osdf", "--gen2d"],
+        ["-osdf", "-h"],
+        ["-osmi", "-p", "7.4"],
+        ["-omol2", "--partialcharge", "gasteiger"],
+        ["-ocan", "--append", "MW logP"],
+        ["-osmi", "-e", "--filter", "MW>200"],
+        ["-opdb", "-e", "--filter", "MW>200"],
+        ["-opdbqt", "-e", "--filter", "MW>400"],
+        ["-ocml", "-e", "--filter", "MW>400"],
+        ["-omol", "-e", "--filter", "MW>200"],
+        ["-osmi", "-e", "-s", "c1ccccc1"],
+    ],
+    ids=" ".join,
+)
+def test_options_that_treat_each_molecule_alone_join_exactly(
+    data: Path, tmp_path: Path, options: list[str]
+) -> None:
+    need("obabel")
+    (tmp_path / "drugs.smi").write_bytes(b"".join(cut((data / "drugs.smi").read_bytes(), "smiles")[:15]))
+    use = understand(["obabel", "drugs.smi", *options], tmp_path)
+    serial, _ = call(["obabel", "drugs.smi", *options], tmp_path)
+    sizes = (7,) if "--gen3d" in options else SIZES
+    for size in sizes:
+        joined = in_batches(use, (tmp_path / "drugs.smi").read_bytes(), size, tmp_path)["stdout"]
+        assert still(joined, use.outputs[0].volatile) == still(serial, use.outputs[0].volatile), size
+
+
+def test_standard_input_joins_exactly(data: Path, tmp_path: Path) -> None:
+    need("obabel")
+    text = (data / "ligands.mol2").read_bytes()
+    use = understand(["obabel", "-imol2", "-ocan"], tmp_path, stdin_is_data=True)
+    serial, _ = call(["obabel", "-imol2", "-ocan"], tmp_path, stdin=text)
+    for size in SIZES:
+        assert in_batches(use, text, size, tmp_path)["stdout"] == serial
+
+
+def test_bad_molecule_ends_obabel_with_status_0_but_is_said(tmp_path: Path) -> None:
+    need("obabel")
+    (tmp_path / "bad.smi").write_bytes(b"CCO a\nC1CC( b\nCCC c\n")
+    use = understand(["obabel", "bad.smi", "-osmi"], tmp_path)
+    serial, _ = call(["obabel", "bad.smi", "-osmi"], tmp_path)
+    assert serial == b"CCO\ta\n"
+    with pytest.raises(AssertionError, match="converted"):
+        in_batches(use, (tmp_path / "bad.smi").read_bytes(), 2, tmp_path)
+
+
+def test_bad_molecule_is_passed_over_with_e(tmp_path: Path) -> None:
+    need("obabel")
+    (tmp_path / "bad.smi").write_bytes(b"CCO a\nC1CC( b\nCCC c\nCCN d\n")
+    use = understand(["obabel", "bad.smi", "-osmi", "-e"], tmp_path)
+    serial, _ = call(["obabel", "bad.smi", "-osmi", "-e"], tmp_path)
+    for size in SIZES:
+        assert in_batches(use, (tmp_path / "bad.smi").read_bytes(), size, tmp_path)["stdout"] == serial
+
+
+def test_gen3d_at_its_default_does_not_repeat_itself(data: Path, tmp_path: Path) -> None:
+    """Why it is refused; should Open Babel ever repeat itself, the refusal can go."""
+    need("obabel")
+    text = b"".join((data / "drugs.smi").read_bytes().splitlines(keepends=True)[:4])
+    runs = {
+        still(
+            subprocess.run(
+                ["obabel", "-ismi", "-oxyz", "--gen3d"], input=text, capture_output=True, check=True
+            ).stdout,
+            (),
+        )
+        for _ in range(4)
+    }
+    assert len(runs) > 1
+
+
+@pytest.mark.parametrize("spec", ["obabel-pdb", "obabel-cml"])
+def test_cut_block_is_never_joined(spec: str) -> None:
+    whole = {
+        "obabel-pdb": b"MODEL        1\nATOM\nENDMDL\nEND\n",
+        "obabel-cml": b'<?xml version="1.0"?>\n<cml xmlns="http://www.xml-cml.org/schema">\n <molecule>\n </molecule>\n</cml>\n',
+    }[spec]
+    assert _core.join(spec, [(1, whole)]) == whole
+    with pytest.raises(ValueError, match="cannot join"):
+        _core.join(spec, [(1, whole[: whole.rindex(b"\n", 0, -1) + 1])])

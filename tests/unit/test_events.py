@@ -1,0 +1,60 @@
+"""The event log: what is written is read back, whatever a killed run left."""
+
+from pathlib import Path
+
+from millrace.report.events import EndEvent, EventLog, RunEvent, TaskEvent, read, typed
+
+
+def test_events_come_back_in_order_as_the_page_names_them(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with EventLog(path) as log:
+        log.write(RunEvent(time="2026-01-01T00:00:00Z", argv=["blastp"], slots=2), 0.0)
+        log.write(TaskEvent(t=1.5, start=0.5, first=0, last=10, cpu=0.9), 0.1)
+        log.write(EndEvent(t=2.0, records_done=10), 0.2)
+    run, task, end = read(path)
+    assert run["event"] == "run" and run["argv"] == ["blastp"] and run["bytes_total"] is None
+    assert task == {
+        "event": "task", "t": 1.5, "start": 0.5, "slot": 0, "first": 0, "last": 10, "units": 0, "bytes": 0,
+        "cpu": 0.9, "rss": 0, "out": 0, "attempt": 1, "status": "done", "detail": "",
+    }  # fmt: skip
+    assert (end["event"], end["status"], end["records_done"]) == ("end", "done", 10)
+
+
+def test_the_file_is_written_about_once_a_second(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    log = EventLog(path)
+    sizes = []
+    for tenth in range(25):
+        log.write(EndEvent(), tenth / 10)
+        sizes.append(path.stat().st_size)
+    assert len(set(sizes)) == 3
+    log.close()
+    assert len(list(read(path))) == 25
+
+
+def test_a_torn_last_line_is_left_out_and_the_next_run_goes_on_behind_it(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with EventLog(path) as log:
+        log.write(RunEvent(), 0.0)
+        log.write(TaskEvent(t=1.0, first=0, last=3, detail="ärger"), 0.0)
+    whole = path.read_bytes()
+    for cut in range(len(whole) - 1, whole.index(b"\n"), -1):
+        path.write_bytes(whole[:cut])
+        assert [event["event"] for event in read(path)][:1] == ["run"]
+        with EventLog(path) as log:
+            log.write(RunEvent(records_resumed=3), 0.0)
+        events = list(read(path))
+        assert events[0]["records_resumed"] == 0 and events[-1]["records_resumed"] == 3
+
+
+def test_a_full_disk_silences_the_log_and_says_why() -> None:
+    log = EventLog(Path("/dev/full"))
+    log.write(RunEvent(), 0.0)
+    log.write(RunEvent(), 5.0)
+    log.close()
+    assert log.failure is not None and log.failure.strerror == "No space left on device"
+
+
+def test_events_of_a_later_version_are_passed_over() -> None:
+    events = [{"event": "run", "slots": 3, "colour": "red"}, {"event": "moonrise"}, {"event": "end", "t": 1}]
+    assert [type(event).__name__ for event in typed(events)] == ["RunEvent", "EndEvent"]

@@ -1,0 +1,199 @@
+"""Progress: what is written when, decided by the snapshots alone; and the honesty of the time left."""
+
+import io
+import json
+import random
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from millrace.model import Snapshot
+from millrace.report.eta import History, estimate
+from millrace.report.progress import Mode, make
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Gone(io.StringIO):
+    """A terminal that went away."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def snapshot(elapsed: float, done: int, **fields: Any) -> Snapshot:
+    known = {
+        "slots": 8, "slots_busy": 8, "units_done": done * 300, "unit": "residues",
+        "bytes_done": done * 330, "bytes_total": 1000 * 330,
+    }  # fmt: skip
+    return Snapshot(elapsed=elapsed, records_done=done, **{**known, **fields})
+
+
+def test_plain_writes_a_line_at_each_tenth_and_no_more() -> None:
+    stream = io.StringIO()
+    with make("plain", stream) as progress:
+        for step in range(1001):
+            progress.update(snapshot(step / 10, step))
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 10
+    assert lines[4].startswith(
+        "millrace: 50 %, 500 records, 50 s elapsed, 3.0 k residues/s, 8/8 slots busy, about 50 s left ("
+    )
+    assert lines[-1].startswith("millrace: 100 %, 1,000 records, 1 min 40 s elapsed")
+
+
+def test_plain_is_quiet_in_a_fast_run_and_speaks_once_a_minute_in_a_slow_one() -> None:
+    fast, slow = io.StringIO(), io.StringIO()
+    with make("plain", fast) as progress:
+        for step in range(1001):
+            progress.update(snapshot(step / 1000, step))
+    assert len(fast.getvalue().splitlines()) == 1
+    with make("plain", slow) as progress:
+        for second in range(0, 600, 2):
+            progress.update(snapshot(second, second // 100))
+        assert len(slow.getvalue().splitlines()) == 9
+
+
+def test_json_lines_are_objects_with_all_fields() -> None:
+    stream = io.StringIO()
+    with make("json", stream) as progress:
+        progress.message("record 7 failed")
+        for step in range(100):
+            progress.update(snapshot(step / 10, step, quarantined=1))
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert lines[0] == {"event": "message", "text": "record 7 failed"}
+    assert len(lines) == 12
+    assert lines[-1]["records_done"] == 99 and lines[-1]["event"] == "progress"
+    assert len(lines[-1]["eta"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("mode", "terminal", "term", "bar"),
+    [
+        ("auto", True, "xterm", True),
+        ("auto", True, "dumb", False),
+        ("auto", False, "xterm", False),
+        ("bar", False, "xterm", False),
+        ("plain", True, "xterm", False),
+        ("none", True, "xterm", False),
+    ],
+)
+def test_a_bar_only_where_it_can_be_drawn(
+    monkeypatch: pytest.MonkeyPatch, mode: Mode, terminal: bool, term: str, bar: bool
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    stream = Terminal() if terminal else io.StringIO()
+    with make(mode, stream) as progress:
+        progress.update(snapshot(1, 10))
+    assert ("\x1b" in stream.getvalue()) == bar
+
+
+def test_bar_shows_counts_and_messages_and_cleans_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    stream = Terminal()
+    with make("bar", stream) as progress:
+        for step in range(0, 500, 10):
+            progress.update(snapshot(step / 10, step, quarantined=2, retries=1, records_resumed=3))
+        progress.message("record 7 (sp|P1) [bold]failed[/bold]")
+    shown = stream.getvalue()
+    assert "record 7 (sp|P1) [bold]failed[/bold]\n" in shown
+    for part in ("49 %", "490 records", "8/8 slots busy", "3 resumed", "1 retry", "2 quarantined", " left ("):
+        assert part in shown
+    assert shown.endswith("\x1b[?25h") or "\x1b[?25h" in shown[-40:]
+
+
+def test_no_color_keeps_the_bar_and_drops_the_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", "1")
+    stream = Terminal()
+    with make("auto", stream) as progress:
+        progress.update(snapshot(1, 500))
+    assert "50 %" in stream.getvalue()
+    assert "\x1b[32m" not in stream.getvalue() and "\x1b[36m" not in stream.getvalue()
+
+
+def test_without_a_known_size_there_is_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    for stream, mode in ((Terminal(), "bar"), (io.StringIO(), "plain")):
+        with make(mode, stream) as progress:  # type: ignore[arg-type]
+            progress.update(snapshot(3, 10, bytes_total=None))
+        assert "10 records" in stream.getvalue() and "%" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("mode", ["bar", "plain", "json"])
+def test_a_lost_terminal_does_not_hurt(monkeypatch: pytest.MonkeyPatch, mode: Mode) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    with make(mode, Gone()) as progress:
+        for step in range(10):
+            progress.message("hello")
+            progress.update(snapshot(step * 10, step))
+
+
+def test_rich_is_loaded_only_for_a_bar() -> None:
+    code = (
+        "import sys, io; from millrace.report.progress import make; make('plain', io.StringIO());"
+        "sys.exit(any(name in sys.modules for name in ('rich', 'jinja2', 'plotly')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_nothing_is_said_before_something_is_known() -> None:
+    assert estimate([], 10) is None
+    assert estimate([(0, 0), (5, 1), (10, 2)], 10) is None
+    assert estimate([(0, 0), (1, 1), (2, 2), (3, 3)], 3) == (0, 0, 0)
+
+
+def test_an_uneven_rate_gives_a_wider_range() -> None:
+    even = estimate([(t, 10 * t) for t in range(25)], 1000)
+    uneven = estimate([(t, 10 * t + (t % 5) * 8) for t in range(25)], 1000)
+    assert even and uneven
+    assert even[1] == pytest.approx(76, rel=0.01)
+    assert uneven[2] - uneven[0] > 2 * (even[2] - even[0])
+
+
+def test_a_slowing_run_reaches_beyond_its_mean_rate() -> None:
+    history = [(float(t), 100 * t**0.6) for t in range(1, 60)]
+    found = estimate(history, 100 * 120**0.6)
+    assert found and found[0] < 61 < found[2]
+
+
+def test_a_resumed_run_counts_only_what_it_did_itself() -> None:
+    fresh = estimate([(t, 10 * t) for t in range(20)], 190 + 500)
+    resumed = estimate([(t, 5000 + 10 * t) for t in range(20)], 5000 + 190 + 500)
+    assert fresh == pytest.approx(resumed)
+
+
+def test_the_truth_lies_in_the_range_most_of_the_time() -> None:
+    """Heavy-tailed batches on four slots; the range is looked at after 20, 40, 60 and 80 %."""
+    rng = random.Random(1)
+    inside = asked = 0
+    for _ in range(60):
+        seconds = [rng.lognormvariate(0, 1.0) for _ in range(300)]
+        free, ends = [0.0] * 4, []
+        for cost in seconds:
+            slot = free.index(min(free))
+            free[slot] += cost
+            ends.append(free[slot])
+        ends.sort()
+        history = History()
+        history.add(0.0, 0)
+        for done, end in enumerate(ends, 1):
+            history.add(end, done)
+            if done in (60, 120, 180, 240):
+                found = history.estimate(300)
+                assert found
+                asked += 1
+                inside += found[0] <= ends[-1] - end <= found[2]
+    assert inside / asked > 0.85

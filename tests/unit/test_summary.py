@@ -1,0 +1,83 @@
+"""The summary: figures that can be checked by hand, and words."""
+
+from pathlib import Path
+
+import msgspec
+from event_stories import story, write
+
+from millrace.report.events import EndEvent, QuarantineEvent, RunEvent, TaskEvent, read
+from millrace.report.summary import Summary, summarise, text
+
+
+def _summary(path: Path, *events: object) -> Summary:
+    return summarise(read(write(path / "events.jsonl", list(events))))  # type: ignore[arg-type]
+
+
+def test_figures_of_a_run_done_by_hand(tmp_path: Path) -> None:
+    summary = _summary(
+        tmp_path,
+        RunEvent(tool="blast", slots=2, unit="residues"),
+        TaskEvent(start=0, t=4, slot=0, first=0, last=10, units=1000, cpu=3, rss=5_000_000),
+        TaskEvent(start=0, t=1, slot=1, first=10, last=20, units=500, cpu=1, status="failed"),
+        TaskEvent(start=1, t=3, slot=1, first=10, last=20, units=500, cpu=1.5),
+        EndEvent(t=5, records_done=20),
+    )
+    assert (summary.status, summary.records_done, summary.units_done) == ("done", 20, 1500)
+    assert (summary.wall, summary.cpu, summary.cpu_lost) == (5, 5.5, 1)
+    assert summary.efficiency == 5.5 / 10
+    assert summary.occupancy == 7 / 10
+    assert summary.tail == 1
+    assert (summary.records_per_second, summary.units_per_second) == (4, 300)
+    assert (summary.slowest[0].first, summary.slowest[0].seconds) == (0, 4)
+
+
+def test_a_busy_machine_lowers_efficiency_not_occupancy(tmp_path: Path) -> None:
+    def at(stretch: float) -> Summary:
+        tasks = [
+            TaskEvent(start=i * stretch, t=(i + 1) * stretch, first=i, last=i + 1, cpu=1) for i in range(5)
+        ]
+        return _summary(tmp_path / str(stretch), RunEvent(slots=1), *tasks, EndEvent(t=5 * stretch))
+
+    for name in ("1.0", "3.0"):
+        (tmp_path / name).mkdir()
+    alone, crowded = at(1.0), at(3.0)
+    assert crowded.efficiency < alone.efficiency / 2
+    assert crowded.occupancy == alone.occupancy == 1
+
+
+def test_a_killed_run_and_its_resume_add_up(tmp_path: Path) -> None:
+    summary = summarise(read(write(tmp_path / "events.jsonl", story(n_tasks=100))))
+    assert summary.n_runs == 2
+    assert 197 <= summary.records_resumed <= 200
+    assert summary.records_done == 500 - 3
+    assert summary.status == "quarantined"
+    assert len(summary.quarantined) == 3
+    assert 0.5 < summary.efficiency < summary.occupancy <= 1
+
+
+def test_a_record_done_by_a_later_run_is_no_longer_quarantined(tmp_path: Path) -> None:
+    summary = _summary(
+        tmp_path,
+        RunEvent(),
+        QuarantineEvent(record=4, name="a", reason="timeout"),
+        QuarantineEvent(record=7, name="b", reason="timeout"),
+        RunEvent(),
+        TaskEvent(first=4, last=5),
+        EndEvent(status="quarantined"),
+    )
+    assert [record.name for record in summary.quarantined] == ["b"]
+
+
+def test_words_are_aligned_and_name_records_from_one(tmp_path: Path) -> None:
+    summary = summarise(read(write(tmp_path / "events.jsonl", story(n_tasks=100))))
+    lines = text(summary).splitlines()
+    assert lines[0] == "status       done, except for quarantined records"
+    assert all(line[12] == " " and line[13] != " " for line in lines)
+    assert f"quarantined  record {summary.quarantined[0].record + 1} (" in text(summary)
+    assert msgspec.json.decode(msgspec.json.encode(summary), type=Summary) == summary
+
+
+def test_an_empty_log_has_a_summary_too() -> None:
+    summary = summarise([])
+    assert summary.status == "unfinished" and summary.wall == 0
+    assert text(summary).startswith("status")
