@@ -42,6 +42,10 @@ class InputUse(Frozen, frozen=True):
     format: str
     #: Whether the tool gets it on its standard input instead of by an `InputArg`.
     stdin: bool = False
+    #: Suffixes of companion files (an index, a binary form) that the tool would read instead of the batch.
+    hide: tuple[str, ...] = ()
+    #: Whether a record without residues stays with the record before it (the tool fails on such a record alone).
+    glue_empty: bool = False
 
 
 class OutputUse(Frozen, frozen=True):

@@ -144,7 +144,7 @@ class Blast:
         return ToolUse(
             adapter="blast",
             argv=argv,
-            inputs=(InputUse(path=query, format="fasta"),),
+            inputs=(InputUse(path=query, format="fasta", stdin=query == "-", glue_empty=True),),
             outputs=(output,),
             databases=databases,
             threads=_threads(options, notes),
@@ -406,11 +406,13 @@ def _leading_query_columns(fmt: Format, names: Names) -> int:
 
 
 def _arguments(command: Command, options: dict[str, str], join: str) -> tuple[tuple[Token, ...], OutputUse]:
-    """Put placeholders where the query and the output stand; a query that came from a pipe becomes a file."""
+    """Put placeholders where the query and the output stand; a query from standard input stays there."""
     argv: list[Token] = [command.argv[0]]
     rest = list(command.argv[1:])
     to_file = options.get("out", "-") != "-"
-    places: dict[str, InputArg | OutputArg] = {"query": InputArg(index=0)}
+    places: dict[str, InputArg | OutputArg] = {}
+    if options.get("query", "-") != "-":
+        places["query"] = InputArg(index=0)
     if to_file:
         places["out"] = OutputArg(index=0)
     while rest:
@@ -426,8 +428,6 @@ def _arguments(command: Command, options: dict[str, str], join: str) -> tuple[tu
             argv.append(word)
             if not equals and name not in FLAGS:
                 argv.append(rest.pop(0))
-    if "query" not in options:
-        argv += ["-query", InputArg(index=0)]
     path = options["out"] if to_file else "-"
     output = OutputUse(name="out" if to_file else "stdout", path=path, stdout=not to_file, join=join)
     return tuple(argv), output

@@ -88,6 +88,7 @@ pub struct Reader {
     records: u64,
     failed: Option<Error>,
     interrupt: Interrupt,
+    glue_empty: bool,
 }
 
 impl Reader {
@@ -116,7 +117,14 @@ impl Reader {
             records: 0,
             failed: None,
             interrupt: Box::new(|| false),
+            glue_empty: false,
         })
+    }
+
+    /// Keeps records of no cost with the record before them (the first ones with the one after): for tools that skip
+    /// such a record among others but fail on it alone.
+    pub fn glue_empty(&mut self) {
+        self.glue_empty = true;
     }
 
     /// Sets who is asked when a signal arrives while a read waits.
@@ -181,7 +189,9 @@ impl Reader {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let mut pass = Pass { limits, dest: None, batch: Batch::default(), size: 0, crc32c: 0, cost: 0 };
+        let glue = self.glue_empty;
+        let mut pass =
+            Pass { limits, glue, full: false, dest: None, batch: Batch::default(), size: 0, crc32c: 0, cost: 0 };
         let result =
             self.open_pass(&mut pass, dest).and_then(|more| if more { self.fill_batch(&mut pass) } else { Ok(()) });
         let result = match result {
@@ -227,7 +237,7 @@ impl Reader {
             }
             if !self.drained {
                 self.fill()?;
-            } else if !self.next_source_joins(pass)? {
+            } else if pass.full || !self.next_source_joins(pass)? {
                 return Ok(());
             }
         }
@@ -238,6 +248,13 @@ impl Reader {
         let mut boundary = None;
         let mut size = pass.size;
         while self.start < self.end || (self.drained && size > pass.batch.bytes) {
+            if pass.full && size == pass.batch.bytes {
+                match self.scanner.next_is_empty(&self.buffer[self.start..self.end], self.drained) {
+                    Some(true) => {}
+                    Some(false) => return (Ok(true), boundary),
+                    None => break,
+                }
+            }
             let step = match self.scanner.scan(&self.buffer[self.start..self.end], self.drained) {
                 Ok(step) => step,
                 Err(fault) => return (Err(fault), boundary),
@@ -248,7 +265,8 @@ impl Reader {
             if step.ended {
                 boundary = Some(self.start);
                 self.records += 1;
-                if pass.end_record(size) {
+                pass.full |= pass.end_record(size);
+                if pass.full && !pass.glue {
                     return (Ok(true), boundary);
                 }
             } else {
@@ -323,6 +341,10 @@ fn keep_tail(tail: &mut Vec<u8>, piece: &[u8]) {
 /// A batch while it grows.
 struct Pass<'a> {
     limits: Limits,
+    /// Records of no cost stay with the one before them.
+    glue: bool,
+    /// A limit is reached; only what is glued to the last record may follow.
+    full: bool,
     dest: Option<Dest<'a>>,
     batch: Batch,
     /// Bytes taken, those of the unfinished record included, and their checksum.
@@ -345,7 +367,7 @@ impl Pass<'_> {
         self.batch.cost += self.cost;
         self.batch.largest = self.batch.largest.max(self.cost);
         self.cost = 0;
-        self.batch.reaches(self.limits)
+        self.batch.reaches(self.limits) && (self.batch.cost > 0 || !self.glue)
     }
 
     /// Takes a piece of the stream, in which the last whole record ends at `boundary`.

@@ -39,6 +39,13 @@ pub(crate) trait Scanner: Send {
     /// it ends the record at hand. A step of no bytes that ends nothing asks for more data; scanners look ahead by at
     /// most a few MiB, whatever the input.
     fn scan(&mut self, data: &[u8], eof: bool) -> Result<Step, Fault>;
+
+    /// Whether the record that begins with `data` has no cost; `None` if that shows only with more data.
+    ///
+    /// To be asked between two records.
+    fn next_is_empty(&self, _data: &[u8], _eof: bool) -> Option<bool> {
+        Some(false)
+    }
 }
 
 /// How long a run of blank or comment lines may be that waits for what follows it.

@@ -373,3 +373,22 @@ fn sniff_tells_only_what_is_sure() {
     assert_eq!(guess("CCO ethanol\n"), None);
     assert_eq!(guess(""), None);
 }
+
+#[test]
+fn empty_records_stay_with_their_neighbours_if_glued() {
+    let text = b">e0\n>a\nACG\n>e1\n\n>e2 x\n>b\nA\n>c\nC\n>e3";
+    let dir = tempfile::tempdir().unwrap();
+    let (path, dest) = (dir.path().join("q.fa"), dir.path().join("dest"));
+    fs::write(&path, text).unwrap();
+    for buffer in 8..64 {
+        let mut reader = Reader::with_buffer(vec![path.clone()], cutter(Format::Fasta), buffer).unwrap();
+        reader.glue_empty();
+        let limits = Limits { records: 1, ..Limits::default() };
+        let mut found = Vec::new();
+        while let Some(batch) = reader.cut(&dest, limits).unwrap() {
+            assert_eq!(batch.crc32c, crc32c::crc32c(&fs::read(&dest).unwrap()));
+            found.push((batch.records, batch.cost));
+        }
+        assert_eq!(found, [(4, 3), (1, 1), (2, 1)], "buffer {buffer}");
+    }
+}
