@@ -46,6 +46,9 @@ class InputUse(Frozen, frozen=True):
     hide: tuple[str, ...] = ()
     #: Whether a record without residues stays with the record before it (the tool fails on such a record alone).
     glue_empty: bool = False
+    #: Cost of the groups in which the tool itself works through its records, where a record's result depends on its
+    #: group: batches are whole groups. A group is the fewest records, from the first on, that reach this; 0: none.
+    group_cost: int = 0
 
 
 class OutputUse(Frozen, frozen=True):

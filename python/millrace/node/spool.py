@@ -65,5 +65,6 @@ def _batch(first: int, parts: list[_Part], offset: int) -> Batch:
 def open_reader(paths: list[str], item: InputUse, start: str, end: str) -> _core.Reader:
     """A reader of ``paths`` as one stream of the records of ``item``."""
     return _core.Reader(
-        paths, item.format, record_start=start or None, record_end=end or None, glue_empty=item.glue_empty
-    )
+        paths, item.format, record_start=start or None, record_end=end or None,
+        glue_empty=item.glue_empty, group_cost=item.group_cost,
+    )  # fmt: skip

@@ -89,6 +89,9 @@ pub struct Reader {
     failed: Option<Error>,
     interrupt: Interrupt,
     glue_empty: bool,
+    group_cost: u64,
+    /// Cost of the records since the last end of a group.
+    grouped: u64,
 }
 
 impl Reader {
@@ -118,6 +121,8 @@ impl Reader {
             failed: None,
             interrupt: Box::new(|| false),
             glue_empty: false,
+            group_cost: 0,
+            grouped: 0,
         })
     }
 
@@ -130,6 +135,12 @@ impl Reader {
     /// Sets who is asked when a signal arrives while a read waits.
     pub fn on_interrupt(&mut self, interrupt: Interrupt) {
         self.interrupt = interrupt;
+    }
+
+    /// Cuts only between groups: a group is the fewest consecutive records, from the first on, whose cost reaches
+    /// `cost`. For tools that work on such groups, and whose result for a record depends on its group.
+    pub fn group_by(&mut self, cost: u64) {
+        self.group_cost = cost;
     }
 
     /// Ordinal of the next record, from 0.
@@ -265,7 +276,15 @@ impl Reader {
             if step.ended {
                 boundary = Some(self.start);
                 self.records += 1;
+                self.grouped += pass.cost;
                 pass.full |= pass.end_record(size);
+                if self.group_cost != 0 && pass.dest.is_some() {
+                    // Not between groups: the limit counts once the group is whole.
+                    pass.full &= self.grouped >= self.group_cost;
+                }
+                if self.grouped >= self.group_cost {
+                    self.grouped = 0;
+                }
                 if pass.full && !pass.glue {
                     return (Ok(true), boundary);
                 }
