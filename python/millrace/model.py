@@ -42,6 +42,11 @@ class InputUse(Frozen):
     format: str
     #: Whether the tool gets it on its standard input instead of by an `InputArg`.
     stdin: bool = False
+    #: Where the output depends on which records share a pass of the tool: residues that fill a pass. Each batch is
+    #: then a whole number of passes; a pass ends with the record that brings its residues to this number or more, or
+    #: with the last record. Residues are the letters and ``*`` of a record's sequence lines.
+    #: 0: no record's output depends on its neighbours.
+    pass_residues: int = 0
 
 
 class OutputUse(Frozen):
