@@ -186,6 +186,8 @@ def test_batches_join_to_the_serial_output(
     if fmt == "11" and program in ("blastn", "megablast", "dc-megablast"):
         pytest.skip("refused: blastn sizes its passes by the hits found so far")
     queries = proteins if program.startswith(("blastp", "tblastn", "psiblast", "rpsb")) else genes
+    if program == "rpsblast":
+        queries = [*queries, *proteins[::-1], *queries, *queries]  # more than one pass
     strict = program in ("tblastx", "blastn")
     command = f"{PROGRAMS[program]} -evalue {'1e-20' if strict else '1'} -outfmt {fmt} -out result"
     bench.check(

@@ -241,6 +241,7 @@ def test_rpsblast_of_debian_has_a_plus(desk: Desk) -> None:
         ("tblastn -db ndb", 20_000),
         ("tblastx -db ndb", 10_002),
         ("rpstblastn -db db", 10_002),
+        ("rpsblast -db db", 10_000),
         ("blastn -db ndb", 0),
         ("psiblast -db db -outfmt 11", 0),
     ],

@@ -87,6 +87,9 @@ PASS_RESIDUES_BLASTN = {
     "megablast": 5_000_000,
 }
 
+#: Programs whose results for a query depend on the other queries of its pass.
+TOGETHER = frozenset({"blastx", "tblastn", "tblastx", "rpsblast", "rpstblastn"})
+
 NUCLEOTIDE_DATABASE = frozenset({"blastn", "tblastn", "tblastx"})
 
 #: The columns of a table if none are named, and for ``std``.
@@ -498,7 +501,8 @@ def _pass_residues(
     judged by the mean length of these queries, long passes are cut into chunks, an archive tells of one pass.
     """
     archive = fmt.number == 11
-    sums = program in ("blastx", "tblastn", "tblastx", "rpstblastn") or "ungapped" in options
+    # rpsblast: the statistics it prints are those of whatever the pass searched last.
+    sums = program in TOGETHER or "ungapped" in options
     chunks = program == "blastp" and (not names.known or names.longest >= LONG_PROTEIN)
     residues = PASS_RESIDUES.get(program, 10_000)
     if program == "blastn" and (archive or sums):
