@@ -33,6 +33,10 @@ pub(super) struct Dialect {
 impl Dialect {
     /// What follows `Query_` if the line begins as a local id of that name.
     fn after_id<'l>(&self, text: &'l [u8]) -> Option<&'l [u8]> {
+        // Most lines end otherwise, and need no search.
+        if !text.ends_with(b"\"\n") && !text.ends_with(b"\",\n") {
+            return None;
+        }
         let word = |byte: &u8| byte.is_ascii_lowercase() || matches!(byte, b' ' | b'-');
         let at = if self.kinds {
             memmem::find(text, self.before)?
