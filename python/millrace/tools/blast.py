@@ -27,7 +27,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-#: Options without a value, of all programs (``PROGRAM -help`` of 2.12 to 2.16).
+#: Options without a value, of all programs (``PROGRAM -xmlhelp`` of 2.12, and one known of later releases).
 FLAGS = frozenset(
     _words("""
     h help version version-full version-full-xml version-full-json xmlhelp dryrun html ignore_msa_master
