@@ -46,9 +46,11 @@ class InputUse(Frozen, frozen=True):
     hide: tuple[str, ...] = ()
     #: Whether a record without residues stays with the record before it (the tool fails on such a record alone).
     glue_empty: bool = False
-    #: Cost of the groups in which the tool itself works through its records, where a record's result depends on its
-    #: group: batches are whole groups. A group is the fewest records, from the first on, that reach this; 0: none.
-    group_cost: int = 0
+    #: Where the output depends on which records share a pass of the tool: residues that fill a pass. Each batch is
+    #: then a whole number of passes; a pass ends with the record that brings its residues to this number or more, or
+    #: with the last record. Residues are the letters and ``*`` of a record's sequence lines.
+    #: 0: no record's output depends on its neighbours.
+    pass_residues: int = 0
 
 
 class OutputUse(Frozen, frozen=True):

@@ -66,5 +66,5 @@ def open_reader(paths: list[str], item: InputUse, start: str, end: str) -> _core
     """A reader of ``paths`` as one stream of the records of ``item``."""
     return _core.Reader(
         paths, item.format, record_start=start or None, record_end=end or None,
-        glue_empty=item.glue_empty, group_cost=item.group_cost,
+        glue_empty=item.glue_empty, group_cost=item.pass_residues,
     )  # fmt: skip
