@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from millrace import _core
 from millrace.errors import CorruptError, RefusedError
 from millrace.model import Frozen, ToolUse
 
@@ -70,6 +71,8 @@ class RunDir:
         """
         if self.path.exists() and not self.path.is_dir():
             raise RefusedError(f"{self.path}: is not a folder", "name another with --run-dir")
+        if name := self.foreign():
+            raise RefusedError(f"{self.path}: holds {name}, which is not of a run", "name another folder with --run-dir")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
@@ -112,6 +115,21 @@ class RunDir:
             else:
                 entry.unlink()
 
+    def remove(self) -> None:
+        """Remove it whole; the lock goes last."""
+        self.clear()
+        (self.path / "lock").unlink()
+        self.path.rmdir()
+
+    def holds_results(self) -> bool:
+        """Whether something was committed that a resume could use, or may have been."""
+        try:
+            return bool(_core.scan(str(self.journal), False).tasks)
+        except FileNotFoundError:
+            return False
+        except (OSError, _core.CorruptJournal):
+            return True
+
     def holds_a_run(self) -> bool:
         return self.manifest.exists()
 
@@ -119,7 +137,10 @@ class RunDir:
         """Name of an entry that is none of ours, or empty: such a folder is not used, and never cleared."""
         ours = {"lock", "job.json", "job.json.new", "journal.mrj", "events.jsonl", "quarantine", "complete.json",
                 "complete.json.new", "report.html", "report.html.new"}  # fmt: skip
-        return next((entry.name for entry in self.path.iterdir() if entry.name not in ours), "")
+        try:
+            return next((entry.name for entry in self.path.iterdir() if entry.name not in ours), "")
+        except OSError:
+            return ""  # not there yet; or not to be read, which taking the lock tells
 
     def read_manifest(self) -> Manifest:
         """Read what the run is.
@@ -137,7 +158,7 @@ class RunDir:
         except msgspec.MsgspecError as error:
             raise CorruptError(f"{self.manifest}: {error}", "written by another release? start over with --fresh") from error
         if manifest.version != VERSION:
-            raise CorruptError(f"{self.manifest}: version {manifest.version}, this release reads version {VERSION}")
+            raise CorruptError(f"{self.manifest}: version {manifest.version}, this release reads version {VERSION}", "start over with --fresh, or use the release that began the run")
         return manifest
 
     def write_manifest(self, manifest: Manifest) -> None:

@@ -49,5 +49,7 @@ def split_batch(
 
 
 def open_reader(paths: list[str], record_format: str, start: str, end: str) -> _core.Reader:
-    """A reader of ``paths`` as one stream."""
+    """A reader of ``paths`` as one stream; the boundaries are for format ``regex`` alone."""
+    if record_format != "regex":
+        start = end = ""
     return _core.Reader(paths, record_format, record_start=start or None, record_end=end or None)

@@ -49,6 +49,13 @@ def candidates() -> list[Path]:
     return [Path(place) for place in MEMORY if os.path.isdir(place)] + [Path(tempfile.gettempdir())]
 
 
+def is_usable(place: Path) -> bool:
+    """Whether a work directory may be made in ``place``."""
+    if not os.access(place, os.W_OK | os.X_OK):
+        return False
+    return str(place) not in MEMORY or shutil.disk_usage(place).free >= LEAST_FREE
+
+
 def make() -> WorkDir:
     """Make a work directory where memory is, and sweep away what dead runs of this user left there.
 
@@ -57,9 +64,7 @@ def make() -> WorkDir:
     """
     for place in candidates():
         sweep_dead(place)
-        if not os.access(place, os.W_OK | os.X_OK):
-            continue
-        if str(place) in MEMORY and shutil.disk_usage(place).free < LEAST_FREE:
+        if not is_usable(place):
             continue
         secret = secrets.token_hex(8)
         path = place / f"{_prefix()}{secret}"
