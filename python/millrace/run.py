@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -55,6 +55,7 @@ def run(plan: Plan) -> Finished:
         rundir = RunDir(plan.run_dir)
         stack.callback(os.close, rundir.lock())
         manifest, resuming = take_over(plan, rundir)
+        stack.push(remove_if_fruitless(rundir))
         if done := already_complete(plan, rundir):
             return done
         work = workdir.choose()
@@ -63,6 +64,18 @@ def run(plan: Plan) -> Finished:
         stack.callback(watchdog.close)
         work.make()
         return Session(plan, rundir, manifest, work, interrupt, resuming).run(stack)
+
+
+def remove_if_fruitless(rundir: RunDir) -> Callable[..., bool]:
+    """What to do with the run directory at the end of a context: a run that failed with nothing done leaves none."""
+
+    def leave(_: object, error: BaseException | None, __: object) -> bool:
+        # One that was asked to stop has told where it keeps its results, and may be about to be resumed.
+        if isinstance(error, MillraceError) and not isinstance(error, StoppedBySignal) and not rundir.holds_results():
+            rundir.remove()
+        return False
+
+    return leave
 
 
 def take_over(plan: Plan, rundir: RunDir) -> tuple[Manifest, bool]:
@@ -76,8 +89,6 @@ def take_over(plan: Plan, rundir: RunDir) -> tuple[Manifest, bool]:
         cwd=str(plan.command.cwd), exe=str(plan.command.exe), use=plan.use, record_start=plan.job.record_start,
         record_end=plan.job.record_end, fingerprints=plan.fingerprints,
     )  # fmt: skip
-    if name := rundir.foreign():
-        raise RefusedError(f"{rundir.path}: holds {name}, which is not of a run", "name another folder with --run-dir")
     if plan.job.fresh or not rundir.holds_a_run():
         rundir.clear()
         rundir.write_manifest(manifest)

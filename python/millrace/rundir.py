@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from millrace import _core
 from millrace.errors import CorruptError, RefusedError
 from millrace.model import Frozen, ToolUse
 
@@ -82,6 +83,8 @@ class RunDir:
         """
         if self.path.exists() and not self.path.is_dir():
             raise RefusedError(f"{self.path}: is not a folder", "name another with --run-dir")
+        if name := self.foreign():
+            raise RefusedError(f"{self.path}: holds {name}, which is not of a run", "name another folder with --run-dir")
         while True:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -155,6 +158,15 @@ class RunDir:
             path.unlink(missing_ok=True)
         self.path.rmdir()
 
+    def holds_results(self) -> bool:
+        """Whether something was committed that a resume could use, or may have been."""
+        try:
+            return bool(_core.scan(str(self.journal), False).tasks)
+        except FileNotFoundError:
+            return False
+        except (OSError, _core.CorruptJournal):
+            return True
+
     def holds_a_run(self) -> bool:
         return self.manifest.exists()
 
@@ -162,7 +174,10 @@ class RunDir:
         """Name of an entry that is none of ours, or empty: such a folder is not used, and never cleared."""
         ours = {"lock", "job.json", "job.json.new", "journal.mrj", "journal.mrj.new", "events.jsonl", "quarantine", "complete.json",
                 "complete.json.new", "report.html", "report.html.new"}  # fmt: skip
-        return next((entry.name for entry in self.path.iterdir() if entry.name not in ours), "")
+        try:
+            return next((entry.name for entry in self.path.iterdir() if entry.name not in ours), "")
+        except OSError:
+            return ""  # not there yet; or not to be read, which taking the lock tells
 
     def read_manifest(self) -> Manifest:
         """Read what the run is.
@@ -180,7 +195,7 @@ class RunDir:
         except msgspec.MsgspecError as error:
             raise CorruptError(f"{self.manifest}: {error}", "written by another release? start over with --fresh") from error
         if manifest.version != VERSION:
-            raise CorruptError(f"{self.manifest}: version {manifest.version}, this release reads version {VERSION}")
+            raise CorruptError(f"{self.manifest}: version {manifest.version}, this release reads version {VERSION}", "start over with --fresh, or use the release that began the run")
         return manifest
 
     def write_manifest(self, manifest: Manifest) -> None:

@@ -64,6 +64,13 @@ def candidates() -> list[Path]:
     return [Path(place) for place in MEMORY if os.path.isdir(place)] + [Path(tempfile.gettempdir())]
 
 
+def is_usable(place: Path) -> bool:
+    """Whether a work directory may be made in ``place``."""
+    if not os.access(place, os.W_OK | os.X_OK):
+        return False
+    return str(place) not in MEMORY or shutil.disk_usage(place).free >= LEAST_FREE
+
+
 def choose() -> WorkDir:
     """Choose a place where memory is, and sweep away what dead runs of this user left in any.
 
@@ -74,9 +81,7 @@ def choose() -> WorkDir:
     for place in places:
         sweep_dead(place)
     for place in places:
-        if not os.access(place, os.W_OK | os.X_OK):
-            continue
-        if str(place) in MEMORY and shutil.disk_usage(place).free < LEAST_FREE:
+        if not is_usable(place):
             continue
         secret = secrets.token_hex(8)
         return WorkDir(place / f"{prefix()}{secret}", secret)
