@@ -50,7 +50,8 @@ def main() -> int:
         parser.error(f"test data: no folder {inputs.DATA} (set MILLRACE_TEST_DATA)")
     millrace = f"{Path(sys.executable).parent / 'millrace'} run -q --slots {options.slots} --"
     print(
-        f"{platform.node()}: {options.slots} slots, load {os.getloadavg()[0]:.1f}, {datetime.now():%Y-%m-%d %H:%M}"
+        f"{platform.node()}: {options.slots} slots, load {os.getloadavg()[0]:.1f}, "
+        f"{datetime.now():%Y-%m-%d %H:%M}"
     )
     found = []
     for name in options.names or NAMES:
@@ -85,7 +86,8 @@ def _keep(figures: dict[str, Any], options: argparse.Namespace) -> None:
     OUT.mkdir(exist_ok=True)
     about = {"when": datetime.now().astimezone().isoformat(timespec="seconds"), "host": platform.node(),
              "cpu": _cpu(), "cores": os.cpu_count(), "load": os.getloadavg(), "slots": options.slots,
-             "scale": options.scale, "repeats": options.repeats, "python": platform.python_version()}  # fmt: skip
+             "scale": options.scale, "repeats": options.repeats,
+             "python": platform.python_version()}  # fmt: skip
     path = OUT / f"{figures['case'].replace(' ', '-')}.json"
     path.write_text(json.dumps({**about, **figures}, indent=1) + "\n")
 

@@ -1,4 +1,4 @@
-"""Contenders side by side: interleaved repeats, the peers tuned first, outputs compared with the serial run's."""
+"""Contenders side by side: interleaved repeats, peers tuned first, outputs compared with the serial run's."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from bench import measure, table
 class Contender:
     """One way to do the work.
 
-    ``command`` is for the shell and writes ``out``, a file or a folder. Of several contenders of one ``family``
-    the fastest in one trial takes part.
+    ``command`` is for the shell and writes ``out``, a file or a folder. Of several contenders of one
+    ``family`` the fastest in one trial takes part.
     """
 
     name: str
@@ -121,7 +121,8 @@ def _row(name: str, series: measure.Series, millrace: measure.Series, same: bool
     return {
         "name": name, "wall": series.median, "best": series.best, "cpu": series.cpu, "spread": series.spread,
         "wall_ratio": series.median / millrace.median, "best_ratio": series.best / millrace.best,
-        "cpu_ratio": series.cpu / millrace.cpu, "same": same, "peak_bytes": max(run.peak_bytes for run in series.runs),
+        "cpu_ratio": series.cpu / millrace.cpu, "same": same,
+        "peak_bytes": max(run.peak_bytes for run in series.runs),
         "runs": [{"wall": run.wall, "cpu": run.cpu} for run in series.runs],
     }  # fmt: skip
 
@@ -135,8 +136,12 @@ def judge(rows: Sequence[dict[str, Any]]) -> str:
     wall = millrace["wall"] / fastest["wall"]
     cpu = millrace["cpu"] / thriftiest["cpu"]
     words = [
-        f"wall: {wall:.3f} of the best peer ({fastest['name']}), noise {noise:.0%}: {'met' if wall <= 1 + noise else 'MISSED'}",
-        f"CPU: {cpu:.3f} of the best peer ({thriftiest['name']}): {'met' if cpu <= 1.02 else 'MISSED'}",
+        f"wall {wall:.3f} of the best peer ({fastest['name']}, noise {noise:.0%}): {_met(wall <= 1 + noise)}",
+        f"CPU {cpu:.3f} of the best peer ({thriftiest['name']}): {_met(cpu <= 1.02)}",
         f"bytes: {'serial' if millrace['same'] else 'NOT THE SERIAL RUN'}",
     ]
     return "; ".join(words)
+
+
+def _met(good: bool) -> str:
+    return "met" if good else "MISSED"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-#: Seconds between two looks at a process's memory; the kernel keeps the peak, so only the last moments can be missed.
+#: Seconds between two looks at a process's memory. The kernel keeps the peak: only the end is missed.
 LOOK_SECONDS = 0.05
 
 
@@ -57,8 +57,8 @@ class CommandFailed(Exception):
 def run(command: str, cwd: Path, environ: dict[str, str] | None = None, *, watch: bool = False) -> Run:
     """Run a shell command to its end.
 
-    The shell replaces itself where the command is a single one, so ``exec`` in front makes the measured process
-    the program itself.
+    The shell replaces itself where the command is a single one, so ``exec`` in front makes the measured
+    process the program itself.
 
     Raises:
         CommandFailed: It did not end with status 0.

@@ -1,4 +1,4 @@
-"""How long it takes until Millrace does something: the smallest runs there are, and what is imported for them."""
+"""How long it takes until Millrace does something: the smallest runs, and what is imported for them."""
 
 from __future__ import annotations
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from bench import inputs
 from bench.compare import Case, Contender
 
-#: Seconds of serial work aimed at by the numbers below, on a core of 2020.
-SERIAL_SECONDS = 12
+#: Lines of HMMER's report that differ between serial runs: times, threads, names of files.
+HMMER_VOLATILE = (
+    rb"^# (CPU time|Mc/sec|number of worker threads|query sequence file|output directed to file): .*\n"
+)
 
 
 def _made(command: Sequence[str], folder: Path) -> None:
@@ -34,16 +38,17 @@ def _presplit(tool: str, option: str, sizes: Sequence[int], slots: int) -> list[
     return [
         Contender(
             f"xargs, {size} a file",
-            f"ls split-{size}/*.fa | xargs -P{slots} -I{{}} sh -c '{tool} {option} {{}} > {{}}.out' && cat split-{size}/*.out > out",
+            f"ls split-{size}/*.fa | xargs -P{slots} -I{{}} sh -c '{tool} {option} {{}} > {{}}.out' "
+            f"&& cat split-{size}/*.out > out",
             family="xargs",
-            prepare=lambda folder, size=size: _clean(folder / f"split-{size}"),
+            prepare=partial(_clean, name=f"split-{size}"),
         )
         for size in sizes
     ]
 
 
-def _clean(folder: Path) -> None:
-    for path in folder.glob("*.out"):
+def _clean(folder: Path, name: str) -> None:
+    for path in (folder / name).glob("*.out"):
         path.unlink()
 
 
@@ -51,6 +56,12 @@ def _write(folder: Path, name: str, records: list[bytes], sizes: Sequence[int]) 
     (folder / name).write_bytes(b"".join(records))
     for size in sizes:
         inputs.split(records, size, folder / f"split-{size}")
+
+
+def _threads(command: str, slots: int) -> list[Contender]:
+    """BLAST's own threads, which share the database or the queries."""
+    ways = (f"-num_threads {slots}", f"-num_threads {slots} -mt_mode 1")
+    return [Contender(way, f"{command} {way}") for way in ways]
 
 
 def blastp(folder: Path, slots: int, scale: float, millrace: str) -> Case:
@@ -69,8 +80,7 @@ def blastp(folder: Path, slots: int, scale: float, millrace: str) -> Case:
     return Case("blastp", f"{len(queries)} proteins against 11,531", folder, [
         Contender("millrace", f"{millrace} {tool} -query q.faa -out out"),
         Contender("serial", f"{tool} -query q.faa -out out"),
-        Contender(f"-num_threads {slots}", f"{tool} -query q.faa -out out -num_threads {slots}"),
-        Contender(f"-num_threads {slots} -mt_mode 1", f"{tool} -query q.faa -out out -num_threads {slots} -mt_mode 1"),
+        *_threads(f"{tool} -query q.faa -out out", slots),
         *_spread(tool, "-query -", "q.faa", sizes, slots),
         *_presplit(tool, "-query", sizes, slots),
     ])  # fmt: skip
@@ -88,8 +98,7 @@ def blastn(folder: Path, slots: int, scale: float, millrace: str) -> Case:
     return Case("blastn", f"{len(queries)} contigs against 2,701 genes", folder, [
         Contender("millrace", f"{millrace} {tool} -query q.fna -out out"),
         Contender("serial", f"{tool} -query q.fna -out out"),
-        Contender(f"-num_threads {slots}", f"{tool} -query q.fna -out out -num_threads {slots}"),
-        Contender(f"-num_threads {slots} -mt_mode 1", f"{tool} -query q.fna -out out -num_threads {slots} -mt_mode 1"),
+        *_threads(f"{tool} -query q.fna -out out", slots),
         *_spread(tool, "-query -", "q.fna", sizes, slots),
         *_presplit(tool, "-query", sizes, slots),
     ])  # fmt: skip
@@ -113,7 +122,7 @@ def hmmscan(folder: Path, slots: int, scale: float, millrace: str) -> Case:
         Contender(f"--cpu {slots}", f"hmmscan --cpu {slots} -o out p.hmm q.faa"),
         *_spread(one, "-", "q.faa", sizes, slots),
         *_presplit(one, "", sizes, slots),
-    ], volatile=rb"^# (CPU time|Mc/sec|number of worker threads|query sequence file|output directed to file): .*\n")  # fmt: skip
+    ], volatile=HMMER_VOLATILE)  # fmt: skip
 
 
 def muscle3(folder: Path, slots: int, scale: float, millrace: str) -> Case:
@@ -126,7 +135,7 @@ def muscle3(folder: Path, slots: int, scale: float, millrace: str) -> Case:
         records = inputs.records(families[which])
         with (folder / "families" / f"{families[which].stem}.{generation}.faa").open("wb") as file:
             # Every generation lets another record change, and is otherwise the family.
-            rng = inputs.random.Random(index)
+            rng = random.Random(index)
             file.writelines(
                 inputs.mutated(record, generation, inputs.AMINO, rng) if generation else record
                 for record in records
@@ -135,12 +144,12 @@ def muscle3(folder: Path, slots: int, scale: float, millrace: str) -> Case:
     def fresh(folder: Path) -> None:
         (folder / "out").mkdir()
 
-    one = "muscle3 -quiet -in {} -out out/{/}"
+    each, loop, xargs = "muscle3 -quiet -in {} -out {}", ("$f", "../out/$f"), ("families/{}", "out/{}")
     return Case("muscle3", f"{number} families", folder, [
         Contender("millrace", f"{millrace} muscle3 -quiet -in families -out out/", prepare=fresh),
-        Contender("serial", "cd families && for f in *; do muscle3 -quiet -in $f -out ../out/$f; done", prepare=fresh),
-        Contender("parallel", f"find families -name '*.faa' | parallel -j{slots} {one}", prepare=fresh),
-        Contender("xargs", f"ls families | xargs -P{slots} -I{{}} muscle3 -quiet -in families/{{}} -out out/{{}}", prepare=fresh),
+        Contender("serial", f"cd families && for f in *; do {each.format(*loop)}; done", prepare=fresh),
+        Contender("parallel", f"ls families | parallel -j{slots} {each.format(*xargs)}", prepare=fresh),
+        Contender("xargs", f"ls families | xargs -P{slots} -I{{}} {each.format(*xargs)}", prepare=fresh),
     ])  # fmt: skip
 
 
