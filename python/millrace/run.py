@@ -217,7 +217,7 @@ class Session:
             return FileList(item.path.split("\0"), cwd)
         path = item.path if item.path == "-" else str(cwd / item.path)
         try:
-            return open_reader([path], item.format, job.record_start, job.record_end)
+            return open_reader([path], item, job.record_start, job.record_end)
         except (ValueError, OSError, _core.RecordError) as error:
             raise RefusedError(str(error)) from error
 

@@ -47,7 +47,8 @@ def test_input_and_output_stand_where_the_user_put_them(desk: Desk) -> None:
         "blastp", "-query", "q.fa", "-db", "db", "-outfmt", "6", "-out", "r.tsv", "-evalue", "1"
     )
     assert use.argv == (
-        "blastp", "-query", InputArg(index=0), "-db", "db", "-outfmt", "6", "-out", OutputArg(index=0), "-evalue", "1",
+        "blastp", "-query", InputArg(index=0), "-db", "db", "-outfmt", "6",
+        "-out", OutputArg(index=0), "-evalue", "1",
     )  # fmt: skip
     assert [(i.path, i.format) for i in use.inputs] == [("q.fa", "fasta")]
     assert [(o.name, o.path, o.stdout, o.join) for o in use.outputs] == [("out", "r.tsv", False, "concat")]
@@ -97,6 +98,10 @@ def test_no_query_and_a_terminal_is_refused(desk: Desk) -> None:
         ("7", "blast-comments:columns=0"),
         ("10 delim=; std", "concat"),
         ("15", "blast-json"),
+        ("8", "blast-seqalign"),
+        ("11", "blast-archive"),
+        ("12", "blast-seqalign-json"),
+        ("18", "concat"),
         ("16", "blast-xml2"),
     ],
 )
@@ -143,6 +148,8 @@ def test_nameless_records_that_cannot_be_told_are_refused(desk: Desk) -> None:
         ["-out_pssm", "x"],
         ["-in_pssm", "x"],
         ["-in_msa", "x"],
+        ["-outfmt", "1"],
+        ["-outfmt", "4"],
         ["-outfmt", "9"],
         ["-outfmt", "13"],
         ["-outfmt", "14"],
@@ -222,6 +229,68 @@ def test_subject_and_id_lists_are_shared_files(desk: Desk) -> None:
 
 def test_rpsblast_of_debian_has_a_plus(desk: Desk) -> None:
     assert desk.understand("rpsblast+", "-query", "q.fa", "-db", "db").adapter == "blast"
+
+
+@pytest.mark.parametrize(
+    ("command", "residues"),
+    [
+        ("blastp -db db", 0),
+        ("blastp -db db -outfmt 11", 10_000),
+        ("blastp -db db -ungapped -comp_based_stats 0", 10_000),
+        ("blastx -db db", 10_002),
+        ("tblastn -db ndb", 20_000),
+        ("tblastx -db ndb", 10_002),
+        ("rpstblastn -db db", 10_002),
+        ("rpsblast -db db", 10_000),
+        ("blastn -db ndb", 0),
+        ("psiblast -db db -outfmt 11", 0),
+    ],
+)
+def test_passes_are_kept_whole_where_neighbours_matter(desk: Desk, command: str, residues: int) -> None:
+    assert desk.understand(*command.split(), "-query", "q.fa").inputs[0].pass_residues == residues
+
+
+def test_passes_are_kept_whole_for_long_or_unknown_proteins(desk: Desk) -> None:
+    (desk.folder / "long.fa").write_bytes(b">a\nMK\n>b\n" + b"MKVLAAGI" * 1300 + b"\n>c\nMK\n")
+    assert desk.understand("blastp", "-db", "db", "-query", "long.fa").inputs[0].pass_residues == 10_000
+    desk.stdin_is_data = True
+    assert desk.understand("blastp", "-db", "db").inputs[0].pass_residues == 10_000
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "blastn -db ndb -outfmt 11",
+        "blastn -db ndb -ungapped",
+        "blastx -db db -query_loc 1-30",
+        "blastx -db db -mt_mode 1 -num_threads 2",
+        "deltablast -db db",
+    ],
+)
+def test_passes_that_cannot_be_known_are_refused(desk: Desk, command: str) -> None:
+    with pytest.raises(RefusedError) as error:
+        desk.understand(*command.split(), "-query", "q.fa")
+    assert error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (b"a", b"a"),
+        (b"a x", b"A y"),
+        (b"sp|P1.1|X", b"sp|P1.2|Y"),
+        (b"lcl|a", b"a"),
+        (b"gi|3|gb|Q1", b"gb|Q1|"),
+    ],
+)
+def test_parsed_names_must_differ(desk: Desk, one: bytes, other: bytes) -> None:
+    (desk.folder / "q.fa").write_bytes(b">z\nMK\n>%s\nMK\n>%s\nMK\n" % (one, other))
+    with pytest.raises(RefusedError, match="records 2 and 3 have the same id"):
+        desk.understand("blastp", "-query", "q.fa", "-db", "db", "-parse_deflines")
+    assert desk.understand("blastp", "-query", "q.fa", "-db", "db").outputs[0].join == "blast-report"
+    (desk.folder / "q.fa").write_bytes(FASTA)
+    use = desk.understand("blastp", "-query", "q.fa", "-db", "db", "-parse_deflines", "-outfmt", "5")
+    assert use.outputs[0].join == "blast-xml:parsed"
 
 
 def test_options_as_blast_reads_them() -> None:

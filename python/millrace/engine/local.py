@@ -196,7 +196,8 @@ class LocalEngine:
         parts = split_batch(
             whole, records, self.feeder.inputs, self.plan.command.cwd, self.plan.job.record_start, self.plan.job.record_end
         )
-        numbers = [(self._remember(part), part.n_records, part.units) for part in parts]
+        # What cannot be cut counts as one record from here on.
+        numbers = [(self._remember(part), part.n_records if len(parts) > 1 else 1, part.units) for part in parts]
         if batch in self._failures:
             for number, _, _ in numbers:
                 self._failures[number] = self._failures[batch]

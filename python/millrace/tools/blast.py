@@ -27,7 +27,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-#: Options without a value, of all programs (``PROGRAM -help`` of 2.12 to 2.16).
+#: Options without a value, of all programs (``PROGRAM -xmlhelp`` of 2.12, and one known of later releases).
 FLAGS = frozenset(
     _words("""
     h help version version-full version-full-xml version-full-json xmlhelp dryrun html ignore_msa_master
@@ -87,6 +87,9 @@ PASS_RESIDUES_BLASTN = {
     "megablast": 5_000_000,
 }
 
+#: Programs whose results for a query depend on the other queries of its pass.
+TOGETHER = frozenset({"blastx", "tblastn", "tblastx", "rpsblast", "rpstblastn"})
+
 NUCLEOTIDE_DATABASE = frozenset({"blastn", "tblastn", "tblastx"})
 
 #: The columns of a table if none are named, and for ``std``.
@@ -114,6 +117,13 @@ REFUSED_FORMATS = {
         "it is many files, named after -out and numbered over the whole run",
         "use -outfmt 16, the same in one file",
     ),
+    **dict.fromkeys(
+        (1, 2, 3, 4),
+        (
+            "its lines begin with Query_N, whose width shifts the alignment when N runs on over the batches",
+            "use -outfmt 0, the same hits pairwise",
+        ),
+    ),
     17: (
         "its head lists all queries or all subjects of the whole run and the command line of each task",
         "use -outfmt '6 std btop', which holds the same alignments",
@@ -136,15 +146,20 @@ class Blast:
         _refuse_options(program, options)
         fmt = parse_format(options.get("outfmt", "0"))
         query = _query(command, options)
-        names = _names(command, query)
+        names = _names(command, query, "parse_deflines" in options)
         notes: list[str] = []
         databases = _databases(command, program, options, fmt)
         join = _join(program, options, fmt, names, notes)
+        pass_residues = _pass_residues(program, options, fmt, names, command.environ, notes)
         argv, output = _arguments(command, options, join)
         return ToolUse(
             adapter="blast",
             argv=argv,
-            inputs=(InputUse(path=query, format="fasta"),),
+            inputs=(
+                InputUse(
+                    path=query, format="fasta", stdin=query == "-", glue_empty=True, pass_residues=pass_residues
+                ),
+            ),
             outputs=(output,),
             databases=databases,
             threads=_threads(options, notes),
@@ -188,6 +203,11 @@ def _wrong(words: str) -> RefusedError:
 
 
 def _refuse_options(program: str, options: dict[str, str]) -> None:
+    if program == "deltablast" and not options.keys() & set(ABOUT):
+        raise RefusedError(
+            "deltablast has not been compared with serial runs: that needs NCBI's cdd_delta",
+            "use psiblast, or rpsblast for the domains",
+        )
     for name in ABOUT:
         if name in options:
             raise RefusedError(
@@ -233,6 +253,11 @@ def parse_format(text: str) -> Format:
 # The query and the names of its records
 
 
+#: From about twice this many residues on, blastp cuts a pass into chunks, and where depends on neighbours. A
+#: pass holds less than 10,000 residues before its last record, so no shorter record brings it there.
+LONG_PROTEIN = 9_800
+
+
 @dataclass(frozen=True)
 class Names:
     """What a look at the query file told. For a pipe nothing is known beforehand."""
@@ -242,6 +267,8 @@ class Names:
     unnamed: int = 0
     #: A record is called ``Query_`` and a number.
     query_like: bool = False
+    #: Bytes of the longest record.
+    longest: int = 0
     path: str = ""
 
 
@@ -254,7 +281,7 @@ def _query(command: Command, options: dict[str, str]) -> str:
     return query
 
 
-def _names(command: Command, query: str) -> Names:
+def _names(command: Command, query: str, parsed: bool) -> Names:
     path = command.cwd / query
     if query == "-":
         return Names(known=False, path="standard input")
@@ -267,7 +294,10 @@ def _names(command: Command, query: str) -> Names:
     if path.stat().st_size == 0:
         return Names(known=True, path=query)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return _look(data, query)
+        names = _look(data, query)
+        if parsed and not names.unnamed:
+            _refuse_twins(data, query)
+        return names
 
 
 def _look(data: mmap.mmap, query: str) -> Names:
@@ -296,8 +326,53 @@ def _look(data: mmap.mmap, query: str) -> Names:
         unnamed=0 if unnamed is None else before.count(b"\n>") + before.startswith(b">") + 1,
         query_like=re.match(rb"> ?Query_", data) is not None
         or any(data.find(b"\n>" + name) >= 0 for name in (b"Query_", b" Query_")),
+        longest=_longest(data),
         path=query,
     )
+
+
+def _refuse_twins(data: mmap.mmap, query: str) -> None:
+    """Refuse two records with one id: with ``-parse_deflines`` BLAST searches the first one twice."""
+    seen: dict[bytes, int] = {}
+    begin = -1 if data[:1] == b">" else data.find(b"\n>")
+    number = 0
+    while number == 0 or begin >= 0:
+        number += 1
+        word = data[begin + 2 : begin + 2 + 500].split(None, 1)[:1]
+        key = sequence_id(word[0]) if word else b""
+        if key in seen:
+            raise RefusedError(
+                f"{query}: records {seen[key]} and {number} have the same id, and with -parse_deflines "
+                "BLAST searches the first one twice",
+                "leave -parse_deflines out, or give every record an id of its own",
+            )
+        seen[key] = number
+        begin = data.find(b"\n>", begin + 1)
+
+
+def sequence_id(word: bytes) -> bytes:
+    """What BLAST compares of a name, without case and version; more alike than BLAST may see it, never less.
+
+    >>> sequence_id(b"sp|P01013.2|OVAX_CHICK"), sequence_id(b"Gene.1"), sequence_id(b"lcl|x")
+    (b'p01013', b'gene.1', b'x')
+    """
+    parts = word.lower().split(b"|")
+    if len(parts) == 1:
+        return parts[0]
+    if parts[0] == b"gi" and len(parts) > 3:
+        parts = parts[2:]
+    if parts[0] in (b"gnl", b"lcl", b"pdb"):
+        return b"|".join(parts[1:])
+    return (parts[1] or parts[-1]).split(b".")[0]
+
+
+def _longest(data: mmap.mmap) -> int:
+    longest, begin = 0, 0
+    while begin >= 0:
+        end = data.find(b"\n>", begin + 1)
+        longest = max(longest, (end if end >= 0 else len(data)) - begin)
+        begin = end
+    return longest
 
 
 def _without_name(data: mmap.mmap) -> Iterator[int]:
@@ -352,6 +427,17 @@ def _join(program: str, options: dict[str, str], fmt: Format, names: Names, note
         case 15:
             notes.append("-outfmt 15: one JSON document; Query_N runs on over the batches")
             return "blast-json" + suffix
+        case 8 | 12:
+            notes.append(
+                f"-outfmt {fmt.number}: the alignments one after the other; Query_N runs on over the batches"
+            )
+            return ("blast-seqalign" if fmt.number == 8 else "blast-seqalign-json") + suffix
+        case 11:
+            notes.append("-outfmt 11: one archive a pass over the database; Query_N runs on over the batches")
+            return "blast-archive" + suffix
+        case 18:
+            notes.append("-outfmt 18: the reports of all queries one after the other")
+            return "concat"
         case 16:
             notes.append("-outfmt 16: one XML document; Query_N runs on over the batches")
             return "blast-xml2" + suffix
@@ -405,12 +491,60 @@ def _leading_query_columns(fmt: Format, names: Names) -> int:
     return count
 
 
+def _pass_residues(
+    program: str,
+    options: dict[str, str],
+    fmt: Format,
+    names: Names,
+    environ: dict[str, str],
+    notes: list[str],
+) -> int:
+    """Residues of a pass where batches must be whole passes, else 0.
+
+    BLAST searches the queries of a pass together. Sums of hits (translated or without gaps) are
+    judged by the mean length of these queries, long passes are cut into chunks, an archive tells of one pass.
+    """
+    archive = fmt.number == 11
+    # rpsblast: the statistics it prints are those of whatever the pass searched last.
+    sums = program in TOGETHER or "ungapped" in options
+    chunks = program == "blastp" and (not names.known or names.longest >= LONG_PROTEIN)
+    residues = PASS_RESIDUES.get(program, 10_000)
+    if program == "blastn" and (archive or sums):
+        what = "-outfmt 11" if archive else "-ungapped"
+        raise RefusedError(
+            f"blastn {what} cannot be joined exactly: it depends on which queries share a pass over the "
+            "database, and blastn sizes its passes by the hits found so far",
+            "use -outfmt 5" if archive else "leave -ungapped out",
+        )
+    if not (archive or sums or chunks) or residues == 0:
+        return 0
+    for name, there in (
+        ("-query_loc", "query_loc" in options),
+        ("-mt_mode 1", options.get("mt_mode", "0") != "0"),
+    ):
+        if there:
+            raise RefusedError(
+                f"{program} with {name} cannot be joined exactly: it changes which queries share a pass",
+                f"leave {name} out",
+            )
+    if "BATCH_SIZE" in environ:
+        raise RefusedError(
+            "the environment variable BATCH_SIZE changes the passes of BLAST", "unset BATCH_SIZE"
+        )
+    notes.append(
+        f"results of {program} depend on which queries share a pass: batches are whole passes of {residues}"
+    )
+    return residues
+
+
 def _arguments(command: Command, options: dict[str, str], join: str) -> tuple[tuple[Token, ...], OutputUse]:
-    """Put placeholders where the query and the output stand; a query that came from a pipe becomes a file."""
+    """Put placeholders where the query and the output stand; a query from standard input stays there."""
     argv: list[Token] = [command.argv[0]]
     rest = list(command.argv[1:])
     to_file = options.get("out", "-") != "-"
-    places: dict[str, InputArg | OutputArg] = {"query": InputArg(index=0)}
+    places: dict[str, InputArg | OutputArg] = {}
+    if options.get("query", "-") != "-":
+        places["query"] = InputArg(index=0)
     if to_file:
         places["out"] = OutputArg(index=0)
     while rest:
@@ -426,8 +560,6 @@ def _arguments(command: Command, options: dict[str, str], join: str) -> tuple[tu
             argv.append(word)
             if not equals and name not in FLAGS:
                 argv.append(rest.pop(0))
-    if "query" not in options:
-        argv += ["-query", InputArg(index=0)]
     path = options["out"] if to_file else "-"
     output = OutputUse(name="out" if to_file else "stdout", path=path, stdout=not to_file, join=join)
     return tuple(argv), output

@@ -443,7 +443,8 @@ def find_query(
             "nhmmer --hmmout writes nothing when the queries are profiles", "leave --hmmout away"
         )
     added = _read_as_sequences(parsed, head) if name == "nhmmer" and kind == "fasta" else ()
-    return InputUse(path=path, format=kind, stdin=path == "-"), added
+    hide = (".h3m", ".h3i", ".h3f", ".h3p", ".ssi") if kind == "hmm" else ()
+    return InputUse(path=path, format=kind, stdin=path == "-", hide=hide), added
 
 
 def _head(name: str, file: Path, path: str) -> bytes:

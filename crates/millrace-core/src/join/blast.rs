@@ -5,6 +5,7 @@
 //! the number in `Query_N`) and touches nothing else, so that a subject or a title that looks alike is never changed.
 
 mod fields;
+mod ids;
 mod lines;
 mod report;
 mod tabular;
@@ -22,6 +23,9 @@ use super::{JoinError, Joiner};
 /// | `blast-xml` | 5 | `parsed` |
 /// | `blast-xml2` | 16 | `parsed` |
 /// | `blast-json` | 15 | `parsed` |
+/// | `blast-archive` | 11, in batches that are whole passes | `parsed` |
+/// | `blast-seqalign` | 8 | `parsed` |
+/// | `blast-seqalign-json` | 12 | `parsed` |
 ///
 /// `columns`: how many leading columns hold the query's name; `delim`: the text between columns, in
 /// hexadecimal;
@@ -40,6 +44,9 @@ pub(super) fn joiner(name: &str, parameter: &str) -> Result<Box<dyn Joiner>, Joi
         "blast-xml" => Box::new(wrapped::Wrapped::new(&wrapped::XML, &options)),
         "blast-xml2" => Box::new(wrapped::Wrapped::new(&wrapped::XML2, &options)),
         "blast-json" => Box::new(wrapped::Wrapped::new(&wrapped::JSON, &options)),
+        "blast-archive" => Box::new(ids::Ids::new(&ids::ARCHIVE, &options)),
+        "blast-seqalign" => Box::new(ids::Ids::new(&ids::SEQALIGN, &options)),
+        "blast-seqalign-json" => Box::new(ids::Ids::new(&ids::JSON, &options)),
         _ => return Err(unknown()),
     })
 }

@@ -39,6 +39,13 @@ pub(crate) trait Scanner: Send {
     /// it ends the record at hand. A step of no bytes that ends nothing asks for more data; scanners look ahead by at
     /// most a few MiB, whatever the input.
     fn scan(&mut self, data: &[u8], eof: bool) -> Result<Step, Fault>;
+
+    /// Whether the record that begins with `data` has no cost; `None` if that shows only with more data.
+    ///
+    /// To be asked between two records.
+    fn next_is_empty(&self, _data: &[u8], _eof: bool) -> Option<bool> {
+        Some(false)
+    }
 }
 
 /// How long a run of blank or comment lines may be that waits for what follows it.
@@ -46,11 +53,11 @@ pub(crate) trait Scanner: Send {
 /// Longer runs belong to the record before: memory must not depend on the input.
 pub(crate) const LOOK_AHEAD: usize = 64 << 10;
 
-/// Counts the bytes that are not white space or control characters.
+/// Counts residues: letters, and `*` for a stop, as BLAST does; gaps and digits are none.
 ///
 /// Written so that it becomes vector code: at most 255 ones fit the lanes of a byte.
 pub(crate) fn count_letters(data: &[u8]) -> u64 {
-    data.chunks(192).map(|chunk| u64::from(chunk.iter().map(|&byte| u8::from(byte > b' ')).sum::<u8>())).sum()
+    data.chunks(192).map(|chunk| u64::from(chunk.iter().map(|&byte| u8::from(byte.is_ascii_alphabetic() || byte == b'*')).sum::<u8>())).sum()
 }
 
 /// Whether a line is white space only.
