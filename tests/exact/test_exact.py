@@ -44,7 +44,7 @@ def blast(program: str, outfmt: str, more: str = "") -> Case:
 
 
 CASES = [
-    *(blast("blastp", str(outfmt)) for outfmt in (0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 15, 16)),
+    *(blast("blastp", str(outfmt)) for outfmt in (0, 5, 6, 7, 8, 10, 11, 12, 15, 16, 18)),
     blast("blastp", "6 qseqid sseqid evalue bitscore qseq"),
     blast("blastp", "6", "-max_target_seqs 3"),
     blast("blastp", "7", "-comp_based_stats 0 -seg yes"),
@@ -53,7 +53,7 @@ CASES = [
     blast("blastn", "6", "-task blastn -strand plus"),
     blast("blastx", "6"),
     blast("blastx", "0"),
-    blast("psiblast", "6", "-num_iterations 2"),
+    Case("psiblast", "psiblast -query q3.faa -db prot -outfmt 6 -evalue 1e-3 -num_iterations 2 -out out"),
     blast("tblastn", "6"),
     blast("tblastx", "6", "-max_target_seqs 2"),
     Case("blastp-stdin", "blastp -db prot -outfmt 7 -evalue 1e-3", outputs=(), stdin="q.faa", stdout=True),

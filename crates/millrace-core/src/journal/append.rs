@@ -104,7 +104,8 @@ impl Journal {
         }
         appended.map_err(|error| {
             let size: u64 = blocks.iter().filter_map(|block| Some(block.file.metadata().ok()?.len())).sum();
-            let needs = if is_full(&error) { format!(" ({size} bytes are needed for the next result)") } else { String::new() };
+            let needs =
+                if is_full(&error) { format!(" ({size} bytes are needed for the next result)") } else { String::new() };
             io::Error::new(error.kind(), format!("{}: {error}{needs}", self.path.display())).into()
         })
     }
