@@ -11,18 +11,10 @@ pub(super) fn query_number(text: &[u8]) -> Option<u64> {
 
 /// A count as BLAST writes it: no sign, no leading zero.
 pub(super) fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty()
-        || digits.len() > 18
-        || digits[0] == b'0'
-        || !digits.iter().all(u8::is_ascii_digit)
-    {
+    if digits.is_empty() || digits.len() > 18 || digits[0] == b'0' || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    Some(
-        digits
-            .iter()
-            .fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')),
-    )
+    Some(digits.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))
 }
 
 pub(super) fn write_query(out: &mut impl Write, number: u64) -> io::Result<()> {
@@ -43,10 +35,7 @@ pub(super) fn shift_message(text: &[u8], local: u64, by: u64) -> Option<Vec<u8>>
             shifted.extend_from_slice(&prefix[name.len()..]);
             rest = after;
             // Between one prefix and the next stands one more space.
-            if rest
-                .strip_prefix(b" ")
-                .is_some_and(|next| next.starts_with(prefix))
-            {
+            if rest.strip_prefix(b" ").is_some_and(|next| next.starts_with(prefix)) {
                 shifted.push(b' ');
                 rest = &rest[1..];
             }
@@ -84,37 +73,18 @@ mod tests {
     #[test]
     fn only_what_blast_writes_is_a_number() {
         assert_eq!(query_number(b"Query_12"), Some(12));
-        for other in [
-            &b"Query_"[..],
-            b"Query_012",
-            b"Query_1x",
-            b"query_1",
-            b"Query_-1",
-            b"Query_1 ",
-        ] {
+        for other in [&b"Query_"[..], b"Query_012", b"Query_1x", b"query_1", b"Query_-1", b"Query_1 "] {
             assert_eq!(query_number(other), None);
         }
     }
 
     #[test]
     fn message_is_shifted_where_blast_wrote_the_number() {
-        let shifted =
-            shift_message(b"Query_2 x:  Query_2 x: No data  No hits found", 2, 10).unwrap();
+        let shifted = shift_message(b"Query_2 x:  Query_2 x: No data  No hits found", 2, 10).unwrap();
         assert_eq!(shifted, b"Query_12 x:  Query_12 x: No data  No hits found");
-        let titled = shift_message(
-            b"Query_2 Query_2 a: b:  Query_2 Query_2 a: b: No data",
-            2,
-            10,
-        )
-        .unwrap();
-        assert_eq!(
-            titled,
-            b"Query_12 Query_2 a: b:  Query_12 Query_2 a: b: No data"
-        );
-        assert_eq!(
-            shift_message(b"No hits found", 2, 10).unwrap(),
-            b"No hits found"
-        );
+        let titled = shift_message(b"Query_2 Query_2 a: b:  Query_2 Query_2 a: b: No data", 2, 10).unwrap();
+        assert_eq!(titled, b"Query_12 Query_2 a: b:  Query_12 Query_2 a: b: No data");
+        assert_eq!(shift_message(b"No hits found", 2, 10).unwrap(), b"No hits found");
     }
 
     #[test]
