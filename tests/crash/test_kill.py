@@ -13,7 +13,9 @@ import pytest
 
 
 @pytest.fixture(scope="module", params=["blastp", "hmmscan"])
-def case(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.TempPathFactory) -> harness.Case:
+def case(
+    request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> harness.Case:
     """A small real command with what it gives by itself."""
     if not shutil.which(request.param):
         pytest.skip(f"{request.param} is not installed")
@@ -24,7 +26,11 @@ def case(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.Te
 
 def test_killed_at_any_moment_a_run_loses_repeats_and_leaves_nothing(case: harness.Case) -> None:
     chaos = harness.Chaos(case, seed=7)
-    for moment, target in zip(harness.MOMENTS, ("millrace", "again", "watchdog", "group", "stopped", "millrace", "tool"), strict=True):
+    for moment, target in zip(
+        harness.MOMENTS,
+        ("millrace", "again", "watchdog", "group", "stopped", "millrace", "tool"),
+        strict=True,
+    ):
         chaos.once(moment, target)
     chaos.finish()
     assert not chaos.problems
