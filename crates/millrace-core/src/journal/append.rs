@@ -152,12 +152,13 @@ impl Journal {
                 .read_exact(&mut payload[..length as usize])
                 .and_then(|()| self.append_small(&head, &payload[..length as usize]));
             self.buffer = payload;
+            let crc32c = crc?;
             return Ok(BlockRef {
                 stream: block.stream,
                 name: block.name.clone(),
                 offset: self.end - length - TRAILER as u64,
                 length,
-                crc32c: crc?,
+                crc32c,
             });
         }
         let bytes = head.encode();
