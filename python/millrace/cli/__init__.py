@@ -151,6 +151,6 @@ def prepare_streams() -> None:
     words = io.BufferedWriter(Forgiving(2, "w", closefd=False))
     sys.stderr = io.TextIOWrapper(words, encoding="utf-8", errors="backslashreplace", line_buffering=True)
     if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 (for as long as the process lives)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+
 import click
 
 from millrace.cli.options import JobCommand, job_options
