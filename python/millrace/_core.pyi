@@ -68,6 +68,8 @@ class Reader:
         *,
         record_start: str | None = None,
         record_end: str | None = None,
+        glue_empty: bool = False,
+        group_cost: int = 0,
     ) -> Self: ...
     def cut(self, dest: str | PathLike[str], max_records: int, max_cost: int, max_bytes: int) -> Batch | None:
         """Write the next records to ``dest``, made or emptied, until one of the limits is reached.

@@ -42,6 +42,15 @@ class InputUse(Frozen, frozen=True):
     format: str
     #: Whether the tool gets it on its standard input instead of by an `InputArg`.
     stdin: bool = False
+    #: Suffixes of companion files (an index, a binary form) that the tool would read instead of the batch.
+    hide: tuple[str, ...] = ()
+    #: Whether a record without residues stays with the record before it (the tool fails on such a record alone).
+    glue_empty: bool = False
+    #: Where the output depends on which records share a pass of the tool: residues that fill a pass. Each batch is
+    #: then a whole number of passes; a pass ends with the record that brings its residues to this number or more, or
+    #: with the last record. Residues are the letters and ``*`` of a record's sequence lines.
+    #: 0: no record's output depends on its neighbours.
+    pass_residues: int = 0
 
 
 class OutputUse(Frozen, frozen=True):

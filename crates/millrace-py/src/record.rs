@@ -35,16 +35,22 @@ struct Seen {
 #[pymethods]
 impl Reader {
     #[new]
-    #[pyo3(signature = (sources, format, *, record_start=None, record_end=None))]
+    #[pyo3(signature = (sources, format, *, record_start=None, record_end=None, glue_empty=false, group_cost=0))]
     fn new(
         sources: Vec<PathBuf>,
         format: &str,
         record_start: Option<&str>,
         record_end: Option<&str>,
+        glue_empty: bool,
+        group_cost: u64,
     ) -> PyResult<Self> {
         let cutter = core::Format::parse(format).and_then(|format| core::Cutter::new(format, record_start, record_end));
         let reader = cutter.and_then(|cutter| core::Reader::new(sources, cutter));
         let mut reader = Python::attach(|py| reader.map_err(|error| to_python(py, error)))?;
+        if glue_empty {
+            reader.glue_empty();
+        }
+        reader.group_by(group_cost);
         let raised = Arc::<Mutex<Option<PyErr>>>::default();
         let slot = Arc::clone(&raised);
         reader.on_interrupt(Box::new(move || {

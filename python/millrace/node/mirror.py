@@ -96,6 +96,10 @@ def lay_out(use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset()) -> M
         else placer.place(item.path, f"out{k}", folder=item.layout == "directory", named=item.layout == "record") for k, item in enumerate(use.outputs)
     )
     own = {top / place.path for place in (*inputs, *outputs) if place.path and not place.path.startswith(PRIVATE)}
+    own |= {
+        Path(f"{top / place.path}{suffix}")
+        for item, place in zip(use.inputs, inputs, strict=True) if place.path for suffix in item.hide
+    }  # fmt: skip
     opened = _opened(top, cwd, [place.path for place in (*inputs, *outputs) if place.path])
     folders, links = list(placer.folders), []
     for folder in opened:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from millrace import _core
 from millrace.model import InputUse
@@ -12,44 +13,60 @@ from millrace.node.feed import Batch, digest_of_files
 
 def split_batch(
     whole: Batch, records: int, inputs: Sequence[InputUse], cwd: Path, start: str, end: str
-) -> tuple[Batch, Batch]:
-    """Cut ``whole`` after its first ``records``; its spooled files are replaced by two sets.
+) -> list[Batch]:
+    """Cut ``whole`` after its first ``records``, or near there if records stay together.
 
     Args:
         start, end: Record boundaries that the user defined, or empty.
+
+    Returns:
+        Two batches, with files of their own, in place of ``whole``; or ``whole`` alone, if it cannot be cut.
     """
-    heads: list[Path] = []
-    tails: list[Path] = []
-    digests: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
-    units = [0, 0]
-    sizes = [0, 0]
-    files = (whole.files[:records], whole.files[records:])
-    for k, (item, path) in enumerate(zip(inputs, whole.spooled, strict=True)):
-        heads.append(path.with_name(path.name + "a"))
-        tails.append(path.with_name(path.name + "b"))
+    sides: list[list[_Part]] = [[], []]
+    for item, path in zip(inputs, whole.spooled, strict=True):
+        head, tail = path.with_name(path.name + "a"), path.with_name(path.name + "b")
         if item.format == "files":
-            for side, names in enumerate(files):
-                digests[side].append(digest_of_files(names, cwd))
-                sizes[side] += digests[side][-1][0]
-                units[side] += digests[side][-1][0] if k == 0 else 0
+            for side, names in zip(sides, (whole.files[:records], whole.files[records:]), strict=True):
+                size, crc = digest_of_files(names, cwd)
+                side.append(_Part(head if side is sides[0] else tail, len(names), size, (size, crc), names))
             continue
-        reader = open_reader([str(path)], item.format, start, end)
-        for side, (dest, count) in enumerate(((heads[-1], records), (tails[-1], 0))):
-            part = reader.cut(str(dest), count, 0, 0)
-            assert part is not None  # both sides have at least one record
-            digests[side].append((part.bytes, part.crc32c))
-            sizes[side] += part.bytes
-            units[side] += part.cost if k == 0 else 0
-        path.unlink()
-    middle = whole.first + records
-    return (
-        Batch(whole.first, middle, units[0], sizes[0], tuple(digests[0]), tuple(heads), files[0], whole.offset),
-        Batch(middle, whole.last, units[1], sizes[1], tuple(digests[1]), tuple(tails), files[1], whole.offset),
-    )
+        reader = open_reader([str(path)], item, start, end)
+        for side, dest, count in ((sides[0], head, records), (sides[1], tail, 0)):
+            if part := reader.cut(str(dest), count, 0, 0):
+                side.append(_Part(dest, part.records, part.cost, (part.bytes, part.crc32c)))
+    if not sides[1]:
+        for part in sides[0]:
+            part.path.unlink()
+        return [whole] if records == 1 else split_batch(whole, 1, inputs, cwd, start, end)
+    for path in whole.spooled:
+        path.unlink(missing_ok=True)
+    middle = whole.first + sides[0][0].records
+    return [_batch(whole.first, sides[0], whole.offset), _batch(middle, sides[1], whole.offset)]
 
 
-def open_reader(paths: list[str], record_format: str, start: str, end: str) -> _core.Reader:
-    """A reader of ``paths`` as one stream; the boundaries are for format ``regex`` alone."""
-    if record_format != "regex":
+class _Part(NamedTuple):
+    """What one side of a split has of one input."""
+
+    path: Path
+    records: int
+    units: int
+    digest: tuple[int, int]
+    files: tuple[str, ...] = ()
+
+
+def _batch(first: int, parts: list[_Part], offset: int) -> Batch:
+    return Batch(
+        first, first + parts[0].records, parts[0].units, sum(part.digest[0] for part in parts),
+        tuple(part.digest for part in parts), tuple(part.path for part in parts),
+        next((part.files for part in parts if part.files), ()), offset,
+    )  # fmt: skip
+
+
+def open_reader(paths: list[str], item: InputUse, start: str, end: str) -> _core.Reader:
+    """A reader of ``paths`` as one stream of the records of ``item``; the boundaries are for format ``regex`` alone."""
+    if item.format != "regex":
         start = end = ""
-    return _core.Reader(paths, record_format, record_start=start or None, record_end=end or None)
+    return _core.Reader(
+        paths, item.format, record_start=start or None, record_end=end or None,
+        glue_empty=item.glue_empty, group_cost=item.pass_residues,
+    )  # fmt: skip

@@ -443,7 +443,8 @@ def find_query(
             "nhmmer --hmmout writes nothing when the queries are profiles", "leave --hmmout away"
         )
     added = _read_as_sequences(parsed, head) if name == "nhmmer" and kind == "fasta" else ()
-    return InputUse(path=path, format=kind, stdin=path == "-"), added
+    hide = (".h3m", ".h3i", ".h3f", ".h3p", ".ssi") if kind == "hmm" else ()
+    return InputUse(path=path, format=kind, stdin=path == "-", hide=hide), added
 
 
 def _head(name: str, file: Path, path: str) -> bytes:
@@ -516,16 +517,17 @@ def choose_threads(
 ) -> tuple[int, dict[str, str], tuple[str, ...], str]:
     """Threads of a task, environment that sets them, the option that HMMER prints for it, the reason.
 
-    HMMER gives the same hits, values and order with any number of threads, and without worker threads it needs
-    the least CPU. It then says so in its output, which the joins take out again. nhmmer cuts long targets by
-    another rule without workers, so it keeps one; and it always prints the number, which the join sets right.
+    HMMER gives the same hits, values and order with any number of threads, and without worker threads it
+    needs the least CPU. It then says so in its output, which the joins take out again. nhmmer cuts long
+    targets by another rule without workers, so it keeps one; and it always prints the number, which the join
+    sets right.
     """
     cores = os.sysconf("SC_NPROCESSORS_ONLN")
     asked = parsed.value("--cpu") or command.environ.get("HMMER_NCPU")
     if asked is not None:
         threads = max(1, c_integer(asked))
         note = f"{threads} threads a task, as the command asks; without --cpu a task needs less CPU"
-        return min(threads, cores), {}, (), note
+        return threads, {}, (), note
     default = _DEFAULT_CPU.search(help_page)
     workers = "1" if name == "nhmmer" else "0"
     if default is None or default[1] == workers:

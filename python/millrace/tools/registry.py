@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from millrace.tools import generic, hmmer, muscle, obabel
+from millrace.tools import blast, generic, hmmer, muscle, obabel
 from millrace.tools.base import Adapter
 
 ADAPTERS: tuple[Adapter, ...] = (
-    # blast.ADAPTER,
+    blast.ADAPTER,
     hmmer.ADAPTER,
     muscle.ADAPTER,
     obabel.ADAPTER,

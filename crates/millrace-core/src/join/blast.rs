@@ -5,6 +5,7 @@
 //! the number in `Query_N`) and touches nothing else, so that a subject or a title that looks alike is never changed.
 
 mod fields;
+mod ids;
 mod lines;
 mod report;
 mod tabular;
@@ -17,13 +18,17 @@ use super::{JoinError, Joiner};
 /// | name | for `-outfmt` | parameters, joined by commas |
 /// |---|---|---|
 /// | `blast-report` | 0 to 4, with or without `-html` | |
-/// | `blast-tabular` | 6, 10 | `columns=N`, `delim=BYTE`, `unnamed` |
-/// | `blast-comments` | 7 | `columns=N`, `delim=BYTE` |
+/// | `blast-tabular` | 6, 10 | `columns=N`, `delim=HEX`, `unnamed` |
+/// | `blast-comments` | 7 | `columns=N`, `delim=HEX` |
 /// | `blast-xml` | 5 | `parsed` |
 /// | `blast-xml2` | 16 | `parsed` |
 /// | `blast-json` | 15 | `parsed` |
+/// | `blast-archive` | 11, in batches that are whole passes | `parsed` |
+/// | `blast-seqalign` | 8 | `parsed` |
+/// | `blast-seqalign-json` | 12 | `parsed` |
 ///
-/// `columns`: how many leading columns hold the query's name; `delim`: the byte between columns, as a number;
+/// `columns`: how many leading columns hold the query's name; `delim`: the text between columns, in
+/// hexadecimal;
 /// `unnamed`: every `Query_N` in these columns is known to be BLAST's own name for a record without one;
 /// `parsed`: names come from the records (`-parse_deflines`), so there is no `Query_N` to run on.
 ///
@@ -39,6 +44,9 @@ pub(super) fn joiner(name: &str, parameter: &str) -> Result<Box<dyn Joiner>, Joi
         "blast-xml" => Box::new(wrapped::Wrapped::new(&wrapped::XML, &options)),
         "blast-xml2" => Box::new(wrapped::Wrapped::new(&wrapped::XML2, &options)),
         "blast-json" => Box::new(wrapped::Wrapped::new(&wrapped::JSON, &options)),
+        "blast-archive" => Box::new(ids::Ids::new(&ids::ARCHIVE, &options)),
+        "blast-seqalign" => Box::new(ids::Ids::new(&ids::SEQALIGN, &options)),
+        "blast-seqalign-json" => Box::new(ids::Ids::new(&ids::JSON, &options)),
         _ => return Err(unknown()),
     })
 }
@@ -47,28 +55,29 @@ pub(super) fn joiner(name: &str, parameter: &str) -> Result<Box<dyn Joiner>, Joi
 #[derive(Debug)]
 struct Options {
     columns: usize,
-    delim: u8,
+    delim: Vec<u8>,
     unnamed: bool,
     parsed: bool,
 }
 
 impl Options {
     fn parse(parameter: &str) -> Option<Self> {
-        let mut options = Self {
-            columns: 0,
-            delim: b'\t',
-            unnamed: false,
-            parsed: false,
-        };
+        let mut options = Self { columns: 0, delim: b"\t".to_vec(), unnamed: false, parsed: false };
         for word in parameter.split(',').filter(|word| !word.is_empty()) {
             match word.split_once('=') {
                 None if word == "unnamed" => options.unnamed = true,
                 None if word == "parsed" => options.parsed = true,
                 Some(("columns", number)) => options.columns = number.parse().ok()?,
-                Some(("delim", number)) => options.delim = number.parse().ok()?,
+                Some(("delim", hex)) => options.delim = unhex(hex)?,
                 _ => return None,
             }
         }
         Some(options)
     }
+}
+
+fn unhex(hex: &str) -> Option<Vec<u8>> {
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let bytes: Option<Vec<u8>> = hex.as_bytes().chunks(2).map(byte).collect();
+    bytes.filter(|bytes| !bytes.is_empty())
 }

@@ -35,3 +35,86 @@ pub(super) fn joiner(name: &str, parameter: &str) -> Result<Box<dyn Joiner>, Joi
         _ => return Err(unknown()),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPORT: &str = "# hmmscan :: search\n# HMMER 3\n# - - - - - - - - - - -\n# query: q\n\
+        # number of worker threads:        0\n# - - - - - - - - - - -\n\n";
+    const TRAILER: &str = "#\n# Program:         hmmscan\n# Option settings: hmmscan --cpu 0 db q \n";
+
+    fn join(spec: &str, blocks: &[(u64, String)]) -> Result<String, String> {
+        let (name, parameter) = spec.split_once(':').unwrap_or((spec, ""));
+        let mut out = Vec::new();
+        let mut joiner = joiner(name, parameter).map_err(|error| error.to_string())?;
+        for (n_records, block) in blocks {
+            let mut block = block.as_bytes();
+            joiner.block(*n_records, &mut block, &mut out).map_err(|error| error.to_string())?;
+        }
+        joiner.finish(&mut out).map_err(|error| error.to_string())?;
+        Ok(String::from_utf8_lossy(&out).into_owned())
+    }
+
+    fn report(body: &str) -> String {
+        format!("{REPORT}{body}[ok]\n")
+    }
+
+    fn table(rows: &str, date: &str) -> String {
+        format!("# target name  query\n#     ---- -----\n{rows}{TRAILER}# Date:            {date}\n# [ok]\n")
+    }
+
+    #[test]
+    fn reports_share_banner_and_end() {
+        let blocks = [(1, report("Query: a\n//\n")), (1, report("Query: b\n//\n"))];
+        let joined = join("hmmer-report", &blocks);
+        assert_eq!(joined, Ok(report("Query: a\n//\nQuery: b\n//\n")));
+    }
+
+    #[test]
+    fn added_threads_are_taken_out_or_set_right() {
+        let line = "# number of worker threads:        0\n";
+        let blocks = [(1, report("//\n"))];
+        let dropped = report("//\n").replace(line, "");
+        assert_eq!(join("hmmer-report:--cpu 0", &blocks), Ok(dropped));
+        let set = report("//\n").replace(line, "# number of worker threads:        2\n");
+        assert_eq!(join("hmmer-report:--cpu 0=2", &blocks), Ok(set));
+        let twice = join("hmmer-report:--dna", &blocks).unwrap_err();
+        assert!(twice.contains("has not one line '# input query is asserted as:'"), "{twice}");
+    }
+
+    #[test]
+    fn reports_of_another_shape_are_refused() {
+        let problem = |blocks: &[(u64, String)]| join("hmmer-report", blocks).unwrap_err();
+        assert!(problem(&[(1, String::new())]).contains("does not begin with HMMER's banner"));
+        assert!(problem(&[(1, REPORT.to_owned())]).contains("does not end with '[ok]'"));
+        assert!(problem(&[(2, report("//\n"))]).contains("a batch of 2 records has 1 queries"));
+        let other = report("//\n").replace("query: q", "query: r");
+        let differs = problem(&[(1, report("//\n")), (1, other)]);
+        assert!(differs.contains("'# query: q' and '# query: r'"), "{differs}");
+    }
+
+    #[test]
+    fn tables_keep_the_first_header_and_the_last_trailer() {
+        let blocks = [(1, table("#a q1\n", "Mon")), (1, table("", "Tue")), (1, table("b q3\n", "Wed"))];
+        let expected = table("#a q1\nb q3\n", "Wed").replace(" --cpu 0", "");
+        assert_eq!(join("hmmer-table:--cpu 0", &blocks), Ok(expected));
+    }
+
+    #[test]
+    fn a_table_without_a_first_header_has_none() {
+        let start = "# target name  query\n#     ---- -----\n";
+        let bare = table("", "Mon").replace(start, "");
+        let blocks = [(1, bare), (1, table("b q\n", "Tue"))];
+        let expected = table("b q\n", "Tue").replace(start, "");
+        assert_eq!(join("hmmer-table", &blocks), Ok(expected));
+    }
+
+    #[test]
+    fn cut_tables_are_refused() {
+        let cut = "# target name  query\n# ---\na q\n".to_owned();
+        let problem = join("hmmer-table", &[(1, cut.clone())]).unwrap_err();
+        assert!(problem.contains("does not end with HMMER's trailer"), "{problem}");
+        assert_eq!(join("hmmer-sections", &[(1, cut.clone())]), Ok(cut));
+    }
+}

@@ -2,9 +2,9 @@
 
 use memchr::memchr;
 
-use super::scan::{Fault, Scanner, Step, count_letters};
+use super::scan::{Fault, LOOK_AHEAD, Scanner, Step, count_residues};
 
-/// Scans FASTA; the cost is the residues: what is not white space outside of header lines.
+/// Scans FASTA; the cost is the residues: letters and `*` outside of header lines.
 ///
 /// A line that starts with ">?" is no header but a gap within a sequence: BLAST+ reads `>?unk100` so, and for a tool
 /// that does not, a record too few at a cut changes nothing.
@@ -29,7 +29,7 @@ impl Scanner for Fasta {
             }
             let header = self.find_header(data, sequence);
             let letters = &data[sequence..header.unwrap_or(data.len())];
-            cost += count_letters(letters);
+            cost += count_residues(letters);
             if let Some(&last) = letters.last() {
                 self.mid_line = last != b'\n';
             }
@@ -50,6 +50,21 @@ impl Scanner for Fasta {
             return Ok(Step::end(data.len(), cost));
         }
         Ok(Step::more(data.len(), cost))
+    }
+
+    fn next_is_empty(&self, data: &[u8], eof: bool) -> Option<bool> {
+        let undecided = if eof { Some(!data.is_empty()) } else { None };
+        // A header so long that it does not fit is not worth the memory: its record is cut like any other.
+        let undecided = if data.len() > LOOK_AHEAD { Some(false) } else { undecided };
+        let Some(newline) = memchr(b'\n', data) else { return undecided };
+        let mut line_starts = true;
+        for &byte in &data[newline + 1..] {
+            if byte > b' ' {
+                return Some(byte == b'>' && line_starts);
+            }
+            line_starts = byte == b'\n';
+        }
+        undecided
     }
 }
 

@@ -88,6 +88,10 @@ pub struct Reader {
     records: u64,
     failed: Option<Error>,
     interrupt: Interrupt,
+    glue_empty: bool,
+    group_cost: u64,
+    /// Cost of the records since the last end of a group.
+    grouped: u64,
 }
 
 impl Reader {
@@ -116,12 +120,27 @@ impl Reader {
             records: 0,
             failed: None,
             interrupt: Box::new(|| false),
+            glue_empty: false,
+            group_cost: 0,
+            grouped: 0,
         })
+    }
+
+    /// Keeps records of no cost with the record before them (the first ones with the one after): for tools that skip
+    /// such a record among others but fail on it alone.
+    pub fn glue_empty(&mut self) {
+        self.glue_empty = true;
     }
 
     /// Sets who is asked when a signal arrives while a read waits.
     pub fn on_interrupt(&mut self, interrupt: Interrupt) {
         self.interrupt = interrupt;
+    }
+
+    /// Cuts only between groups: a group is the fewest consecutive records, from the first on, whose cost reaches
+    /// `cost`. For tools that work on such groups, and whose result for a record depends on its group.
+    pub fn group_by(&mut self, cost: u64) {
+        self.group_cost = cost;
     }
 
     /// Ordinal of the next record, from 0.
@@ -181,7 +200,9 @@ impl Reader {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let mut pass = Pass { limits, dest: None, batch: Batch::default(), size: 0, crc32c: 0, cost: 0 };
+        let glue = self.glue_empty;
+        let mut pass =
+            Pass { limits, glue, full: false, dest: None, batch: Batch::default(), size: 0, crc32c: 0, cost: 0 };
         let result =
             self.open_pass(&mut pass, dest).and_then(|more| if more { self.fill_batch(&mut pass) } else { Ok(()) });
         let result = match result {
@@ -227,7 +248,7 @@ impl Reader {
             }
             if !self.drained {
                 self.fill()?;
-            } else if !self.next_source_joins(pass)? {
+            } else if pass.full || !self.next_source_joins(pass)? {
                 return Ok(());
             }
         }
@@ -238,6 +259,13 @@ impl Reader {
         let mut boundary = None;
         let mut size = pass.size;
         while self.start < self.end || (self.drained && size > pass.batch.bytes) {
+            if pass.full && size == pass.batch.bytes {
+                match self.scanner.next_is_empty(&self.buffer[self.start..self.end], self.drained) {
+                    Some(true) => {}
+                    Some(false) => return (Ok(true), boundary),
+                    None => break,
+                }
+            }
             let step = match self.scanner.scan(&self.buffer[self.start..self.end], self.drained) {
                 Ok(step) => step,
                 Err(fault) => return (Err(fault), boundary),
@@ -248,7 +276,16 @@ impl Reader {
             if step.ended {
                 boundary = Some(self.start);
                 self.records += 1;
-                if pass.end_record(size) {
+                self.grouped += pass.cost;
+                pass.full |= pass.end_record(size);
+                if self.group_cost != 0 && pass.dest.is_some() {
+                    // Not between groups: the limit counts once the group is whole.
+                    pass.full &= self.grouped >= self.group_cost;
+                }
+                if self.grouped >= self.group_cost {
+                    self.grouped = 0;
+                }
+                if pass.full && !pass.glue {
                     return (Ok(true), boundary);
                 }
             } else {
@@ -323,6 +360,10 @@ fn keep_tail(tail: &mut Vec<u8>, piece: &[u8]) {
 /// A batch while it grows.
 struct Pass<'a> {
     limits: Limits,
+    /// Records of no cost stay with the one before them.
+    glue: bool,
+    /// A limit is reached; only what is glued to the last record may follow.
+    full: bool,
     dest: Option<Dest<'a>>,
     batch: Batch,
     /// Bytes taken, those of the unfinished record included, and their checksum.
@@ -345,7 +386,7 @@ impl Pass<'_> {
         self.batch.cost += self.cost;
         self.batch.largest = self.batch.largest.max(self.cost);
         self.cost = 0;
-        self.batch.reaches(self.limits)
+        self.batch.reaches(self.limits) && (self.batch.cost > 0 || !self.glue)
     }
 
     /// Takes a piece of the stream, in which the last whole record ends at `boundary`.

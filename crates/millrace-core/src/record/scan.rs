@@ -39,6 +39,13 @@ pub(crate) trait Scanner: Send {
     /// it ends the record at hand. A step of no bytes that ends nothing asks for more data; scanners look ahead by at
     /// most a few MiB, whatever the input.
     fn scan(&mut self, data: &[u8], eof: bool) -> Result<Step, Fault>;
+
+    /// Whether the record that begins with `data` has no cost; `None` if that shows only with more data.
+    ///
+    /// To be asked between two records.
+    fn next_is_empty(&self, _data: &[u8], _eof: bool) -> Option<bool> {
+        Some(false)
+    }
 }
 
 /// How long a run of blank or comment lines may be that waits for what follows it.
@@ -47,10 +54,18 @@ pub(crate) trait Scanner: Send {
 pub(crate) const LOOK_AHEAD: usize = 64 << 10;
 
 /// Counts the bytes that are not white space or control characters.
-///
-/// Written so that it becomes vector code: at most 255 ones fit the lanes of a byte.
 pub(crate) fn count_letters(data: &[u8]) -> u64 {
-    data.chunks(192).map(|chunk| u64::from(chunk.iter().map(|&byte| u8::from(byte > b' ')).sum::<u8>())).sum()
+    count(data, |byte| byte > b' ')
+}
+
+/// Counts residues: letters, and `*` for a stop, as BLAST does; gaps and digits are none.
+pub(crate) fn count_residues(data: &[u8]) -> u64 {
+    count(data, |byte| byte.is_ascii_alphabetic() || byte == b'*')
+}
+
+/// Written so that it becomes vector code: at most 255 ones fit the lanes of a byte.
+fn count(data: &[u8], counts: impl Fn(u8) -> bool) -> u64 {
+    data.chunks(192).map(|chunk| u64::from(chunk.iter().map(|&byte| u8::from(counts(byte))).sum::<u8>())).sum()
 }
 
 /// Whether a line is white space only.

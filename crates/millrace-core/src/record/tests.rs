@@ -76,7 +76,7 @@ fn fasta_gap_line_of_blast_is_no_header() {
 #[test]
 fn fasta_cost_is_residues() {
     let cut = scan_in_pieces(&cutter(Format::Fasta), b"\n>a bc\nAC GT\r\nA\n>b\n>c\nA*-", 3).unwrap();
-    assert_eq!(cut.iter().map(|(_, cost)| *cost).collect::<Vec<_>>(), [5, 0, 3]);
+    assert_eq!(cut.iter().map(|(_, cost)| *cost).collect::<Vec<_>>(), [5, 0, 2]);
 }
 
 #[test]
@@ -372,4 +372,42 @@ fn sniff_tells_only_what_is_sure() {
     assert_eq!(guess("ROOT\nATOM  1\nENDROOT\n"), Some(Format::Pdbqt));
     assert_eq!(guess("CCO ethanol\n"), None);
     assert_eq!(guess(""), None);
+}
+
+#[test]
+fn empty_records_stay_with_their_neighbours_if_glued() {
+    let text = b">e0\n>a\nACG\n>e1\n\n>e2 x\n>b\nA\n>c\nC\n>e3";
+    let dir = tempfile::tempdir().unwrap();
+    let (path, dest) = (dir.path().join("q.fa"), dir.path().join("dest"));
+    fs::write(&path, text).unwrap();
+    for buffer in 8..64 {
+        let mut reader = Reader::with_buffer(vec![path.clone()], cutter(Format::Fasta), buffer).unwrap();
+        reader.glue_empty();
+        let limits = Limits { records: 1, ..Limits::default() };
+        let mut found = Vec::new();
+        while let Some(batch) = reader.cut(&dest, limits).unwrap() {
+            assert_eq!(batch.crc32c, crc32c::crc32c(&fs::read(&dest).unwrap()));
+            found.push((batch.records, batch.cost));
+        }
+        assert_eq!(found, [(4, 3), (1, 1), (2, 1)], "buffer {buffer}");
+    }
+}
+
+#[test]
+fn groups_are_never_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, dest) = (dir.path().join("q.fa"), dir.path().join("dest"));
+    // Groups of at least 5 residues: [3 1 1] [9] [2 2 2] [4 5] [1]
+    fs::write(&path, ">a\nACG\n>b\nA\n>c\nA\n>d\nACGTACGTA\n>e\nAA\n>f\nCC\n>g\nGG\n>h\nACGT\n>i\nACGTA\n>j\nA\n")
+        .unwrap();
+    let cut = |limits: Limits, buffer| {
+        let mut reader = Reader::with_buffer(vec![path.clone()], cutter(Format::Fasta), buffer).unwrap();
+        reader.group_by(5);
+        std::iter::from_fn(|| reader.cut(&dest, limits).unwrap().map(|batch| batch.records)).collect::<Vec<_>>()
+    };
+    for buffer in 8..40 {
+        assert_eq!(cut(Limits { records: 1, ..Limits::default() }, buffer), [3, 1, 3, 2, 1]);
+        assert_eq!(cut(Limits { records: 4, ..Limits::default() }, buffer), [4, 5, 1]);
+        assert_eq!(cut(Limits { cost: 6, ..Limits::default() }, buffer), [4, 3, 2, 1]);
+    }
 }

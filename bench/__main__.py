@@ -1,0 +1,107 @@
+"""``python -m bench [NAME...]``: measure; prints tables, writes ``bench/out/NAME.json``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from bench import inputs
+from bench.compare import compare
+from bench.startup import startup
+from bench.tools import CASES
+from bench.trivial import overhead, throughput
+
+OUT = Path(__file__).resolve().parent / "out"
+NAMES = (*CASES, "throughput", "overhead", "startup")
+PROGRAMS = {"blastp": "blastp", "blastn": "blastn", "hmmscan": "hmmscan", "muscle3": "muscle3"}
+
+
+def main() -> int:
+    """Run the benchmarks that were named, or all."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="Millrace against its peers, side by side."
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"what to measure: {', '.join(NAMES)} (default: all)"
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="interleaved repeats (default 3)")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="size of the inputs; 1 is about 12 s of serial work"
+    )
+    parser.add_argument(
+        "--slots",
+        type=int,
+        default=len(os.sched_getaffinity(0)),
+        help="processes side by side (default: cores)",
+    )
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in NAMES]
+    if unknown:
+        parser.error(f"no benchmark is called {unknown[0]!r}; there are: {', '.join(NAMES)}")
+    if not inputs.DATA.is_dir():
+        parser.error(f"test data: no folder {inputs.DATA} (set MILLRACE_TEST_DATA)")
+    millrace = f"{Path(sys.executable).parent / 'millrace'} run -q --slots {options.slots} --"
+    print(
+        f"{platform.node()}: {options.slots} slots, load {os.getloadavg()[0]:.1f}, "
+        f"{datetime.now():%Y-%m-%d %H:%M}"
+    )
+    found = []
+    for name in options.names or NAMES:
+        if name in PROGRAMS and not shutil.which(PROGRAMS[name]):
+            print(f"\n## {name}: skipped, {PROGRAMS[name]} is not installed")
+            continue
+        for figures in _measure(name, options, millrace):
+            _keep(figures, options)
+            found.append(figures)
+    print("\n## Goals\n")
+    for figures in found:
+        print(f"- {figures['case']}: {figures['verdict']}")
+    return int(any("MISSED" in figures["verdict"] or "NOT" in figures["verdict"] for figures in found))
+
+
+def _measure(name: str, options: argparse.Namespace, millrace: str) -> list[dict[str, Any]]:
+    slots, scale, repeats = options.slots, options.scale, options.repeats
+    places = [None, "/dev/shm"] if name == "throughput" else [None]
+    found = []
+    for place in places:
+        with tempfile.TemporaryDirectory(prefix="millrace-bench-", dir=place) as folder:
+            if name in CASES:
+                found.append(compare(CASES[name](Path(folder), slots, scale, millrace), repeats))
+            else:
+                measure = {"throughput": throughput, "overhead": overhead, "startup": startup}[name]
+                found.append(measure(Path(folder), slots, scale, millrace, repeats))
+    return found
+
+
+def _keep(figures: dict[str, Any], options: argparse.Namespace) -> None:
+    """Write the figures with what they depend on."""
+    OUT.mkdir(exist_ok=True)
+    about = {"when": datetime.now().astimezone().isoformat(timespec="seconds"), "host": platform.node(),
+             "cpu": _cpu(), "cores": os.cpu_count(), "load": os.getloadavg(), "slots": options.slots,
+             "scale": options.scale, "repeats": options.repeats,
+             "python": platform.python_version()}  # fmt: skip
+    path = OUT / f"{figures['case'].replace(' ', '-')}.json"
+    path.write_text(json.dumps({**about, **figures}, indent=1) + "\n")
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.processor(),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,314 @@
+"""What the BLAST+ adapter understands of a command, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millrace.errors import RefusedError
+from millrace.model import Command, InputArg, OutputArg, ToolUse
+from millrace.tools.blast import Blast, parse_format, parse_options
+from millrace.tools.blastdb import split_names
+
+FASTA = b">a\nMKVL\n>b\nMKVLAA\n"
+
+
+class Desk:
+    """A folder with a query file and an empty database, and commands in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environ: dict[str, str] = {}
+        self.stdin_is_data = False
+        (folder / "q.fa").write_bytes(FASTA)
+        for end in ("pin", "phr", "psq"):
+            (folder / f"db.{end}").touch()
+            (folder / f"ndb.n{end[1:]}").touch()
+
+    def understand(self, *argv: str) -> ToolUse:
+        command = Command(
+            argv=argv,
+            cwd=self.folder,
+            environ=self.environ,
+            exe=Path("/nowhere") / argv[0],
+            stdin_is_data=self.stdin_is_data,
+        )
+        return Blast().understand(command)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def test_input_and_output_stand_where_the_user_put_them(desk: Desk) -> None:
+    use = desk.understand(
+        "blastp", "-query", "q.fa", "-db", "db", "-outfmt", "6", "-out", "r.tsv", "-evalue", "1"
+    )
+    assert use.argv == (
+        "blastp", "-query", InputArg(index=0), "-db", "db", "-outfmt", "6",
+        "-out", OutputArg(index=0), "-evalue", "1",
+    )  # fmt: skip
+    assert [(i.path, i.format) for i in use.inputs] == [("q.fa", "fasta")]
+    assert [(o.name, o.path, o.stdout, o.join) for o in use.outputs] == [("out", "r.tsv", False, "concat")]
+    assert use.cost.pass_units == 10_000
+    assert 1 not in use.fatal_statuses
+
+
+def test_equals_sign_and_flags(desk: Desk) -> None:
+    use = desk.understand("blastp", "-lcase_masking", "-query=q.fa", "-db=db", "-out=r.tsv")
+    assert use.argv == (
+        "blastp",
+        "-lcase_masking",
+        InputArg(index=0, prefix="-query="),
+        "-db=db",
+        OutputArg(index=0, prefix="-out="),
+    )
+
+
+@pytest.mark.parametrize("out", [(), ("-out", "-")])
+def test_without_out_the_output_is_stdout(desk: Desk, out: tuple[str, ...]) -> None:
+    use = desk.understand("blastp", "-query", "q.fa", "-db", "db", *out)
+    assert use.outputs[0].stdout and use.outputs[0].path == "-" and use.outputs[0].name == "stdout"
+    assert not any(isinstance(token, OutputArg) for token in use.argv)
+
+
+@pytest.mark.parametrize("query", [(), ("-query", "-")])
+def test_without_query_the_input_is_stdin(desk: Desk, query: tuple[str, ...]) -> None:
+    desk.stdin_is_data = True
+    use = desk.understand("blastp", "-db", "db", *query, "-outfmt", "6")
+    assert use.inputs[0].path == "-"
+    assert InputArg(index=0) in use.argv
+    assert use.outputs[0].join == "blast-tabular:columns=1,delim=09"
+
+
+def test_no_query_and_a_terminal_is_refused(desk: Desk) -> None:
+    with pytest.raises(RefusedError, match="no queries"):
+        desk.understand("blastp", "-db", "db")
+
+
+@pytest.mark.parametrize(
+    ("fmt", "join"),
+    [
+        ("0", "blast-report"),
+        ("5", "blast-xml"),
+        ("6", "concat"),
+        (" 006 qseqid", "concat"),
+        ("7", "blast-comments:columns=0"),
+        ("10 delim=; std", "concat"),
+        ("15", "blast-json"),
+        ("8", "blast-seqalign"),
+        ("11", "blast-archive"),
+        ("12", "blast-seqalign-json"),
+        ("18", "concat"),
+        ("16", "blast-xml2"),
+    ],
+)
+def test_each_format_has_its_join(desk: Desk, fmt: str, join: str) -> None:
+    assert desk.understand("blastp", "-query", "q.fa", "-db", "db", "-outfmt", fmt).outputs[0].join == join
+
+
+@pytest.mark.parametrize(
+    ("fmt", "join"),
+    [
+        ("6", "blast-tabular:columns=1,delim=09,unnamed"),
+        ("6 delim=:: qacc qseqid evalue", "blast-tabular:columns=2,delim=3a3a,unnamed"),
+        ("10", "blast-tabular:columns=1,delim=2c,unnamed"),
+        ("7", "blast-comments:columns=1,delim=09"),
+        ("6 sseqid evalue", "concat"),
+    ],
+)
+@pytest.mark.parametrize("nameless", [b">\nMK\n", b">  \nMK\n", b">\r\nMK\r\n", b">"])
+def test_records_without_a_name_run_on(desk: Desk, fmt: str, join: str, nameless: bytes) -> None:
+    (desk.folder / "q.fa").write_bytes(FASTA + nameless)
+    assert desk.understand("blastp", "-query", "q.fa", "-db", "db", "-outfmt", fmt).outputs[0].join == join
+
+
+def test_nameless_records_that_cannot_be_told_are_refused(desk: Desk) -> None:
+    (desk.folder / "q.fa").write_bytes(FASTA + b">\nMK\n>Query_7 x\nMK\n")
+    with pytest.raises(RefusedError, match="record 3 has no name"):
+        desk.understand("blastp", "-query", "q.fa", "-db", "db", "-outfmt", "6")
+    (desk.folder / "q.fa").write_bytes(b">\nMK\n")
+    with pytest.raises(RefusedError, match=r"record 1 of q\.fa has no name"):
+        desk.understand("blastp", "-query", "q.fa", "-db", "db", "-outfmt", "6 evalue qseqid")
+    with pytest.raises(RefusedError, match="record 1 has no name"):
+        desk.understand("blastp", "-query", "q.fa", "-db", "db", "-outfmt", "5", "-parse_deflines")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-version"],
+        ["-h"],
+        ["-help"],
+        ["-remote"],
+        ["-import_search_strategy", "x"],
+        ["-export_search_strategy", "x"],
+        ["-out_pssm", "x"],
+        ["-in_pssm", "x"],
+        ["-in_msa", "x"],
+        ["-outfmt", "1"],
+        ["-outfmt", "4"],
+        ["-outfmt", "9"],
+        ["-outfmt", "13"],
+        ["-outfmt", "14"],
+        ["-outfmt", "17 SQ"],
+        ["-outfmt", "x"],
+        ["-outfmt", "5", "-mt_mode", "1"],
+        ["--outfmt", "6"],
+        ["extra"],
+        ["-evalue", "1", "-evalue", "2"],
+        ["-evalue"],
+    ],
+)
+def test_refused_with_a_reason_and_a_way_out(desk: Desk, arguments: list[str]) -> None:
+    with pytest.raises(RefusedError) as error:
+        desk.understand("psiblast", "-query", "q.fa", "-db", "db", *arguments)
+    assert error.value.message and error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"MKVLAAGI\n", "expected '>', found 'M'"),
+        (b"P12345\nQ9XYZ1\n", "list of accessions"),
+        (b"\x1f\x8b\x08\x00", "compressed"),
+        (b">a\nMK\n>?100\nMK\n", "gap"),
+    ],
+)
+def test_queries_that_cannot_be_cut_are_refused(desk: Desk, content: bytes, says: str) -> None:
+    (desk.folder / "q.fa").write_bytes(content)
+    with pytest.raises(RefusedError, match=says):
+        desk.understand("blastp", "-query", "q.fa", "-db", "db")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\n \r\n>a\nMK\n"])
+def test_empty_lines_before_the_first_record_are_fine(desk: Desk, content: bytes) -> None:
+    (desk.folder / "q.fa").write_bytes(content)
+    assert desk.understand("blastp", "-query", "q.fa", "-db", "db").inputs[0].path == "q.fa"
+
+
+def test_missing_query_or_database_is_said_in_blasts_words(desk: Desk) -> None:
+    with pytest.raises(RefusedError, match=r'Argument "query"\. File is not accessible:  `nofile'):
+        desk.understand("blastp", "-query", "nofile", "-db", "db")
+    desk.environ["BLASTDB"] = "/a:/b"
+    with pytest.raises(RefusedError) as error:
+        desk.understand("blastp", "-query", "q.fa", "-db", "nope")
+    assert error.value.message == (
+        "BLAST Database error: No alias or index file found for protein database [nope] "
+        f"in search path [{desk.folder}:/a:/b:]"
+    )
+    with pytest.raises(RefusedError, match="Either a BLAST database or subject"):
+        desk.understand("blastp", "-query", "q.fa")
+    with pytest.raises(RefusedError, match=r"nucleotide database \[db\]"):
+        desk.understand("tblastn", "-query", "q.fa", "-db", "db")
+
+
+def test_files_of_all_databases_are_found(desk: Desk) -> None:
+    elsewhere = desk.folder / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("vol.00.pin", "vol.00.psq", "vol.01.pin", "unrelated.pin", "vol.00.nin"):
+        (elsewhere / name).touch()
+    (elsewhere / "vol.pal").write_text('TITLE x\nDBLIST "vol.00" vol.01\n')
+    (elsewhere / "ids.txt").touch()
+    (desk.folder / "part.pal").write_text("TITLE y\nDBLIST vol\nSEQIDLIST ids.txt\n")
+    (desk.folder / ".ncbirc").write_text("[BLAST]\nBLASTDB=elsewhere\n")
+    use = desk.understand("blastp", "-query", "q.fa", "-db", "db part")
+    found = {str(path.relative_to(desk.folder)) for path in use.databases}
+    assert found == {
+        "db.pin", "db.phr", "db.psq", "part.pal", "elsewhere/vol.pal", "elsewhere/vol.00.pin",
+        "elsewhere/vol.00.psq", "elsewhere/vol.01.pin", "elsewhere/ids.txt",
+    }  # fmt: skip
+
+
+def test_subject_and_id_lists_are_shared_files(desk: Desk) -> None:
+    use = desk.understand("blastp", "-query", "q.fa", "-subject", "q.fa")
+    assert use.databases == (desk.folder / "q.fa",)
+
+
+def test_rpsblast_of_debian_has_a_plus(desk: Desk) -> None:
+    assert desk.understand("rpsblast+", "-query", "q.fa", "-db", "db").adapter == "blast"
+
+
+@pytest.mark.parametrize(
+    ("command", "residues"),
+    [
+        ("blastp -db db", 0),
+        ("blastp -db db -outfmt 11", 10_000),
+        ("blastp -db db -ungapped -comp_based_stats 0", 10_000),
+        ("blastx -db db", 10_002),
+        ("tblastn -db ndb", 20_000),
+        ("tblastx -db ndb", 10_002),
+        ("rpstblastn -db db", 10_002),
+        ("rpsblast -db db", 10_000),
+        ("blastn -db ndb", 0),
+        ("psiblast -db db -outfmt 11", 0),
+    ],
+)
+def test_passes_are_kept_whole_where_neighbours_matter(desk: Desk, command: str, residues: int) -> None:
+    assert desk.understand(*command.split(), "-query", "q.fa").inputs[0].pass_residues == residues
+
+
+def test_passes_are_kept_whole_for_long_or_unknown_proteins(desk: Desk) -> None:
+    (desk.folder / "long.fa").write_bytes(b">a\nMK\n>b\n" + b"MKVLAAGI" * 1300 + b"\n>c\nMK\n")
+    assert desk.understand("blastp", "-db", "db", "-query", "long.fa").inputs[0].pass_residues == 10_000
+    desk.stdin_is_data = True
+    assert desk.understand("blastp", "-db", "db").inputs[0].pass_residues == 10_000
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "blastn -db ndb -outfmt 11",
+        "blastn -db ndb -ungapped",
+        "blastx -db db -query_loc 1-30",
+        "blastx -db db -mt_mode 1 -num_threads 2",
+        "deltablast -db db",
+    ],
+)
+def test_passes_that_cannot_be_known_are_refused(desk: Desk, command: str) -> None:
+    with pytest.raises(RefusedError) as error:
+        desk.understand(*command.split(), "-query", "q.fa")
+    assert error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (b"a", b"a"),
+        (b"a x", b"A y"),
+        (b"sp|P1.1|X", b"sp|P1.2|Y"),
+        (b"lcl|a", b"a"),
+        (b"gi|3|gb|Q1", b"gb|Q1|"),
+    ],
+)
+def test_parsed_names_must_differ(desk: Desk, one: bytes, other: bytes) -> None:
+    (desk.folder / "q.fa").write_bytes(b">z\nMK\n>%s\nMK\n>%s\nMK\n" % (one, other))
+    with pytest.raises(RefusedError, match="records 2 and 3 have the same id"):
+        desk.understand("blastp", "-query", "q.fa", "-db", "db", "-parse_deflines")
+    assert desk.understand("blastp", "-query", "q.fa", "-db", "db").outputs[0].join == "blast-report"
+    (desk.folder / "q.fa").write_bytes(FASTA)
+    use = desk.understand("blastp", "-query", "q.fa", "-db", "db", "-parse_deflines", "-outfmt", "5")
+    assert use.outputs[0].join == "blast-xml:parsed"
+
+
+def test_options_as_blast_reads_them() -> None:
+    assert parse_options(("-remote", "-query", "-", "-outfmt=6 std", "-new", "x")) == {
+        "remote": "",
+        "query": "-",
+        "outfmt": "6 std",
+        "new": "x",
+    }
+
+
+def test_columns_as_blast_reads_them() -> None:
+    assert parse_format("6 sseqid std sseqid").columns[:3] == ("sseqid", "qaccver", "saccver")
+    assert parse_format("10").delim == ","
+    assert parse_format("6 qseqid delim=;").delim == "\t"
+    assert parse_format("7 delim=||").delim == "||"
+    assert len(parse_format("6 bogus").columns) == 12
+
+
+def test_names_of_databases() -> None:
+    assert split_names('nr "my db" env_nr') == ["nr", "my db", "env_nr"]
