@@ -106,7 +106,9 @@ def show(folder: Path, queries: int, environ: Mapping[str, str], say: Callable[[
 def timed(command: list[str], folder: Path) -> float:
     """Run ``command`` and return its wall time in seconds."""
     begun = time.monotonic()
-    subprocess.run(command, cwd=folder, check=True)
+    code = subprocess.run(command, cwd=folder, check=False).returncode
+    if code:
+        raise ToolError(f"{command[0]} ended with exit code {code}", "see what it said above")
     return time.monotonic() - begun
 
 

@@ -96,6 +96,9 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
             values[name] = [values[name]]
     if isinstance(values.get("batch"), int):
         values["batch"] = str(values["batch"])
+    for name in ("input", "output", "shared"):
+        if "" in values.get(name, ()):
+            raise RefusedError(f"{prefix}{name}: an empty file name", "an unset variable in the command line, perhaps")
     try:
         job = msgspec.convert(values, Job)
     except msgspec.ValidationError as error:

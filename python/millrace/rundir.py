@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -191,15 +193,21 @@ class RunDir:
         except OSError as error:
             raise RefusedError(f"{self.path}: no run here ({error.strerror})", "give the .millrace folder of a run") from error
         try:
-            manifest = msgspec.json.decode(text, type=Manifest, dec_hook=lambda kind, value: kind(value))
-        except msgspec.MsgspecError as error:
-            raise CorruptError(f"{self.manifest}: {error}", "written by another release? start over with --fresh") from error
+            manifest = msgspec.convert(json.loads(text), Manifest, dec_hook=lambda kind, value: kind(value))
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise CorruptError(f"{self.manifest}: not the manifest of a run: {error}", "written by another release? start over with --fresh") from error
         if manifest.version != VERSION:
             raise CorruptError(f"{self.manifest}: version {manifest.version}, this release reads version {VERSION}", "start over with --fresh, or use the release that began the run")
         return manifest
 
     def write_manifest(self, manifest: Manifest) -> None:
-        write_whole(self.manifest, msgspec.json.format(msgspec.json.encode(manifest, enc_hook=str)))
+        write_whole(self.manifest, to_json(manifest))
+
+
+def to_json(value: Any) -> bytes:
+    """Indented JSON. Bytes of file names that are not UTF-8 come back as they were: ``json`` can write and read
+    the lone surrogates that stand for them, ``msgspec`` cannot."""
+    return json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=2).encode()
 
 
 def _same_file(descriptor: int, path: Path) -> bool:

@@ -46,7 +46,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Shell:
-    """A new folder: ``work/`` (the working directory, with ``in.fa``) beside ``bin/`` (tools and millrace)."""
+    """A new folder: ``work/`` (the working directory, with ``in.fa``) and ``bin/`` (tools and millrace)."""
 
     root: Path
 
@@ -68,8 +68,7 @@ class Shell:
         path.chmod(0o755)
 
     def run(self, line: str, seconds: float = 60) -> Ended:
-        """Run ``line`` in bash with standard input from /dev/null; the exit code is that of the last command,
-        or of the first that failed in a pipe."""
+        """Run ``line`` in bash with standard input from /dev/null; a pipe fails if any part of it does."""
         environ = {
             **os.environ,
             "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
@@ -81,7 +80,9 @@ class Shell:
             ["bash", "-o", "pipefail", "-c", line], cwd=self.work, env=environ, stdin=subprocess.DEVNULL,
             capture_output=True, timeout=seconds, check=False,
         )  # fmt: skip
-        return Ended(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+        return Ended(
+            done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+        )
 
     def processes(self) -> list[str]:
         """Processes of this folder's runs that live on."""
@@ -90,7 +91,9 @@ class Shell:
         for place in Path("/proc").glob("[0-9]*"):
             try:
                 if mark in (place / "environ").read_bytes().split(b"\0"):
-                    found.append((place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+                    found.append(
+                        (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    )
             except OSError:
                 continue
         return found

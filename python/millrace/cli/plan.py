@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import click
 
@@ -20,10 +19,10 @@ def command(job: Job, as_json: bool) -> None:
     \b
     millrace plan -- blastp -query q.faa -db nr -outfmt 6 -out hits.tsv
     """
-    from millrace.cli.run import print_json
+    from millrace.cli.run import here, print_json
     from millrace.plan import plan as planner
 
-    plan = planner.make(job, Path.cwd(), os.environ)
+    plan = planner.make(job, here(), os.environ)
     use = plan.use
     if as_json:
         print_json({

@@ -44,6 +44,14 @@ def make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int = 0) -> Pla
         RefusedError: The command cannot be answered exactly, or not at all.
         ToolError: The program is not there.
     """
+    try:
+        return _make(job, cwd, environ, stdin)
+    except OSError as error:
+        # A name that is too long, a folder that may not be read, a disk that fails.
+        raise RefusedError(f"{os.fsdecode(error.filename or '')}: {error.strerror or error}", "check this path") from error
+
+
+def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
     command = Command(
         argv=job.command, cwd=cwd, environ=dict(environ), exe=find_program(job.command[0], cwd, environ),
         inputs=job.input, outputs=job.output, shared=job.shared, format=job.format or ("regex" if job.record_start or job.record_end else ""),
@@ -107,6 +115,8 @@ def check_boundaries(job: Job, use: ToolUse) -> None:
         return
     try:
         _core.Reader([], "regex", record_start=job.record_start or None, record_end=job.record_end or None)
+    except UnicodeEncodeError as error:
+        raise RefusedError("--record-start and --record-end: not UTF-8", "write other bytes as in: (?-u:\\xe9)") from error
     except ValueError as error:
         text = str(error).replace("record_start", "--record-start").replace("record_end", "--record-end")
         raise RefusedError(text, "write a regular expression, in single quotes") from error

@@ -40,7 +40,7 @@ def write(run_dir: Path, out: Path) -> None:
     # A page half written is never seen.
     scratch = out.with_name(out.name + ".new")
     try:
-        scratch.write_text(page(runs, run_dir), encoding="utf-8")
+        scratch.write_text(page(runs, run_dir), encoding="utf-8", errors="backslashreplace")
         scratch.replace(out)
     finally:
         scratch.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ the whole input are refused by name.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -89,6 +90,8 @@ class Generic:
 
 
 def _inputs_named(command: Command, program: str) -> tuple[str, ...]:
+    if sum(typed == "-" or typed.startswith("-:") for typed in command.inputs) > 1:
+        raise RefusedError("--input - is given twice", "standard input can be read once; name a file for the other")
     if command.inputs:
         return command.inputs
     if command.stdin_is_data:
@@ -107,7 +110,7 @@ def _input(typed: str, index: int, command: Command, tokens: list[Token]) -> Inp
             raise RefusedError("--input -: nothing comes in on standard input", "redirect a file: < FILE")
         return InputUse(path="-", format=form, stdin=True)
     if form != "files" and not (command.cwd / path).exists():
-        raise RefusedError(f"--input {path}: no such file")
+        raise RefusedError(f"--input {path}: no such file", "check the path of the input")
     places = _places(path, tokens)
     for at, prefix in places:
         tokens[at] = InputArg(index=index, prefix=prefix)
@@ -148,12 +151,17 @@ def _places(path: str, tokens: Sequence[Token]) -> list[tuple[int, str]]:
 
 
 def _refuse_other_spelling(path: str, command: Command, tokens: Sequence[Token], option: str) -> None:
-    wanted = (command.cwd / path).resolve()
+    wanted = _real(command, path)
     for token in tokens[1:]:
-        if isinstance(token, str) and token and (command.cwd / token.rpartition("=")[2]).resolve() == wanted:
+        if isinstance(token, str) and token and _real(command, token.rpartition("=")[2]) == wanted:
             raise RefusedError(
                 f"{option} {path}: the arguments spell it '{token}'", "spell it the same way in both places"
             )
+
+
+def _real(command: Command, path: str) -> str:
+    """Where ``path`` leads to in the end; unlike ``Path.resolve``, does not fail on links that go in circles."""
+    return os.path.realpath(command.cwd / path)
 
 
 def _refuse_absolute(path: str, option: str) -> None:
@@ -173,7 +181,7 @@ def _outputs(command: Command, tokens: list[Token], inputs: Sequence[InputUse]) 
             continue
         if any(path == output.path for output in outputs):
             raise RefusedError(f"--output {path} is given twice", "give it once")
-        if any((command.cwd / path).resolve() == (command.cwd / each.path).resolve() for each in inputs):
+        if any(_real(command, path) == _real(command, each.path) for each in inputs):
             raise RefusedError(f"{path} is both input and output", "write to another file")
         places = _places(path, tokens)
         for at, prefix in places:
@@ -217,7 +225,7 @@ def _stream_name(path: str, taken: set[str]) -> str:
 def _shared(name: str, command: Command) -> Path:
     path = command.cwd / name
     if not path.exists():
-        raise RefusedError(f"--shared {name}: no such file or folder")
+        raise RefusedError(f"--shared {name}: no such file or folder", "check the path")
     return path
 
 
