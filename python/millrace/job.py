@@ -13,7 +13,13 @@ import msgspec
 
 from millrace.errors import RefusedError
 
-Positive = Annotated[int, msgspec.Meta(ge=1)]
+#: Far above the cores of any one machine; a slip of the finger ends here, not in an exhausted memory.
+MOST_SLOTS = 16384
+
+#: Records or units of size in a fixed batch; keeps sums within 64 bits.
+MOST_BATCH = 2**32
+
+Slots = Annotated[int, msgspec.Meta(ge=1, le=MOST_SLOTS)]
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
@@ -21,7 +27,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     """One job. A TOML file has the same names as the command line's options, and ``command``."""
 
     command: tuple[str, ...]
-    slots: Positive | None = None
+    slots: Slots | None = None
     run_dir: str = ""
     fresh: bool = False
     input: tuple[str, ...] = ()
@@ -32,7 +38,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     record_end: str = ""
     batch: str = "auto"
     retries: Annotated[int, msgspec.Meta(ge=0)] = 1
-    record_timeout: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    record_timeout: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     on_failure: Literal["quarantine", "stop"] = "quarantine"
     retry_quarantined: bool = False
     keep_run_dir: bool = False
@@ -60,6 +66,8 @@ def parse_batch(text: str) -> tuple[int, int]:
     if not found:
         raise RefusedError(f"--batch {text}: not a batch size", "use auto, a number of records (100), or a size (64K, 10M)")
     number, unit = int(found[1]), found[2].upper()
+    if number > MOST_BATCH:
+        raise RefusedError(f"--batch {text}: too large", "leave it out: batches then get their size from measured times")
     if not unit and not text.lower().endswith("b"):
         return (number, 0)
     return (0, number * 1024 ** " KMG".index(unit or " "))
@@ -91,7 +99,7 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
     try:
         job = msgspec.convert(values, Job)
     except msgspec.ValidationError as error:
-        raise RefusedError(f"{prefix}{_readable(str(error))}") from error
+        raise RefusedError(f"{prefix}{_readable(str(error), values)}", "see millrace run --help") from error
     if not job.command:
         raise RefusedError(f"{prefix}no command", "write the serial command after --, as in: millrace run -- blastp -query q.faa -db nr -out hits.tsv")
     job.batch_size  # noqa: B018 - checks the text
@@ -108,13 +116,20 @@ def from_toml(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             return tomllib.load(file)
     except OSError as error:
-        raise RefusedError(f"{path}: {error.strerror}") from error
+        raise RefusedError(f"{path}: {error.strerror}", "check the path of the job file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RefusedError(f"{path}: not a TOML job file: {error}", 'a job file says at least: command = ["blastp", "-query", ...]') from error
 
 
-def _readable(message: str) -> str:
-    """msgspec's words with the place first: ``slots: expected int >= 1``."""
+#: What msgspec calls the types, for people.
+_TYPES = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false", "array": "a list of words"}
+
+
+def _readable(message: str, values: dict[str, Any]) -> str:
+    """msgspec's words with the place first: ``slots: expected a whole number >= 1, found 0``."""
     text, _, place = message.partition(" - at `$.")
     place = place.rstrip("`").split("[")[0]
-    return f"{place + ': ' if place else ''}{text[:1].lower()}{text[1:]}"
+    text = text.partition(", got")[0]
+    text = re.sub(r"`(\w+)(?: \| null)?`", lambda found: _TYPES.get(found[1], found[1]), text)
+    found = f", found {values[place]!r}" if place in values else ""
+    return f"{place + ': ' if place else ''}{text[:1].lower()}{text[1:]}{found}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,7 +31,7 @@ from millrace.plan.plan import Plan
 from millrace.report import progress, summary
 from millrace.report.words import count
 from millrace.report.events import EndEvent, EventLog, RunEvent, WarningEvent, read
-from millrace.rundir import VERSION, Manifest, RunDir, write_whole
+from millrace.rundir import VERSION, Complete, Manifest, RunDir, write_whole
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,27 @@ def run(plan: Plan) -> Finished:
         rundir = RunDir(plan.run_dir)
         stack.callback(os.close, rundir.lock())
         manifest, resuming = take_over(plan, rundir)
-        if resuming and (done := already_complete(plan, rundir)):
+        stack.push(remove_if_fruitless(rundir))
+        if done := already_complete(plan, rundir):
             return done
-        # Before any thread: the watchdog is a fork.
-        work = workdir.make()
+        work = workdir.choose()
+        # Before any thread, as the watchdog is a fork; and before the folder, so that nothing is left whenever we die.
         watchdog = _core.Watchdog(str(work.path), work.token)
         stack.callback(watchdog.close)
+        work.make()
         return Session(plan, rundir, manifest, work, interrupt, resuming).run(stack)
+
+
+def remove_if_fruitless(rundir: RunDir) -> Callable[..., bool]:
+    """What to do with the run directory at the end of a context: a run that failed with nothing done leaves none."""
+
+    def leave(_: object, error: BaseException | None, __: object) -> bool:
+        # One that was asked to stop has told where it keeps its results, and may be about to be resumed.
+        if isinstance(error, MillraceError) and not isinstance(error, StoppedBySignal) and not rundir.holds_results():
+            rundir.remove()
+        return False
+
+    return leave
 
 
 def take_over(plan: Plan, rundir: RunDir) -> tuple[Manifest, bool]:
@@ -74,8 +89,6 @@ def take_over(plan: Plan, rundir: RunDir) -> tuple[Manifest, bool]:
         cwd=str(plan.command.cwd), exe=str(plan.command.exe), use=plan.use, record_start=plan.job.record_start,
         record_end=plan.job.record_end, fingerprints=plan.fingerprints,
     )  # fmt: skip
-    if name := rundir.foreign():
-        raise RefusedError(f"{rundir.path}: holds {name}, which is not of a run", "name another folder with --run-dir")
     if plan.job.fresh or not rundir.holds_a_run():
         rundir.clear()
         rundir.write_manifest(manifest)
@@ -114,18 +127,45 @@ def differences(earlier: Manifest, now: Manifest) -> list[str]:
 def already_complete(plan: Plan, rundir: RunDir) -> Finished | None:
     """The result of an earlier run that got to its end, if its outputs are still there; else None."""
     try:
-        complete = msgspec.json.decode(rundir.complete.read_bytes(), type=dict[str, int])
+        complete = msgspec.json.decode(rundir.complete.read_bytes(), type=Complete)
     except (OSError, msgspec.MsgspecError):
         return None
-    if plan.job.retry_quarantined or any(output.path == "-" for output in plan.use.outputs):
+    if plan.job.retry_quarantined or not outputs_are_there(plan, complete):
+        # From here on this is a run that is not complete, should it be killed.
+        rundir.complete.unlink()
         return None
+    if complete.different:
+        raise verification_failed(complete.different)
+    try:
+        counted = summary.summarise(read(rundir.events))
+    except OSError:
+        counted = None  # killed while it removed the directory
+    if not complete.kept and not (counted and counted.quarantined):
+        rundir.remove()
+        return Finished(ExitCode.DONE, "already done: an earlier run wrote everything", counted)
+    code = ExitCode.QUARANTINED if counted and counted.quarantined else ExitCode.DONE
+    return Finished(code, f"already done: {rundir.path} holds this run, complete (--fresh starts over)", counted)
+
+
+def outputs_are_there(plan: Plan, complete: Complete) -> bool:
+    """Whether all that a complete run wrote still has its size; what went to standard output is gone."""
     for output in plan.use.outputs:
         path = plan.command.cwd / output.path
-        if output.name in complete and (not path.is_file() or path.stat().st_size != complete[output.name]):
-            return None
-    counted = summary.summarise(read(rundir.events))
-    code = ExitCode.QUARANTINED if counted.quarantined else ExitCode.DONE
-    return Finished(code, f"already done: {rundir.path} holds this run, complete (--fresh starts over)", counted)
+        size = complete.outputs.get(output.name)
+        if output.path == "-":
+            if size:
+                return False
+        elif size is not None and (not path.is_file() or path.stat().st_size != size):
+            return False
+    return True
+
+
+def verification_failed(different: Sequence[str]) -> CorruptError:
+    """The error of a tool that gave other bytes when it was run again."""
+    return CorruptError(
+        "verification failed: a second run of the tool gave other bytes:\n" + "\n".join(f"  {line}" for line in different),
+        "the tool is not deterministic (a seed? a date?), so its output cannot be promised to equal a serial run's",
+    )
 
 
 class Session:
@@ -195,7 +235,7 @@ class Session:
     ) -> LocalEngine:  # fmt: skip
         plan, use = self.plan, self.plan.use
         cwd = plan.command.cwd
-        streams = Streams(self.rundir.journal, use.outputs, cwd)
+        streams = Streams(self.rundir.journal, use.outputs, cwd, fresh=not self.resuming)
         node = Node(
             use, cwd=cwd, exe=plan.command.exe, environ=plan.command.environ, work=self.work, slots=plan.slots,
             journal=journal, journal_path=self.rundir.journal, nice=plan.job.nice, hidden=frozenset({plan.run_dir}),
@@ -223,14 +263,17 @@ class Session:
 
     def _finish(self, engine: LocalEngine, journal: _core.Journal, events: EventLog) -> Finished:
         plan = self.plan
-        covered = engine.stage.drain()
+        while (covered := engine.stage.drain(0.2)) is None:
+            if self.interrupt.signal:  # whoever reads the output may have stopped reading
+                raise self.interrupt.error(plan)
         if engine.stage.error:
             raise engine.stage.error
         if covered != engine.counts.records:
             raise CorruptError(f"the outputs cover {covered} records of {engine.counts.records}", "this must not happen: please report it")
         journal.sync()
         sizes = engine.stage.finish()
-        write_whole(self.rundir.complete, msgspec.json.encode(sizes))
+        complete = Complete(outputs=sizes, kept=plan.job.keep_run_dir, different=tuple(self.sampler.different))
+        write_whole(self.rundir.complete, msgspec.json.encode(complete))
         now = engine.now()
         for line, count in engine.said.repeated():
             events.write(WarningEvent(t=now, text=line, count=count), now)
@@ -242,18 +285,13 @@ class Session:
 
     def _judge(self, lost: int, counted: summary.Summary) -> Finished:
         if self.sampler.different:
-            raise CorruptError(
-                "verification failed: a second run of the tool gave other bytes:\n" + "\n".join(f"  {line}" for line in self.sampler.different),
-                "the tool is not deterministic (a seed? a date?), so its output cannot be promised to equal a serial run's",
-            )
+            raise verification_failed(self.sampler.different)
         text = f"verified: {self.sampler.compared} batches run again, all bytes equal" if self.sampler.compared else ""
         if lost:
             text = f"{count(lost, 'record')} quarantined in {self.rundir.quarantine}; to try again: millrace run --retry-quarantined -- ..."
             return Finished(ExitCode.QUARANTINED, text, counted)
         if not self.plan.job.keep_run_dir:
-            self.rundir.clear()
-            (self.rundir.path / "lock").unlink()
-            self.rundir.path.rmdir()
+            self.rundir.remove()
         return Finished(ExitCode.DONE, text, counted)
 
     def _last_commit(self, journal: _core.Journal) -> None:
@@ -290,6 +328,8 @@ def translated(error: BaseException, plan: Plan) -> MillraceError | None:
     """An error of a library in the user's terms; None for what is not expected."""
     if isinstance(error, _core.DiskFull):
         return disk_full(plan, str(error))
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return disk_full(plan, f"{error.filename or plan.run_dir}: {error.strerror}")
     if isinstance(error, BrokenPipeError):
         return StoppedBySignal("", "", 13)
     if isinstance(error, OSError):

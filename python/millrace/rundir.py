@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from millrace import _core
 from millrace.errors import CorruptError, RefusedError
 from millrace.model import Frozen, ToolUse
 
@@ -33,6 +35,17 @@ class Manifest(Frozen, frozen=True):
     record_end: str
     #: Fingerprint of everything that the result depends on, by what it is.
     fingerprints: dict[str, str]
+
+
+class Complete(Frozen, frozen=True):
+    """How a run ended that got to its end."""
+
+    #: Bytes of each output.
+    outputs: dict[str, int]
+    #: Whether the user wants the directory kept.
+    kept: bool
+    #: What a second look found different, in words.
+    different: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,7 +72,7 @@ class RunDir:
 
     @property
     def complete(self) -> Path:
-        """Exists once everything is written; holds the sizes of the outputs."""
+        """Exists once everything is written; holds a `Complete`."""
         return self.path / "complete.json"
 
     def lock(self) -> int:
@@ -70,11 +83,23 @@ class RunDir:
         """
         if self.path.exists() and not self.path.is_dir():
             raise RefusedError(f"{self.path}: is not a folder", "name another with --run-dir")
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise RefusedError(f"{self.path}: {error.strerror}", "name a place that can be written with --run-dir") from error
+        if name := self.foreign():
+            raise RefusedError(f"{self.path}: holds {name}, which is not of a run", "name another folder with --run-dir")
+        while True:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+            except FileNotFoundError:
+                continue  # an ending run removed the folder just now
+            except OSError as error:
+                raise RefusedError(f"{self.path}: {error.strerror}", "name a place that can be written with --run-dir") from error
+            self._take(lock)
+            # The file that we hold may be one that an ending run has removed: a lock on nothing.
+            if _same_file(lock, self.path / "lock"):
+                return lock
+            os.close(lock)
+
+    def _take(self, lock: int) -> None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -84,9 +109,9 @@ class RunDir:
                 f"{self.path}: another millrace (process {owner}) is running this now",
                 f"wait for it, or look at it with: millrace status {self.path}",
             ) from error
-        os.ftruncate(lock, 0)
-        os.write(lock, f"{os.getpid()}\n".encode())
-        return lock
+        with contextlib.suppress(OSError):  # a full disk: the number is only for whoever asks
+            os.ftruncate(lock, 0)
+            os.write(lock, f"{os.getpid()}\n".encode())
 
     def is_running(self) -> bool:
         """Whether a process holds the lock now."""
@@ -103,7 +128,12 @@ class RunDir:
         return False
 
     def clear(self) -> None:
-        """Remove everything but the lock: a fresh start."""
+        """Remove everything but the lock: a fresh start.
+
+        What says that there is a run goes first: killed halfway, the rest is no run and is cleared again.
+        """
+        self.complete.unlink(missing_ok=True)
+        self.manifest.unlink(missing_ok=True)
         for entry in self.path.iterdir():
             if entry.name == "lock":
                 continue
@@ -112,14 +142,42 @@ class RunDir:
             else:
                 entry.unlink()
 
+    def remove(self) -> None:
+        """Remove the directory of a run that is done.
+
+        What says so goes last: killed halfway, the next start finds a complete run and removes the rest.
+        """
+        for entry in self.path.iterdir():
+            if entry.name in ("lock", self.manifest.name, self.complete.name):
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+        for path in (self.manifest, self.complete, self.path / "lock"):
+            path.unlink(missing_ok=True)
+        self.path.rmdir()
+
+    def holds_results(self) -> bool:
+        """Whether something was committed that a resume could use, or may have been."""
+        try:
+            return bool(_core.scan(str(self.journal), False).tasks)
+        except FileNotFoundError:
+            return False
+        except (OSError, _core.CorruptJournal):
+            return True
+
     def holds_a_run(self) -> bool:
         return self.manifest.exists()
 
     def foreign(self) -> str:
         """Name of an entry that is none of ours, or empty: such a folder is not used, and never cleared."""
-        ours = {"lock", "job.json", "job.json.new", "journal.mrj", "events.jsonl", "quarantine", "complete.json",
+        ours = {"lock", "job.json", "job.json.new", "journal.mrj", "journal.mrj.new", "events.jsonl", "quarantine", "complete.json",
                 "complete.json.new", "report.html", "report.html.new"}  # fmt: skip
-        return next((entry.name for entry in self.path.iterdir() if entry.name not in ours), "")
+        try:
+            return next((entry.name for entry in self.path.iterdir() if entry.name not in ours), "")
+        except OSError:
+            return ""  # not there yet; or not to be read, which taking the lock tells
 
     def read_manifest(self) -> Manifest:
         """Read what the run is.
@@ -137,11 +195,18 @@ class RunDir:
         except msgspec.MsgspecError as error:
             raise CorruptError(f"{self.manifest}: {error}", "written by another release? start over with --fresh") from error
         if manifest.version != VERSION:
-            raise CorruptError(f"{self.manifest}: version {manifest.version}, this release reads version {VERSION}")
+            raise CorruptError(f"{self.manifest}: version {manifest.version}, this release reads version {VERSION}", "start over with --fresh, or use the release that began the run")
         return manifest
 
     def write_manifest(self, manifest: Manifest) -> None:
         write_whole(self.manifest, msgspec.json.format(msgspec.json.encode(manifest, enc_hook=str)))
+
+
+def _same_file(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except OSError:
+        return False
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -152,9 +217,17 @@ def write_whole(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    os.fsync(folder)
-    os.close(folder)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the names in a folder are on the disk, where its filesystem can."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):  # EINVAL: not every filesystem knows how
+            os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def default_name(use: ToolUse, argv: tuple[str, ...]) -> str:

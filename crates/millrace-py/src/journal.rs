@@ -5,7 +5,7 @@ use millrace_core::journal as core;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::errors::journal_error;
+use crate::errors::{io_error, journal_error};
 
 /// Where the bytes of one block are in a journal.
 #[pyclass(frozen)]
@@ -150,9 +150,10 @@ impl Journal {
         py.detach(|| {
             let (file, end) = Self::lock(&self.0).sync_handle()?;
             file.sync_data()?;
-            Self::lock(&self.0).synced_to(end)
+            Self::lock(&self.0).synced_to(end);
+            Ok(())
         })
-        .map_err(journal_error)
+        .map_err(io_error)
     }
 }
 

@@ -105,13 +105,16 @@ impl StreamWriter {
     }
 }
 
-/// Writes one block, as it is, to a new file `path`; returns its length.
+/// Writes one block, as it is, to the file `path`; returns its length. Over what is there, as `StreamWriter` does.
 #[pyfunction]
 fn extract(py: Python<'_>, journal: PathBuf, block: &BlockRef, path: PathBuf) -> PyResult<u64> {
     py.detach(|| {
         let reader = BlockReader::open(&journal).map_err(journal_error)?;
-        let mut file = fs_err::File::create(path).map_err(io_error)?;
-        std::io::copy(&mut reader.read(&block.0), &mut file).map_err(io_error)
+        let mut file =
+            fs_err::OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(io_error)?;
+        let length = std::io::copy(&mut reader.read(&block.0), &mut file).map_err(io_error)?;
+        file.set_len(length).map_err(io_error)?;
+        Ok(length)
     })
 }
 

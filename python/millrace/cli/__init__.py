@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import os
+import shlex
+import shutil
 import signal
 import sys
+from typing import Any, NoReturn
 
 import click
 
 from millrace import __version__
-from millrace.errors import ExitCode, MillraceError
+from millrace.errors import ExitCode, MillraceError, RefusedError
 
 VERBS = ("run", "plan", "status", "gather", "report", "doctor", "demo", "completion")
 
@@ -26,6 +31,27 @@ class Verbs(click.Group):
         command: click.Command = importlib.import_module(f"millrace.cli.{cmd_name}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name in VERBS or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        if near := difflib.get_close_matches(name, VERBS, n=1):
+            hint = f"did you mean '{near[0]}'?"
+        elif shutil.which(name):
+            hint = f"to run a tool, write: millrace run -- {shlex.join(args)}"
+        else:
+            hint = f"commands are {', '.join(VERBS)}"
+        raise RefusedError(f"no such command '{name}'", hint)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        # click itself would end a broken pipe with exit code 1, as if something had failed.
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            quiet_end()
+
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="millrace")
@@ -39,6 +65,7 @@ def group() -> None:
 
 def main() -> None:
     """Entry point: turns errors into words on standard error and an exit code."""
+    occupy_standard_descriptors()
     # Until a run takes signals over, an interrupt is a quiet end.
     try:
         group.main(prog_name="millrace", auto_envvar_prefix="MILLRACE", standalone_mode=False)
@@ -46,16 +73,57 @@ def main() -> None:
         sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(128 + signal.SIGINT)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        sys.exit(ExitCode.REFUSED)
+    except click.ClickException as error:
+        say(usage_words(error))
         sys.exit(ExitCode.REFUSED)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except MillraceError as error:
         if str(error):
-            click.echo(f"millrace: {error}", err=True)
+            say(str(error))
         number = getattr(error, "number", 0)
         sys.exit(128 + number if number else error.exit_code)
     except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(128 + signal.SIGPIPE)
+        quiet_end()
+    except OSError as error:
+        say(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+        sys.exit(ExitCode.STOPPED)
+
+
+def say(text: str) -> None:
+    """Words on standard error; nobody is told if that cannot be written."""
+    try:
+        click.echo(f"millrace: {text}", err=True)
+    except OSError:
+        # The exit code still tells; a second failure when Python flushes at its end would change it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+def usage_words(error: click.ClickException) -> str:
+    """click's message in our form: lower case, no full stop, a hint."""
+    text = error.format_message().rstrip(".")
+    context = getattr(error, "ctx", None)
+    return f"{text[:1].lower()}{text[1:]}\n\nhint: see {context.command_path if context else 'millrace'} --help"
+
+
+def quiet_end() -> NoReturn:
+    """End as a program does whose reader has gone away: without a word, as if by SIGPIPE."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(128 + signal.SIGPIPE)
+
+
+def occupy_standard_descriptors() -> None:
+    """Keep 0, 1 and 2 from being given to a journal or lock where the caller closed them (``>&-``).
+
+    Reading from a closed one gives the end of the file; writing fails, as it would have.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest free number is taken, which is this one.
+            os.open(os.devnull, os.O_RDONLY)
+            os.set_inheritable(descriptor, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,9 @@ class JobCommand(click.Command):
             at = args.index("--")
             args, ctx.meta[COMMAND] = args[:at], args[at + 1 :]
         elif words := _tool_words(self, args):
-            raise click.UsageError(f"write -- before the tool's command: millrace {self.name} -- {' '.join(words)}", ctx)
+            ours = args[: len(args) - len(words)]
+            line = shlex.join(["millrace", str(self.name), *ours, "--", *words])
+            raise RefusedError("write -- before the tool's command", line)
         return super().parse_args(ctx, args)
 
 
@@ -91,7 +94,7 @@ def _job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]) -> J
             if ctx.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)}  # fmt: skip
     quiet, verbose = said.pop("quiet", False), said.pop("verbose", False)
     if quiet and verbose:
-        raise RefusedError("-q and -v contradict each other")
+        raise RefusedError("-q and -v contradict each other", "give one of them")
     if quiet or verbose:
         said["verbosity"] = -1 if quiet else 1
     merged = from_toml(job_file) if job_file else {}

@@ -13,6 +13,7 @@ from millrace.engine.stop import Interrupt
 from millrace.engine.verify import Sampler
 from millrace.errors import ExitCode, MillraceError, ToolError
 from millrace.model import Snapshot
+from millrace.node import workdir
 from millrace.node.agent import Node
 from millrace.node.feed import Batch, End, Feeder, Skipped
 from millrace.node.spool import split_batch
@@ -175,6 +176,8 @@ class LocalEngine:
     def _do(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
+                case Run() | Split() if self.interrupt.signal:
+                    pass  # a run that is to stop begins nothing new
                 case Run(batch, attempt, urgent):
                     self._submit(batch, Attempt(batch, attempt), urgent)
                 case Split(batch, records):
@@ -364,6 +367,12 @@ class LocalEngine:
 
 def disk_full(plan: Plan, detail: str) -> MillraceError:
     """The error of a full disk: where, how much, and that nothing is lost."""
+    if f"/{workdir.prefix()}" in detail:
+        return MillraceError(
+            f"no space left: {detail}",
+            "the files of the tasks at work lie there: free some space, use fewer --slots or a smaller --batch, "
+            "then type the same command again: it resumes",
+        )
     return MillraceError(
         f"no space left: {detail}",
         f"free some space on the disk of {plan.run_dir} (results need about twice the size of the output), "

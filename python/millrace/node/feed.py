@@ -162,11 +162,18 @@ class Feeder:
         while (limits := self._requests.get()) is not None:
             try:
                 self._answer(limits)
-            except (_core.RecordError, OSError) as error:
+            except _core.RecordError as error:
+                self.results.append(MillraceError(self._as_typed(error), "repair the input, then start over with --fresh"))
+            except OSError as error:
                 self.results.append(error if isinstance(error, _core.DiskFull) else MillraceError(str(error)))
             except BaseException as error:
                 self.results.append(error)
             self.wake()
+
+    def _as_typed(self, error: _core.RecordError) -> str:
+        """The reader's words, with the path as the user typed it."""
+        typed = next((item.path for item in self.inputs if error.source.endswith(f"/{item.path}")), error.source)
+        return str(error).replace(error.source, "standard input" if typed == "-" else typed, 1)
 
     def _answer(self, limits: Limits) -> None:
         while self._done_at < len(self.done) and self.done[self._done_at][0] == self._next:

@@ -63,7 +63,9 @@ def _batch(first: int, parts: list[_Part], offset: int) -> Batch:
 
 
 def open_reader(paths: list[str], item: InputUse, start: str, end: str) -> _core.Reader:
-    """A reader of ``paths`` as one stream of the records of ``item``."""
+    """A reader of ``paths`` as one stream of the records of ``item``; the boundaries are for format ``regex`` alone."""
+    if item.format != "regex":
+        start = end = ""
     return _core.Reader(
         paths, item.format, record_start=start or None, record_end=end or None,
         glue_empty=item.glue_empty, group_cost=item.pass_residues,

@@ -22,19 +22,34 @@ LEAST_FREE = 256 << 20
 TOKEN_NAME = "MILLRACE_TOKEN"
 
 
-@dataclass
+@dataclass(frozen=True)
 class WorkDir:
-    """A private folder with ``spool/`` and ``slot-N/``; its lock says that the run lives."""
+    """A private folder with ``spool/`` and ``slot-N/``; a lock on the folder itself says that the run lives."""
 
     path: Path
     #: Random text that is part of the path and in every tool's environment.
     secret: str
-    lock: int
 
     @property
     def token(self) -> str:
         """``NAME=value`` in the environment of every tool."""
         return f"{TOKEN_NAME}={self.secret}"
+
+    def make(self) -> None:
+        """Make the folder, and take it for as long as this process lives.
+
+        Raises:
+            MillraceError: It cannot be made.
+        """
+        try:
+            self.path.mkdir(mode=0o700)
+            # Never closed: the lock ends with the process, whatever ends it.
+            lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # Another run's sweep may have taken the folder for a dead one in between: then this fails.
+            self.spool.mkdir()
+        except OSError as error:
+            raise MillraceError(f"{self.path}: the work directory cannot be made: {error.strerror}", "try again") from error
 
     @property
     def spool(self) -> Path:
@@ -49,45 +64,47 @@ def candidates() -> list[Path]:
     return [Path(place) for place in MEMORY if os.path.isdir(place)] + [Path(tempfile.gettempdir())]
 
 
-def make() -> WorkDir:
-    """Make a work directory where memory is, and sweep away what dead runs of this user left there.
+def is_usable(place: Path) -> bool:
+    """Whether a work directory may be made in ``place``."""
+    if not os.access(place, os.W_OK | os.X_OK):
+        return False
+    return str(place) not in MEMORY or shutil.disk_usage(place).free >= LEAST_FREE
+
+
+def choose() -> WorkDir:
+    """Choose a place where memory is, and sweep away what dead runs of this user left in any.
 
     Raises:
         MillraceError: There is no place to write.
     """
-    for place in candidates():
+    places = candidates()
+    for place in places:
         sweep_dead(place)
-        if not os.access(place, os.W_OK | os.X_OK):
-            continue
-        if str(place) in MEMORY and shutil.disk_usage(place).free < LEAST_FREE:
+    for place in places:
+        if not is_usable(place):
             continue
         secret = secrets.token_hex(8)
-        path = place / f"{_prefix()}{secret}"
-        path.mkdir(mode=0o700)
-        lock = os.open(path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        work = WorkDir(path, secret, lock)
-        work.spool.mkdir()
-        return work
+        return WorkDir(place / f"{prefix()}{secret}", secret)
     raise MillraceError("no place for the work directory", "make /dev/shm or $TMPDIR writable, with 256 MB free")
 
 
 def sweep_dead(place: Path) -> None:
     """Remove work directories of this user whose run is dead (its watchdog was killed too)."""
-    for path in place.glob(f"{_prefix()}*"):
+    for path in place.glob(f"{prefix()}*"):
         try:
-            lock = os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC)
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
-            continue  # being made or removed right now
+            continue  # removed just now, or not ours
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             continue
         else:
-            _core.sweep(path, f"{TOKEN_NAME}={path.name.removeprefix(_prefix())}")
+            _core.sweep(path, f"{TOKEN_NAME}={path.name.removeprefix(prefix())}")
         finally:
             os.close(lock)
 
 
-def _prefix() -> str:
-    return f"millrace-{os.getuid()}-"
+def prefix() -> str:
+    """How the names of all work directories of this user begin."""
+    return f"millrace-work-{os.getuid()}-"

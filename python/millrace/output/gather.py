@@ -26,13 +26,16 @@ def gather(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> list[
     try:
         scan = _core.scan(str(rundir.journal), True)
     except (_core.CorruptJournal, OSError) as error:
-        raise CorruptError(str(error)) from error
+        raise CorruptError(str(error), "the results are lost: run the command again with --fresh") from error
     problems = [f"{rundir.journal}: byte {offset}: {problem}" for offset, problem, _ in scan.damage]
     tasks = _best(scan.tasks)
     problems += _gaps(tasks, whole=rundir.complete.exists())
     if problems and not ignore_errors:
         raise CorruptError("\n".join(problems), "resume the run to compute what is missing, or salvage the rest with --ignore-errors")
-    streams = Streams(rundir.journal, manifest.use.outputs, Path(manifest.cwd), only=name, to=to)
+    try:
+        streams = Streams(rundir.journal, manifest.use.outputs, Path(manifest.cwd), only=name, to=to)
+    except OSError as error:
+        raise RefusedError(f"{to}: {error.strerror or error}", "name another file with -o") from error
     for task in tasks:
         try:
             streams.append(task.last - task.first, task)

@@ -16,7 +16,7 @@ class OutputStage:
 
     def __init__(self, streams: Streams, wake: Callable[[], None]) -> None:
         self.error: BaseException | None = None
-        self._streams, self._wake = streams, wake
+        self._streams, self._wake, self._drained = streams, wake, False
         self._ordered: Ordered[_core.TaskRef] = Ordered()
         self._tasks: queue.SimpleQueue[_core.TaskRef | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="output", daemon=True)
@@ -25,11 +25,16 @@ class OutputStage:
     def put(self, task: _core.TaskRef) -> None:
         self._tasks.put(task)
 
-    def drain(self) -> int:
-        """Wait until all that can be written is written; returns how many records the outputs now cover."""
-        self._tasks.put(None)
-        self._thread.join()
-        return self._ordered.next
+    def drain(self, timeout_seconds: float) -> int | None:
+        """Wait until all that can be written is written; returns how many records the outputs then cover.
+
+        None if that takes longer: to be called again. Nothing is `put` any more.
+        """
+        if not self._drained:
+            self._drained = True
+            self._tasks.put(None)
+        self._thread.join(timeout_seconds)
+        return None if self._thread.is_alive() else self._ordered.next
 
     def finish(self) -> dict[str, int]:
         """Write the ends and wait for the disk; returns the bytes of each stream. After `drain`."""

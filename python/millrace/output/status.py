@@ -41,7 +41,7 @@ def look(run_dir: Path) -> Status:
         try:
             scan = _core.scan(str(rundir.journal), False)
         except _core.CorruptJournal as error:
-            raise CorruptError(str(error)) from error
+            raise CorruptError(str(error), "the results are lost: run the command again with --fresh") from error
         tasks, damage = scan.tasks, scan.damage
     done = {task.first: task for task in tasks if not task.quarantined}
     given_up = {task.first: task for task in tasks if task.quarantined and task.first not in done}

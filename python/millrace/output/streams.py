@@ -9,6 +9,7 @@ from pathlib import Path
 from millrace import _core
 from millrace.errors import CorruptError
 from millrace.model import OutputUse
+from millrace.rundir import sync_folder
 
 
 def destination(output: OutputUse, cwd: Path) -> Path | None:
@@ -25,20 +26,27 @@ class Streams:
         cwd: The user's working directory.
         only: Name of the one stream to write; empty: all.
         to: Where that one goes instead of its own place; ``-`` is standard output.
+        fresh: Nothing of these outputs was written before: what is in the files is another run's, and is cut off. A
+            resumed run writes the same bytes over its own, so that who follows a file sees it only grow.
 
     Raises:
         OSError: An output cannot be opened or written.
     """
 
-    def __init__(self, journal: Path, outputs: Sequence[OutputUse], cwd: Path, only: str = "", to: str = "") -> None:
+    def __init__(self, journal: Path, outputs: Sequence[OutputUse], cwd: Path, only: str = "", to: str = "", fresh: bool = False) -> None:
         self._journal, self._outputs, self._cwd = journal, outputs, cwd
         self._writers: dict[int, _core.StreamWriter] = {}
         self._folders: dict[int, Path] = {}
+        self._places: list[Path] = []
         for number, output in enumerate(outputs):
             if only and output.name != only:
                 continue
             place = (None if to == "-" else Path(to)) if to else destination(output, cwd)
             if output.layout == "file":
+                if place:
+                    self._places.append(place)
+                if fresh and place and place.is_file():
+                    os.truncate(place, 0)
                 self._writers[number] = _core.StreamWriter(str(journal), output.join, str(place) if place else None)
             else:
                 self._folders[number] = self._folder(output, place, bool(to))
@@ -79,6 +87,12 @@ class Streams:
             CorruptError: The last blocks lack what a whole output needs.
         """
         try:
-            return {self._outputs[number].name: writer.finish() for number, writer in self._writers.items()}
+            sizes = {self._outputs[number].name: writer.finish() for number, writer in self._writers.items()}
         except _core.CorruptJournal as error:
             raise CorruptError(str(error)) from error
+        # The journal goes when this returns: names of files must be on the disk as their bytes are.
+        for folder in {place.parent for place in self._places}:
+            sync_folder(folder)
+        if self._folders:
+            os.sync()  # any number of files: once for all
+        return sizes

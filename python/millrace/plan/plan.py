@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import stat
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from millrace import _core
 from millrace.errors import RefusedError, ToolError
 from millrace.job import Job
 from millrace.model import Command, Frozen, OutputUse, ToolUse
@@ -49,6 +51,8 @@ def make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int = 0) -> Pla
     )  # fmt: skip
     use = with_files(registry.find(Path(job.command[0]).name).understand(command), command)
     check_inputs(use, cwd)
+    use = with_formats(use, cwd)
+    check_boundaries(job, use)
     check_outputs(use, cwd)
     slots, why = count_slots(job, use, environ)
     run_dir = cwd / (job.run_dir or default_name(use, job.command))
@@ -71,12 +75,51 @@ def with_files(use: ToolUse, command: Command) -> ToolUse:
     return msgspec.structs.replace(use, inputs=tuple(inputs))
 
 
+def with_formats(use: ToolUse, cwd: Path) -> ToolUse:
+    """Find the record format of inputs for which nobody named one, and check those that were named.
+
+    Raises:
+        RefusedError: It cannot be told, or there is no such format.
+    """
+    inputs = []
+    for item in use.inputs:
+        if not item.format:
+            found = formats.detect(item.path if item.path == "-" else str(cwd / item.path))
+            if found is None:
+                name = "standard input" if item.path == "-" else item.path
+                raise RefusedError(f"{name}: its record format cannot be told", f"name it with --format: {', '.join(formats.FORMATS)}")
+            item = msgspec.structs.replace(item, format=found)
+        formats.check(item.format)
+        inputs.append(item)
+    return msgspec.structs.replace(use, inputs=tuple(inputs))
+
+
+def check_boundaries(job: Job, use: ToolUse) -> None:
+    """Refuse record boundaries that are missing, that no input uses, or that are no regular expressions."""
+    given = job.record_start or job.record_end
+    by_regex = any(item.format == "regex" for item in use.inputs)
+    if given and not by_regex:
+        named = ", ".join(dict.fromkeys(item.format for item in use.inputs))
+        raise RefusedError(f"--record-start and --record-end belong to format regex, not to {named}", "leave out either these or --format")
+    if by_regex and not given:
+        raise RefusedError("format regex needs --record-start or --record-end", "as in: --record-start '^>'")
+    if not by_regex:
+        return
+    try:
+        _core.Reader([], "regex", record_start=job.record_start or None, record_end=job.record_end or None)
+    except ValueError as error:
+        text = str(error).replace("record_start", "--record-start").replace("record_end", "--record-end")
+        raise RefusedError(text, "write a regular expression, in single quotes") from error
+
+
 def find_program(name: str, cwd: Path, environ: Mapping[str, str]) -> Path:
     """The program as the shell would find it.
 
     Raises:
         ToolError: There is none.
     """
+    if not name:
+        raise RefusedError("the first word of the command is empty", "write the program's name after --")
     if "/" in name:
         path = cwd / name
         if path.is_dir() or not path.exists():
@@ -109,11 +152,9 @@ def check_inputs(use: ToolUse, cwd: Path) -> None:
             if not path.exists():
                 raise RefusedError(f"{name}: no such file", "check the path of the input")
             if path.is_dir():
-                raise RefusedError(f"{name}: is a folder, not a file of records")
+                raise RefusedError(f"{name}: is a folder, not a file of records", "name a file in it, or the folder without a format: each file is a record then")
             if not os.access(path, os.R_OK):
-                raise RefusedError(f"{name}: permission denied")
-        if item.format != "files" and item.format not in formats.FORMATS:
-            formats.check(item.format)
+                raise RefusedError(f"{name}: permission denied", "make it readable with chmod, or ask its owner")
 
 
 def check_outputs(use: ToolUse, cwd: Path) -> None:
@@ -128,25 +169,27 @@ def check_outputs(use: ToolUse, cwd: Path) -> None:
             _check_writable((path if "{" not in path.parent.name else path.parent).parent, output)
             continue
         if path.is_dir() and output.layout == "file":
-            raise RefusedError(f"{output.path}: is a folder, but the output is a file")
+            raise RefusedError(f"{output.path}: is a folder, but the output is a file", "name a file in it")
         real = os.path.realpath(path)
         if real in inputs:
             raise RefusedError(f"{output.path}: is both input and output", "write the output elsewhere")
         if real in seen and (path.is_file() or not path.exists()):
-            raise RefusedError(f"{output.path}: is named for two outputs, {seen[real].name} and {output.name}")
+            raise RefusedError(f"{output.path}: is named for two outputs, {seen[real].name} and {output.name}", "give each a file of its own")
         seen[real] = output
         _check_writable(path.parent if output.layout == "file" else path.parent, output)
         if path.is_file() and not os.access(path, os.W_OK):
-            raise RefusedError(f"{output.path}: permission denied")
+            raise RefusedError(f"{output.path}: permission denied", "make it writable with chmod, or write elsewhere")
 
 
 def _check_writable(folder: Path, output: OutputUse) -> None:
     if not folder.is_dir():
         missing = folder if output.layout == "file" else folder.parent
         if output.layout == "file" or not missing.is_dir():
-            raise RefusedError(f"{output.path}: no such folder {folder}", f"make it with: mkdir -p {folder}")
+            if folder.exists():
+                raise RefusedError(f"{output.path}: {folder} is a file, not a folder", "write the output elsewhere")
+            raise RefusedError(f"{output.path}: no such folder {folder}", f"make it with: mkdir -p {shlex.quote(str(folder))}")
     elif not os.access(folder, os.W_OK | os.X_OK):
-        raise RefusedError(f"{output.path}: the folder {folder} cannot be written")
+        raise RefusedError(f"{output.path}: the folder {folder} cannot be written", "make it writable with chmod, or write elsewhere")
 
 
 def count_slots(job: Job, use: ToolUse, environ: Mapping[str, str]) -> tuple[int, str]:

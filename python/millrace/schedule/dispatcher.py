@@ -84,6 +84,9 @@ class _Batch:
 #: So many different single records that fail alike, and none that succeeds, mean that the tool does not work.
 WITNESSES = 3
 
+#: The same for records that fail in different ways: a message may hold something random.
+MOST_WITNESSES = 10
+
 
 @dataclass
 class Dispatcher:
@@ -108,8 +111,8 @@ class Dispatcher:
     cost: CostModel = field(init=False)
     _batches: dict[int, _Batch] = field(default_factory=dict)
     _held: deque[int] = field(default_factory=deque)
-    #: Signatures of single records that failed while nothing had succeeded.
-    _witnesses: dict[int, str] = field(default_factory=dict)
+    #: Single records that failed while nothing had succeeded, and how.
+    _witnesses: dict[int, tuple[Result, str]] = field(default_factory=dict)
     _asked: bool = False
     #: Units of each batch in the last round; 0 before it.
     _last_round: int = 0
@@ -201,8 +204,8 @@ class Dispatcher:
             return [Release(batch), *self._prove()]
         if result is Result.FATAL:
             return [Stop(batch, tool=True)]
-        if not self.proven and result is Result.FAILED:
-            return self._suspect_tool(batch, signature)
+        if not self.proven:
+            return self._suspect_tool(batch, result, signature)
         return self._suspect_record(batch, result)
 
     def _suspect_record(self, batch: int, result: Result) -> list[Action]:
@@ -220,21 +223,19 @@ class Dispatcher:
         del self._batches[batch]
         return [Release(batch), *self._verdict()]
 
-    def _suspect_tool(self, batch: int, signature: str) -> list[Action]:
+    def _suspect_tool(self, batch: int, result: Result, signature: str) -> list[Action]:
         """Nothing has succeeded yet: find out with single records whether anything can."""
         item = self._batches[batch]
         self._hold(batch)
         if item.records <= 1:
-            self._witnesses[batch] = signature
+            self._witnesses[batch] = (result, signature)
         return self._verdict()
 
     def _verdict(self) -> list[Action]:
         if self.proven or not self._held:
             return []
-        signatures = set(self._witnesses.values())
-        if len(signatures) > 1:
-            return self._prove()  # they fail in different ways: look at each record on its own
-        if len(self._witnesses) >= WITNESSES:
+        alike = len(set(self._witnesses.values())) == 1
+        if len(self._witnesses) >= (WITNESSES if alike else MOST_WITNESSES):
             return [Stop(next(iter(self._witnesses)), tool=True)]
         running = any(item.state is _State.RUNNING for item in self._batches.values())
         more = [batch for batch in self._held if batch not in self._witnesses]
@@ -247,9 +248,11 @@ class Dispatcher:
         if more:
             self._held.remove(more[0])
             return [self._run(more[0], urgent=True)]
-        if self.ended:
+        if not self.ended:
+            return []
+        if alike:
             return [Stop(next(iter(self._witnesses)), tool=True)]  # every record there is has failed alike
-        return []
+        return self._prove()  # few records, each bad in its own way
 
     def _prove(self) -> list[Action]:
         """The tool works: failures are the records' own from now on."""
@@ -258,7 +261,7 @@ class Dispatcher:
         actions: list[Action] = []
         for batch in held:
             if batch in self._witnesses:
-                actions.extend(self._suspect_record(batch, Result.FAILED))
+                actions.extend(self._suspect_record(batch, self._witnesses[batch][0]))
             else:
                 actions.append(self._run(batch))
         self._witnesses.clear()

@@ -51,14 +51,26 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Makes a new journal; the header is on disk when this returns.
+    /// Makes a new journal; the header is on disk when this returns. It gets its name only then, so that there is
+    /// never a journal without a header.
     ///
     /// # Errors
     /// If the file exists or cannot be written.
     pub fn create(path: &Path, run_id: &[u8; 16]) -> Result<Self, JournalError> {
-        let mut file = fs_err::OpenOptions::new().write(true).create_new(true).open(path)?.into_file();
-        file.write_all(&frame::encode_file_header(run_id))?;
-        file.sync_all()?;
+        if path.try_exists()? {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{}: is there", path.display())).into());
+        }
+        let mut fresh = path.as_os_str().to_owned();
+        fresh.push(".new");
+        let fresh = PathBuf::from(fresh);
+        let mut file = fs_err::OpenOptions::new().write(true).create(true).truncate(true).open(&fresh)?.into_file();
+        file.write_all(&frame::encode_file_header(run_id))
+            .and_then(|()| file.sync_all())
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+        fs_err::rename(&fresh, path)?;
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs_err::File::open(folder)?.into_file().sync_all()?;
+        }
         Ok(Self { file, path: path.into(), end: FILE_HEADER as u64, synced: FILE_HEADER as u64, buffer: vec![0; COPY] })
     }
 
@@ -88,11 +100,21 @@ impl Journal {
         let start = self.end;
         let appended = self.append_frames(task, blocks);
         if appended.is_err() {
-            // Best effort: should the cut fail too, the next open finds frames without a commit and ignores them.
-            let _ = self.file.set_len(start).and_then(|()| self.file.seek(SeekFrom::Start(start)));
-            self.end = start;
+            self.cut_back(start);
         }
-        appended.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", self.path.display())).into())
+        appended.map_err(|error| {
+            let size: u64 = blocks.iter().filter_map(|block| Some(block.file.metadata().ok()?.len())).sum();
+            let needs = if is_full(&error) { format!(" ({size} bytes are needed for the next result)") } else { String::new() };
+            io::Error::new(error.kind(), format!("{}: {error}{needs}", self.path.display())).into()
+        })
+    }
+
+    /// Forgets what was written after `start`.
+    fn cut_back(&mut self, start: u64) {
+        // Best effort: should the cut fail, the next open finds frames without a commit and ignores them.
+        let _ = self.file.set_len(start);
+        let _ = self.file.seek(SeekFrom::Start(start));
+        self.end = start;
     }
 
     fn append_frames(&mut self, task: &TaskHead, blocks: &mut [Source]) -> io::Result<TaskRef> {
@@ -187,18 +209,21 @@ impl Journal {
         Ok((self.file.as_fd().try_clone_to_owned()?.into(), self.end))
     }
 
-    /// Notes that everything before `offset` is on disk.
-    ///
-    /// # Errors
-    /// If the note cannot be written.
-    pub fn synced_to(&mut self, offset: u64) -> Result<(), JournalError> {
+    /// Notes that everything before `offset` is on disk. No harm if the note cannot be written: what it tells
+    /// is only whether damage found later can be a crash's.
+    pub fn synced_to(&mut self, offset: u64) {
         let none = TaskHead { first: 0, last: 0, fragment: 0, attempt: 0, quarantined: false, inputs: vec![] };
         let start = self.end;
-        self.append_small(&head(&none, Kind::Synced, 8), &offset.to_le_bytes())?;
+        if self.append_small(&head(&none, Kind::Synced, 8), &offset.to_le_bytes()).is_err() {
+            self.cut_back(start);
+        }
         // The note itself need not be on disk; count only what came after the sync.
         self.synced = offset + (self.end - start);
-        Ok(())
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
 }
 
 fn head(task: &TaskHead, kind: Kind, length: u64) -> Head {

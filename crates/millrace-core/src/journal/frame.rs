@@ -112,7 +112,7 @@ pub(super) fn encode_commit(inputs: &[InputDigest], frames: &[u64]) -> Vec<u8> {
         bytes.extend(input.bytes.to_le_bytes());
         bytes.extend(input.crc32c.to_le_bytes());
     }
-    bytes.extend((frames.len() as u16).to_le_bytes());
+    bytes.extend((frames.len() as u32).to_le_bytes());
     for frame in frames {
         bytes.extend(frame.to_le_bytes());
     }
@@ -129,7 +129,7 @@ pub(super) fn decode_commit(payload: &[u8]) -> Option<(Vec<InputDigest>, Vec<u64
             })
         })
         .collect::<Option<Vec<_>>>()?;
-    let frames = (0..u16::from_le_bytes(take(&mut rest)?))
+    let frames = (0..u32::from_le_bytes(take(&mut rest)?))
         .map(|_| take(&mut rest).map(u64::from_le_bytes))
         .collect::<Option<Vec<_>>>()?;
     rest.is_empty().then_some((inputs, frames))

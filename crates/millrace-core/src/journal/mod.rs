@@ -10,7 +10,7 @@
 //!           length:u64 name_length:u16 zero:u16 head_crc32c:u32 name payload payload_crc32c:u32
 //! block   = kind 1, payload = what the tool wrote to one stream
 //! commit  = kind 2, flags bit 0 = quarantined, payload = inputs:u16 (bytes:u64 crc32c:u32)*
-//!           blocks:u16 (frame_offset:u64)*
+//!           blocks:u32 (frame_offset:u64)*
 //! synced  = kind 3, payload = offset:u64 up to which the file was known to be on disk
 //! ```
 //!

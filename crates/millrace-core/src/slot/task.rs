@@ -220,9 +220,17 @@ impl Place {
         };
         let (ending, timed_out) = wait(process, task.timeout, control, &mut outcome.usage).map_err(Failure::Io)?;
         outcome.wall_seconds = begun.elapsed().as_secs_f64();
+        let stderr_of_tool = stderr.try_clone().map_err(Failure::Io)?;
         outcome.stderr = self.said(stderr, "stderr").map_err(Failure::Io)?;
         if timed_out {
             return Err(Failure::TimedOut);
+        }
+        // No space for the tool's files is our failure whatever the tool says: it may not even have noticed.
+        if !control.killed.load(Ordering::SeqCst) && is_full(&stderr_of_tool).map_err(Failure::Io)? {
+            return Err(Failure::Io(io::Error::new(
+                io::ErrorKind::StorageFull,
+                format!("{}: the work directory is full", self.root.display()),
+            )));
         }
         if ending != Ending::Exited(0) {
             // A tool killed because we asked shows as signalled; a tool that ended well just before counts as done.
@@ -390,6 +398,27 @@ impl Place {
         }
         Ok(())
     }
+}
+
+/// Free bytes below which a filesystem counts as full: what is left may be in pieces that a write cannot use.
+const LEAST_FREE: u64 = 64 << 10;
+
+/// Whether the filesystem that holds `file` has no room for another block or another file.
+fn is_full(file: &File) -> io::Result<bool> {
+    use std::os::fd::AsRawFd;
+    // SAFETY: plain data, filled by fstatvfs on a live descriptor.
+    let (result, stat) = unsafe {
+        let mut stat: libc::statvfs = std::mem::zeroed();
+        (libc::fstatvfs(file.as_raw_fd(), &mut stat), stat)
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // The superuser may use what is kept back for it. Some filesystems count no files or blocks: 0 of 0 is not full.
+    // SAFETY: no arguments, cannot fail.
+    let blocks = if unsafe { libc::geteuid() } == 0 { stat.f_bfree } else { stat.f_bavail };
+    Ok((stat.f_blocks > 0 && blocks.saturating_mul(stat.f_frsize) < LEAST_FREE)
+        || (stat.f_files > 0 && stat.f_ffree == 0))
 }
 
 /// Waits for the end of `process`, killing it when its time is over, and reaps it and its group.

@@ -79,11 +79,17 @@ fn watch(pipe: i32, root: &Path, token: &str) {
     sweep(root, token);
 }
 
+/// A process that is still there when pauses have grown so long (about 25 s in all) hangs in the kernel, on a
+/// dead network disk perhaps: it ends when the kernel lets it, and there is nothing more to do.
+const MOST_PAUSE: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// Kills every process of ours that carries `token` in its environment, then removes `root`.
 pub fn sweep(root: &Path, token: &str) {
     // A process may fork while we look: look again until nobody is found.
-    while kill_marked(token) {
-        std::thread::yield_now();
+    let mut pause = std::time::Duration::from_millis(1);
+    while kill_marked(token) && pause < MOST_PAUSE {
+        std::thread::sleep(pause);
+        pause = pause * 5 / 4;
     }
     // A killed process may still be writing its last file when its directory goes.
     for _ in 0..100 {

@@ -1,0 +1,34 @@
+"""``millrace doctor``."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("doctor", short_help="Say what this machine offers: cores, memory, tools.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def command(as_json: bool) -> None:
+    """Say what millrace finds on this machine: versions, cores it may use and why, where its work directories lie,
+    and which of the tools that it knows are installed, or how to install them.
+
+    \b
+    millrace doctor --json
+    """
+    import os
+
+    from millrace import doctor
+    from millrace.cli.run import print_json
+    from millrace.report.words import size
+
+    found = doctor.examine(os.environ)
+    if as_json:
+        print_json(found)
+        return
+    click.echo(f"millrace:  {found.millrace} (Python {found.python}, Linux {found.kernel})")
+    click.echo(f"cores:     {found.cores} ({found.cores_why})")
+    where = f"{found.work_dir} ({found.work_filesystem}), {size(found.work_free)} free" if found.work_dir else "no place to write"
+    click.echo(f"work:      {where}")
+    click.echo(f"pidfd:     {'yes' if found.pidfd else 'no: the kernel is older than 5.3'}")
+    click.echo("tools:")
+    for tool in found.tools:
+        click.echo(f"  {tool.name:<12} {f'{tool.path} ({tool.version})' if tool.path else f'not found; {tool.install}'}")
