@@ -142,14 +142,14 @@ class LocalEngine:
             match self.feeder.results.popleft():
                 case Batch() as batch:
                     self._offset = batch.offset
-                    self._read_units += batch.units
-                    self._do(self.dispatcher.batch_cut(self._remember(batch), batch.n_records, batch.units))
+                    self._read_units += self._units(batch)
+                    self._do(self.dispatcher.batch_cut(self._remember(batch), batch.n_records, self._units(batch)))
                 case Skipped() as skipped:
                     self._offset = skipped.offset
-                    self._read_units += skipped.units
+                    self._read_units += self._units(skipped)
                     self.counts.records += skipped.last - skipped.first
                     self.counts.resumed += skipped.last - skipped.first
-                    self.counts.units += skipped.units
+                    self.counts.units += self._units(skipped)
                     self.counts.bytes = max(self.counts.bytes, skipped.offset)
                 case End():
                     self._do(self.dispatcher.input_ended())
@@ -157,14 +157,18 @@ class LocalEngine:
                     raise error
             self._ask()
 
+    def _units(self, part: Batch | Skipped) -> int:
+        """Cost units of a part of the input."""
+        return part.last - part.first if self.plan.use.cost.unit == "records" else part.units
+
     def _remaining(self) -> float | None:
         """Units not yet cut, from the bytes not yet read and the units per byte so far."""
         total = self.feeder.total
         if total is None:
             return None
         left = max(total - self._offset, 0)
-        if self.plan.use.cost.unit == "records" or not self._offset:
-            return left * (self._read_units / self._offset) if self._offset else None
+        if not self._offset:
+            return None if self.plan.use.cost.unit == "records" else float(left)  # a unit is a byte, or about that
         return left * (self._read_units / self._offset)
 
     # Actions
@@ -200,7 +204,7 @@ class LocalEngine:
             whole, records, self.feeder.inputs, self.plan.command.cwd, self.plan.job.record_start, self.plan.job.record_end
         )
         # What cannot be cut counts as one record from here on.
-        numbers = [(self._remember(part), part.n_records if len(parts) > 1 else 1, part.units) for part in parts]
+        numbers = [(self._remember(part), part.n_records if len(parts) > 1 else 1, self._units(part)) for part in parts]
         if batch in self._failures:
             for number, _, _ in numbers:
                 self._failures[number] = self._failures[batch]
@@ -334,7 +338,7 @@ class LocalEngine:
 
     def _count_done(self, batch: Batch) -> None:
         self.counts.records += batch.n_records
-        self.counts.units += batch.units
+        self.counts.units += self._units(batch)
         self.counts.bytes += batch.bytes
 
     def _log(self, attempt: Attempt, batch: Batch, event: _core.PoolEvent) -> None:
@@ -344,7 +348,7 @@ class LocalEngine:
         written = sum(block.length for block in event.task.blocks) if event.task else 0
         self.events.write(
             TaskEvent(
-                t=now, start=attempt.start, slot=event.slot, first=batch.first, last=batch.last, units=batch.units,
+                t=now, start=attempt.start, slot=event.slot, first=batch.first, last=batch.last, units=self._units(batch),
                 bytes=batch.bytes, cpu=event.cpu_seconds, rss=event.peak_rss_bytes, out=written,
                 attempt=attempt.number, status=status, detail="verify" if attempt.compare else event.detail,
             ),

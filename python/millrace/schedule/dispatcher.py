@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
 
 from millrace.model import CostHint
-from millrace.schedule.sizing import CostModel, next_units
+from millrace.schedule.sizing import MOST_BYTES, CostModel, next_units
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,8 @@ class Dispatcher:
     #: Single records that failed while nothing had succeeded, and how.
     _witnesses: dict[int, tuple[Result, str]] = field(default_factory=dict)
     _asked: bool = False
+    #: Units of each batch in the last round; 0 before it.
+    _last_round: int = 0
 
     def __post_init__(self) -> None:
         self.cost = CostModel(self.hint)
@@ -122,9 +125,12 @@ class Dispatcher:
     def wanted(self, remaining: float | None) -> tuple[int, int, int] | None:
         """Limits (records, units, bytes) of one more batch to cut, or None if enough are ready.
 
-        One batch a slot is kept ready beyond those that run, so that no slot ever waits for its input.
+        One batch a slot is kept ready beyond those that run, so that no slot ever waits for its input; but not
+        while nothing is measured, as its size would be a guess.
         """
-        if self.ended or self._asked or len(self._batches) >= 2 * self.slots + len(self._held):
+        measured = self.cost.per_unit or self.fixed != (0, 0)
+        most = 2 * self.slots if measured else self.slots
+        if self.ended or self._asked or len(self._batches) >= most + len(self._held):
             return None
         if self._held:
             if any(batch not in self._witnesses for batch in self._batches):
@@ -134,10 +140,21 @@ class Dispatcher:
         self._asked = True
         if self.fixed != (0, 0):
             return (self.fixed[0], 0, self.fixed[1])
-        units = next_units(self.cost, self.slots, remaining)
+        units = self._next_units(remaining)
         if self.hint.unit == "records":
-            return (min(units, self.hint.max_records or units), 0, 0)
-        return (self.hint.max_records, units, 0)
+            return (min(units, self.hint.max_records or units), 0, MOST_BYTES)
+        return (self.hint.max_records, units, MOST_BYTES)
+
+    def _next_units(self, remaining: float | None) -> int:
+        units = next_units(self.cost, self.slots, remaining)
+        if remaining is None or not self.cost.per_unit:
+            return units
+        if units * self.slots < remaining:
+            self._last_round = 0
+            return units
+        # The last round: what is left goes to all slots in equal parts, none of which is mostly the tool's start.
+        self._last_round = max(self._last_round, math.ceil(remaining / self.slots), self.cost.start_units)
+        return min(units, self._last_round)
 
     def batch_cut(self, batch: int, records: int, units: int) -> list[Action]:
         """A batch that was asked for is ready."""

@@ -1,4 +1,4 @@
-"""How large the next batch is: from the measured cost, large while much is left, tapering to single records."""
+"""How large the next batch is: from the measured cost, large while much is left, tapering to the tool's start."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ LONGEST_SECONDS = 30.0
 #: The same when the end is not known (a pipe): then the tail may come at any time.
 LONGEST_UNKNOWN_SECONDS = 5.0
 
-#: A batch lasts at least this many times the tool's start (10 %), unless that would leave slots without work.
-WORTHWHILE = 10.0
+#: A batch lasts at least this many times the tool's start, unless that would leave slots without work.
+WORTHWHILE = 5.0
+
+#: A batch is at most so many times as large as the largest that was measured: small ones say little of large ones.
+GROWTH = 8.0
+
+#: Bytes of a batch at most: more than one of these a slot lies in memory, and the next is read while one runs.
+MOST_BYTES = 16 << 20
 
 #: Weight that an older observation keeps when a new one comes.
-MEMORY = 0.9
+MEMORY = 0.95
 
-#: Units of the first batches, before anything is measured.
-PROBE_UNITS = 4000
+#: Units of the first batches, before anything is measured: a record may take a millisecond or a minute.
+PROBE_UNITS = 1000
 
 
 @dataclass
@@ -33,7 +39,10 @@ class CostModel:
     startup: float = field(init=False)
     #: Seconds per cost unit; 0 while nothing is known.
     per_unit: float = 0.0
-    _sums: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0, 0.0)
+    #: Units of the largest batch measured.
+    largest: int = 0
+    _sums: tuple[float, ...] = (0.0,) * 5
+    _plain: tuple[float, ...] = (0.0,) * 3
     _shortest: float = float("inf")
 
     def __post_init__(self) -> None:
@@ -43,19 +52,30 @@ class CostModel:
         """Learn from a finished task."""
         if units < 1:
             return
+        seconds = max(seconds, 1e-6)
         self._shortest = min(self._shortest, seconds)
-        new = (1.0, units, seconds, float(units) * units, units * seconds)
-        self._sums = tuple(MEMORY * old + one for old, one in zip(self._sums, new, strict=True))
+        self.largest = max(self.largest, units)
+        # Records differ, so a task's error grows with its length: short tasks tell the start, long ones the slope.
+        weight = seconds**-2
+        self._sums = _add(self._sums, weight, units * weight, seconds * weight, units**2 * weight, units * seconds * weight)
         n, x, y, xx, xy = self._sums
         spread = n * xx - x * x
         # Batches of alike size cannot tell start from slope: keep the start that is known, fit the slope.
         if spread > 0.05 * n * xx:
-            slope = (n * xy - x * y) / spread
-            start = (y - slope * x) / n
-            if slope > 0 and start >= 0:
-                self.startup = min(start, self._shortest)
+            self.startup = max((y - (n * xy - x * y) / spread * x) / n, 0.0)
         self.startup = min(self.startup, self._shortest)
+        self._plain = _add(self._plain, 1.0, units, seconds)
+        n, x, y = self._plain
         self.per_unit = max((y - self.startup * n) / x, 1e-12)
+
+    @property
+    def start_units(self) -> int:
+        """Units that take as long as the tool's start; at least 1."""
+        return max(1, int(self.startup / self.per_unit)) if self.per_unit else 1
+
+
+def _add(sums: tuple[float, ...], *new: float) -> tuple[float, ...]:
+    return tuple(MEMORY * old + one for old, one in zip(sums, new, strict=True))
 
 
 def next_units(model: CostModel, slots: int, remaining: float | None) -> int:
@@ -73,13 +93,13 @@ def next_units(model: CostModel, slots: int, remaining: float | None) -> int:
     if not model.per_unit:
         probe = float(max(hint.pass_units, PROBE_UNITS)) if hint.unit != "records" else 1.0
         return max(1, int(min(probe, remaining / (8 * slots)) if remaining is not None else probe))
-    longest = (LONGEST_SECONDS if remaining is not None else LONGEST_UNKNOWN_SECONDS) / model.per_unit
-    start = model.startup / model.per_unit
+    worthwhile = WORTHWHILE * model.startup / model.per_unit
+    longest = LONGEST_SECONDS / model.per_unit
     if remaining is None:
-        units = longest
+        units = max(LONGEST_UNKNOWN_SECONDS / model.per_unit, 2 * worthwhile)
     else:
-        guided = max(remaining / (FACTOR * slots), WORTHWHILE * start)
-        units = min(guided, longest, max(remaining / slots, start))
+        units = max(remaining / (FACTOR * slots), worthwhile)
+    units = min(units, longest, GROWTH * model.largest)
     if hint.pass_units and units > 2 * hint.pass_units:
         units -= units % hint.pass_units
     return max(1, int(units))
