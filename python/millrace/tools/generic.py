@@ -1,9 +1,9 @@
 """Any other program: the user says what goes in and what comes out.
 
-*Exactness.* Nothing is known of the program, so its outputs are put one after another in input order. That is the
-serial output of every program that treats each record by itself and writes no header, footer, number or total; it is
-for the user to know that (``docs/tools/filters.md`` has a test anyone can run). Programs that are well known to need
-the whole input are refused by name.
+*Exactness.* Nothing is known of the program, so its outputs are put one after another in input order. That
+is the serial output of every program that treats each record by itself and writes no header, footer, number
+or total; it is for the user to know that (``docs/tools/filters.md`` has a test anyone can run). Programs
+that are well known to need the whole input are refused by name.
 """
 
 from __future__ import annotations
@@ -15,18 +15,8 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputArg, InputUse, OutputArg, OutputUse, Token, ToolUse
+from millrace.plan import formats
 
-FORMATS = frozenset({"fasta", "fastq", "hmm", "mol2", "sdf", "smiles", "lines", "files"})
-#: What file names say of their format; any other is for the reader of the input to detect.
-EXTENSIONS = {
-    **dict.fromkeys((".fa", ".faa", ".fna", ".fasta", ".ffn", ".frn", ".fas"), "fasta"),
-    **dict.fromkeys((".fq", ".fastq"), "fastq"),
-    **dict.fromkeys((".sdf", ".sd"), "sdf"),
-    **dict.fromkeys((".smi", ".smiles"), "smiles"),
-    **dict.fromkeys((".txt", ".tsv", ".csv", ".jsonl"), "lines"),
-    ".hmm": "hmm",
-    ".mol2": "mol2",
-}
 _ORDERS = "orders or compares the whole input"
 _COUNTS = "counts or numbers through the whole input"
 _DIGESTS = "gives one result for the whole input"
@@ -68,7 +58,7 @@ class Generic:
         program = Path(command.argv[0]).name
         if program in WHOLE_INPUT:
             raise RefusedError(
-                f"{program} {WHOLE_INPUT[program]}, so its results on parts do not make its result on the whole",
+                f"{program} {WHOLE_INPUT[program]}: its results on parts do not make its result on the whole",
                 f"let millrace run the step before it, and pipe the result: millrace run -- ... | {program}",
             )
         tokens: list[Token] = list(command.argv)
@@ -91,14 +81,17 @@ class Generic:
 
 def _inputs_named(command: Command, program: str) -> tuple[str, ...]:
     if sum(typed == "-" or typed.startswith("-:") for typed in command.inputs) > 1:
-        raise RefusedError("--input - is given twice", "standard input can be read once; name a file for the other")
+        raise RefusedError(
+            "--input - is given twice", "standard input can be read once; name a file for the other"
+        )
     if command.inputs:
         return command.inputs
     if command.stdin_is_data:
         return ("-",)
     raise RefusedError(
         f"{program} is not a tool that millrace knows, and no input is named",
-        f"say which file is cut into records: millrace run --input FILE[:FORMAT] --output FILE -- {program} ..., "
+        f"say which file is cut into records: "
+        f"millrace run --input FILE[:FORMAT] --output FILE -- {program} ... "
         f"or pipe it in: millrace run --format fasta -- {program} ... < FILE",
     )
 
@@ -121,19 +114,26 @@ def _input(typed: str, index: int, command: Command, tokens: list[Token]) -> Inp
 
 
 def _path_and_format(typed: str, command: Command) -> tuple[str, str]:
+    """Split ``FILE[:FORMAT]``; without a format, take ``--format``, then what name and bytes tell."""
     path, colon, form = typed.rpartition(":")
-    if colon and path and form.lower() in FORMATS:
-        return path, form.lower()
-    if colon and path and not (command.cwd / typed).exists() and (command.cwd / path).exists():
-        raise RefusedError(
-            f"--input {typed}: no format is called '{form}'", f"formats: {', '.join(sorted(FORMATS))}"
-        )
+    is_whole, is_part = (command.cwd / typed).exists(), path == "-" or (command.cwd / path).exists()
+    if colon and path and not (is_whole and not is_part):
+        if form in formats.FORMATS:
+            return path, form
+        if is_part and not is_whole:
+            formats.check(form)
     if command.format:
         return typed, command.format
     if typed != "-" and (command.cwd / typed).is_dir():
         return typed, "files"
-    suffixes = [suffix for suffix in Path(typed).suffixes if suffix not in (".gz", ".zst", ".bz2", ".xz")]
-    return typed, EXTENSIONS.get(suffixes[-1].lower() if suffixes else "", "")
+    found = formats.detect("-" if typed == "-" else str(command.cwd / typed))
+    if found is None and (typed == "-" or (command.cwd / typed).exists()):
+        name = "standard input" if typed == "-" else f"--input {typed}"
+        raise RefusedError(
+            f"{name}: its format cannot be told, so it is not known where a record begins",
+            f"say it with --format NAME; formats are {', '.join(formats.FORMATS)}",
+        )
+    return typed, found or ""
 
 
 def _places(path: str, tokens: Sequence[Token]) -> list[tuple[int, str]]:
@@ -160,12 +160,13 @@ def _refuse_other_spelling(path: str, command: Command, tokens: Sequence[Token],
 
 
 def _real(command: Command, path: str) -> str:
-    """Where ``path`` leads to in the end; unlike ``Path.resolve``, does not fail on links that go in circles."""
+    """Where ``path`` leads to in the end; unlike ``Path.resolve``, does not fail on circles of links."""
     return os.path.realpath(command.cwd / path)
 
 
 def _refuse_absolute(path: str, option: str) -> None:
-    # A relative name means the same in the private directory of each task; an absolute one is the user's own file.
+    # A relative name means the same in the private directory of each task; an absolute one is the user's
+    # own file.
     if Path(path).is_absolute():
         raise RefusedError(
             f"{option} {path} is not in the arguments, so the tool cannot be told of a part of it",
@@ -200,7 +201,7 @@ def _layout(path: str, command: Command, inputs: Sequence[InputUse]) -> str:
     if "{name}" in path or "{stem}" in path:
         if not any(each.format == "files" for each in inputs):
             raise RefusedError(
-                f"--output {path}: {{name}} and {{stem}} are the input file's, and no input is a set of files",
+                f"--output {path}: {{name}} and {{stem}} are the input's, and no input is a set of files",
                 "give the input as a folder, or as NAMES:files",
             )
         return "record"
