@@ -91,6 +91,7 @@ def test_one_file_per_record(cwd: Path) -> None:
             "no input is a set of files",
         ),
         ("mytool", {"inputs": ("-:fasta",)}, "nothing comes in"),
+        ("mytool", {"inputs": ("q.fa",), "stdin_is_data": True}, "data comes in on standard input"),
         ("mytool", {"stdin_is_data": True}, "its format cannot be told"),
         ("mytool db.dat", {"inputs": ("db.dat",)}, "its format cannot be told"),
     ],

@@ -17,11 +17,7 @@ from millrace.tools.base import Options, Tokens, once, scan, words
 
 OPTIONS = Options(flags=words("v verbose help"), values=words("i o"))
 #: Files that DOCK writes for each prefix, and the parameter that asks for each (none: always).
-OUTPUTS = {
-    "scored": "",
-    "conformers": "",
-    "orients": "write_orientations",
-}
+OUTPUTS = {"scored": "", "conformers": "write_conformations", "orients": "write_orientations"}
 #: Parameters that look beyond one molecule, with the values that are fine.
 ACROSS = {
     "rank_ligands": ("no", "orders all molecules by their score"),
@@ -56,7 +52,9 @@ class Dock6:
             # A batch of which no molecule gets a pose writes no file.
             OutputUse(name=name, path=f"{prefix}_{name}.mol2", optional=True)
             for name, asked_by in OUTPUTS.items()
-            if not asked_by or parameters.get(asked_by, "no").lower() == "yes"
+            if not asked_by
+            or parameters.get(asked_by, "no").lower() == "yes"
+            or (name == "conformers" and parameters.get("num_scored_conformers", "1") not in ("0", "1"))
         ]
         tokens = Tokens(command.argv)
         # Times and totals of each batch: nothing in a log is promised to be what the serial run says.

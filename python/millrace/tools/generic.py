@@ -108,6 +108,11 @@ def _input(typed: str, index: int, command: Command, tokens: list[Token]) -> Inp
     for at, prefix in places:
         tokens[at] = InputArg(index=index, prefix=prefix)
     if not places:
+        if command.stdin_is_data and not any(each == "-" or each.startswith("-:") for each in command.inputs):
+            raise RefusedError(
+                f"--input {path} is not in the arguments, and data comes in on standard input",
+                "if standard input is what is cut, leave --input out and say its --format; if not, add < /dev/null",
+            )
         _refuse_other_spelling(path, command, tokens, "--input")
         _refuse_absolute(path, "--input")
     return InputUse(path=path, format=form)
