@@ -10,7 +10,7 @@ form and XML, which report queries without hits, are exact only with ``--unal 0`
 
 DIAMOND chooses between two search algorithms with different results. For databases from 256 million letters
 the choice depends on the size of the whole query, so there ``--algo`` must be given. Modes in which queries
-see each other (``--iterate``, ``--target-indexed``, ``--lin-stage1``, ``--freq-masking``) are refused.
+see each other (``--iterate``, ``--lin-stage1``, ``--freq-masking``) are refused.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ OPTIONS = Options(
 )
 REFUSED = {
     "iterate": ("searches again the queries that are left over, which changes ties", "leave --iterate out"),
-    "target-indexed": ("gives other hits for parts of the queries", "leave --target-indexed out"),
+    "target-indexed": ("could not be checked to treat each query alone", "leave --target-indexed out"),
     "lin-stage1": ("compares queries with each other", "leave --lin-stage1 out"),
     "freq-masking": ("counts seeds over all queries", "leave --freq-masking out"),
     "freq-sd": ("counts seeds over all queries", "leave --freq-sd out"),

@@ -111,7 +111,7 @@ def _input(typed: str, index: int, command: Command, tokens: list[Token]) -> Inp
         if command.stdin_is_data and not any(each == "-" or each.startswith("-:") for each in command.inputs):
             raise RefusedError(
                 f"--input {path} is not in the arguments, and data comes in on standard input",
-                "if standard input is what is cut, leave --input out and say its --format; if not, add < /dev/null",
+                "to cut standard input, leave --input out and say its --format; if not, add < /dev/null",
             )
         _refuse_other_spelling(path, command, tokens, "--input")
         _refuse_absolute(path, "--input")
