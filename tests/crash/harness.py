@@ -134,9 +134,7 @@ def volatile_of(tool: tuple[str, ...], folder: Path) -> tuple[bytes, ...]:
     from millrace.model import Command
     from millrace.tools import registry
 
-    command = Command(
-        argv=tool, cwd=folder, environ=dict(os.environ), exe=Path(shutil.which(tool[0]) or tool[0])
-    )
+    command = Command(argv=tool, cwd=folder, environ=dict(os.environ), exe=Path(shutil.which(tool[0]) or tool[0]))
     use = registry.find(tool[0]).understand(command)
     return tuple(dict.fromkeys(os.fsencode(each) for output in use.outputs for each in output.volatile))
 
@@ -183,9 +181,7 @@ def left_over(mark: str, known: frozenset[Path] = frozenset(), seconds: float = 
     deadline = time.monotonic() + seconds
     while (processes := marked(mark)) or (folders := dead_work() - known):
         if time.monotonic() > deadline:
-            return (
-                f"processes {[describe(pid) for pid in processes]}, folders {set() if processes else folders}"
-            )
+            return f"processes {[describe(pid) for pid in processes]}, folders {set() if processes else folders}"
         time.sleep(0.01)
     return ""
 

@@ -13,9 +13,7 @@ import pytest
 
 
 @pytest.fixture(scope="module", params=["blastp", "hmmscan"])
-def case(
-    request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.TempPathFactory
-) -> harness.Case:
+def case(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.TempPathFactory) -> harness.Case:
     """A small real command with what it gives by itself."""
     if not shutil.which(request.param):
         pytest.skip(f"{request.param} is not installed")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import harness
 import pytest
+
 from conftest import Site
 
 
@@ -70,9 +71,7 @@ def test_a_change_is_refused_by_name(site: Site, changed: str) -> None:
         site.command = lambda *more: [*command, "another"]  # type: ignore[method-assign]
     code, said = site.run()
     assert code == 2, said
-    word = {"input": "input in.fa", "tool": "program", "arguments": "another", "database": "/db: was"}[
-        changed
-    ]
+    word = {"input": "input in.fa", "tool": "program", "arguments": "another", "database": "/db: was"}[changed]
     assert word in said and "--fresh" in said
     assert site.executions == executions
     assert site.output.read_bytes() == before

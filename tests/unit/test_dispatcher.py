@@ -64,7 +64,9 @@ class World:
                 position = choose.draw(st.integers(0, len(self.running) - 1), "which ends")
                 self.end(self.running.pop(position))
             else:
-                assert fed or self.stopped or self.dispatcher.done, "nothing runs, nothing is wanted, and it is not done"
+                assert fed or self.stopped or self.dispatcher.done, (
+                    "nothing runs, nothing is wanted, and it is not done"
+                )
         raise AssertionError("no end in sight")
 
     def feed(self, choose: st.DataObject) -> bool:

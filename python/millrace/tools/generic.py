@@ -73,8 +73,7 @@ class Generic:
             )
         tokens: list[Token] = list(command.argv)
         inputs = tuple(
-            _input(typed, index, command, tokens)
-            for index, typed in enumerate(_inputs_named(command, program))
+            _input(typed, index, command, tokens) for index, typed in enumerate(_inputs_named(command, program))
         )
         outputs = _outputs(command, tokens, inputs)
         one_each = any(output.layout == "record" for output in outputs)
@@ -125,9 +124,7 @@ def _path_and_format(typed: str, command: Command) -> tuple[str, str]:
     if colon and path and form.lower() in FORMATS:
         return path, form.lower()
     if colon and path and not (command.cwd / typed).exists() and (command.cwd / path).exists():
-        raise RefusedError(
-            f"--input {typed}: no format is called '{form}'", f"formats: {', '.join(sorted(FORMATS))}"
-        )
+        raise RefusedError(f"--input {typed}: no format is called '{form}'", f"formats: {', '.join(sorted(FORMATS))}")
     if command.format:
         return typed, command.format
     if typed != "-" and (command.cwd / typed).is_dir():
@@ -189,9 +186,7 @@ def _outputs(command: Command, tokens: list[Token], inputs: Sequence[InputUse]) 
         if not places:
             _refuse_other_spelling(path, command, tokens, "--output")
             _refuse_absolute(path, "--output")
-        outputs.append(
-            OutputUse(name=_stream_name(path, names), path=path, layout=_layout(path, command, inputs))
-        )
+        outputs.append(OutputUse(name=_stream_name(path, names), path=path, layout=_layout(path, command, inputs)))
     outputs.append(OutputUse(name="stdout", path="-", stdout=True))
     return tuple(outputs)
 
@@ -209,9 +204,7 @@ def _layout(path: str, command: Command, inputs: Sequence[InputUse]) -> str:
 
 def _stream_name(path: str, taken: set[str]) -> str:
     """A short name for a stream: the file's own, with what tells it from others of that name."""
-    parts = [
-        re.sub(r"[^A-Za-z0-9._-]+", "_", part) for part in Path(path).parts if part not in ("/", ".", "..")
-    ]
+    parts = [re.sub(r"[^A-Za-z0-9._-]+", "_", part) for part in Path(path).parts if part not in ("/", ".", "..")]
     for n_parts in range(1, len(parts) + 1):
         name = "-".join(parts[-n_parts:])
         if name not in taken:
@@ -234,23 +227,13 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = [f"{program} is not known to millrace: its outputs are put one after another in input order"]
     if program in CARRIES:
-        notes.append(
-            f"warning: {program} may carry something from record to record: watch for {CARRIES[program]}"
-        )
+        notes.append(f"warning: {program} may carry something from record to record: watch for {CARRIES[program]}")
     for index, each in enumerate(inputs):
-        if not each.stdin and not any(
-            isinstance(token, InputArg) and token.index == index for token in tokens
-        ):
-            notes.append(
-                f"{each.path} is not in the arguments: each task finds its part at that relative path"
-            )
+        if not each.stdin and not any(isinstance(token, InputArg) and token.index == index for token in tokens):
+            notes.append(f"{each.path} is not in the arguments: each task finds its part at that relative path")
     for index, output in enumerate(outputs):
-        if not output.stdout and not any(
-            isinstance(token, OutputArg) and token.index == index for token in tokens
-        ):
-            notes.append(
-                f"{output.path} is not in the arguments: {program} is expected to write it by itself"
-            )
+        if not output.stdout and not any(isinstance(token, OutputArg) and token.index == index for token in tokens):
+            notes.append(f"{output.path} is not in the arguments: {program} is expected to write it by itself")
     if len(inputs) > 1:
         notes.append(f"{len(inputs)} inputs advance together, record by record")
     return tuple(notes)
