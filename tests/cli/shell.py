@@ -103,7 +103,7 @@ def dead_work_dirs() -> set[str]:
     found = set()
     for path in Path("/dev/shm").glob("millrace-*"):
         try:
-            lock = os.open(path / "lock", os.O_RDWR)
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
             continue
         try:
