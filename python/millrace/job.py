@@ -42,6 +42,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     on_failure: Literal["quarantine", "stop"] = "quarantine"
     retry_quarantined: bool = False
     keep_run_dir: bool = False
+    #: Longest time that a committed result waits for the disk.
+    sync: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 1.0
     verify: Fraction = 0.0
     progress: Literal["auto", "bar", "plain", "json", "none"] = "auto"
     nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 0

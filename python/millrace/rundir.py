@@ -253,7 +253,7 @@ def sync_folder(path: Path) -> None:
 def default_name(use: ToolUse, argv: tuple[str, ...]) -> str:
     """``OUTPUT.millrace`` beside the first output that has a name, else one made of tool and arguments."""
     for output in use.outputs:
-        if output.path != "-":
+        if output.path != "-" and not output.path.startswith("/dev/"):
             return output.path.rstrip("/").replace("{", "").replace("}", "") + ".millrace"
     digest = hashlib.blake2b("\0".join(argv).encode(errors="surrogateescape"), digest_size=4).hexdigest()
     return f"{Path(argv[0]).name}-{digest}.millrace"

@@ -28,8 +28,7 @@ TICK = 0.2
 #: Seconds that running tools get to end after the first signal.
 GRACE = 20.0
 
-#: A group commit: what was appended is on disk at the latest after so many seconds or bytes.
-SYNC_SECONDS = 1.0
+#: A group commit: what was appended is on disk at the latest after ``Job.sync`` seconds or so many bytes.
 SYNC_BYTES = 64 << 20
 
 
@@ -125,7 +124,7 @@ class LocalEngine:
         if self.stage.error:
             raise self.stage.error
         now = self.now()
-        if now - self._synced > SYNC_SECONDS or self.journal.unsynced > SYNC_BYTES:
+        if now - self._synced >= self.plan.job.sync or self.journal.unsynced > SYNC_BYTES:
             self._synced = now
             if self.journal.unsynced:
                 self.journal.sync()
