@@ -1,4 +1,4 @@
-"""``python -m bench.chaos --kills 200``: kill runs of real tools at random moments, and count what that costs."""
+"""``python -m bench.chaos --kills 200``: kill runs of real tools at chosen moments, and count the damage."""
 
 from __future__ import annotations
 

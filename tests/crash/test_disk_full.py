@@ -9,6 +9,7 @@ from pathlib import Path
 
 import harness
 import pytest
+
 from conftest import Site
 
 
