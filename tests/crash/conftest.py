@@ -69,7 +69,7 @@ class Site:
         return subprocess.Popen(
             [*wrap, *self.command(*more)], cwd=self.folder, text=True, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
-            env={**os.environ, "LOG": str(self.folder / "log"), "MILLRACE_CRASH_TEST": mark, **self.environ, **environ},
+            env={**os.environ, **self.environ, **environ, "LOG": str(self.folder / "log"), "MILLRACE_CRASH_TEST": mark},
         )  # fmt: skip
 
     def run(self, *more: str, wrap: tuple[str, ...] = (), **environ: str) -> tuple[int, str]:
