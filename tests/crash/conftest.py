@@ -70,7 +70,7 @@ class Site:
         return subprocess.Popen(
             [*wrap, *self.command(*more)], cwd=self.folder, text=True, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
-            env={**os.environ, **self.environ, **environ, "LOG": str(self.folder / "log"), harness.MARK: mark},
+            env={**os.environ, **self.environ, **environ, "LOG": f"{self.folder}/log", harness.MARK: mark},
         )  # fmt: skip
 
     def run(self, *more: str, wrap: tuple[str, ...] = (), **environ: str) -> tuple[int, str]:
