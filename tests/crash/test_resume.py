@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 
@@ -135,7 +134,7 @@ def test_a_run_killed_while_it_removes_its_directory_is_known_to_be_done(site: S
     assert site.run_dir.exists(), "asked to be kept"
     (site.run_dir / "complete.json").write_text(kept.replace("true", "false"))
     for name in ("journal.mrj", "events.jsonl"):
-        os.unlink(site.run_dir / name)
+        (site.run_dir / name).unlink()
     code, said = site.run()
     assert code == 0 and "already done" in said
     assert site.executions == executions

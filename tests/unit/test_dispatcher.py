@@ -107,13 +107,17 @@ class World:
             match action:
                 case Run(batch, _, urgent):
                     assert batch in self.batches
-                    assert batch not in self.queued and batch not in self.running, "a batch runs twice at once"
+                    assert batch not in self.queued and batch not in self.running, (
+                        "a batch runs twice at once"
+                    )
                     (self.queued.appendleft if urgent else self.queued.append)(batch)
                 case Split(batch, records):
                     first, last = self.batches.pop(batch)
                     assert 0 < records < last - first
                     middle = first + records
-                    parts = [(self.remember(a, b), b - a, b - a) for a, b in ((first, middle), (middle, last))]
+                    parts = [
+                        (self.remember(a, b), b - a, b - a) for a, b in ((first, middle), (middle, last))
+                    ]
                     self.do(self.dispatcher.batch_split(batch, parts))
                 case Quarantine(batch):
                     first, last = self.batches[batch]
@@ -216,4 +220,7 @@ def test_a_failing_batch_is_tried_again_before_it_is_split() -> None:
     assert dispatcher.batch_cut(1, 4, 4) == [Run(1, 1)]
     assert dispatcher.attempt_ended(1, Result.FAILED, "x") == [Run(1, 2, urgent=True)]
     assert dispatcher.attempt_ended(1, Result.FAILED, "x") == [Split(1, 2)]
-    assert dispatcher.batch_split(1, [(2, 2, 2), (3, 2, 2)]) == [Run(2, 1, urgent=True), Run(3, 1, urgent=True)]
+    assert dispatcher.batch_split(1, [(2, 2, 2), (3, 2, 2)]) == [
+        Run(2, 1, urgent=True),
+        Run(3, 1, urgent=True),
+    ]

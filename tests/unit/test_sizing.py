@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,7 +40,7 @@ def test_no_slot_is_idle_while_enough_is_left(
     model = a_model(hint, done)
     units = next_units(model, slots, remaining)
     start = model.startup / model.per_unit if model.per_unit else 0.0
-    # One batch a slot still fits into what is left, unless what is left is not worth as many starts of the tool.
+    # One batch a slot still fits into what is left, unless that is not worth so many starts of the tool.
     assert units <= max(remaining / slots, start, 1.0)
 
 
@@ -61,7 +63,7 @@ def test_batches_taper_to_the_end(slots: int, total: int) -> None:
         sizes.append(next_units(model, slots, left))
         left -= sizes[-1]
     assert left <= 0, "the input never ends"
-    assert all(later <= earlier for earlier, later in zip(sizes, sizes[1:], strict=False))
+    assert all(later <= earlier for earlier, later in pairwise(sizes))
     assert sizes[-1] == 1
 
 
