@@ -354,7 +354,7 @@ class LocalEngine:
     def _log(self, attempt: Attempt, batch: Batch, event: _core.PoolEvent) -> None:
         self.counts.cpu += event.cpu_seconds
         now = self.now()
-        status = {"done": "done", "compared": "done", "timeout": "timeout", "killed": "killed"}.get(
+        status = {"done": "done", "compared": "verified", "timeout": "timeout", "killed": "killed"}.get(
             event.status, "failed"
         )
         written = sum(block.length for block in event.task.blocks) if event.task else 0
@@ -362,7 +362,7 @@ class LocalEngine:
             TaskEvent(
                 t=now, start=attempt.start, slot=event.slot, first=batch.first, last=batch.last, units=self._units(batch),
                 bytes=batch.bytes, cpu=event.cpu_seconds, rss=event.peak_rss_bytes, out=written,
-                attempt=attempt.number, status=status, detail="verify" if attempt.compare else event.detail,
+                attempt=attempt.number, status=status, detail=event.detail,
             ),
             now,
         )  # fmt: skip

@@ -115,7 +115,7 @@ def _shares(runs: Sequence[Run], along: Axis, n_slots: int) -> dict[str, Any]:
             row = task.slot // per_row
             parts[row].append((start + task.start, start + task.t, task.t - task.start))
             counts[row][min(int((start + task.t) / width), N_COLUMNS - 1)] += 1
-            if task.status != "done" and len(marks["x"]) < MAX_MARKS:
+            if task.is_failure and len(marks["x"]) < MAX_MARKS:
                 marks["x"].append(along.shown(start + task.t))
                 marks["row"].append(row)
                 marks["text"].append(_bar_text(task, run))

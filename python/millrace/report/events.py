@@ -54,9 +54,14 @@ class TaskEvent(Event, frozen=True, kw_only=True, tag="task"):
     #: Bytes written.
     out: int = 0
     attempt: int = 1
-    #: ``done``, ``failed``, ``timeout`` or ``killed``.
+    #: ``done``, ``verified`` (run again to compare), ``failed``, ``timeout`` or ``killed``.
     status: str = "done"
     detail: str = ""
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the attempt gave nothing."""
+        return self.status not in ("done", "verified")
 
 
 class RetryEvent(Event, frozen=True, kw_only=True, tag="retry"):

@@ -90,7 +90,7 @@ def of_runs(runs: list[Run]) -> Summary:
     done = [task for run in runs for task in run.done]
     wall = sum(run.wall for run in runs)
     slot_seconds = sum(run.wall * run.head.slots for run in runs)
-    cpu, cpu_done = sum(task.cpu for task in tasks), sum(task.cpu for task in done)
+    cpu = sum(task.cpu for task in tasks)
     busy = sum(task.t - task.start for task in tasks)
     last = runs[-1] if runs else None
     units, records = sum(task.units for task in done), sum(task.last - task.first for task in done)
@@ -102,7 +102,7 @@ def of_runs(runs: list[Run]) -> Summary:
         slots=last.head.slots if last else 0,
         wall=wall,
         cpu=cpu,
-        cpu_lost=max(cpu - cpu_done, 0.0),
+        cpu_lost=sum(task.cpu for task in tasks if task.is_failure),
         records_done=last.records_done if last else 0,
         records_resumed=last.head.records_resumed if last else 0,
         unit=last.head.unit if last else "records",
@@ -110,7 +110,7 @@ def of_runs(runs: list[Run]) -> Summary:
         bytes_in=sum(task.bytes for task in done),
         bytes_out=sum(task.out for task in done),
         n_tasks=len(tasks),
-        n_failed=sum(task.status != "done" for task in tasks),
+        n_failed=sum(task.is_failure for task in tasks),
         n_retries=sum(len(run.retries) for run in runs),
         rss=max((task.rss for task in tasks), default=0),
         records_per_second=_ratio(records, wall),
