@@ -30,7 +30,7 @@ from millrace.output.streams import Streams
 from millrace.plan.plan import Plan
 from millrace.report import progress, summary
 from millrace.report.words import count
-from millrace.report.events import EndEvent, EventLog, RunEvent, WarningEvent, read
+from millrace.report.events import EndEvent, EventLog, RunEvent, WarningEvent, read_typed
 from millrace.rundir import VERSION, Complete, Manifest, RunDir, write_whole
 
 
@@ -137,7 +137,7 @@ def already_complete(plan: Plan, rundir: RunDir) -> Finished | None:
     if complete.different:
         raise verification_failed(complete.different)
     try:
-        counted = summary.summarise(read(rundir.events))
+        counted = summary.summarise(read_typed(rundir.events))
     except OSError:
         counted = None  # killed while it removed the directory
     if not complete.kept and not (counted and counted.quarantined):
@@ -280,7 +280,7 @@ class Session:
         lost = engine.counts.quarantined
         events.write(EndEvent(t=now, status="quarantined" if lost else "done", records_done=engine.counts.records - lost, quarantined=lost), now)
         events.close()
-        counted = summary.summarise(read(self.rundir.events))
+        counted = summary.summarise(read_typed(self.rundir.events))
         return self._judge(lost, counted)
 
     def _judge(self, lost: int, counted: summary.Summary) -> Finished:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import shlex
@@ -37,6 +36,8 @@ class Verbs(click.Group):
         name = args[0]
         if name in VERBS or name.startswith("-"):
             return super().resolve_command(ctx, args)
+        import difflib  # only for the refusal
+
         if near := difflib.get_close_matches(name, VERBS, n=1):
             hint = f"did you mean '{near[0]}'?"
         elif shutil.which(name):
