@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -16,4 +17,20 @@ def data() -> Path:
     path = Path(os.environ.get("MILLRACE_TEST_DATA", REPO.parent / "shared" / "data"))
     if not path.is_dir():
         pytest.skip(f"test data: no folder {path} (set MILLRACE_TEST_DATA)")
+    return path
+
+
+@pytest.fixture
+def full_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A name at which nothing can be written for want of space.
+
+    Never ``/dev/full`` itself: a writer that removes what it could not finish would remove the device.
+    """
+    path = tmp_path_factory.mktemp("full") / "full"
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 7))
+    except PermissionError:
+        if not Path("/dev/full").is_char_device():
+            pytest.skip("no /dev/full")
+        path.symlink_to("/dev/full")
     return path

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -29,8 +30,8 @@ from millrace.output.stage import OutputStage
 from millrace.output.streams import Streams
 from millrace.plan.plan import Plan
 from millrace.report import progress, summary
-from millrace.report.words import count
 from millrace.report.events import EndEvent, EventLog, RunEvent, WarningEvent, read_typed
+from millrace.report.words import count
 from millrace.rundir import VERSION, Complete, Manifest, RunDir, write_whole
 
 
@@ -119,7 +120,11 @@ def differences(earlier: Manifest, now: Manifest) -> list[str]:
     if (earlier.record_start, earlier.record_end) != (now.record_start, now.record_end):
         found.append("--record-start or --record-end")
     # Environment and hints of an adapter may differ without changing a byte; what is joined how may not.
-    if not found and (earlier.use.inputs, earlier.use.outputs, earlier.use.argv) != (now.use.inputs, now.use.outputs, now.use.argv):
+    if not found and (earlier.use.inputs, earlier.use.outputs, earlier.use.argv) != (
+        now.use.inputs,
+        now.use.outputs,
+        now.use.argv,
+    ):
         found.append("inputs or outputs of the job")
     return found
 
@@ -163,7 +168,8 @@ def outputs_are_there(plan: Plan, complete: Complete) -> bool:
 def verification_failed(different: Sequence[str]) -> CorruptError:
     """The error of a tool that gave other bytes when it was run again."""
     return CorruptError(
-        "verification failed: a second run of the tool gave other bytes:\n" + "\n".join(f"  {line}" for line in different),
+        "verification failed: a second run of the tool gave other bytes:\n"
+        + "\n".join(f"  {line}" for line in different),
         "the tool is not deterministic (a seed? a date?), so its output cannot be promised to equal a serial run's",
     )
 
@@ -190,7 +196,9 @@ class Session:
         events = stack.enter_context(EventLog(self.rundir.events))
         events.write(self._run_event(done), 0.0)
         try:
-            engine = self._engine(stack, journal, events, show, done, begun, any(not task.quarantined for task in tasks))
+            engine = self._engine(
+                stack, journal, events, show, done, begun, any(not task.quarantined for task in tasks)
+            )
             for task in tasks:
                 engine.stage.put(task)
             engine.counts.quarantined = sum(task.last - task.first for task in tasks if task.quarantined)
@@ -199,7 +207,10 @@ class Session:
         except BaseException as error:
             stopped = error if isinstance(error, MillraceError) else translated(error, plan)
             status = "interrupted" if isinstance(stopped, StoppedBySignal) else "stopped"
-            events.write(EndEvent(t=time.monotonic() - begun, status=status, message=str(stopped or error)), time.monotonic() - begun)
+            events.write(
+                EndEvent(t=time.monotonic() - begun, status=status, message=str(stopped or error)),
+                time.monotonic() - begun,
+            )
             self._last_commit(journal)
             if stopped is None:
                 raise
@@ -269,16 +280,27 @@ class Session:
         if engine.stage.error:
             raise engine.stage.error
         if covered != engine.counts.records:
-            raise CorruptError(f"the outputs cover {covered} records of {engine.counts.records}", "this must not happen: please report it")
+            raise CorruptError(
+                f"the outputs cover {covered} records of {engine.counts.records}",
+                "this must not happen: please report it",
+            )
         journal.sync()
         sizes = engine.stage.finish()
         complete = Complete(outputs=sizes, kept=plan.job.keep_run_dir, different=tuple(self.sampler.different))
         write_whole(self.rundir.complete, msgspec.json.encode(complete))
         now = engine.now()
-        for line, count in engine.said.repeated():
-            events.write(WarningEvent(t=now, text=line, count=count), now)
+        for line, times in engine.said.repeated():
+            events.write(WarningEvent(t=now, text=line, count=times), now)
         lost = engine.counts.quarantined
-        events.write(EndEvent(t=now, status="quarantined" if lost else "done", records_done=engine.counts.records - lost, quarantined=lost), now)
+        events.write(
+            EndEvent(
+                t=now,
+                status="quarantined" if lost else "done",
+                records_done=engine.counts.records - lost,
+                quarantined=lost,
+            ),
+            now,
+        )
         events.close()
         counted = summary.summarise(read_typed(self.rundir.events))
         return self._judge(lost, counted)
@@ -313,9 +335,11 @@ def chosen(tasks: Sequence[_core.TaskRef], retry_quarantined: bool) -> list[_cor
         if before is None or (before.quarantined and not task.quarantined):
             best[task.first] = task
     ordered = [best[first] for first in sorted(best) if not (retry_quarantined and best[first].quarantined)]
-    for before, after in zip(ordered, ordered[1:], strict=False):
+    for before, after in pairwise(ordered):
         if after.first < before.last:
-            raise CorruptError(f"the journal has records {after.first + 1} to {before.last} twice", "start over with --fresh")
+            raise CorruptError(
+                f"the journal has records {after.first + 1} to {before.last} twice", "start over with --fresh"
+            )
     return ordered
 
 

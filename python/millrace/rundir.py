@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -84,7 +86,9 @@ class RunDir:
         if self.path.exists() and not self.path.is_dir():
             raise RefusedError(f"{self.path}: is not a folder", "name another with --run-dir")
         if name := self.foreign():
-            raise RefusedError(f"{self.path}: holds {name}, which is not of a run", "name another folder with --run-dir")
+            raise RefusedError(
+                f"{self.path}: holds {name}, which is not of a run", "name another folder with --run-dir"
+            )
         while True:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -92,7 +96,9 @@ class RunDir:
             except FileNotFoundError:
                 continue  # an ending run removed the folder just now
             except OSError as error:
-                raise RefusedError(f"{self.path}: {error.strerror}", "name a place that can be written with --run-dir") from error
+                raise RefusedError(
+                    f"{self.path}: {error.strerror}", "name a place that can be written with --run-dir"
+                ) from error
             self._take(lock)
             # The file that we hold may be one that an ending run has removed: a lock on nothing.
             if _same_file(lock, self.path / "lock"):
@@ -189,17 +195,31 @@ class RunDir:
         try:
             text = self.manifest.read_bytes()
         except OSError as error:
-            raise RefusedError(f"{self.path}: no run here ({error.strerror})", "give the .millrace folder of a run") from error
+            raise RefusedError(
+                f"{self.path}: no run here ({error.strerror})", "give the .millrace folder of a run"
+            ) from error
         try:
-            manifest = msgspec.json.decode(text, type=Manifest, dec_hook=lambda kind, value: kind(value))
-        except msgspec.MsgspecError as error:
-            raise CorruptError(f"{self.manifest}: {error}", "written by another release? start over with --fresh") from error
+            manifest = msgspec.convert(json.loads(text), Manifest, dec_hook=lambda kind, value: kind(value))
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise CorruptError(
+                f"{self.manifest}: not the manifest of a run: {error}",
+                "written by another release? start over with --fresh",
+            ) from error
         if manifest.version != VERSION:
-            raise CorruptError(f"{self.manifest}: version {manifest.version}, this release reads version {VERSION}", "start over with --fresh, or use the release that began the run")
+            raise CorruptError(
+                f"{self.manifest}: version {manifest.version}, this release reads version {VERSION}",
+                "start over with --fresh, or use the release that began the run",
+            )
         return manifest
 
     def write_manifest(self, manifest: Manifest) -> None:
-        write_whole(self.manifest, msgspec.json.format(msgspec.json.encode(manifest, enc_hook=str)))
+        write_whole(self.manifest, to_json(manifest))
+
+
+def to_json(value: Any) -> bytes:
+    """Indented JSON. Bytes of file names that are not UTF-8 come back as they were: ``json`` can write and read
+    the lone surrogates that stand for them, ``msgspec`` cannot."""
+    return json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=2).encode()
 
 
 def _same_file(descriptor: int, path: Path) -> bool:

@@ -46,7 +46,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Shell:
-    """A new folder: ``work/`` (the working directory, with ``in.fa``) beside ``bin/`` (tools and millrace)."""
+    """A new folder: ``work/`` (the working directory, with ``in.fa``) and ``bin/`` (tools and millrace)."""
 
     root: Path
 
@@ -68,8 +68,7 @@ class Shell:
         path.chmod(0o755)
 
     def run(self, line: str, seconds: float = 60) -> Ended:
-        """Run ``line`` in bash with standard input from /dev/null; the exit code is that of the last command,
-        or of the first that failed in a pipe."""
+        """Run ``line`` in bash with standard input from /dev/null; a pipe fails if any part of it does."""
         environ = {
             **os.environ,
             "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
@@ -104,7 +103,7 @@ def dead_work_dirs() -> set[str]:
     found = set()
     for path in Path("/dev/shm").glob("millrace-*"):
         try:
-            lock = os.open(path / "lock", os.O_RDWR)
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
             continue
         try:

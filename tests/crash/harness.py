@@ -39,6 +39,7 @@ class Case:
     #: Options of ``millrace run``.
     options: tuple[str, ...]
     tool: tuple[str, ...]
+    #: In the order of the arguments: the run directory has the name of the first.
     outputs: tuple[str, ...]
     #: What differs between two serial runs.
     volatile: tuple[bytes, ...] = ()
@@ -125,7 +126,7 @@ def hmmscan(folder: Path, data: Path, n_queries: int = 240) -> Case:
     subprocess.run(["hmmpress", "-f", "profiles.hmm"], cwd=folder, check=True, capture_output=True)
     take(data / "proteins_queries.faa", folder / "q.faa", n_queries)
     tool = ("hmmscan", "--cpu", "1", "--tblout", "t.txt", "-o", "o.txt", "profiles.hmm", "q.faa")
-    return Case("hmmscan", folder, ("--batch", "12"), tool, ("o.txt", "t.txt"), volatile_of(tool, folder))
+    return Case("hmmscan", folder, ("--batch", "12"), tool, ("t.txt", "o.txt"), volatile_of(tool, folder))
 
 
 def volatile_of(tool: tuple[str, ...], folder: Path) -> tuple[bytes, ...]:
@@ -133,9 +134,7 @@ def volatile_of(tool: tuple[str, ...], folder: Path) -> tuple[bytes, ...]:
     from millrace.model import Command
     from millrace.tools import registry
 
-    command = Command(
-        argv=tool, cwd=folder, environ=dict(os.environ), exe=Path(shutil.which(tool[0]) or tool[0])
-    )
+    command = Command(argv=tool, cwd=folder, environ=dict(os.environ), exe=Path(shutil.which(tool[0]) or tool[0]))
     use = registry.find(tool[0]).understand(command)
     return tuple(dict.fromkeys(os.fsencode(each) for output in use.outputs for each in output.volatile))
 
@@ -182,9 +181,7 @@ def left_over(mark: str, known: frozenset[Path] = frozenset(), seconds: float = 
     deadline = time.monotonic() + seconds
     while (processes := marked(mark)) or (folders := dead_work() - known):
         if time.monotonic() > deadline:
-            return (
-                f"processes {[describe(pid) for pid in processes]}, folders {set() if processes else folders}"
-            )
+            return f"processes {[describe(pid) for pid in processes]}, folders {set() if processes else folders}"
         time.sleep(0.01)
     return ""
 
@@ -349,6 +346,7 @@ class Chaos:
             self._had_journal = self._had_journal or case.journal.exists()
             if tests[moment]():
                 return True
+            time.sleep(0.0002)
         return False
 
     def _look(self, *, swept: bool) -> None:

@@ -44,7 +44,7 @@ def blast(program: str, outfmt: str, more: str = "") -> Case:
 
 
 CASES = [
-    *(blast("blastp", str(outfmt)) for outfmt in (0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 15, 16)),
+    *(blast("blastp", str(outfmt)) for outfmt in (0, 5, 6, 7, 8, 10, 11, 12, 15, 16, 18)),
     blast("blastp", "6 qseqid sseqid evalue bitscore qseq"),
     blast("blastp", "6", "-max_target_seqs 3"),
     blast("blastp", "7", "-comp_based_stats 0 -seg yes"),
@@ -53,7 +53,7 @@ CASES = [
     blast("blastn", "6", "-task blastn -strand plus"),
     blast("blastx", "6"),
     blast("blastx", "0"),
-    blast("psiblast", "6", "-num_iterations 2"),
+    Case("psiblast", "psiblast -query q3.faa -db prot -outfmt 6 -evalue 1e-3 -num_iterations 2 -out out"),
     blast("tblastn", "6"),
     blast("tblastx", "6", "-max_target_seqs 2"),
     Case("blastp-stdin", "blastp -db prot -outfmt 7 -evalue 1e-3", outputs=(), stdin="q.faa", stdout=True),
@@ -97,7 +97,9 @@ def test_output_is_the_serial_tools(case: Case, bench_of: Path, tmp_path: Path) 
     for slots, batch in case.ways:
         for name in serial:
             (folder / name).unlink()
-        run([*MILLRACE, "run", "-q", "--slots", str(slots), "--batch", batch, *case.options, "--", *words], folder, case)
+        run(
+            [*MILLRACE, "run", "-q", "--slots", str(slots), "--batch", batch, *case.options, "--", *words], folder, case
+        )
         ours = collect(folder, case)
         for name, expected in serial.items():
             if ours[name] != expected:
@@ -112,7 +114,11 @@ def volatile_of(words: list[str], folder: Path, case: Case) -> dict[str, list[st
     """The named volatile parts of each output, as the adapter lists them."""
     with (folder / (case.stdin or "/dev/null")).open("rb") as stdin:
         plan = subprocess.run(
-            [*MILLRACE, "plan", "--json", *case.options, "--", *words], cwd=folder, stdin=stdin, stdout=subprocess.PIPE, check=True
+            [*MILLRACE, "plan", "--json", *case.options, "--", *words],
+            cwd=folder,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            check=True,
         )
     outputs = json.loads(plan.stdout)["outputs"]
     return {("stdout" if output["path"] == "-" else output["path"]): output["volatile"] for output in outputs}
@@ -130,11 +136,28 @@ def test_muscle3_writes_one_alignment_per_family(bench_of: Path, tmp_path: Path)
     for kind in ("serial", "ours"):
         (tmp_path / kind).mkdir()
     for family in sorted((tmp_path / "fams").iterdir()):
-        subprocess.run(["muscle3", "-quiet", "-in", f"fams/{family.name}", "-out", f"serial/{family.name}"], cwd=tmp_path, check=True)
+        subprocess.run(
+            ["muscle3", "-quiet", "-in", f"fams/{family.name}", "-out", f"serial/{family.name}"],
+            cwd=tmp_path,
+            check=True,
+        )
     for slots in (1, 2, 7):
         shutil.rmtree(tmp_path / "ours")
         (tmp_path / "ours").mkdir()
-        command = [*MILLRACE, "run", "-q", "--slots", str(slots), "--", "muscle3", "-quiet", "-in", "fams/", "-out", "ours/"]
+        command = [
+            *MILLRACE,
+            "run",
+            "-q",
+            "--slots",
+            str(slots),
+            "--",
+            "muscle3",
+            "-quiet",
+            "-in",
+            "fams/",
+            "-out",
+            "ours/",
+        ]
         subprocess.run(command, cwd=tmp_path, check=True)
         assert {path.name: path.read_bytes() for path in (tmp_path / "ours").iterdir()} == {
             path.name: path.read_bytes() for path in (tmp_path / "serial").iterdir()

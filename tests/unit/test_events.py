@@ -47,8 +47,8 @@ def test_a_torn_last_line_is_left_out_and_the_next_run_goes_on_behind_it(tmp_pat
         assert events[0]["records_resumed"] == 0 and events[-1]["records_resumed"] == 3
 
 
-def test_a_full_disk_silences_the_log_and_says_why() -> None:
-    log = EventLog(Path("/dev/full"))
+def test_a_full_disk_silences_the_log_and_says_why(full_disk: Path) -> None:
+    log = EventLog(full_disk)
     log.write(RunEvent(), 0.0)
     log.write(RunEvent(), 5.0)
     log.close()

@@ -5,11 +5,7 @@ use pyo3::types::PyBytes;
 
 /// Joins `blocks`, a list of (n_records, bytes) in input order, by the rule `spec`.
 #[pyfunction]
-fn join<'py>(
-    py: Python<'py>,
-    spec: &str,
-    blocks: Vec<(u64, Vec<u8>)>,
-) -> PyResult<Bound<'py, PyBytes>> {
+fn join<'py>(py: Python<'py>, spec: &str, blocks: Vec<(u64, Vec<u8>)>) -> PyResult<Bound<'py, PyBytes>> {
     let mut out = Vec::new();
     let mut run = || -> Result<(), core::JoinError> {
         let mut joiner = core::joiner(spec)?;

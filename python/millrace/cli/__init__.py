@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
+import io
 import os
 import shlex
 import shutil
@@ -46,8 +48,15 @@ class Verbs(click.Group):
             hint = f"commands are {', '.join(VERBS)}"
         raise RefusedError(f"no such command '{name}'", hint)
 
+    # click itself would end a broken pipe with exit code 1, as if something had failed.
+
+    def make_context(self, *arguments: Any, **more: Any) -> click.Context:
+        try:
+            return super().make_context(*arguments, **more)
+        except BrokenPipeError:
+            quiet_end()
+
     def invoke(self, ctx: click.Context) -> Any:
-        # click itself would end a broken pipe with exit code 1, as if something had failed.
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -66,7 +75,9 @@ def group() -> None:
 
 def main() -> None:
     """Entry point: turns errors into words on standard error and an exit code."""
-    occupy_standard_descriptors()
+    prepare_streams()
+    # Imports make many objects and no garbage; a run turns collection on again.
+    gc.disable()
     # Until a run takes signals over, an interrupt is a quiet end.
     try:
         group.main(prog_name="millrace", auto_envvar_prefix="MILLRACE", standalone_mode=False)
@@ -90,17 +101,14 @@ def main() -> None:
     except BrokenPipeError:
         quiet_end()
     except OSError as error:
-        say(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+        say(f"{os.fsdecode(error.filename or 'standard output')}: {error.strerror or error}")
+        drop_output()
         sys.exit(ExitCode.STOPPED)
 
 
 def say(text: str) -> None:
-    """Words on standard error; nobody is told if that cannot be written."""
-    try:
-        click.echo(f"millrace: {text}", err=True)
-    except OSError:
-        # The exit code still tells; a second failure when Python flushes at its end would change it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    """Words on standard error."""
+    click.echo(f"millrace: {text}", err=True)
 
 
 def usage_words(error: click.ClickException) -> str:
@@ -112,14 +120,30 @@ def usage_words(error: click.ClickException) -> str:
 
 def quiet_end() -> NoReturn:
     """End as a program does whose reader has gone away: without a word, as if by SIGPIPE."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    drop_output()
     sys.exit(128 + signal.SIGPIPE)
 
 
-def occupy_standard_descriptors() -> None:
-    """Keep 0, 1 and 2 from being given to a journal or lock where the caller closed them (``>&-``).
+def drop_output() -> None:
+    """Let what Python still holds for standard output go nowhere, lest a failure at its end change the exit code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
-    Reading from a closed one gives the end of the file; writing fails, as it would have.
+
+class Forgiving(io.FileIO):
+    """A file whose writing never fails: words that nobody can read must not end a run that goes well."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+def prepare_streams() -> None:
+    """Make standard error forgiving, names that are not UTF-8 printable, and closed descriptors harmless.
+
+    Where the caller closed 0, 1 or 2 (``>&-``), a journal or lock would get that number and then what is meant
+    for the output. Reading from a closed one gives the end of the file; writing fails, as it would have.
     """
     for descriptor in (0, 1, 2):
         try:
@@ -128,3 +152,9 @@ def occupy_standard_descriptors() -> None:
             # The lowest free number is taken, which is this one.
             os.open(os.devnull, os.O_RDONLY)
             os.set_inheritable(descriptor, True)
+    words = io.BufferedWriter(Forgiving(2, "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(words, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 (for as long as the process lives)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")

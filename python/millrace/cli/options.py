@@ -37,7 +37,12 @@ class JobCommand(click.Command):
 
 def _tool_words(command: click.Command, args: list[str]) -> list[str]:
     """The words that look like a tool's command typed without ``--``; empty if there are none."""
-    takes_value = {name for option in command.params if isinstance(option, click.Option) and not option.is_flag and not option.count for name in option.opts}
+    takes_value = {
+        name
+        for option in command.params
+        if isinstance(option, click.Option) and not option.is_flag and not option.count
+        for name in option.opts
+    }
     at = 0
     while at < len(args):
         if not args[at].startswith("-"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import click
 
@@ -20,10 +19,10 @@ def command(job: Job, as_json: bool) -> None:
     \b
     millrace plan -- blastp -query q.faa -db nr -outfmt 6 -out hits.tsv
     """
-    from millrace.cli.run import print_json
+    from millrace.cli.run import here, print_json
     from millrace.plan import plan as planner
 
-    plan = planner.make(job, Path.cwd(), os.environ)
+    plan = planner.make(job, here(), os.environ)
     use = plan.use
     if as_json:
         print_json({
@@ -40,11 +39,15 @@ def command(job: Job, as_json: bool) -> None:
         click.echo(f"input:     {name} ({item.format})")
     for output in use.outputs:
         name = "standard output" if output.path == "-" else output.path
-        click.echo(f"output:    {name} ({output.name}, joined by: {output.join if output.layout == 'file' else output.layout})")
+        click.echo(
+            f"output:    {name} ({output.name}, joined by: {output.join if output.layout == 'file' else output.layout})"
+        )
     for path in use.databases[:8]:
         click.echo(f"database:  {path}")
     if len(use.databases) > 8:
         click.echo(f"database:  ... and {len(use.databases) - 8} more files")
-    click.echo(f"run dir:   {plan.run_dir}{' (exists: the run would resume)' if (plan.run_dir / 'job.json').exists() else ''}")
+    click.echo(
+        f"run dir:   {plan.run_dir}{' (exists: the run would resume)' if (plan.run_dir / 'job.json').exists() else ''}"
+    )
     for note in plan.notes:
         click.echo(f"note:      {note}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -32,10 +33,12 @@ def command(job: Job, as_json: bool) -> None:
     from millrace.plan import plan as planner
     from millrace.report import summary
 
-    plan = planner.make(job, Path.cwd(), os.environ)
+    plan = planner.make(job, here(), os.environ)
     if job.verbosity > 0:
         for note in plan.notes:
             click.echo(f"millrace: {note}", err=True)
+    gc.freeze()  # what is loaded by now stays to the end: no collection has to look at it
+    gc.enable()
     finished = runner.run(plan)
     if finished.summary and job.verbosity >= 0:
         click.echo(summary.text(finished.summary), err=True)
@@ -46,8 +49,22 @@ def command(job: Job, as_json: bool) -> None:
     sys.exit(finished.code)
 
 
+def here() -> Path:
+    """The working folder.
+
+    Raises:
+        RefusedError: It was removed.
+    """
+    from millrace.errors import RefusedError
+
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise RefusedError("the working folder does not exist any more", "cd to one that does") from error
+
+
 def print_json(value: Any) -> None:
     """Print a value of the model as one indented JSON document."""
-    import msgspec
+    from millrace.rundir import to_json
 
-    click.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=str)))
+    click.echo(to_json(value).decode())

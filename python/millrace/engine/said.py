@@ -12,6 +12,10 @@ from millrace import _core
 #: Different lines of standard error that are passed on; more are only counted.
 MOST_LINES = 20
 
+#: What a terminal would obey: colours are left out, anything else is shown as a question mark.
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
 #: Lines of a failure's standard error that are shown.
 SHOWN_LINES = 8
 
@@ -50,6 +54,7 @@ class Said:
 def lines(stderr: bytes) -> list[str]:
     """Lines as a terminal would leave them: what a carriage return overwrote is gone."""
     text = stderr.decode(errors="replace")
+    text = _CONTROL.sub("?", _COLOUR.sub("", text))
     kept = (line.rstrip("\r").rsplit("\r", 1)[-1].rstrip() for line in text.split("\n"))
     return [line for line in kept if line]
 

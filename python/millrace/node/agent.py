@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from millrace import _core
@@ -33,8 +34,7 @@ class Node:
         for root in roots:
             self._mirror.build(root)
         tool_environ = {**environ, **use.env, work.token.partition("=")[0]: work.secret}
-        if "PWD" in tool_environ:
-            del tool_environ["PWD"]  # says where the user is, not where the tool is
+        tool_environ.pop("PWD", None)  # says where the user is, not where the tool is
         self._pool = _core.Pool(
             journal, str(journal_path), roots=[str(root) for root in roots], directory=self._mirror.directory,
             skeleton=self._mirror.skeleton, exe=str(exe),
@@ -43,8 +43,13 @@ class Node:
             substitutions=list(self._mirror.substitutions), volatile=[list(output.volatile) for output in use.outputs],
             records_said=use.records_said, failures_said=list(use.failures_said),
         )  # fmt: skip
-        self.events, self.wake, self.withdraw = self._pool.events, self._pool.wake, self._pool.withdraw
+        self.events, self.withdraw = self._pool.events, self._pool.withdraw
         self.kill_all, self.close = self._pool.kill_all, self._pool.close
+
+    def wake(self) -> None:
+        """Let `events` return now; called from the threads of feeder and output, which may outlive the pool."""
+        with suppress(ValueError):  # closed: nobody waits any more
+            self._pool.wake()
 
     def submit(
         self, task: int, batch: Batch, attempt: int, *, urgent: bool = False, timeout_seconds: float | None = None,

@@ -31,7 +31,9 @@ def gather(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> list[
     tasks = _best(scan.tasks)
     problems += _gaps(tasks, whole=rundir.complete.exists())
     if problems and not ignore_errors:
-        raise CorruptError("\n".join(problems), "resume the run to compute what is missing, or salvage the rest with --ignore-errors")
+        raise CorruptError(
+            "\n".join(problems), "resume the run to compute what is missing, or salvage the rest with --ignore-errors"
+        )
     try:
         streams = Streams(rundir.journal, manifest.use.outputs, Path(manifest.cwd), only=name, to=to)
     except OSError as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from millrace import _core
@@ -33,7 +34,9 @@ class Streams:
         OSError: An output cannot be opened or written.
     """
 
-    def __init__(self, journal: Path, outputs: Sequence[OutputUse], cwd: Path, only: str = "", to: str = "", fresh: bool = False) -> None:
+    def __init__(
+        self, journal: Path, outputs: Sequence[OutputUse], cwd: Path, only: str = "", to: str = "", fresh: bool = False
+    ) -> None:
         self._journal, self._outputs, self._cwd = journal, outputs, cwd
         self._writers: dict[int, _core.StreamWriter] = {}
         self._folders: dict[int, Path] = {}
@@ -67,7 +70,8 @@ class Streams:
         try:
             for block in task.blocks:
                 if (writer := self._writers.get(block.stream)) is not None:
-                    writer.append(n_records, block)
+                    with self._placed(block.stream):
+                        writer.append(n_records, block)
                 elif (folder := self._folders.get(block.stream)) is not None:
                     path = folder / os.fsdecode(block.name)
                     path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,8 +81,22 @@ class Streams:
 
     def flush(self) -> None:
         """Let readers see what is written."""
-        for writer in self._writers.values():
-            writer.flush()
+        for number, writer in self._writers.items():
+            with self._placed(number):
+                writer.flush()
+
+    @contextmanager
+    def _placed(self, number: int) -> Iterator[None]:
+        """Add the name of the output to an error of the operating system, which knows only a descriptor."""
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            path = self._outputs[number].path
+            name = "standard output" if path == "-" else path
+            text = f"{name}: {error.strerror or error}".partition(" (os error")[0]
+            raise (_core.DiskFull(text) if isinstance(error, _core.DiskFull) else OSError(text)) from error
 
     def finish(self) -> dict[str, int]:
         """Write the ends and wait for the disk; returns the bytes of each stream.

@@ -33,9 +33,7 @@ FORMATS: dict[str, RecordFormat] = {
             (".fa", ".faa", ".fna", ".ffn", ".fasta", ".fas"),
             "residues",
         ),
-        RecordFormat(
-            "fastq", "reads with qualities, on four lines each or wrapped", (".fq", ".fastq"), "residues"
-        ),
+        RecordFormat("fastq", "reads with qualities, on four lines each or wrapped", (".fq", ".fastq"), "residues"),
         RecordFormat("mol2", "molecules; a record begins at @<TRIPOS>MOLECULE", (".mol2",)),
         RecordFormat("sdf", "molecules; a record ends with $$$$", (".sdf", ".sd", ".mol")),
         RecordFormat("smiles", "molecules, one a line; not cut after a blank line", (".smi", ".smiles")),

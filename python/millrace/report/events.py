@@ -132,7 +132,12 @@ class EventLog:
         """
         if self._file is None:
             return
-        self._encoder.encode_into(event, self._waiting, -1)
+        before = len(self._waiting)
+        try:
+            self._encoder.encode_into(event, self._waiting, -1)
+        except UnicodeEncodeError:
+            del self._waiting[before:]
+            self._waiting += self._encoder.encode(readable(msgspec.to_builtins(event)))
         self._waiting += b"\n"
         if self._flushed_at is None or now - self._flushed_at >= FLUSH_SECONDS:
             self._flushed_at = now
@@ -157,6 +162,19 @@ class EventLog:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def readable(value: Any) -> Any:
+    """``value`` with bytes of file names that are not UTF-8 written as ``\\xe9``, for readers rather than for opening."""
+    match value:
+        case str():
+            return os.fsencode(value).decode(errors="backslashreplace")
+        case dict():
+            return {key: readable(item) for key, item in value.items()}
+        case list() | tuple():
+            return [readable(item) for item in value]
+        case _:
+            return value
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:

@@ -31,16 +31,14 @@ def write(run_dir: Path, out: Path) -> None:
     """
     log = run_dir / "events.jsonl"
     if not log.is_file():
-        raise MillraceError(
-            f"{run_dir}: no events.jsonl", "give the run directory, by default OUTPUT.millrace/"
-        )
+        raise MillraceError(f"{run_dir}: no events.jsonl", "give the run directory, by default OUTPUT.millrace/")
     runs = load(read(log))
     if not runs:
         raise MillraceError(f"{log}: no events yet", "wait until the run has begun")
     # A page half written is never seen.
     scratch = out.with_name(out.name + ".new")
     try:
-        scratch.write_text(page(runs, run_dir), encoding="utf-8")
+        scratch.write_text(page(runs, run_dir), encoding="utf-8", errors="backslashreplace")
         scratch.replace(out)
     finally:
         scratch.unlink(missing_ok=True)

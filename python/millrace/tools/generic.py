@@ -8,6 +8,7 @@ the whole input are refused by name.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -72,8 +73,7 @@ class Generic:
             )
         tokens: list[Token] = list(command.argv)
         inputs = tuple(
-            _input(typed, index, command, tokens)
-            for index, typed in enumerate(_inputs_named(command, program))
+            _input(typed, index, command, tokens) for index, typed in enumerate(_inputs_named(command, program))
         )
         outputs = _outputs(command, tokens, inputs)
         one_each = any(output.layout == "record" for output in outputs)
@@ -89,6 +89,8 @@ class Generic:
 
 
 def _inputs_named(command: Command, program: str) -> tuple[str, ...]:
+    if sum(typed == "-" or typed.startswith("-:") for typed in command.inputs) > 1:
+        raise RefusedError("--input - is given twice", "standard input can be read once; name a file for the other")
     if command.inputs:
         return command.inputs
     if command.stdin_is_data:
@@ -107,7 +109,7 @@ def _input(typed: str, index: int, command: Command, tokens: list[Token]) -> Inp
             raise RefusedError("--input -: nothing comes in on standard input", "redirect a file: < FILE")
         return InputUse(path="-", format=form, stdin=True)
     if form != "files" and not (command.cwd / path).exists():
-        raise RefusedError(f"--input {path}: no such file")
+        raise RefusedError(f"--input {path}: no such file", "check the path of the input")
     places = _places(path, tokens)
     for at, prefix in places:
         tokens[at] = InputArg(index=index, prefix=prefix)
@@ -122,9 +124,7 @@ def _path_and_format(typed: str, command: Command) -> tuple[str, str]:
     if colon and path and form.lower() in FORMATS:
         return path, form.lower()
     if colon and path and not (command.cwd / typed).exists() and (command.cwd / path).exists():
-        raise RefusedError(
-            f"--input {typed}: no format is called '{form}'", f"formats: {', '.join(sorted(FORMATS))}"
-        )
+        raise RefusedError(f"--input {typed}: no format is called '{form}'", f"formats: {', '.join(sorted(FORMATS))}")
     if command.format:
         return typed, command.format
     if typed != "-" and (command.cwd / typed).is_dir():
@@ -148,12 +148,17 @@ def _places(path: str, tokens: Sequence[Token]) -> list[tuple[int, str]]:
 
 
 def _refuse_other_spelling(path: str, command: Command, tokens: Sequence[Token], option: str) -> None:
-    wanted = (command.cwd / path).resolve()
+    wanted = _real(command, path)
     for token in tokens[1:]:
-        if isinstance(token, str) and token and (command.cwd / token.rpartition("=")[2]).resolve() == wanted:
+        if isinstance(token, str) and token and _real(command, token.rpartition("=")[2]) == wanted:
             raise RefusedError(
                 f"{option} {path}: the arguments spell it '{token}'", "spell it the same way in both places"
             )
+
+
+def _real(command: Command, path: str) -> str:
+    """Where ``path`` leads to in the end; unlike ``Path.resolve``, does not fail on links that go in circles."""
+    return os.path.realpath(command.cwd / path)
 
 
 def _refuse_absolute(path: str, option: str) -> None:
@@ -173,7 +178,7 @@ def _outputs(command: Command, tokens: list[Token], inputs: Sequence[InputUse]) 
             continue
         if any(path == output.path for output in outputs):
             raise RefusedError(f"--output {path} is given twice", "give it once")
-        if any((command.cwd / path).resolve() == (command.cwd / each.path).resolve() for each in inputs):
+        if any(_real(command, path) == _real(command, each.path) for each in inputs):
             raise RefusedError(f"{path} is both input and output", "write to another file")
         places = _places(path, tokens)
         for at, prefix in places:
@@ -181,9 +186,7 @@ def _outputs(command: Command, tokens: list[Token], inputs: Sequence[InputUse]) 
         if not places:
             _refuse_other_spelling(path, command, tokens, "--output")
             _refuse_absolute(path, "--output")
-        outputs.append(
-            OutputUse(name=_stream_name(path, names), path=path, layout=_layout(path, command, inputs))
-        )
+        outputs.append(OutputUse(name=_stream_name(path, names), path=path, layout=_layout(path, command, inputs)))
     outputs.append(OutputUse(name="stdout", path="-", stdout=True))
     return tuple(outputs)
 
@@ -201,9 +204,7 @@ def _layout(path: str, command: Command, inputs: Sequence[InputUse]) -> str:
 
 def _stream_name(path: str, taken: set[str]) -> str:
     """A short name for a stream: the file's own, with what tells it from others of that name."""
-    parts = [
-        re.sub(r"[^A-Za-z0-9._-]+", "_", part) for part in Path(path).parts if part not in ("/", ".", "..")
-    ]
+    parts = [re.sub(r"[^A-Za-z0-9._-]+", "_", part) for part in Path(path).parts if part not in ("/", ".", "..")]
     for n_parts in range(1, len(parts) + 1):
         name = "-".join(parts[-n_parts:])
         if name not in taken:
@@ -217,7 +218,7 @@ def _stream_name(path: str, taken: set[str]) -> str:
 def _shared(name: str, command: Command) -> Path:
     path = command.cwd / name
     if not path.exists():
-        raise RefusedError(f"--shared {name}: no such file or folder")
+        raise RefusedError(f"--shared {name}: no such file or folder", "check the path")
     return path
 
 
@@ -226,23 +227,13 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = [f"{program} is not known to millrace: its outputs are put one after another in input order"]
     if program in CARRIES:
-        notes.append(
-            f"warning: {program} may carry something from record to record: watch for {CARRIES[program]}"
-        )
+        notes.append(f"warning: {program} may carry something from record to record: watch for {CARRIES[program]}")
     for index, each in enumerate(inputs):
-        if not each.stdin and not any(
-            isinstance(token, InputArg) and token.index == index for token in tokens
-        ):
-            notes.append(
-                f"{each.path} is not in the arguments: each task finds its part at that relative path"
-            )
+        if not each.stdin and not any(isinstance(token, InputArg) and token.index == index for token in tokens):
+            notes.append(f"{each.path} is not in the arguments: each task finds its part at that relative path")
     for index, output in enumerate(outputs):
-        if not output.stdout and not any(
-            isinstance(token, OutputArg) and token.index == index for token in tokens
-        ):
-            notes.append(
-                f"{output.path} is not in the arguments: {program} is expected to write it by itself"
-            )
+        if not output.stdout and not any(isinstance(token, OutputArg) and token.index == index for token in tokens):
+            notes.append(f"{output.path} is not in the arguments: {program} is expected to write it by itself")
     if len(inputs) > 1:
         notes.append(f"{len(inputs)} inputs advance together, record by record")
     return tuple(notes)

@@ -62,12 +62,7 @@ struct Options {
 
 impl Options {
     fn parse(parameter: &str) -> Option<Self> {
-        let mut options = Self {
-            columns: 0,
-            delim: b"\t".to_vec(),
-            unnamed: false,
-            parsed: false,
-        };
+        let mut options = Self { columns: 0, delim: b"\t".to_vec(), unnamed: false, parsed: false };
         for word in parameter.split(',').filter(|word| !word.is_empty()) {
             match word.split_once('=') {
                 None if word == "unnamed" => options.unnamed = true,

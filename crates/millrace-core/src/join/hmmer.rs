@@ -42,8 +42,7 @@ mod tests {
 
     const REPORT: &str = "# hmmscan :: search\n# HMMER 3\n# - - - - - - - - - - -\n# query: q\n\
         # number of worker threads:        0\n# - - - - - - - - - - -\n\n";
-    const TRAILER: &str =
-        "#\n# Program:         hmmscan\n# Option settings: hmmscan --cpu 0 db q \n";
+    const TRAILER: &str = "#\n# Program:         hmmscan\n# Option settings: hmmscan --cpu 0 db q \n";
 
     fn join(spec: &str, blocks: &[(u64, String)]) -> Result<String, String> {
         let (name, parameter) = spec.split_once(':').unwrap_or((spec, ""));
@@ -51,9 +50,7 @@ mod tests {
         let mut joiner = joiner(name, parameter).map_err(|error| error.to_string())?;
         for (n_records, block) in blocks {
             let mut block = block.as_bytes();
-            joiner
-                .block(*n_records, &mut block, &mut out)
-                .map_err(|error| error.to_string())?;
+            joiner.block(*n_records, &mut block, &mut out).map_err(|error| error.to_string())?;
         }
         joiner.finish(&mut out).map_err(|error| error.to_string())?;
         Ok(String::from_utf8_lossy(&out).into_owned())
@@ -64,9 +61,7 @@ mod tests {
     }
 
     fn table(rows: &str, date: &str) -> String {
-        format!(
-            "# target name  query\n#     ---- -----\n{rows}{TRAILER}# Date:            {date}\n# [ok]\n"
-        )
+        format!("# target name  query\n#     ---- -----\n{rows}{TRAILER}# Date:            {date}\n# [ok]\n")
     }
 
     #[test]
@@ -85,10 +80,7 @@ mod tests {
         let set = report("//\n").replace(line, "# number of worker threads:        2\n");
         assert_eq!(join("hmmer-report:--cpu 0=2", &blocks), Ok(set));
         let twice = join("hmmer-report:--dna", &blocks).unwrap_err();
-        assert!(
-            twice.contains("has not one line '# input query is asserted as:'"),
-            "{twice}"
-        );
+        assert!(twice.contains("has not one line '# input query is asserted as:'"), "{twice}");
     }
 
     #[test]
@@ -99,19 +91,12 @@ mod tests {
         assert!(problem(&[(2, report("//\n"))]).contains("a batch of 2 records has 1 queries"));
         let other = report("//\n").replace("query: q", "query: r");
         let differs = problem(&[(1, report("//\n")), (1, other)]);
-        assert!(
-            differs.contains("'# query: q' and '# query: r'"),
-            "{differs}"
-        );
+        assert!(differs.contains("'# query: q' and '# query: r'"), "{differs}");
     }
 
     #[test]
     fn tables_keep_the_first_header_and_the_last_trailer() {
-        let blocks = [
-            (1, table("#a q1\n", "Mon")),
-            (1, table("", "Tue")),
-            (1, table("b q3\n", "Wed")),
-        ];
+        let blocks = [(1, table("#a q1\n", "Mon")), (1, table("", "Tue")), (1, table("b q3\n", "Wed"))];
         let expected = table("#a q1\nb q3\n", "Wed").replace(" --cpu 0", "");
         assert_eq!(join("hmmer-table:--cpu 0", &blocks), Ok(expected));
     }
@@ -129,10 +114,7 @@ mod tests {
     fn cut_tables_are_refused() {
         let cut = "# target name  query\n# ---\na q\n".to_owned();
         let problem = join("hmmer-table", &[(1, cut.clone())]).unwrap_err();
-        assert!(
-            problem.contains("does not end with HMMER's trailer"),
-            "{problem}"
-        );
+        assert!(problem.contains("does not end with HMMER's trailer"), "{problem}");
         assert_eq!(join("hmmer-sections", &[(1, cut.clone())]), Ok(cut));
     }
 }

@@ -36,12 +36,7 @@ pub trait Joiner: Send {
     ///
     /// # Errors
     /// [`JoinError::Shape`] if the block is not what the format promises, never a guess.
-    fn block(
-        &mut self,
-        n_records: u64,
-        block: &mut dyn BufRead,
-        out: &mut dyn Write,
-    ) -> Result<(), JoinError>;
+    fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError>;
 
     /// Writes what follows the last batch (a footer, a total).
     ///
@@ -58,12 +53,7 @@ pub trait Joiner: Send {
 struct Concat;
 
 impl Joiner for Concat {
-    fn block(
-        &mut self,
-        _n_records: u64,
-        block: &mut dyn BufRead,
-        out: &mut dyn Write,
-    ) -> Result<(), JoinError> {
+    fn block(&mut self, _n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         io::copy(block, out)?;
         Ok(())
     }

@@ -19,12 +19,7 @@ pub(super) struct Mol {
 }
 
 impl Joiner for Mol {
-    fn block(
-        &mut self,
-        _n_records: u64,
-        block: &mut dyn BufRead,
-        out: &mut dyn Write,
-    ) -> Result<(), JoinError> {
+    fn block(&mut self, _n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         if block.fill_buf()?.is_empty() {
             return Ok(());
         }
@@ -56,10 +51,7 @@ pub(super) struct Models {
 
 impl Models {
     pub(super) fn pdb() -> Self {
-        Self {
-            has_end: true,
-            ..Self::default()
-        }
+        Self { has_end: true, ..Self::default() }
     }
 
     fn model(&mut self, out: &mut dyn Write) -> io::Result<()> {
@@ -74,12 +66,7 @@ impl Models {
     }
 
     /// Takes a block of several molecules, whose first line is `line`.
-    fn several(
-        &mut self,
-        mut line: Vec<u8>,
-        block: &mut dyn BufRead,
-        out: &mut dyn Write,
-    ) -> Result<(), JoinError> {
+    fn several(&mut self, mut line: Vec<u8>, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         loop {
             if line.starts_with(b"MODEL ") {
                 self.model(out)?;
@@ -104,19 +91,11 @@ impl Models {
 }
 
 fn shape(format: &'static str, problem: &str) -> JoinError {
-    JoinError::Shape {
-        format,
-        problem: problem.to_owned(),
-    }
+    JoinError::Shape { format, problem: problem.to_owned() }
 }
 
 impl Joiner for Models {
-    fn block(
-        &mut self,
-        _n_records: u64,
-        block: &mut dyn BufRead,
-        out: &mut dyn Write,
-    ) -> Result<(), JoinError> {
+    fn block(&mut self, _n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         let mut line = Vec::new();
         if !next_line(block, &mut line)? {
             return Ok(());
@@ -210,12 +189,7 @@ impl Cml {
 }
 
 impl Joiner for Cml {
-    fn block(
-        &mut self,
-        _n_records: u64,
-        block: &mut dyn BufRead,
-        out: &mut dyn Write,
-    ) -> Result<(), JoinError> {
+    fn block(&mut self, _n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         let mut line = Vec::new();
         if !next_line(block, &mut line)? {
             return Ok(());
@@ -228,10 +202,7 @@ impl Joiner for Cml {
             let mut molecule = std::mem::take(&mut line);
             block.read_to_end(&mut molecule)?;
             if !molecule.starts_with(b"<molecule") {
-                return Err(shape(
-                    "CML",
-                    "neither <cml> nor <molecule> at the beginning",
-                ));
+                return Err(shape("CML", "neither <cml> nor <molecule> at the beginning"));
             }
             if self.opened || !self.held.is_empty() {
                 self.open(out)?;

@@ -104,7 +104,8 @@ impl Journal {
         }
         appended.map_err(|error| {
             let size: u64 = blocks.iter().filter_map(|block| Some(block.file.metadata().ok()?.len())).sum();
-            let needs = if is_full(&error) { format!(" ({size} bytes are needed for the next result)") } else { String::new() };
+            let needs =
+                if is_full(&error) { format!(" ({size} bytes are needed for the next result)") } else { String::new() };
             io::Error::new(error.kind(), format!("{}: {error}{needs}", self.path.display())).into()
         })
     }
@@ -151,12 +152,13 @@ impl Journal {
                 .read_exact(&mut payload[..length as usize])
                 .and_then(|()| self.append_small(&head, &payload[..length as usize]));
             self.buffer = payload;
+            let crc32c = crc?;
             return Ok(BlockRef {
                 stream: block.stream,
                 name: block.name.clone(),
                 offset: self.end - length - TRAILER as u64,
                 length,
-                crc32c: crc?,
+                crc32c,
             });
         }
         let bytes = head.encode();

@@ -20,6 +20,8 @@ mod append;
 mod frame;
 mod read;
 mod scan;
+#[cfg(test)]
+mod tests;
 
 pub use append::{Journal, Source, TaskHead};
 pub use frame::{InputDigest, VERSION};

@@ -2,9 +2,9 @@
 
 use memchr::memchr;
 
-use super::scan::{Fault, LOOK_AHEAD, Scanner, Step, count_letters};
+use super::scan::{Fault, LOOK_AHEAD, Scanner, Step, count_residues};
 
-/// Scans FASTA; the cost is the residues: what is not white space outside of header lines.
+/// Scans FASTA; the cost is the residues: letters and `*` outside of header lines.
 ///
 /// A line that starts with ">?" is no header but a gap within a sequence: BLAST+ reads `>?unk100` so, and for a tool
 /// that does not, a record too few at a cut changes nothing.
@@ -29,7 +29,7 @@ impl Scanner for Fasta {
             }
             let header = self.find_header(data, sequence);
             let letters = &data[sequence..header.unwrap_or(data.len())];
-            cost += count_letters(letters);
+            cost += count_residues(letters);
             if let Some(&last) = letters.last() {
                 self.mid_line = last != b'\n';
             }

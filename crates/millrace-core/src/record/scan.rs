@@ -53,11 +53,19 @@ pub(crate) trait Scanner: Send {
 /// Longer runs belong to the record before: memory must not depend on the input.
 pub(crate) const LOOK_AHEAD: usize = 64 << 10;
 
-/// Counts residues: letters, and `*` for a stop, as BLAST does; gaps and digits are none.
-///
-/// Written so that it becomes vector code: at most 255 ones fit the lanes of a byte.
+/// Counts the bytes that are not white space or control characters.
 pub(crate) fn count_letters(data: &[u8]) -> u64 {
-    data.chunks(192).map(|chunk| u64::from(chunk.iter().map(|&byte| u8::from(byte.is_ascii_alphabetic() || byte == b'*')).sum::<u8>())).sum()
+    count(data, |byte| byte > b' ')
+}
+
+/// Counts residues: letters, and `*` for a stop, as BLAST does; gaps and digits are none.
+pub(crate) fn count_residues(data: &[u8]) -> u64 {
+    count(data, |byte| byte.is_ascii_alphabetic() || byte == b'*')
+}
+
+/// Written so that it becomes vector code: at most 255 ones fit the lanes of a byte.
+fn count(data: &[u8], counts: impl Fn(u8) -> bool) -> u64 {
+    data.chunks(192).map(|chunk| u64::from(chunk.iter().map(|&byte| u8::from(counts(byte))).sum::<u8>())).sum()
 }
 
 /// Whether a line is white space only.

@@ -76,7 +76,7 @@ fn fasta_gap_line_of_blast_is_no_header() {
 #[test]
 fn fasta_cost_is_residues() {
     let cut = scan_in_pieces(&cutter(Format::Fasta), b"\n>a bc\nAC GT\r\nA\n>b\n>c\nA*-", 3).unwrap();
-    assert_eq!(cut.iter().map(|(_, cost)| *cost).collect::<Vec<_>>(), [5, 0, 3]);
+    assert_eq!(cut.iter().map(|(_, cost)| *cost).collect::<Vec<_>>(), [5, 0, 2]);
 }
 
 #[test]
@@ -398,7 +398,8 @@ fn groups_are_never_cut() {
     let dir = tempfile::tempdir().unwrap();
     let (path, dest) = (dir.path().join("q.fa"), dir.path().join("dest"));
     // Groups of at least 5 residues: [3 1 1] [9] [2 2 2] [4 5] [1]
-    fs::write(&path, ">a\nACG\n>b\nA\n>c\nA\n>d\nACGTACGTA\n>e\nAA\n>f\nCC\n>g\nGG\n>h\nACGT\n>i\nACGTA\n>j\nA\n").unwrap();
+    fs::write(&path, ">a\nACG\n>b\nA\n>c\nA\n>d\nACGTACGTA\n>e\nAA\n>f\nCC\n>g\nGG\n>h\nACGT\n>i\nACGTA\n>j\nA\n")
+        .unwrap();
     let cut = |limits: Limits, buffer| {
         let mut reader = Reader::with_buffer(vec![path.clone()], cutter(Format::Fasta), buffer).unwrap();
         reader.group_by(5);

@@ -7,6 +7,8 @@
 mod pool;
 mod spawn;
 mod task;
+#[cfg(test)]
+mod tests;
 mod text;
 mod watch;
 

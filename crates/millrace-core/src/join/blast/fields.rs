@@ -11,18 +11,10 @@ pub(super) fn query_number(text: &[u8]) -> Option<u64> {
 
 /// A count as BLAST writes it: no sign, no leading zero.
 pub(super) fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty()
-        || digits.len() > 18
-        || digits[0] == b'0'
-        || !digits.iter().all(u8::is_ascii_digit)
-    {
+    if digits.is_empty() || digits.len() > 18 || digits[0] == b'0' || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    Some(
-        digits
-            .iter()
-            .fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')),
-    )
+    Some(digits.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))
 }
 
 pub(super) fn write_query(out: &mut impl Write, number: u64) -> io::Result<()> {
@@ -49,10 +41,7 @@ pub(super) fn shift_message(text: &[u8], local: u64, by: u64) -> Option<Vec<u8>>
             shifted.extend_from_slice(&new);
             rest = after;
             // Between one prefix and the next stands one more space.
-            if rest
-                .strip_prefix(b" ")
-                .is_some_and(|next| next.starts_with(prefix))
-            {
+            if rest.strip_prefix(b" ").is_some_and(|next| next.starts_with(prefix)) {
                 shifted.push(b' ');
                 rest = &rest[1..];
             }
@@ -87,11 +76,7 @@ fn prefix_of<'t>(text: &'t [u8], name: &[u8]) -> Option<&'t [u8]> {
 fn shift_prefix(prefix: &[u8], name_length: usize, number: u64) -> Option<Vec<u8>> {
     let said = prefix.strip_suffix(b": ")?;
     let cut = units(said).count() == CUT_PREFIX + 3 && said.ends_with(b".. ");
-    let title = if cut {
-        &said[name_length..said.len() - 3]
-    } else {
-        &said[name_length..]
-    };
+    let title = if cut { &said[name_length..said.len() - 3] } else { &said[name_length..] };
     let mut new = format!("Query_{number}").into_bytes();
     let whole = new.len() + units(title).count();
     if cut || whole > LONGEST_PREFIX {
@@ -100,9 +85,7 @@ fn shift_prefix(prefix: &[u8], name_length: usize, number: u64) -> Option<Vec<u8
             return None;
         }
         let room = CUT_PREFIX.checked_sub(new.len())?;
-        units(title)
-            .take(room)
-            .for_each(|unit| new.extend_from_slice(unit));
+        units(title).take(room).for_each(|unit| new.extend_from_slice(unit));
         new.extend_from_slice(b".. ");
     } else {
         new.extend_from_slice(title);
@@ -135,60 +118,29 @@ mod tests {
     #[test]
     fn only_what_blast_writes_is_a_number() {
         assert_eq!(query_number(b"Query_12"), Some(12));
-        for other in [
-            &b"Query_"[..],
-            b"Query_012",
-            b"Query_1x",
-            b"query_1",
-            b"Query_-1",
-            b"Query_1 ",
-        ] {
+        for other in [&b"Query_"[..], b"Query_012", b"Query_1x", b"query_1", b"Query_-1", b"Query_1 "] {
             assert_eq!(query_number(other), None);
         }
     }
 
     #[test]
     fn message_is_shifted_where_blast_wrote_the_number() {
-        let shifted =
-            shift_message(b"Query_2 x:  Query_2 x: No data  No hits found", 2, 10).unwrap();
+        let shifted = shift_message(b"Query_2 x:  Query_2 x: No data  No hits found", 2, 10).unwrap();
         assert_eq!(shifted, b"Query_12 x:  Query_12 x: No data  No hits found");
-        let titled = shift_message(
-            b"Query_2 Query_2 a: b:  Query_2 Query_2 a: b: No data",
-            2,
-            10,
-        )
-        .unwrap();
-        assert_eq!(
-            titled,
-            b"Query_12 Query_2 a: b:  Query_12 Query_2 a: b: No data"
-        );
-        assert_eq!(
-            shift_message(b"No hits found", 2, 10).unwrap(),
-            b"No hits found"
-        );
+        let titled = shift_message(b"Query_2 Query_2 a: b:  Query_2 Query_2 a: b: No data", 2, 10).unwrap();
+        assert_eq!(titled, b"Query_12 Query_2 a: b:  Query_12 Query_2 a: b: No data");
+        assert_eq!(shift_message(b"No hits found", 2, 10).unwrap(), b"No hits found");
     }
 
     #[test]
     fn shortened_message_is_shortened_anew() {
-        let message =
-            |name: &str| format!("{name}:  {name}: Sequence contains no data").into_bytes();
-        let shifted = |from: &str, by| {
-            String::from_utf8(shift_message(&message(from), 2, by).unwrap()).unwrap()
-        };
-        assert_eq!(
-            shifted("Query_2 tr|A0A0S2ES34|A0A.. ", 9).as_bytes(),
-            message("Query_11 tr|A0A0S2ES34|A0.. ")
-        );
+        let message = |name: &str| format!("{name}:  {name}: Sequence contains no data").into_bytes();
+        let shifted = |from: &str, by| String::from_utf8(shift_message(&message(from), 2, by).unwrap()).unwrap();
+        assert_eq!(shifted("Query_2 tr|A0A0S2ES34|A0A.. ", 9).as_bytes(), message("Query_11 tr|A0A0S2ES34|A0.. "));
         // 35 letters are said in full, 36 are cut to 25; an entity is one letter.
         let longest = "Query_2 abcdefghijklm&lt;opqrstuvwxyzA";
-        assert_eq!(
-            shifted(longest, 7).as_bytes(),
-            message("Query_9 abcdefghijklm&lt;opqrstuvwxyzA")
-        );
-        assert_eq!(
-            shifted(longest, 8).as_bytes(),
-            message("Query_10 abcdefghijklm&lt;op.. ")
-        );
+        assert_eq!(shifted(longest, 7).as_bytes(), message("Query_9 abcdefghijklm&lt;opqrstuvwxyzA"));
+        assert_eq!(shifted(longest, 8).as_bytes(), message("Query_10 abcdefghijklm&lt;op.. "));
     }
 
     #[test]

@@ -38,11 +38,7 @@ impl Dialect {
             return None;
         }
         let word = |byte: &u8| byte.is_ascii_lowercase() || matches!(byte, b' ' | b'-');
-        let at = if self.kinds {
-            memmem::find(text, self.before)?
-        } else {
-            0
-        };
+        let at = if self.kinds { memmem::find(text, self.before)? } else { 0 };
         if !text[..at].iter().all(word) {
             return None;
         }
@@ -60,11 +56,7 @@ pub(super) static SEQALIGN: Dialect = Dialect {
     kinds: true,
 };
 
-pub(super) static ARCHIVE: Dialect = Dialect {
-    format: "BLAST archive",
-    query: b"id {\n",
-    ..SEQALIGN
-};
+pub(super) static ARCHIVE: Dialect = Dialect { format: "BLAST archive", query: b"id {\n", ..SEQALIGN };
 
 pub(super) static JSON: Dialect = Dialect {
     format: "BLAST alignment (JSON)",
@@ -84,27 +76,15 @@ pub(super) struct Ids {
 
 impl Ids {
     pub(super) fn new(dialect: &'static Dialect, options: &Options) -> Self {
-        Self {
-            dialect,
-            parsed: options.parsed,
-            records_before: 0,
-        }
+        Self { dialect, parsed: options.parsed, records_before: 0 }
     }
 }
 
 impl Joiner for Ids {
-    fn block(
-        &mut self,
-        n_records: u64,
-        block: &mut dyn BufRead,
-        out: &mut dyn Write,
-    ) -> Result<(), JoinError> {
+    fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         let mut out = buffered(out);
         let mut lines = Lines::new(block);
-        let mut state = State {
-            n_records,
-            ..State::default()
-        };
+        let mut state = State { n_records, ..State::default() };
         let mut n_lines = 0_u64;
         while let Some(line) = lines.next()? {
             n_lines += 1;
@@ -121,15 +101,8 @@ impl Joiner for Ids {
             }
             state.step(self.dialect, indent, text);
         }
-        if !self.dialect.query.is_empty()
-            && !self.parsed
-            && n_lines > 0
-            && state.n_queries != n_records
-        {
-            let problem = format!(
-                "a batch of {n_records} records has {} queries",
-                state.n_queries
-            );
+        if !self.dialect.query.is_empty() && !self.parsed && n_lines > 0 && state.n_queries != n_records {
+            let problem = format!("a batch of {n_records} records has {} queries", state.n_queries);
             return Err(shape(self.dialect.format, problem));
         }
         self.records_before += n_records;
@@ -157,11 +130,7 @@ type Shift<'l> = (&'l [u8], u64, &'l [u8]);
 
 impl State {
     /// What stands before the number, the number and what stands behind, if the line is the id of a query.
-    fn local_number<'l>(
-        &mut self,
-        dialect: &Dialect,
-        text: &'l [u8],
-    ) -> Result<Option<Shift<'l>>, JoinError> {
+    fn local_number<'l>(&mut self, dialect: &Dialect, text: &'l [u8]) -> Result<Option<Shift<'l>>, JoinError> {
         let Some(rest) = dialect.after_id(text) else {
             return Ok(None);
         };
@@ -177,27 +146,20 @@ impl State {
         if let Some((_, seen)) = &mut self.ids {
             *seen += 1;
             if *seen > 1 {
-                let problem =
-                    "a subject is called Query_N as the queries are; give it another name";
+                let problem = "a subject is called Query_N as the queries are; give it another name";
                 return Err(shape(dialect.format, problem));
             }
         }
         let found = number(digits).filter(|number| (1..=self.n_records).contains(number));
         let Some(number) = found else {
             let found = String::from_utf8_lossy(digits);
-            return Err(shape(
-                dialect.format,
-                format!("Query_{found} in a batch of {} records", self.n_records),
-            ));
+            return Err(shape(dialect.format, format!("Query_{found} in a batch of {} records", self.n_records)));
         };
         if self.after_query {
             // PSI-BLAST writes an archive for every round, so a query may come again.
             self.n_queries = self.n_queries.max(number.min(self.n_queries + 1));
             if number != self.n_queries {
-                let problem = format!(
-                    "expected Query_{}, found Query_{number}",
-                    self.n_queries + 1
-                );
+                let problem = format!("expected Query_{}, found Query_{number}", self.n_queries + 1);
                 return Err(shape(dialect.format, problem));
             }
         }
@@ -209,8 +171,7 @@ impl State {
         self.after_local = text == dialect.local;
         if text == dialect.ids {
             self.ids = Some((indent, 0));
-        } else if text == dialect.ids_close && self.ids.is_some_and(|(opened, _)| opened == indent)
-        {
+        } else if text == dialect.ids_close && self.ids.is_some_and(|(opened, _)| opened == indent) {
             self.ids = None;
         }
     }

@@ -18,10 +18,7 @@ pub(super) struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     pub(super) fn new(block: &'a mut dyn BufRead) -> Self {
-        Self {
-            block,
-            line: Vec::with_capacity(256),
-        }
+        Self { block, line: Vec::with_capacity(256) }
     }
 
     /// The next line, or `None` at the end of the block.
@@ -46,10 +43,7 @@ pub(super) fn keep(kept: &mut Vec<u8>, line: &[u8], format: &'static str) -> Res
 }
 
 pub(super) fn shape(format: &'static str, problem: impl Into<String>) -> JoinError {
-    JoinError::Shape {
-        format,
-        problem: problem.into(),
-    }
+    JoinError::Shape { format, problem: problem.into() }
 }
 
 /// A part that all blocks have in common: the first one is remembered, every later one must equal it.
@@ -61,12 +55,7 @@ impl Common {
         self.0.as_deref()
     }
 
-    pub(super) fn check(
-        &mut self,
-        part: Vec<u8>,
-        format: &'static str,
-        what: &str,
-    ) -> Result<(), JoinError> {
+    pub(super) fn check(&mut self, part: Vec<u8>, format: &'static str, what: &str) -> Result<(), JoinError> {
         match &self.0 {
             None => self.0 = Some(part),
             Some(first) if *first == part => {}
@@ -77,26 +66,10 @@ impl Common {
 }
 
 fn difference(what: &str, first: &[u8], other: &[u8]) -> String {
-    let lines = |part: &[u8]| {
-        part.split(|byte| *byte == b'\n')
-            .map(<[u8]>::to_vec)
-            .collect::<Vec<_>>()
-    };
+    let lines = |part: &[u8]| part.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect::<Vec<_>>();
     let (first, other) = (lines(first), lines(other));
-    let at = first
-        .iter()
-        .zip(&other)
-        .position(|(a, b)| a != b)
-        .unwrap_or(first.len().min(other.len()));
-    let show = |part: &[Vec<u8>]| {
-        part.get(at).map_or("nothing".into(), |line| {
-            String::from_utf8_lossy(line).into_owned()
-        })
-    };
-    format!(
-        "the {what} differs between batches at its line {}: '{}' and '{}'",
-        at + 1,
-        show(&first),
-        show(&other)
-    )
+    let at = first.iter().zip(&other).position(|(a, b)| a != b).unwrap_or(first.len().min(other.len()));
+    let show =
+        |part: &[Vec<u8>]| part.get(at).map_or("nothing".into(), |line| String::from_utf8_lossy(line).into_owned());
+    format!("the {what} differs between batches at its line {}: '{}' and '{}'", at + 1, show(&first), show(&other))
 }

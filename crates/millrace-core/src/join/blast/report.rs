@@ -8,12 +8,7 @@ use crate::join::{JoinError, Joiner};
 const FORMAT: &str = "BLAST report";
 
 /// What the first line after the banner begins with: a query, or in PSI-BLAST the round of the first query.
-const BODY: [&[u8]; 4] = [
-    b"Query= ",
-    b"<b>Query=</b> ",
-    b"Results from round ",
-    b"Results from domain search",
-];
+const BODY: [&[u8]; 4] = [b"Query= ", b"<b>Query=</b> ", b"Results from round ", b"Results from domain search"];
 
 /// What the first line of the closing statistics begins with; two empty lines stand before it.
 const FOOTER: &[u8] = b"  Database: ";
@@ -27,11 +22,7 @@ pub(super) struct Report {
 
 impl Report {
     /// Reads up to the first line that is not banner, and returns that line.
-    fn banner(
-        &mut self,
-        lines: &mut Lines<'_>,
-        out: &mut impl Write,
-    ) -> Result<Vec<u8>, JoinError> {
+    fn banner(&mut self, lines: &mut Lines<'_>, out: &mut impl Write) -> Result<Vec<u8>, JoinError> {
         let mut banner = Vec::new();
         while let Some(line) = lines.next()? {
             if BODY.iter().any(|start| line.starts_with(start)) {
@@ -44,20 +35,12 @@ impl Report {
             }
             keep(&mut banner, line, FORMAT)?;
         }
-        Err(shape(
-            FORMAT,
-            "a batch has no line that begins with 'Query= '",
-        ))
+        Err(shape(FORMAT, "a batch has no line that begins with 'Query= '"))
     }
 }
 
 impl Joiner for Report {
-    fn block(
-        &mut self,
-        n_records: u64,
-        block: &mut dyn BufRead,
-        out: &mut dyn Write,
-    ) -> Result<(), JoinError> {
+    fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         if block.fill_buf()?.is_empty() {
             return Ok(());
         }
@@ -74,14 +57,10 @@ impl Joiner for Report {
             return Err(shape(FORMAT, "a batch has no closing statistics"));
         }
         if !body.rounds && body.n_queries != n_records {
-            let problem = format!(
-                "a batch of {n_records} records has {} queries",
-                body.n_queries
-            );
+            let problem = format!("a batch of {n_records} records has {} queries", body.n_queries);
             return Err(shape(FORMAT, problem));
         }
-        self.footer
-            .check(body.footer, FORMAT, "closing statistics")?;
+        self.footer.check(body.footer, FORMAT, "closing statistics")?;
         out.flush()?;
         Ok(())
     }
@@ -105,12 +84,7 @@ struct Body {
 
 impl Body {
     fn new(rounds: bool) -> Self {
-        Self {
-            rounds,
-            n_queries: 0,
-            empty_lines: 0,
-            footer: Vec::new(),
-        }
+        Self { rounds, n_queries: 0, empty_lines: 0, footer: Vec::new() }
     }
 
     /// The line that ended the banner, whose empty lines stand before it.

@@ -35,12 +35,7 @@ impl Columns {
     }
 
     /// Writes the row with `shifted` in all name columns, each of which must say what the first one says.
-    fn write_shifted(
-        &self,
-        row: &[u8],
-        shifted: u64,
-        out: &mut impl Write,
-    ) -> Result<(), JoinError> {
+    fn write_shifted(&self, row: &[u8], shifted: u64, out: &mut impl Write) -> Result<(), JoinError> {
         let name = self.first(row).to_vec();
         let mut rest = row;
         for column in 0..self.count {
@@ -50,12 +45,9 @@ impl Columns {
                     .ok_or_else(|| shape(FORMAT, "a row has too few columns"))?;
                 out.write_all(&self.delim)?;
             }
-            rest = rest.strip_prefix(name.as_slice()).ok_or_else(|| {
-                shape(
-                    FORMAT,
-                    "the name columns of a row differ for a record without a name",
-                )
-            })?;
+            rest = rest
+                .strip_prefix(name.as_slice())
+                .ok_or_else(|| shape(FORMAT, "the name columns of a row differ for a record without a name"))?;
             write_query(out, shifted)?;
         }
         out.write_all(rest)?;
@@ -72,37 +64,20 @@ pub(super) struct Tabular {
 
 impl Tabular {
     pub(super) fn new(options: &Options) -> Self {
-        let columns = Columns {
-            count: options.columns,
-            delim: options.delim.clone(),
-        };
-        Self {
-            columns,
-            unnamed: options.unnamed,
-            records_before: 0,
-        }
+        let columns = Columns { count: options.columns, delim: options.delim.clone() };
+        Self { columns, unnamed: options.unnamed, records_before: 0 }
     }
 }
 
 impl Joiner for Tabular {
-    fn block(
-        &mut self,
-        n_records: u64,
-        block: &mut dyn BufRead,
-        out: &mut dyn Write,
-    ) -> Result<(), JoinError> {
+    fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         let mut out = buffered(out);
         let mut lines = Lines::new(block);
         while let Some(row) = lines.next()? {
-            match self
-                .columns
-                .local_number(row, n_records)
-                .filter(|_| self.records_before > 0)
-            {
+            match self.columns.local_number(row, n_records).filter(|_| self.records_before > 0) {
                 None => out.write_all(row)?,
                 Some(local) if self.unnamed => {
-                    self.columns
-                        .write_shifted(row, self.records_before + local, &mut out)?;
+                    self.columns.write_shifted(row, self.records_before + local, &mut out)?;
                 }
                 Some(local) => {
                     let problem = format!(
@@ -135,25 +110,13 @@ pub(super) struct Comments {
 
 impl Comments {
     pub(super) fn new(options: &Options) -> Self {
-        let columns = Columns {
-            count: options.columns,
-            delim: options.delim.clone(),
-        };
-        Self {
-            columns,
-            records_before: 0,
-            n_searches: None,
-        }
+        let columns = Columns { count: options.columns, delim: options.delim.clone() };
+        Self { columns, records_before: 0, n_searches: None }
     }
 }
 
 impl Joiner for Comments {
-    fn block(
-        &mut self,
-        n_records: u64,
-        block: &mut dyn BufRead,
-        out: &mut dyn Write,
-    ) -> Result<(), JoinError> {
+    fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         if block.fill_buf()?.is_empty() {
             self.records_before += n_records;
             return Ok(());
@@ -178,24 +141,15 @@ impl Joiner for Comments {
                 out.write_all(row)?;
                 continue;
             }
-            match self
-                .columns
-                .local_number(row, n_records)
-                .filter(|_| unnamed)
-            {
-                Some(local) => {
-                    self.columns
-                        .write_shifted(row, self.records_before + local, &mut out)?
-                }
+            match self.columns.local_number(row, n_records).filter(|_| unnamed) {
+                Some(local) => self.columns.write_shifted(row, self.records_before + local, &mut out)?,
                 None => out.write_all(row)?,
             }
         }
-        let n_searches = searches(&total)
-            .ok_or_else(|| shape(FORMAT, "a batch does not end with '# BLAST processed'"))?;
+        let n_searches =
+            searches(&total).ok_or_else(|| shape(FORMAT, "a batch does not end with '# BLAST processed'"))?;
         if n_searches != n_sections || n_searches < n_records {
-            let problem = format!(
-                "a batch of {n_records} records has {n_sections} sections and counts {n_searches}"
-            );
+            let problem = format!("a batch of {n_records} records has {n_sections} sections and counts {n_searches}");
             return Err(shape(FORMAT, problem));
         }
         self.n_searches = Some(self.n_searches.unwrap_or(0) + n_searches);
@@ -214,8 +168,5 @@ impl Joiner for Comments {
 
 /// The count in the last line of a block.
 fn searches(line: &[u8]) -> Option<u64> {
-    number(
-        line.strip_prefix(b"# BLAST processed ")?
-            .strip_suffix(b" queries\n")?,
-    )
+    number(line.strip_prefix(b"# BLAST processed ")?.strip_suffix(b" queries\n")?)
 }

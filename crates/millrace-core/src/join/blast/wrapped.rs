@@ -20,9 +20,7 @@ impl Place {
     /// The value, if `line` (without its indentation) is this place.
     fn value<'l>(&self, line: &'l [u8]) -> Option<&'l [u8]> {
         let rest = line.strip_prefix(self.before)?;
-        self.after
-            .iter()
-            .find_map(|after| rest.strip_suffix(*after))
+        self.after.iter().find_map(|after| rest.strip_suffix(*after))
     }
 }
 
@@ -48,23 +46,10 @@ pub(super) static XML: Dialect = Dialect {
     opens: b"<BlastOutput_iterations>\n",
     closes: b"</BlastOutput_iterations>\n",
     between: b"",
-    first_query: &[
-        b"  <BlastOutput_query-ID>",
-        b"  <BlastOutput_query-def>",
-        b"  <BlastOutput_query-len>",
-    ],
-    search_number: Some(Place {
-        before: b"<Iteration_iter-num>",
-        after: &[b"</Iteration_iter-num>\n"],
-    }),
-    query_id: Place {
-        before: b"<Iteration_query-ID>",
-        after: &[b"</Iteration_query-ID>\n"],
-    },
-    message: Place {
-        before: b"<Iteration_message>",
-        after: &[b"</Iteration_message>\n"],
-    },
+    first_query: &[b"  <BlastOutput_query-ID>", b"  <BlastOutput_query-def>", b"  <BlastOutput_query-len>"],
+    search_number: Some(Place { before: b"<Iteration_iter-num>", after: &[b"</Iteration_iter-num>\n"] }),
+    query_id: Place { before: b"<Iteration_query-ID>", after: &[b"</Iteration_query-ID>\n"] },
+    message: Place { before: b"<Iteration_message>", after: &[b"</Iteration_message>\n"] },
 };
 
 pub(super) static XML2: Dialect = Dialect {
@@ -74,14 +59,8 @@ pub(super) static XML2: Dialect = Dialect {
     between: b"\n",
     first_query: &[],
     search_number: None,
-    query_id: Place {
-        before: b"<query-id>",
-        after: &[b"</query-id>\n"],
-    },
-    message: Place {
-        before: b"<message>",
-        after: &[b"</message>\n"],
-    },
+    query_id: Place { before: b"<query-id>", after: &[b"</query-id>\n"] },
+    message: Place { before: b"<message>", after: &[b"</message>\n"] },
 };
 
 pub(super) static JSON: Dialect = Dialect {
@@ -91,14 +70,8 @@ pub(super) static JSON: Dialect = Dialect {
     between: b",\n",
     first_query: &[],
     search_number: None,
-    query_id: Place {
-        before: b"\"query_id\": \"",
-        after: &[b"\",\n"],
-    },
-    message: Place {
-        before: b"\"message\": \"",
-        after: &[b"\"\n", b"\",\n"],
-    },
+    query_id: Place { before: b"\"query_id\": \"", after: &[b"\",\n"] },
+    message: Place { before: b"\"message\": \"", after: &[b"\"\n", b"\",\n"] },
 };
 
 pub(super) struct Wrapped {
@@ -113,14 +86,7 @@ pub(super) struct Wrapped {
 impl Wrapped {
     pub(super) fn new(dialect: &'static Dialect, options: &Options) -> Self {
         let (head, foot) = Default::default();
-        Self {
-            dialect,
-            parsed: options.parsed,
-            head,
-            foot,
-            records_before: 0,
-            searches_before: 0,
-        }
+        Self { dialect, parsed: options.parsed, head, foot, records_before: 0, searches_before: 0 }
     }
 
     /// Reads the head; writes it, or what separates this block from the one before.
@@ -128,26 +94,16 @@ impl Wrapped {
         let dialect = self.dialect;
         let (mut head, mut common) = (Vec::new(), Vec::new());
         loop {
-            let line = lines
-                .next()?
-                .ok_or_else(|| shape(dialect.format, "a batch ends within its head"))?;
+            let line = lines.next()?.ok_or_else(|| shape(dialect.format, "a batch ends within its head"))?;
             keep(&mut head, line, dialect.format)?;
-            if !dialect
-                .first_query
-                .iter()
-                .any(|start| line.starts_with(start))
-            {
+            if !dialect.first_query.iter().any(|start| line.starts_with(start)) {
                 common.extend_from_slice(line);
             }
             if line == dialect.opens {
                 break;
             }
         }
-        out.write_all(if self.head.get().is_none() {
-            &head
-        } else {
-            dialect.between
-        })?;
+        out.write_all(if self.head.get().is_none() { &head } else { dialect.between })?;
         self.head.check(common, dialect.format, "head")
     }
 
@@ -161,12 +117,7 @@ impl Wrapped {
 }
 
 impl Joiner for Wrapped {
-    fn block(
-        &mut self,
-        n_records: u64,
-        block: &mut dyn BufRead,
-        out: &mut dyn Write,
-    ) -> Result<(), JoinError> {
+    fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         if block.fill_buf()?.is_empty() {
             self.records_before += n_records;
             return Ok(());
@@ -226,11 +177,7 @@ impl Searches {
             (&dialect.query_id, self.query_id(value)?)
         } else if let Some(value) = dialect.message.value(text) {
             (&dialect.message, self.message(value)?)
-        } else if let Some((place, value)) = dialect
-            .search_number
-            .as_ref()
-            .and_then(|p| Some((p, p.value(text)?)))
-        {
+        } else if let Some((place, value)) = dialect.search_number.as_ref().and_then(|p| Some((p, p.value(text)?))) {
             (place, self.search_number(value)?)
         } else {
             out.write_all(line)?;
@@ -240,11 +187,7 @@ impl Searches {
             out.write_all(line)?;
             return Ok(());
         };
-        let after = place
-            .after
-            .iter()
-            .find(|after| text.ends_with(after))
-            .map_or(&b""[..], |after| after);
+        let after = place.after.iter().find(|after| text.ends_with(after)).map_or(&b""[..], |after| after);
         for part in [&line[..indent], place.before, &value, after] {
             out.write_all(part)?;
         }
@@ -255,35 +198,22 @@ impl Searches {
         if self.parsed {
             return Ok(None);
         }
-        let next =
-            query_number(id).filter(|number| *number == self.query || *number == self.query + 1);
+        let next = query_number(id).filter(|number| *number == self.query || *number == self.query + 1);
         let Some(number) = next else {
             let found = String::from_utf8_lossy(id);
-            return Err(self.wrong(format!(
-                "expected Query_{}, found '{found}'",
-                self.query + 1
-            )));
+            return Err(self.wrong(format!("expected Query_{}, found '{found}'", self.query + 1)));
         };
         self.query = number;
-        Ok(Some(
-            format!("Query_{}", self.records_before + number).into_bytes(),
-        ))
+        Ok(Some(format!("Query_{}", self.records_before + number).into_bytes()))
     }
 
     fn search_number(&mut self, value: &[u8]) -> Result<Option<Vec<u8>>, JoinError> {
         self.n_searches += 1;
         if number(value) != Some(self.n_searches) {
             let found = String::from_utf8_lossy(value);
-            return Err(self.wrong(format!(
-                "expected iteration {}, found '{found}'",
-                self.n_searches
-            )));
+            return Err(self.wrong(format!("expected iteration {}, found '{found}'", self.n_searches)));
         }
-        Ok(Some(
-            (self.searches_before + self.n_searches)
-                .to_string()
-                .into_bytes(),
-        ))
+        Ok(Some((self.searches_before + self.n_searches).to_string().into_bytes()))
     }
 
     fn message(&self, text: &[u8]) -> Result<Option<Vec<u8>>, JoinError> {
@@ -292,19 +222,14 @@ impl Searches {
         }
         let shifted = shift_message(text, self.query, self.records_before).ok_or_else(|| {
             let found = String::from_utf8_lossy(text);
-            self.wrong(format!(
-                "cannot tell which numbers in the message '{found}' are BLAST's"
-            ))
+            self.wrong(format!("cannot tell which numbers in the message '{found}' are BLAST's"))
         })?;
         Ok(Some(shifted))
     }
 
     fn check(&self, n_records: u64) -> Result<(), JoinError> {
         if !self.parsed && self.query != n_records {
-            return Err(self.wrong(format!(
-                "a batch of {n_records} records has {} queries",
-                self.query
-            )));
+            return Err(self.wrong(format!("a batch of {n_records} records has {} queries", self.query)));
         }
         Ok(())
     }

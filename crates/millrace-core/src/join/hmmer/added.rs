@@ -39,11 +39,7 @@ impl Added {
                 Some((text, serial)) => (text, Some(serial.to_owned())),
                 None => (word, None),
             };
-            Some(AddedOption {
-                text: text.to_owned(),
-                label: label(text)?,
-                serial,
-            })
+            Some(AddedOption { text: text.to_owned(), label: label(text)?, serial })
         };
         words.map(parse).collect::<Option<Vec<_>>>().map(Self)
     }
@@ -52,11 +48,7 @@ impl Added {
     ///
     /// # Errors
     /// [`JoinError::Shape`] if the line of an added option is not there exactly once.
-    pub(super) fn clean_banner(
-        &self,
-        banner: &mut Vec<Vec<u8>>,
-        format: &'static str,
-    ) -> Result<(), JoinError> {
+    pub(super) fn clean_banner(&self, banner: &mut Vec<Vec<u8>>, format: &'static str) -> Result<(), JoinError> {
         for option in &self.0 {
             let mut found = (0..banner.len()).filter(|at| starts(&banner[*at], option.label));
             let (Some(at), None) = (found.next(), found.next()) else {
@@ -75,11 +67,7 @@ impl Added {
     ///
     /// # Errors
     /// [`JoinError::Shape`] if an added option is not there exactly once.
-    pub(super) fn clean_settings(
-        &self,
-        line: &mut Vec<u8>,
-        format: &'static str,
-    ) -> Result<(), JoinError> {
+    pub(super) fn clean_settings(&self, line: &mut Vec<u8>, format: &'static str) -> Result<(), JoinError> {
         if !line.starts_with(SETTINGS) {
             return Ok(());
         }
@@ -102,10 +90,7 @@ fn starts(line: &[u8], label: &str) -> bool {
 
 /// Puts `value` where the line has its own, after the label and the spaces.
 fn replace_value(line: &mut Vec<u8>, label: &str, value: &str) {
-    let spaces = line[label.len()..]
-        .iter()
-        .take_while(|byte| **byte == b' ')
-        .count();
+    let spaces = line[label.len()..].iter().take_while(|byte| **byte == b' ').count();
     line.truncate(label.len() + spaces);
     line.extend_from_slice(value.as_bytes());
     line.push(b'\n');

@@ -14,10 +14,7 @@ pub(super) fn next(block: &mut dyn BufRead, line: &mut Vec<u8>) -> io::Result<bo
 }
 
 pub(super) fn shape(format: &'static str, problem: impl Into<String>) -> JoinError {
-    JoinError::Shape {
-        format,
-        problem: problem.into(),
-    }
+    JoinError::Shape { format, problem: problem.into() }
 }
 
 /// A part that all blocks have in common: the first one is remembered, every later one must equal it.
@@ -29,12 +26,7 @@ impl Common {
     ///
     /// # Errors
     /// [`JoinError::Shape`] with the first line that differs.
-    pub(super) fn check(
-        &mut self,
-        part: Vec<Vec<u8>>,
-        format: &'static str,
-        what: &str,
-    ) -> Result<bool, JoinError> {
+    pub(super) fn check(&mut self, part: Vec<Vec<u8>>, format: &'static str, what: &str) -> Result<bool, JoinError> {
         let Some(first) = &self.0 else {
             self.0 = Some(part);
             return Ok(true);
@@ -44,13 +36,10 @@ impl Common {
         }
         let at = first.iter().zip(&part).take_while(|(a, b)| a == b).count();
         let show = |part: &[Vec<u8>]| {
-            part.get(at).map_or("nothing".into(), |line| {
-                String::from_utf8_lossy(line).trim_end().to_owned()
-            })
+            part.get(at).map_or("nothing".into(), |line| String::from_utf8_lossy(line).trim_end().to_owned())
         };
         let (line, was, is) = (at + 1, show(first), show(&part));
-        let problem =
-            format!("the {what} differs between batches at its line {line}: '{was}' and '{is}'");
+        let problem = format!("the {what} differs between batches at its line {line}: '{was}' and '{is}'");
         Err(shape(format, problem))
     }
 }

@@ -28,20 +28,13 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn new(added: Added) -> Self {
-        Self {
-            added,
-            banner: Common::default(),
-            skips_empty: false,
-            any: false,
-        }
+        Self { added, banner: Common::default(), skips_empty: false, any: false }
     }
 
     /// Reads the banner and writes it if it is the first.
     fn banner(&mut self, block: &mut dyn BufRead, out: &mut impl Write) -> Result<(), JoinError> {
         let mut banner = read_banner(block)?;
-        self.skips_empty = SKIP_EMPTY
-            .iter()
-            .any(|program| banner[0].starts_with(program));
+        self.skips_empty = SKIP_EMPTY.iter().any(|program| banner[0].starts_with(program));
         self.added.clean_banner(&mut banner, FORMAT)?;
         let bytes = banner.concat();
         if self.banner.check(banner, FORMAT, "banner")? {
@@ -83,12 +76,7 @@ fn read_banner(block: &mut dyn BufRead) -> Result<Vec<Vec<u8>>, JoinError> {
 }
 
 impl Joiner for Report {
-    fn block(
-        &mut self,
-        n_records: u64,
-        block: &mut dyn BufRead,
-        out: &mut dyn Write,
-    ) -> Result<(), JoinError> {
+    fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         let mut out = BufWriter::with_capacity(CHUNK, out);
         self.banner(block, &mut out)?;
         let (mut last, mut line) = (Vec::new(), Vec::new());

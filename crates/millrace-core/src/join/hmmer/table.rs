@@ -28,13 +28,7 @@ pub(super) struct Table {
 impl Table {
     /// `headed`: there is one header, written with the first query, rather than one for every query.
     pub(super) fn new(added: Added, headed: bool) -> Self {
-        Self {
-            added,
-            headed,
-            first: true,
-            trailer: Common::default(),
-            last_trailer: Vec::new(),
-        }
+        Self { added, headed, first: true, trailer: Common::default(), last_trailer: Vec::new() }
     }
 
     /// Checks and remembers the trailer: `lines`, which is empty if the table has none.
@@ -53,12 +47,7 @@ impl Table {
 }
 
 impl Joiner for Table {
-    fn block(
-        &mut self,
-        _n_records: u64,
-        block: &mut dyn BufRead,
-        out: &mut dyn Write,
-    ) -> Result<(), JoinError> {
+    fn block(&mut self, _n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         let mut out = BufWriter::with_capacity(CHUNK, out);
         let mut header = Header::new(self.headed && !self.first);
         let mut held = Held::default();
@@ -104,8 +93,7 @@ impl Header {
     /// Whether `line` belongs to the header and is left out.
     fn drops(&mut self, line: &[u8]) -> Result<bool, JoinError> {
         let names = line.starts_with(b"# target name ");
-        let groups = line.starts_with(b"#   ")
-            && memchr::memmem::find(line, b"--- full sequence ---").is_some();
+        let groups = line.starts_with(b"#   ") && memchr::memmem::find(line, b"--- full sequence ---").is_some();
         let underline = is_underline(line);
         let (state, drops) = match self {
             Self::Start if groups => (Self::Groups, true),

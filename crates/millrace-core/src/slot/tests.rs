@@ -1,0 +1,364 @@
+//! Slots with real processes: shell scripts that do what tools do at their worst.
+
+use std::collections::HashSet;
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::*;
+
+/// Keeps what a task wrote: (stream, name, bytes).
+struct Keep;
+
+type Kept = Vec<(u16, Vec<u8>, Vec<u8>)>;
+
+impl Sink for Keep {
+    type Receipt = Kept;
+
+    fn doubt(&self, _: &Task, stderr: &[u8]) -> Option<String> {
+        stderr.starts_with(b"lies").then(|| "it lies".to_owned())
+    }
+
+    fn commit(&self, _: &Task, outputs: Vec<(u16, Vec<u8>, File)>) -> io::Result<Kept> {
+        outputs
+            .into_iter()
+            .map(|(stream, name, mut file)| {
+                let mut bytes = vec![];
+                file.rewind()?;
+                file.read_to_end(&mut bytes)?;
+                Ok((stream, name, bytes))
+            })
+            .collect()
+    }
+}
+
+struct Bench {
+    folder: TempDir,
+    settings: Settings,
+}
+
+impl Bench {
+    /// One slot for `/bin/sh -c`.
+    fn new() -> Self {
+        let folder = TempDir::with_prefix("secret-").unwrap();
+        let root = folder.path().join("slot-0");
+        fs::create_dir_all(root.join("cwd/kept")).unwrap();
+        let settings = Settings {
+            roots: vec![root],
+            directory: "cwd".into(),
+            skeleton: HashSet::from(["cwd".into(), "cwd/kept".into()]),
+            exe: c"/bin/sh".into(),
+            environ: vec![c"PATH=/usr/bin:/bin".into()],
+            nice: 0,
+            slot_mark: b"\0slot\0".to_vec(),
+            secret: b"secret-".to_vec(),
+            substitutions: vec![(b"\0slot\0/cwd".to_vec(), b"/home/me".to_vec())],
+        };
+        Self { folder, settings }
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn pool(&self) -> Pool<Kept> {
+        Pool::new(&self.settings, Arc::new(Keep)).unwrap()
+    }
+
+    fn run(&self, task: Task) -> Outcome<Kept> {
+        let pool = self.pool();
+        pool.submit(task, false);
+        ended(&pool)
+    }
+
+    fn shell(&self, script: &str) -> Outcome<Kept> {
+        let outcome = self.run(script_task(script));
+        // Whatever happened, the slot is as it was.
+        assert_eq!(names(&self.settings.roots[0]), ["cwd"]);
+        assert_eq!(names(&self.settings.roots[0].join("cwd")), ["kept"]);
+        outcome
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut found: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    found.sort();
+    found
+}
+
+fn script_task(script: &str) -> Task {
+    Task {
+        id: 1,
+        argv: vec![b"sh".to_vec(), b"-c".to_vec(), script.into()],
+        placements: vec![],
+        outputs: vec![Output { stream: 0, collect: Collect::Stdout, name: vec![], optional: false }],
+        timeout: None,
+    }
+}
+
+fn ended(pool: &Pool<Kept>) -> Outcome<Kept> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < deadline {
+        for event in pool.events(Duration::from_millis(100)) {
+            if let Event::Ended { outcome, .. } = event {
+                return outcome;
+            }
+        }
+    }
+    panic!("the task did not end");
+}
+
+fn stdout(outcome: &Outcome<Kept>) -> String {
+    String::from_utf8(outcome.result.as_ref().expect("done")[0].2.clone()).unwrap()
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn is_alive(pid: &str) -> bool {
+    fs::read_to_string(format!("/proc/{}/stat", pid.trim())).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+#[test]
+fn exit_status_signal_and_words_are_told_apart() {
+    let bench = Bench::new();
+    assert_eq!(stdout(&bench.shell("echo out; echo err >&2")), "out\n");
+    let failed = bench.shell("echo why >&2; exit 7");
+    assert!(matches!(failed.result, Err(Failure::Ended(Ending::Exited(7)))), "{:?}", failed.result);
+    assert_eq!(failed.stderr, b"why\n");
+    let silent = bench.shell("echo only on stdout; exit 1");
+    assert_eq!(silent.stderr, b"only on stdout\n");
+    let killed = bench.shell("kill -SEGV $$");
+    assert!(matches!(killed.result, Err(Failure::Ended(Ending::Signalled(libc::SIGSEGV)))), "{:?}", killed.result);
+    let liar = bench.shell("echo lies >&2");
+    assert!(matches!(liar.result, Err(Failure::Said(_))));
+}
+
+#[test]
+fn a_timeout_kills_the_whole_group() {
+    let bench = Bench::new();
+    let pids = bench.file("pids", "");
+    let script = format!("(sleep 1000 & echo $! >> {0}; wait) & echo $! >> {0}; echo $$ >> {0}; wait", pids.display());
+    let begun = Instant::now();
+    let outcome = bench.run(Task { timeout: Some(Duration::from_millis(800)), ..script_task(&script) });
+    assert!(matches!(outcome.result, Err(Failure::TimedOut)), "{:?}", outcome.result);
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    let pids = fs::read_to_string(pids).unwrap();
+    assert_eq!(pids.lines().count(), 3, "the script had time to start");
+    wait_until("a grandchild lives on", || !pids.lines().any(is_alive));
+}
+
+#[test]
+fn what_a_tool_leaves_running_in_its_group_ends_with_it() {
+    let bench = Bench::new();
+    let pid = bench.file("pid", "");
+    bench.shell(&format!("sleep 1000 & echo $! > {}", pid.display())).result.unwrap();
+    let pid = fs::read_to_string(pid).unwrap();
+    wait_until("a background process lives on", || !is_alive(&pid));
+}
+
+#[test]
+fn a_daemon_is_found_by_its_token() {
+    let mut bench = Bench::new();
+    let token = format!("MILLRACE_TOKEN=test-{}", std::process::id());
+    bench.settings.environ.push(CString::new(token.clone()).unwrap());
+    let pid = bench.file("pid", "");
+    let script = format!("setsid sh -c 'echo $$ > {}; exec sleep 1000' & sleep 1", pid.display());
+    bench.shell(&script).result.unwrap();
+    let number = fs::read_to_string(&pid).unwrap();
+    assert!(is_alive(&number), "a daemon outlives its tool");
+    let work = bench.folder.path().join("work");
+    fs::create_dir(&work).unwrap();
+    sweep(&work, &token);
+    assert!(!is_alive(&number));
+    assert!(!work.exists());
+}
+
+#[test]
+fn standard_input_is_the_batch_or_empty() {
+    let bench = Bench::new();
+    let batch = bench.file("batch", ">a\nACGT\n");
+    let task = Task { placements: vec![Placement::Stdin(batch)], ..script_task("cat") };
+    assert_eq!(stdout(&bench.run(task)), ">a\nACGT\n");
+    assert_eq!(stdout(&bench.shell("cat; echo end")), "end\n");
+}
+
+#[test]
+fn a_batch_is_a_real_file_and_an_output_is_taken_from_its_place() {
+    let bench = Bench::new();
+    let batch = bench.file("batch", "records\n");
+    let output =
+        |path: &str, optional| Output { stream: 3, collect: Collect::File(path.into()), name: vec![], optional };
+    let task = |script: &str, outputs| Task {
+        placements: vec![Placement::Batch { from: batch.clone(), to: "cwd/in.fa".into() }],
+        outputs,
+        ..script_task(script)
+    };
+    let done = bench.run(task("cp in.fa out.txt", vec![output("cwd/out.txt", false), output("cwd/none", true)]));
+    assert_eq!(done.result.unwrap(), [(3, vec![], b"records\n".to_vec())]);
+    assert!(done.extra.is_empty());
+    let missing = bench.run(task("true", vec![output("cwd/out.txt", false)]));
+    assert!(matches!(missing.result, Err(Failure::Missing(path)) if path == Path::new("cwd/out.txt")));
+    // The batch itself outlives the task: it may have to run again.
+    assert_eq!(fs::read(&batch).unwrap(), b"records\n");
+}
+
+#[test]
+fn every_file_of_a_folder_is_a_named_block() {
+    let bench = Bench::new();
+    let task = Task {
+        placements: vec![Placement::Folder("cwd/out".into())],
+        outputs: vec![Output { stream: 0, collect: Collect::Folder("cwd/out".into()), name: vec![], optional: false }],
+        ..script_task("mkdir out/b; echo 2 > out/b/y; echo 1 > out/a")
+    };
+    let kept = bench.run(task).result.unwrap();
+    assert_eq!(kept, [(0, b"a".to_vec(), b"1\n".to_vec()), (0, b"b/y".to_vec(), b"2\n".to_vec())]);
+}
+
+#[test]
+fn a_closed_pipe_ends_a_tool_as_it_would_in_a_shell() {
+    // The test runner, as Python, ignores SIGPIPE: a tool must not inherit that.
+    let outcome = Bench::new().shell("(sleep 1; yes; echo $? >&2) | true; grep SigIgn /proc/self/status");
+    let ignored = stdout(&outcome);
+    let mask = u64::from_str_radix(ignored.trim().rsplit('\t').next().unwrap(), 16).unwrap();
+    assert_eq!(mask & (1 << (libc::SIGPIPE - 1)), 0, "{ignored}");
+    assert_eq!(mask & (1 << (libc::SIGXFSZ - 1)), 0, "{ignored}");
+}
+
+#[test]
+fn no_signal_is_blocked_in_a_tool() {
+    let outcome = Bench::new().shell("grep SigBlk /proc/self/status");
+    assert_eq!(stdout(&outcome).split_whitespace().last(), Some("0000000000000000"));
+}
+
+#[test]
+fn a_script_without_a_first_line_is_run_by_the_shell() {
+    let mut bench = Bench::new();
+    let script = bench.file("script", "echo \"script $1\"\n");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    bench.settings.exe = CString::new(script.to_str().unwrap()).unwrap();
+    let task = Task { argv: vec![b"script".to_vec(), b"arg".to_vec()], ..script_task("") };
+    assert_eq!(stdout(&bench.run(task)), "script arg\n");
+}
+
+#[test]
+fn a_missing_program_is_an_error_of_the_start() {
+    let mut bench = Bench::new();
+    bench.settings.exe = c"/no/such/program".into();
+    let outcome = bench.shell("");
+    assert!(
+        matches!(&outcome.result, Err(Failure::Spawn(error)) if error.kind() == io::ErrorKind::NotFound),
+        "{:?}",
+        outcome.result
+    );
+}
+
+#[test]
+fn a_large_environment_gets_there_and_a_too_large_one_is_an_error() {
+    let mut bench = Bench::new();
+    bench.settings.environ.extend((0..500).map(|k| CString::new(format!("V{k}={}", "x".repeat(1000))).unwrap()));
+    assert_eq!(stdout(&bench.shell("echo ${#V0} ${#V499}")), "1000 1000\n");
+    bench.settings.environ.push(CString::new(format!("HUGE={}", "x".repeat(1 << 20))).unwrap());
+    let outcome = bench.shell("true");
+    assert!(
+        matches!(&outcome.result, Err(Failure::Spawn(error)) if error.raw_os_error() == Some(libc::E2BIG)),
+        "{:?}",
+        outcome.result
+    );
+}
+
+#[test]
+fn what_nobody_asked_for_is_reported_and_removed() {
+    let bench = Bench::new();
+    let outcome =
+        bench.shell("echo x > dropped; mkdir -p deep/er; echo y > deep/er/file; echo z > kept/inside; mkfifo pipe");
+    let mut extra: Vec<_> = outcome.extra.iter().map(|path| path.to_str().unwrap()).collect();
+    extra.sort_unstable();
+    assert_eq!(extra, ["cwd/deep", "cwd/dropped", "cwd/kept/inside"]);
+    assert_eq!(names(bench.folder.path()), ["slot-0"], "captures are removed, too");
+}
+
+#[test]
+fn private_paths_in_output_and_words_are_the_users_again() {
+    let bench = Bench::new();
+    let done = bench.shell("pwd; printf 'path: %s/q.fa.\\n' \"$PWD\"; echo \"$PWD\" >&2");
+    assert_eq!(stdout(&done), "/home/me\npath: /home/me/q.fa.\n");
+    assert_eq!(done.stderr, b"/home/me\n");
+    // Better no block than one with a private path in it: this one is above all that the user knows.
+    let outcome = bench.shell("cd ../..; pwd");
+    assert!(matches!(outcome.result, Err(Failure::Io(_))), "{:?}", outcome.result);
+}
+
+#[test]
+fn the_slot_mark_in_arguments_is_the_slots_directory() {
+    let bench = Bench::new();
+    let task = Task {
+        argv: [b"sh".as_slice(), b"-c", b"[ \"$1\" = \"$PWD/x\" ] && echo same", b"sh", b"\0slot\0/cwd/x"]
+            .map(<[u8]>::to_vec)
+            .to_vec(),
+        ..script_task("")
+    };
+    assert_eq!(stdout(&bench.run(task)), "same\n");
+}
+
+#[test]
+fn killing_all_ends_what_runs_and_closing_leaves_nothing() {
+    let bench = Bench::new();
+    let pid = bench.file("pid", "");
+    let script = format!("echo $$ > {}; sleep 1000", pid.display());
+    let pool = bench.pool();
+    pool.submit(script_task(&script), false);
+    pool.submit(Task { id: 2, ..script_task("echo never") }, false);
+    wait_until("the tool does not start", || fs::read_to_string(&pid).is_ok_and(|text| !text.is_empty()));
+    assert_eq!(pool.withdraw(), [2]);
+    pool.kill_all();
+    assert!(matches!(ended(&pool).result, Err(Failure::Killed)));
+    drop(pool);
+    fs::write(&pid, "").unwrap();
+    let pool = bench.pool();
+    pool.submit(script_task(&script), false);
+    wait_until("the tool does not start", || fs::read_to_string(&pid).is_ok_and(|text| !text.is_empty()));
+    let number = fs::read_to_string(&pid).unwrap();
+    drop(pool);
+    assert!(!is_alive(&number), "a tool outlives its pool");
+    assert_eq!(names(&bench.settings.roots[0].join("cwd")), ["kept"]);
+}
+
+#[test]
+fn a_large_parent_starts_tools_all_the_same() {
+    // A fork would have to copy the page tables of all this; that it works is all that is tested here.
+    let ballast = vec![1_u8; 256 << 20];
+    let bench = Bench::new();
+    for _ in 0..20 {
+        assert_eq!(stdout(&bench.shell("echo here")), "here\n");
+    }
+    assert_eq!(ballast[ballast.len() / 2], 1);
+}
+
+#[test]
+fn a_watchdog_removes_the_work_directory_when_it_is_closed() {
+    // It is forked from a process with threads here, which a run never does: it must not allocate before it sweeps,
+    // so this test does it in a process of its own with one thread.
+    let folder = TempDir::new().unwrap();
+    let work = folder.path().join("work");
+    fs::create_dir_all(work.join("slot-0")).unwrap();
+    let token = format!("MILLRACE_TOKEN=watchdog-{}", std::process::id());
+    let watchdog = Watchdog::start(&work, &token).unwrap();
+    assert!(work.exists());
+    drop(watchdog);
+    assert!(!work.exists());
+}

@@ -1,0 +1,33 @@
+"""What ``millrace doctor`` tells."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+
+from shell import Shell
+
+
+def test_doctor_tells_versions_cores_memory_and_tools(shell: Shell) -> None:
+    ended = shell.run("millrace doctor")
+    assert ended.code == 0, ended.shown
+    for words in (platform.python_version(), platform.release(), "cores:", "work:", "pidfd:", "blastp"):
+        assert words in ended.out, ended.shown
+
+
+def test_doctor_as_json(shell: Shell) -> None:
+    shell.tool("vina", "echo AutoDock Vina v9.9.9")
+    ended = shell.run("millrace doctor --json")
+    found = json.loads(ended.out)
+    assert 1 <= found["cores"] <= (os.cpu_count() or 1) and found["cores_why"]
+    assert found["work_dir"] and found["work_filesystem"] and found["work_free"] > 0
+    vina = next(tool for tool in found["tools"] if tool["name"] == "vina")
+    assert vina["path"] == str(shell.root / "bin" / "vina")
+    assert vina["version"] == "AutoDock Vina v9.9.9"
+
+
+def test_doctor_says_how_to_install_what_is_missing(shell: Shell) -> None:
+    ended = shell.run("m=$(command -v millrace); PATH= $m doctor")
+    assert ended.code == 0, ended.shown
+    assert "not found; apt-get install ncbi-blast+" in ended.out, ended.shown

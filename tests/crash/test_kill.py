@@ -1,0 +1,76 @@
+"""Kills at every moment: nothing lost, nothing twice, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import harness
+import pytest
+
+
+@pytest.fixture(scope="module", params=["blastp", "hmmscan"])
+def case(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.TempPathFactory) -> harness.Case:
+    """A small real command with what it gives by itself."""
+    if not shutil.which(request.param):
+        pytest.skip(f"{request.param} is not installed")
+    made: harness.Case = getattr(harness, request.param)(tmp_path_factory.mktemp(request.param), data)
+    made.serial()
+    return made
+
+
+def test_killed_at_any_moment_a_run_loses_repeats_and_leaves_nothing(case: harness.Case) -> None:
+    chaos = harness.Chaos(case, seed=7)
+    for moment, target in zip(
+        harness.MOMENTS,
+        ("millrace", "again", "watchdog", "group", "stopped", "millrace", "tool"),
+        strict=True,
+    ):
+        chaos.once(moment, target)
+    chaos.finish()
+    assert not chaos.problems
+    assert chaos.n_kills >= 3
+
+
+def test_a_killed_tool_is_run_again(case: harness.Case) -> None:
+    process = case.start("tool-killed")
+    killed = 0
+    while process.poll() is None and not killed:
+        for pid, name in harness.children(process.pid):
+            if name == case.tool[0]:
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+                break
+        time.sleep(0.001)
+    assert process.wait() == 0 and killed
+    assert not case.differing()
+    assert not case.run_dir.exists()
+
+
+def test_what_a_killed_run_and_watchdog_leave_is_swept_by_the_next_run(case: harness.Case) -> None:
+    process = case.start("watchdog-killed")
+    assert harness.wait_until(lambda: any(name == case.tool[0] for _, name in harness.children(process.pid)))
+    pids = [pid for pid, name in harness.children(process.pid) if name == "millrace-watch"]
+    assert len(pids) == 1
+    os.kill(pids[0], signal.SIGKILL)
+    process.kill()
+    process.wait()
+    assert harness.wait_until(lambda: not harness.marked("watchdog-killed")), "a tool outlives its parent"
+    left = harness.dead_work()
+    assert left
+    assert case.start("next").wait() == 0
+    assert not left & harness.dead_work()
+    assert not case.differing()
+
+
+def test_two_runs_of_one_command_do_not_meet(case: harness.Case) -> None:
+    first, second = case.start("both"), case.start("both")
+    codes = sorted([first.wait(), second.wait()])
+    # The one that comes second is refused, or finds the first done.
+    assert codes in ([0, 2], [0, 0])
+    assert not case.differing()
+    assert not case.run_dir.exists()
+    assert not harness.left_over("both")

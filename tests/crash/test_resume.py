@@ -1,0 +1,152 @@
+"""A resumed run does what is missing, refuses what has changed, and never takes back what a reader saw."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import harness
+import pytest
+
+from conftest import Site
+
+
+def stop_halfway(site: Site, n_executions: int = 5) -> int:
+    """Kill a run when some of it is done; how many executions there were."""
+    process = site.start(SLEEP="0.2")
+    assert harness.wait_until(lambda: site.executions >= n_executions)
+    process.kill()
+    process.communicate()
+    assert not harness.left_over("site")
+    return site.executions
+
+
+def test_only_what_is_missing_runs(site: Site) -> None:
+    begun = stop_halfway(site)
+    code, said = site.run()
+    assert code == 0, said
+    # Two slots: at most what ran in them when it was killed runs again.
+    assert 10 <= site.executions <= 12 and begun < 10
+    assert site.output.read_bytes() == site.expected
+
+
+def test_fresh_starts_over(site: Site) -> None:
+    begun = stop_halfway(site)
+    assert site.run("--fresh")[0] == 0
+    assert site.executions == begun + 10
+    assert site.output.read_bytes() == site.expected
+
+
+def test_what_was_given_up_is_tried_again_on_request_only(site: Site) -> None:
+    code, said = site.run(BAD="record7$")
+    assert code == 3, said
+    assert (site.run_dir / "quarantine" / "record-8" / "stderr.txt").exists()
+    without = site.expected.replace(b">seen record7\n" + b"A" * 50 + b"\n", b"")
+    assert site.output.read_bytes() == without
+    executions = site.executions
+    assert site.run()[0] == 3, "the record is still lost"
+    assert site.executions == executions
+    code, said = site.run("--retry-quarantined")
+    assert code == 0, said
+    assert site.executions == executions + 1
+    assert site.output.read_bytes() == site.expected
+
+
+@pytest.mark.parametrize("changed", ["input", "tool", "arguments", "database"])
+def test_a_change_is_refused_by_name(site: Site, changed: str) -> None:
+    (site.folder / "db").write_text("one")
+    site.options = (*site.options, "--shared", "db")
+    stop_halfway(site)
+    before = site.output.read_bytes()
+    executions = site.executions
+    command = site.command()
+    if changed == "input":
+        site.write_input("C")
+    elif changed == "tool":
+        (site.folder / "tool").write_text("#!/bin/sh\n")
+    elif changed == "database":
+        (site.folder / "db").write_text("other")
+    else:
+        site.command = lambda *more: [*command, "another"]  # type: ignore[method-assign]
+    code, said = site.run()
+    assert code == 2, said
+    word = {"input": "input in.fa", "tool": "program", "arguments": "another", "database": "/db: was"}[changed]
+    assert word in said and "--fresh" in said
+    assert site.executions == executions
+    assert site.output.read_bytes() == before
+
+
+def test_a_change_that_the_fingerprint_cannot_see_is_found_by_the_batches_digests(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    # Beyond the size up to which an input is read whole, between two samples.
+    line = "ACGTACGTAC" * 12 + "\n"
+    with (tmp_path / "in.fa").open("w") as file:
+        for k in range(8):
+            file.write(f">record{k}\n" + line * 80_000)
+    site.options = ("--slots", "2", "--batch", "1")
+    stop_halfway(site, 4)
+    size = (tmp_path / "in.fa").stat().st_size
+    assert size > 64 << 20
+    with (tmp_path / "in.fa").open("r+b") as file:
+        file.seek(size // 63 // 2 // 121 * 121 + 200)
+        file.write(b"T")
+    code, said = site.run()
+    assert code == 2, said
+    assert "records 1 to 1 are not what they were" in said and "in.fa" in said
+
+
+def test_a_reader_sees_the_output_only_grow(site: Site) -> None:
+    seen = b""
+    for _ in range(6):
+        process = site.start(SLEEP="0.1")
+        while process.poll() is None:
+            now = site.output.read_bytes() if site.output.exists() else b""
+            assert len(now) >= len(seen), "shorter than what a reader saw"
+            assert site.expected.startswith(now), "not a prefix of the serial output"
+            seen = now
+            if site.executions % 3 == 2 and len(now) > len(seen) // 2 and process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+        process.communicate()
+        if process.returncode == 0:
+            break
+    else:
+        assert site.run()[0] == 0
+    assert site.output.read_bytes() == site.expected
+
+
+def test_what_another_run_left_in_the_output_is_not_mixed_with_ours(site: Site) -> None:
+    site.output.write_bytes(b"old " * 10_000)
+    process = site.start(SLEEP="0.2")
+    assert harness.wait_until(lambda: site.executions >= 4)
+    process.kill()
+    process.communicate()
+    assert site.expected.startswith(site.output.read_bytes())
+    assert site.run()[0] == 0
+    assert site.output.read_bytes() == site.expected
+
+
+def test_a_run_killed_while_it_removes_its_directory_is_known_to_be_done(site: Site) -> None:
+    assert site.run("--keep-run-dir")[0] == 0
+    kept = (site.run_dir / "complete.json").read_text()
+    executions = site.executions
+    code, said = site.run()
+    assert code == 0 and "already done" in said
+    assert site.run_dir.exists(), "asked to be kept"
+    (site.run_dir / "complete.json").write_text(kept.replace("true", "false"))
+    for name in ("journal.mrj", "events.jsonl"):
+        os.unlink(site.run_dir / name)
+    code, said = site.run()
+    assert code == 0 and "already done" in said
+    assert site.executions == executions
+    assert not site.run_dir.exists()
+
+
+def test_a_second_look_passes_or_names_what_differs(site: Site) -> None:
+    code, said = site.run("--verify", "1.0")
+    assert code == 0 and "10 batches run again, all bytes equal" in said
+    assert site.executions == 20
+    for _ in range(2):  # the failure is not forgotten
+        code, said = site.run("--verify", "1.0", RANDOMLY="1")
+        assert code == 5, said
+        assert "records 1 to 4: out.fa differ" in said

@@ -1,0 +1,219 @@
+"""The dispatcher without a process or a clock: whatever fails in whatever order, every record ends once."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millrace.model import CostHint
+from millrace.schedule.dispatcher import (
+    MOST_WITNESSES,
+    WITNESSES,
+    Action,
+    Dispatcher,
+    Quarantine,
+    Release,
+    Result,
+    Run,
+    Split,
+    Stop,
+)
+
+
+@dataclass
+class World:
+    """Everything around a dispatcher: an input, a tool, and slots that end in any order.
+
+    Args:
+        n_records: Records of the input.
+        bad: What the tool says of the records that it cannot do.
+        timed_out: Bad records at which it hangs instead.
+        flaky: Executions, counted from 1, that fail whatever is in them.
+    """
+
+    dispatcher: Dispatcher
+    n_records: int
+    bad: dict[int, str] = field(default_factory=dict)
+    timed_out: frozenset[int] = frozenset()
+    flaky: frozenset[int] = frozenset()
+    batches: dict[int, tuple[int, int]] = field(default_factory=dict)
+    queued: deque[int] = field(default_factory=deque)
+    running: list[int] = field(default_factory=list)
+    done: list[int] = field(default_factory=list)
+    quarantined: list[int] = field(default_factory=list)
+    tried: set[int] = field(default_factory=set)
+    executions: int = 0
+    largest: int = 0
+    cut_to: int = 0
+    serial: int = 0
+    stopped: Stop | None = None
+
+    def run(self, choose: st.DataObject) -> None:
+        """Carry messages until the dispatcher is done or stops; every step must find something to do."""
+        for _ in range(40 * self.n_records + 100):
+            if self.stopped or self.dispatcher.done:
+                return
+            fed = self.feed(choose)
+            while self.queued and len(self.running) < self.dispatcher.slots:
+                self.running.append(self.queued.popleft())
+            if self.running:
+                position = choose.draw(st.integers(0, len(self.running) - 1), "which ends")
+                self.end(self.running.pop(position))
+            else:
+                assert fed or self.stopped or self.dispatcher.done, (
+                    "nothing runs, nothing is wanted, and it is not done"
+                )
+        raise AssertionError("no end in sight")
+
+    def feed(self, choose: st.DataObject) -> bool:
+        limits = self.dispatcher.wanted(float(self.n_records - self.cut_to))
+        if limits is None:
+            return False
+        if self.cut_to == self.n_records:
+            self.do(self.dispatcher.input_ended())
+            return True
+        most = max(1, limits[0] or limits[1])
+        count = min(choose.draw(st.integers(1, most), "records cut"), self.n_records - self.cut_to)
+        self.largest = max(self.largest, count)
+        first, self.cut_to = self.cut_to, self.cut_to + count
+        self.do(self.dispatcher.batch_cut(self.remember(first, self.cut_to), count, count))
+        return True
+
+    def remember(self, first: int, last: int) -> int:
+        self.serial += 1
+        self.batches[self.serial] = (first, last)
+        return self.serial
+
+    def end(self, batch: int) -> None:
+        self.executions += 1
+        first, last = self.batches[batch]
+        self.tried.update(range(first, last))
+        culprit = next((record for record in range(first, last) if record in self.bad), None)
+        if culprit is None and self.executions not in self.flaky:
+            self.done.extend(range(first, last))
+            self.do(self.dispatcher.attempt_ended(batch, Result.DONE, seconds=0.01 * (last - first)))
+        elif culprit in self.timed_out:
+            self.do(self.dispatcher.attempt_ended(batch, Result.TIMED_OUT, "timeout"))
+        else:
+            said = self.bad[culprit] if culprit is not None else "flaky"
+            self.do(self.dispatcher.attempt_ended(batch, Result.FAILED, said))
+
+    def do(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Run(batch, _, urgent):
+                    assert batch in self.batches
+                    assert batch not in self.queued and batch not in self.running, "a batch runs twice at once"
+                    (self.queued.appendleft if urgent else self.queued.append)(batch)
+                case Split(batch, records):
+                    first, last = self.batches.pop(batch)
+                    assert 0 < records < last - first
+                    middle = first + records
+                    parts = [(self.remember(a, b), b - a, b - a) for a, b in ((first, middle), (middle, last))]
+                    self.do(self.dispatcher.batch_split(batch, parts))
+                case Quarantine(batch):
+                    first, last = self.batches[batch]
+                    assert last - first == 1
+                    self.quarantined.append(first)
+                    self.do(self.dispatcher.batch_quarantined(batch))
+                case Release(batch):
+                    del self.batches[batch]
+                case Stop():
+                    self.stopped = action
+                    return
+
+
+def a_dispatcher(slots: int = 2, retries: int = 1, *, proven: bool = False) -> Dispatcher:
+    return Dispatcher(slots, CostHint(unit="bytes"), retries, (5, 0), proven=proven)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_every_record_ends_once_and_exactly_the_bad_ones_are_quarantined(choose: st.DataObject) -> None:
+    n_records = choose.draw(st.integers(1, 60), "records")
+    bad = choose.draw(
+        st.dictionaries(st.integers(0, n_records - 1), st.sampled_from(["a", "b", "c"]), max_size=8), "bad"
+    )
+    timed_out = frozenset(choose.draw(st.sets(st.sampled_from(sorted(bad)))) if bad else ())
+    retries = choose.draw(st.integers(0, 2), "retries")
+    size = choose.draw(st.integers(1, 16), "batch")
+    dispatcher = Dispatcher(
+        choose.draw(st.integers(1, 4), "slots"), CostHint(unit="bytes"), retries, (size, 0),
+        proven=choose.draw(st.booleans(), "resumed"),
+    )  # fmt: skip
+    world = World(dispatcher, n_records, bad, timed_out)
+    world.run(choose)
+    if world.stopped:
+        # The tool is given up only while nothing has succeeded, and after enough single records.
+        assert world.stopped.tool and not world.done and not world.quarantined
+        failed_alone = world.tried & bad.keys()
+        assert len(failed_alone) >= min(WITNESSES, n_records)
+        return
+    assert sorted(world.done + world.quarantined) == list(range(n_records))
+    assert sorted(world.quarantined) == sorted(bad)
+    assert not world.batches, "a batch was not released"
+    steps = world.largest.bit_length() + 1
+    per_bad = (retries + 1) * 2 + 2 * steps + world.largest
+    assert world.executions <= n_records + 2 * dispatcher.slots + len(bad) * per_bad
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_failures_by_chance_quarantine_nothing_that_a_retry_can_do(choose: st.DataObject) -> None:
+    n_records = choose.draw(st.integers(2, 40), "records")
+    flaky = choose.draw(st.integers(2, 30), "the execution that fails by chance")
+    world = World(a_dispatcher(), n_records, flaky=frozenset({flaky}))
+    world.run(choose)
+    assert not world.stopped
+    assert sorted(world.done) == list(range(n_records))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+@pytest.mark.parametrize("ways", ["alike", "each in its own way", "timeout"])
+def test_a_tool_that_never_works_is_stopped_soon(ways: str, choose: st.DataObject) -> None:
+    n_records = choose.draw(st.integers(20, 300), "records")
+    bad = {record: "x" if ways != "each in its own way" else f"x{record}" for record in range(n_records)}
+    slots = choose.draw(st.integers(1, 8), "slots")
+    timed_out = frozenset(bad if ways == "timeout" else ())
+    world = World(Dispatcher(slots, CostHint(unit="bytes"), 1, (50, 0)), n_records, bad, timed_out)
+    world.run(choose)
+    assert world.stopped and world.stopped.tool
+    assert not world.quarantined
+    assert world.executions <= 2 * slots + 2 * MOST_WITNESSES
+
+
+@settings(max_examples=5)
+@given(st.data())
+def test_few_records_that_fail_each_in_its_own_way_are_quarantined_one_by_one(choose: st.DataObject) -> None:
+    world = World(a_dispatcher(slots=1), 2, {0: "a", 1: "b"})
+    world.run(choose)
+    assert not world.stopped
+    assert sorted(world.quarantined) == [0, 1]
+
+
+def test_a_fatal_status_stops_at_once() -> None:
+    dispatcher = a_dispatcher()
+    dispatcher.wanted(None)
+    dispatcher.batch_cut(1, 5, 5)
+    assert dispatcher.attempt_ended(1, Result.FATAL) == [Stop(1, tool=True)]
+
+
+def test_stop_on_failure_ends_at_the_first_record_given_up() -> None:
+    dispatcher = Dispatcher(1, CostHint(unit="bytes"), 0, (1, 0), stop_on_failure=True, proven=True)
+    dispatcher.wanted(None)
+    dispatcher.batch_cut(1, 1, 1)
+    assert dispatcher.attempt_ended(1, Result.FAILED, "x") == [Stop(1, tool=False)]
+
+
+def test_a_failing_batch_is_tried_again_before_it_is_split() -> None:
+    dispatcher = a_dispatcher(proven=True)
+    dispatcher.wanted(None)
+    assert dispatcher.batch_cut(1, 4, 4) == [Run(1, 1)]
+    assert dispatcher.attempt_ended(1, Result.FAILED, "x") == [Run(1, 2, urgent=True)]
+    assert dispatcher.attempt_ended(1, Result.FAILED, "x") == [Split(1, 2)]
+    assert dispatcher.batch_split(1, [(2, 2, 2), (3, 2, 2)]) == [Run(2, 1, urgent=True), Run(3, 1, urgent=True)]
