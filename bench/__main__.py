@@ -42,6 +42,8 @@ def main() -> int:
         parser.error(f"no benchmark is called {unknown[0]!r}; there are: {', '.join(NAMES)}")
     if not inputs.DATA.is_dir():
         parser.error(f"test data: no folder {inputs.DATA} (set MILLRACE_TEST_DATA)")
+    # Compiled modules, as an installed program has them.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     millrace = f"{Path(sys.executable).parent / 'millrace'} run -q --slots {options.slots} --"
     print(f"{platform.node()}: {options.slots} slots, load {os.getloadavg()[0]:.1f}, {datetime.now():%Y-%m-%d %H:%M}")
     found = []

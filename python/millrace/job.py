@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -89,6 +87,8 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
     known = {field.encode_name for field in msgspec.structs.fields(Job)}
     for name in values:
         if name not in known:
+            import difflib  # only for the refusal
+
             near = difflib.get_close_matches(name, known, n=1)
             raise RefusedError(
                 f"{prefix}unknown key {name!r}",
@@ -129,6 +129,8 @@ def from_toml(path: Path) -> dict[str, Any]:
     Raises:
         RefusedError: It cannot be read, or is no TOML.
     """
+    import tomllib  # costs more than it is worth where no file is given
+
     try:
         with path.open("rb") as file:
             return tomllib.load(file)

@@ -30,7 +30,7 @@ from millrace.output.stage import OutputStage
 from millrace.output.streams import Streams
 from millrace.plan.plan import Plan
 from millrace.report import progress, summary
-from millrace.report.events import EndEvent, EventLog, RunEvent, WarningEvent, read
+from millrace.report.events import EndEvent, EventLog, RunEvent, WarningEvent, read_typed
 from millrace.report.words import count
 from millrace.rundir import VERSION, Complete, Manifest, RunDir, write_whole
 
@@ -142,7 +142,7 @@ def already_complete(plan: Plan, rundir: RunDir) -> Finished | None:
     if complete.different:
         raise verification_failed(complete.different)
     try:
-        counted = summary.summarise(read(rundir.events))
+        counted = summary.summarise(read_typed(rundir.events))
     except OSError:
         counted = None  # killed while it removed the directory
     if not complete.kept and not (counted and counted.quarantined):
@@ -302,7 +302,7 @@ class Session:
             now,
         )
         events.close()
-        counted = summary.summarise(read(self.rundir.events))
+        counted = summary.summarise(read_typed(self.rundir.events))
         return self._judge(lost, counted)
 
     def _judge(self, lost: int, counted: summary.Summary) -> Finished:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 import msgspec
@@ -108,6 +107,8 @@ def check(name: str) -> str:
     """
     if name in FORMATS:
         return name
+    import difflib  # only for the refusal
+
     nearest = difflib.get_close_matches(name.lower().removeprefix("."), FORMATS, n=1)
     alias = _by_suffix(f"x.{name}")
     likely = alias or (nearest[0] if nearest else "")

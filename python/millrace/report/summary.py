@@ -8,7 +8,7 @@ from typing import Any
 
 from millrace.model import Frozen
 from millrace.report import words
-from millrace.report.events import TaskEvent
+from millrace.report.events import AnyEvent, TaskEvent
 from millrace.report.runs import Run, load, still_quarantined
 
 #: How many of the slowest batches are named.
@@ -79,7 +79,7 @@ class Summary(Frozen, frozen=True):
     warnings: dict[str, int]
 
 
-def summarise(events: Iterable[dict[str, Any]]) -> Summary:
+def summarise(events: Iterable[dict[str, Any] | AnyEvent]) -> Summary:
     """Add up the events of a log (see `millrace.report.events.read`)."""
     return of_runs(load(events))
 
