@@ -107,17 +107,13 @@ class World:
             match action:
                 case Run(batch, _, urgent):
                     assert batch in self.batches
-                    assert batch not in self.queued and batch not in self.running, (
-                        "a batch runs twice at once"
-                    )
+                    assert batch not in self.queued and batch not in self.running, "a batch runs twice at once"
                     (self.queued.appendleft if urgent else self.queued.append)(batch)
                 case Split(batch, records):
                     first, last = self.batches.pop(batch)
                     assert 0 < records < last - first
                     middle = first + records
-                    parts = [
-                        (self.remember(a, b), b - a, b - a) for a, b in ((first, middle), (middle, last))
-                    ]
+                    parts = [(self.remember(a, b), b - a, b - a) for a, b in ((first, middle), (middle, last))]
                     self.do(self.dispatcher.batch_split(batch, parts))
                 case Quarantine(batch):
                     first, last = self.batches[batch]

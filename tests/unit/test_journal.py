@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millrace import _core
-from millrace.run import chosen
+from millrace.resume import chosen
 
 RUN = bytes(16)
 
@@ -20,9 +20,7 @@ def test_what_was_committed_is_found_again_and_a_torn_tail_is_cut(tmp_path: Path
     with path.open("ab") as file:
         file.write(b"MRF1 torn")
     journal, scan = _core.Journal.open(str(path), RUN)
-    assert [(task.first, task.last, task.quarantined, task.inputs) for task in scan.tasks] == [
-        (3, 4, True, [(10, 20)])
-    ]
+    assert [(task.first, task.last, task.quarantined, task.inputs) for task in scan.tasks] == [(3, 4, True, [(10, 20)])]
     assert scan.torn == 9 and not scan.damage
     journal.quarantine(4, 5, 1, [])
     again = _core.scan(str(path), True)

@@ -67,7 +67,5 @@ def test_the_skeleton_is_all_that_was_made(tmp_path: Path) -> None:
 
 def test_hidden_folders_are_not_seen(tmp_path: Path) -> None:
     (tmp_path / "cwd" / "out.millrace").mkdir(parents=True)
-    layout = mirror.lay_out(
-        a_use("in.fa", "out"), tmp_path / "cwd", frozenset({tmp_path / "cwd" / "out.millrace"})
-    )
+    layout = mirror.lay_out(a_use("in.fa", "out"), tmp_path / "cwd", frozenset({tmp_path / "cwd" / "out.millrace"}))
     assert not layout.links
