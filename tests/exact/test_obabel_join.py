@@ -39,7 +39,8 @@ def test_one_molecule_alone_joins_exactly(data: Path, tmp_path: Path, form: str)
 @pytest.mark.parametrize(
     "options",
     [
-        ["-osdf", "--gen3d", "fast"],
+        ["-osdf", "--minimize", "--steps", "20"],
+        ["-osdf", "--energy"],
         ["-osdf", "--gen2d"],
         ["-osdf", "-h"],
         ["-osmi", "-p", "7.4"],
@@ -59,8 +60,7 @@ def test_options_that_treat_each_molecule_alone_join_exactly(data: Path, tmp_pat
     (tmp_path / "drugs.smi").write_bytes(b"".join(cut((data / "drugs.smi").read_bytes(), "smiles")[:15]))
     use = understand(["obabel", "drugs.smi", *options], tmp_path)
     serial, _ = call(["obabel", "drugs.smi", *options], tmp_path)
-    sizes = (7,) if "--gen3d" in options else SIZES
-    for size in sizes:
+    for size in SIZES:
         joined = in_batches(use, (tmp_path / "drugs.smi").read_bytes(), size, tmp_path)["stdout"]
         assert still(joined, use.outputs[0].volatile) == still(serial, use.outputs[0].volatile), size
 

@@ -14,7 +14,8 @@ from millrace.tools.registry import find
 @pytest.fixture
 def cwd(tmp_path: Path) -> Path:
     for name in ("q.fa", "r.fq", "db.bin"):
-        (tmp_path / name).write_text(">x\nMK\n")
+        (tmp_path / name).write_text("@x\nMK\n+\nII\n" if name == "r.fq" else ">x\nMK\n")
+    (tmp_path / "db.dat").write_bytes(bytes(range(1, 100)))
     return tmp_path
 
 
@@ -79,7 +80,7 @@ def test_one_file_per_record(cwd: Path) -> None:
         ("/usr/bin/wc -l", {"stdin_is_data": True}, "counts or numbers"),
         ("mytool nothere", {"inputs": ("nothere",)}, "no such file"),
         ("mytool q.fa", {"inputs": ("./q.fa",)}, "spell it 'q.fa'"),
-        ("mytool q.fa", {"inputs": ("q.fa:fsta",)}, "no format is called 'fsta'"),
+        ("mytool q.fa", {"inputs": ("q.fa:fsta",)}, "unknown record format 'fsta'"),
         ("mytool q.fa -o q.fa", {"inputs": ("q.fa",), "outputs": ("q.fa",)}, "both input and output"),
         ("mytool q.fa o", {"inputs": ("q.fa",), "outputs": ("o", "o")}, "given twice"),
         ("mytool q.fa", {"inputs": ("q.fa",), "outputs": ("/abs/o",)}, "is not in the arguments"),
@@ -89,7 +90,10 @@ def test_one_file_per_record(cwd: Path) -> None:
             {"inputs": ("q.fa",), "outputs": ("o/{stem}",)},
             "no input is a set of files",
         ),
-        ("mytool", {"inputs": ("-",)}, "nothing comes in"),
+        ("mytool", {"inputs": ("-:fasta",)}, "nothing comes in"),
+        ("mytool", {"inputs": ("q.fa",), "stdin_is_data": True}, "data comes in on standard input"),
+        ("mytool", {"stdin_is_data": True}, "its format cannot be told"),
+        ("mytool db.dat", {"inputs": ("db.dat",)}, "its format cannot be told"),
     ],
 )
 def test_refused_by_name(cwd: Path, command: str, more: dict[str, object], problem: str) -> None:

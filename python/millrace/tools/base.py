@@ -1,7 +1,7 @@
 """What every adapter does, and the few helpers that several of them need.
 
-Options are read by `scan` from a table of what the program knows, so that a value is never taken for a file; files
-that are one record each are found by `file_records`.
+Options are read by `scan` from a table of what the program knows, so that a value is never taken for a
+file; files that are one record each are found by `file_records`.
 """
 
 from __future__ import annotations
@@ -141,8 +141,9 @@ def _name(typed: str, options: Options, program: str) -> tuple[str, str]:
     if options.attached and dashes == "-" and first in options.values | options.many:
         return first, typed[:2]
     raise RefusedError(
-        f"{program}: option {typed} is not known here, so it is not known what it does to a part of the input",
-        f"check its spelling, or use the generic form: millrace run --input FILE --output FILE -- {program} ...",
+        f"{program}: option {typed} is not known, nor what it does to a part of the input",
+        "check its spelling, or put the command into a script and run that: "
+        "millrace run --input FILE --output FILE -- ./script",
     )
 
 
@@ -226,8 +227,8 @@ def first_line(command: Command, *arguments: str) -> str:
 def file_records(names: Sequence[str], command: Command) -> list[str] | None:
     """The files that ``names`` stand for when each file is one record; None if they name one plain file.
 
-    ``names`` is a folder, a quoted glob, a file with one name a line, or several files. Files come in the order in
-    which a shell would expand ``folder/*``: by name.
+    ``names`` is a folder, a quoted glob, a file with one name a line, or several files. Files come in the
+    order in which a shell would expand ``folder/*``: by name.
     """
     if len(names) > 1:
         return list(names)
@@ -264,8 +265,8 @@ def record_output(
 ) -> OutputUse:
     """The output of a tool that reads one file and writes one, for many files.
 
-    A folder (or a name that ends in ``/``) gets one file per input file, of the same name; ``{name}`` and ``{stem}``
-    in the name stand for the input file's; an ordinary name gets everything, in input order.
+    A folder (or a name that ends in ``/``) gets one file per input file, of the same name; ``{name}`` and
+    ``{stem}`` in the name stand for the input file's; an ordinary name gets everything, in input order.
     """
     if "{name}" in typed or "{stem}" in typed:
         template = typed

@@ -1,9 +1,9 @@
 """Any other program: the user says what goes in and what comes out.
 
-*Exactness.* Nothing is known of the program, so its outputs are put one after another in input order. That is the
-serial output of every program that treats each record by itself and writes no header, footer, number or total; it is
-for the user to know that (``docs/tools/filters.md`` has a test anyone can run). Programs that are well known to need
-the whole input are refused by name.
+*Exactness.* Nothing is known of the program, so its outputs are put one after another in input order. That
+is the serial output of every program that treats each record by itself and writes no header, footer, number
+or total; it is for the user to know that (``docs/tools/filters.md`` has a test anyone can run). Programs
+that are well known to need the whole input are refused by name.
 """
 
 from __future__ import annotations
@@ -15,18 +15,8 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputArg, InputUse, OutputArg, OutputUse, Token, ToolUse
+from millrace.plan import formats
 
-FORMATS = frozenset({"fasta", "fastq", "hmm", "mol2", "sdf", "smiles", "lines", "files"})
-#: What file names say of their format; any other is for the reader of the input to detect.
-EXTENSIONS = {
-    **dict.fromkeys((".fa", ".faa", ".fna", ".fasta", ".ffn", ".frn", ".fas"), "fasta"),
-    **dict.fromkeys((".fq", ".fastq"), "fastq"),
-    **dict.fromkeys((".sdf", ".sd"), "sdf"),
-    **dict.fromkeys((".smi", ".smiles"), "smiles"),
-    **dict.fromkeys((".txt", ".tsv", ".csv", ".jsonl"), "lines"),
-    ".hmm": "hmm",
-    ".mol2": "mol2",
-}
 _ORDERS = "orders or compares the whole input"
 _COUNTS = "counts or numbers through the whole input"
 _DIGESTS = "gives one result for the whole input"
@@ -68,12 +58,13 @@ class Generic:
         program = Path(command.argv[0]).name
         if program in WHOLE_INPUT:
             raise RefusedError(
-                f"{program} {WHOLE_INPUT[program]}, so its results on parts do not make its result on the whole",
+                f"{program} {WHOLE_INPUT[program]}: its results on parts do not make its result on the whole",
                 f"let millrace run the step before it, and pipe the result: millrace run -- ... | {program}",
             )
         tokens: list[Token] = list(command.argv)
         inputs = tuple(
-            _input(typed, index, command, tokens) for index, typed in enumerate(_inputs_named(command, program))
+            _input(typed, index, command, tokens)
+            for index, typed in enumerate(_inputs_named(command, program))
         )
         outputs = _outputs(command, tokens, inputs)
         one_each = any(output.layout == "record" for output in outputs)
@@ -90,14 +81,17 @@ class Generic:
 
 def _inputs_named(command: Command, program: str) -> tuple[str, ...]:
     if sum(typed == "-" or typed.startswith("-:") for typed in command.inputs) > 1:
-        raise RefusedError("--input - is given twice", "standard input can be read once; name a file for the other")
+        raise RefusedError(
+            "--input - is given twice", "standard input can be read once; name a file for the other"
+        )
     if command.inputs:
         return command.inputs
     if command.stdin_is_data:
         return ("-",)
     raise RefusedError(
         f"{program} is not a tool that millrace knows, and no input is named",
-        f"say which file is cut into records: millrace run --input FILE[:FORMAT] --output FILE -- {program} ..., "
+        f"say which file is cut into records: "
+        f"millrace run --input FILE[:FORMAT] --output FILE -- {program} ... "
         f"or pipe it in: millrace run --format fasta -- {program} ... < FILE",
     )
 
@@ -114,23 +108,37 @@ def _input(typed: str, index: int, command: Command, tokens: list[Token]) -> Inp
     for at, prefix in places:
         tokens[at] = InputArg(index=index, prefix=prefix)
     if not places:
+        if command.stdin_is_data and not any(each == "-" or each.startswith("-:") for each in command.inputs):
+            raise RefusedError(
+                f"--input {path} is not in the arguments, and data comes in on standard input",
+                "if standard input is what is cut, leave --input out and say its --format; if not, add < /dev/null",
+            )
         _refuse_other_spelling(path, command, tokens, "--input")
         _refuse_absolute(path, "--input")
     return InputUse(path=path, format=form)
 
 
 def _path_and_format(typed: str, command: Command) -> tuple[str, str]:
+    """Split ``FILE[:FORMAT]``; without a format, take ``--format``, then what name and bytes tell."""
     path, colon, form = typed.rpartition(":")
-    if colon and path and form.lower() in FORMATS:
-        return path, form.lower()
-    if colon and path and not (command.cwd / typed).exists() and (command.cwd / path).exists():
-        raise RefusedError(f"--input {typed}: no format is called '{form}'", f"formats: {', '.join(sorted(FORMATS))}")
+    is_whole, is_part = (command.cwd / typed).exists(), path == "-" or (command.cwd / path).exists()
+    if colon and path and not (is_whole and not is_part):
+        if form in formats.FORMATS:
+            return path, form
+        if is_part and not is_whole:
+            formats.check(form)
     if command.format:
         return typed, command.format
     if typed != "-" and (command.cwd / typed).is_dir():
         return typed, "files"
-    suffixes = [suffix for suffix in Path(typed).suffixes if suffix not in (".gz", ".zst", ".bz2", ".xz")]
-    return typed, EXTENSIONS.get(suffixes[-1].lower() if suffixes else "", "")
+    found = formats.detect("-" if typed == "-" else str(command.cwd / typed))
+    if found is None and (typed == "-" or (command.cwd / typed).exists()):
+        name = "standard input" if typed == "-" else f"--input {typed}"
+        raise RefusedError(
+            f"{name}: its format cannot be told, so it is not known where a record begins",
+            f"say it with --format NAME; formats are {', '.join(formats.FORMATS)}",
+        )
+    return typed, found or ""
 
 
 def _places(path: str, tokens: Sequence[Token]) -> list[tuple[int, str]]:
@@ -157,12 +165,13 @@ def _refuse_other_spelling(path: str, command: Command, tokens: Sequence[Token],
 
 
 def _real(command: Command, path: str) -> str:
-    """Where ``path`` leads to in the end; unlike ``Path.resolve``, does not fail on links that go in circles."""
+    """Where ``path`` leads to in the end; unlike ``Path.resolve``, does not fail on circles of links."""
     return os.path.realpath(command.cwd / path)
 
 
 def _refuse_absolute(path: str, option: str) -> None:
-    # A relative name means the same in the private directory of each task; an absolute one is the user's own file.
+    # A relative name means the same in the private directory of each task; an absolute one is the user's
+    # own file.
     if Path(path).is_absolute():
         raise RefusedError(
             f"{option} {path} is not in the arguments, so the tool cannot be told of a part of it",
@@ -186,7 +195,9 @@ def _outputs(command: Command, tokens: list[Token], inputs: Sequence[InputUse]) 
         if not places:
             _refuse_other_spelling(path, command, tokens, "--output")
             _refuse_absolute(path, "--output")
-        outputs.append(OutputUse(name=_stream_name(path, names), path=path, layout=_layout(path, command, inputs)))
+        outputs.append(
+            OutputUse(name=_stream_name(path, names), path=path, layout=_layout(path, command, inputs))
+        )
     outputs.append(OutputUse(name="stdout", path="-", stdout=True))
     return tuple(outputs)
 
@@ -195,7 +206,7 @@ def _layout(path: str, command: Command, inputs: Sequence[InputUse]) -> str:
     if "{name}" in path or "{stem}" in path:
         if not any(each.format == "files" for each in inputs):
             raise RefusedError(
-                f"--output {path}: {{name}} and {{stem}} are the input file's, and no input is a set of files",
+                f"--output {path}: {{name}} and {{stem}} are the input's, and no input is a set of files",
                 "give the input as a folder, or as NAMES:files",
             )
         return "record"
@@ -204,7 +215,9 @@ def _layout(path: str, command: Command, inputs: Sequence[InputUse]) -> str:
 
 def _stream_name(path: str, taken: set[str]) -> str:
     """A short name for a stream: the file's own, with what tells it from others of that name."""
-    parts = [re.sub(r"[^A-Za-z0-9._-]+", "_", part) for part in Path(path).parts if part not in ("/", ".", "..")]
+    parts = [
+        re.sub(r"[^A-Za-z0-9._-]+", "_", part) for part in Path(path).parts if part not in ("/", ".", "..")
+    ]
     for n_parts in range(1, len(parts) + 1):
         name = "-".join(parts[-n_parts:])
         if name not in taken:
@@ -227,13 +240,23 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = [f"{program} is not known to millrace: its outputs are put one after another in input order"]
     if program in CARRIES:
-        notes.append(f"warning: {program} may carry something from record to record: watch for {CARRIES[program]}")
+        notes.append(
+            f"warning: {program} may carry something from record to record: watch for {CARRIES[program]}"
+        )
     for index, each in enumerate(inputs):
-        if not each.stdin and not any(isinstance(token, InputArg) and token.index == index for token in tokens):
-            notes.append(f"{each.path} is not in the arguments: each task finds its part at that relative path")
+        if not each.stdin and not any(
+            isinstance(token, InputArg) and token.index == index for token in tokens
+        ):
+            notes.append(
+                f"{each.path} is not in the arguments: each task finds its part at that relative path"
+            )
     for index, output in enumerate(outputs):
-        if not output.stdout and not any(isinstance(token, OutputArg) and token.index == index for token in tokens):
-            notes.append(f"{output.path} is not in the arguments: {program} is expected to write it by itself")
+        if not output.stdout and not any(
+            isinstance(token, OutputArg) and token.index == index for token in tokens
+        ):
+            notes.append(
+                f"{output.path} is not in the arguments: {program} is expected to write it by itself"
+            )
     if len(inputs) > 1:
         notes.append(f"{len(inputs)} inputs advance together, record by record")
     return tuple(notes)

@@ -1,10 +1,11 @@
 """MUSCLE, versions 3 and 5: one alignment per family.
 
-*Exactness.* A record is a file with one family, a task is one ordinary execution on one file, so each alignment is the
-one that the serial tool writes. Alignments that go to one file or to standard output follow one another in the order
-of the inputs, as in ``for f in families/*; do muscle3 -in $f; done > out``. MUSCLE 5 ``-align`` writes the same
-alignment for any number of threads, so it runs with one; ``-super5`` does not even repeat itself with more than one
-thread, so it is taken only with ``-threads 1`` (``tests/exact/test_msa_join.py``).
+*Exactness.* A record is a file with one family, a task is one ordinary execution on one file, so each
+alignment is the one that the serial tool writes. Alignments that go to one file or to standard output
+follow one another in the order of the inputs, as in ``for f in families/*; do muscle3 -in $f; done > out``.
+MUSCLE 5 ``-align`` writes the same alignment for any number of threads, so it runs with one; ``-super5``
+does not even repeat itself with more than one thread, so it is taken only with ``-threads 1``
+(``tests/exact/test_msa_join.py``).
 """
 
 from __future__ import annotations
@@ -31,22 +32,25 @@ from millrace.tools.base import (
 )
 
 V3_OUTPUTS = words(
-    "out log loga tree1 tree2 scorefile fastaout clwout clwstrictout htmlout msfout phyiout physout distmx1 distmx2"
+    """out log loga tree1 tree2 scorefile fastaout clwout clwstrictout htmlout msfout phyiout physout
+    distmx1 distmx2"""
 )
 V3 = Options(
     fold_case=True,
     flags=words(
-        """anchors brenner clusteronly clw clwstrict core diags diags1 diags2 dimer fasta group html le maketree msf
-        noanchors nocore pas phyi phys profdb profile quiet refine refinew sp spn stable sv sw tomhydro verbose
-        version"""
+        """anchors brenner clusteronly clw clwstrict core diags diags1 diags2 dimer fasta group html le
+        maketree
+        msf
+        noanchors nocore pas phyi phys profdb profile quiet refine refinew sp spn stable sv sw tomhydro
+        verbose version"""
     ),
     values=V3_OUTPUTS
     | words(
         """in in1 in2 maxiters maxhours gapopen gapopen2 gapextend gapextend2 gapambig center smoothscoreceil
-        minbestcolscore minsmoothscore objscore smoothwindow refinewindow fromwindow towindow savewindow windowoffset
-        firstwindow anchorspacing maxtrees sueff distance distance1 distance2 weight weight1 weight2 cluster cluster1
-        cluster2 root1 root2 usetree usetree_nowarn diaglength diagmargin diagbreak hydro hydrofactor spscore seqtype
-        maxmb computeweights maxsubfam termgaps matrix"""
+        minbestcolscore minsmoothscore objscore smoothwindow refinewindow fromwindow towindow savewindow
+        windowoffset firstwindow anchorspacing maxtrees sueff distance distance1 distance2 weight weight1
+        weight2 cluster cluster1 cluster2 root1 root2 usetree usetree_nowarn diaglength diagmargin diagbreak
+        hydro hydrofactor spscore seqtype maxmb computeweights maxsubfam termgaps matrix"""
     ),
 )
 V3_OTHER_WORK = words("in1 in2 profile profdb pas brenner spscore computeweights")
@@ -95,7 +99,7 @@ def _version3(command: Command, program: str) -> ToolUse:
             raise RefusedError(f"{program}: '{word.typed}' stands alone", "name the families with -in FOLDER")
         if word.name in V3_OTHER_WORK:
             raise RefusedError(
-                f"{program}: {word.typed} works on two inputs or on a finished alignment, not on one family a file",
+                f"{program}: {word.typed} works on two inputs or on an alignment, not on one family a file",
                 "run it without millrace, or in a script of your own given to millrace as a generic tool",
             )
         if word.name == "maxhours":
@@ -159,7 +163,7 @@ def _version5(command: Command, program: str) -> ToolUse:
     threads = last(found, "threads")
     if source.name == "super5" and (threads is None or count_of(threads, program) != 1):
         raise RefusedError(
-            f"{program}: with more than one thread -super5 gives another alignment each time, so no run equals another",
+            f"{program}: with several threads -super5 gives another alignment each time",
             "add -threads 1, or use -align, whose result is the same for any number of threads",
         )
     if threads is None:

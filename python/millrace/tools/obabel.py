@@ -1,14 +1,14 @@
 """Open Babel: molecules converted one by one.
 
-*Exactness.* Open Babel reads, changes and writes one molecule after another. Options that look at several molecules
-(sort, unique, join, first and last) or that are random (most forms of ``--gen3d``) are refused by name; every other
-option must be in the tables here. SMILES, MOL2, SDF, XYZ, InChI and the like are simply put one after another; PDB and
-PDBQT have running MODEL numbers, MOL has separators, CML has one header and one footer
-(``crates/millrace-core/src/join/obabel.rs``, ``tests/exact/test_obabel_join.py``).
+*Exactness.* Open Babel reads, changes and writes one molecule after another. Options that look at several
+molecules (sort, unique, join, first and last) or that are random (``--gen3d``) are refused by
+name; every other option must be in the tables here. SMILES, MOL2, SDF, XYZ, InChI and the like are simply
+put one after another; PDB and PDBQT have running MODEL numbers, MOL has separators, CML has one header and
+one footer (``crates/millrace-core/src/join/obabel.rs``, ``tests/exact/test_obabel_join.py``).
 
-Open Babel ends at the first molecule that it cannot read, says so only on standard error and exits with status 0. So
-each task must say that it converted as many molecules as it was given (`ToolUse.records_said`); with ``-e`` it goes on
-behind such a molecule, and nothing needs to be counted.
+Open Babel ends at the first molecule that it cannot read, says so only on standard error and exits with
+status 0. So each task must say that it converted as many molecules as it was given
+(`ToolUse.records_said`); with ``-e`` it goes on behind such a molecule, and nothing needs to be counted.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ LETTERS = frozenset("bcdehkprsv")
 COUNTLESS = words("s v filter")
 #: Long options (in lower case) that change each molecule by itself and repeat themselves.
 LONG = words(
-    """add addfilename addnonpolarh addpolarh addtotitle append canonical changecell crit cut delete delnonpolarh
-    delpolarh energy ff filluc filter gen2d genalias highlight minimize neutralize newton noh partialcharge property
-    rvdw rele sd steps title cg log freq errorlevel"""
+    """add addfilename addnonpolarh addpolarh addtotitle append changecell crit cut delete delnonpolarh
+    delpolarh energy ff filluc filter gen2d genalias highlight minimize neutralize newton noh partialcharge
+    property rvdw rele sd steps title cg log freq errorlevel"""
 )
 REFUSED = {
     "f": "chooses molecules by their number in the whole input",
@@ -78,9 +78,13 @@ REFUSED = {
     "separate": "makes several molecules of one (and never ends together with -e)",
     "writeconformers": "makes several molecules of one",
     "confab": "writes several conformers and progress with running numbers",
+    "canonical": "numbers atoms differently depending on the molecules before it",
+    "gen3d": "starts at random, so two serial runs differ, and it takes no seed",
     "conformer": "may search at random",
 }
 HINTS = {
+    "gen3d": "make the 3D molecules once without millrace and keep the file, or, if any conformer will do, "
+    "put the command into a script: millrace run --input mols.smi --output mols.sdf -- ./gen3d.sh",
     "z": "compress afterwards: obabel ... -osdf | gzip",
     "sort": "run obabel without it under millrace, then once with it on the result",
     "unique": "run obabel without it under millrace, then once with it on the result",
@@ -110,14 +114,14 @@ class Obabel:
                 "add -e, with which obabel goes on behind such a molecule",
             )
         if not operands and typed_in == "":
-            raise RefusedError("obabel: no input file and no input format", "name the format: -ismi, -isdf, -imol2")
+            raise RefusedError(
+                "obabel: no input file and no input format", "name the format: -ismi, -isdf, -imol2"
+            )
         notes = []
         if counts:
             notes.append(
-                "each task must report as many molecules as it was given: obabel loses molecules with status 0"
+                "each task must report as many molecules as it got: obabel loses molecules with status 0"
             )
-        if "gen3d" in names:
-            notes.append("--gen3d fast and fastest repeat themselves; a molecule that needs distance geometry fails")
         return ToolUse(
             adapter="obabel",
             argv=tokens.done(),
@@ -127,14 +131,13 @@ class Obabel:
             cost=CostHint(unit="records", startup_seconds=0.025),
             env={"OMP_NUM_THREADS": "1"},
             records_said=r"^(\d+) molecules? converted\s*$" if counts else "",
-            failures_said=(r"using the distance geometry method",) if "gen3d" in names else (),
             version=first_line(command, "-V"),
             notes=tuple(notes),
         )
 
 
 def _scan(arguments: Sequence[str]) -> Iterator[Word]:
-    """Read the arguments as ``main()`` of obabel does: a text option takes all that follows up to the next dash."""
+    """Read the arguments as obabel does: a text option takes all that follows up to the next dash."""
     at = 1
     while at < len(arguments):
         typed = arguments[at]
@@ -147,7 +150,8 @@ def _scan(arguments: Sequence[str]) -> Iterator[Word]:
             at += 1
             continue
         if typed[1:2] in ("i", "o", "f", "l", "O") and not typed.startswith("--"):
-            # -O takes a name of one letter from the next argument even if something is attached, as obabel does.
+            # -O takes a name of one letter from the next argument even if something is attached, as obabel
+            # does.
             least = 5 if typed[1] == "O" else 3
             attached = len(typed) >= least
             if not attached and at + 1 >= len(arguments):
@@ -175,13 +179,6 @@ def _check(word: Word) -> None:
         raise RefusedError(f"obabel: {word.typed} only prints information", "run it without millrace")
     if name == "z" and word.typed == "-zin":
         return
-    if name == "gen3d":
-        if (word.values or ("",))[0].lower() in ("fast", "fastest", "4", "5"):
-            return
-        raise RefusedError(
-            "obabel: --gen3d searches conformers at random: two serial runs differ",
-            "--gen3d fast and --gen3d fastest do not search and repeat themselves",
-        )
     if name in REFUSED:
         raise RefusedError(
             f"obabel: {word.typed} {REFUSED[name]}",
@@ -194,24 +191,22 @@ def _check(word: Word) -> None:
         )
 
 
-def _input(found: Sequence[Word], operands: Sequence[Word], command: Command, tokens: Tokens) -> tuple[str, InputUse]:
+def _input(
+    found: Sequence[Word], operands: Sequence[Word], command: Command, tokens: Tokens
+) -> tuple[str, InputUse]:
     types = [word.value.lower() for word in found if word.name == "i"]
     typed_in = types[-1] if types else ""
     if not operands:
         return typed_in, InputUse(path="-", format=_record_format(typed_in), stdin=True)
     if any(word.value.startswith("-:") for word in operands):
-        raise RefusedError("obabel: a molecule in the arguments is one molecule: nothing to spread", "put it in a file")
+        raise RefusedError(
+            "obabel: a molecule in the arguments is one molecule: nothing to spread", "put it in a file"
+        )
     names = [word.value for word in operands]
     files = file_records(names, command) if len(names) > 1 or _is_several(names[0], command) else None
     if files is None:
         if not (command.cwd / names[0]).exists():
             raise RefusedError(f"obabel: {names[0]}: no such file")
-        if names[0].endswith(".gz"):
-            # A part of it is plain text, which obabel would take for a broken gzip file: 0 molecules, status 0.
-            raise RefusedError(
-                f"obabel: {names[0]}: obabel unpacks a file only if its name ends in .gz, and a part of it is plain",
-                f"zcat {names[0]} | millrace run -- obabel -i{_extension(names[0])} ...",
-            )
         tokens.input(operands[0])
         form = typed_in or _extension(names[0])
         return typed_in, InputUse(path=names[0], format=_record_format(form))

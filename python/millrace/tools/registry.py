@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from millrace.tools import blast, generic, hmmer, muscle, obabel
+from millrace.tools import blast, diamond, dock6, generic, hmmer, mafft, muscle, obabel, vina
 from millrace.tools.base import Adapter
 
 ADAPTERS: tuple[Adapter, ...] = (
     blast.ADAPTER,
     hmmer.ADAPTER,
     muscle.ADAPTER,
+    mafft.ADAPTER,
+    diamond.ADAPTER,
+    vina.ADAPTER,
     obabel.ADAPTER,
+    dock6.ADAPTER,
 )
 BY_PROGRAM: dict[str, Adapter] = {program: adapter for adapter in ADAPTERS for program in adapter.programs}
 

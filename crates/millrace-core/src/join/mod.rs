@@ -8,8 +8,10 @@
 use std::io::{self, BufRead, Write};
 
 mod blast;
+mod diamond;
 mod hmmer;
 mod obabel;
+mod vina;
 
 /// What a joiner can fail with.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +79,15 @@ pub fn joiner(spec: &str) -> Result<Box<dyn Joiner>, JoinError> {
         "concat" => Ok(Box::new(Concat)),
         name if name.starts_with("blast-") => blast::joiner(name, parameter),
         name if name.starts_with("hmmer-") => hmmer::joiner(name, parameter),
+        "diamond-head" => match diamond::Head::new(parameter) {
+            Some(head) => Ok(Box::new(head)),
+            None => Err(JoinError::Unknown(spec.to_owned())),
+        },
+        "diamond-xml" => Ok(Box::new(diamond::Xml::default())),
+        "vina-log" => match vina::Log::new(parameter) {
+            Some(log) => Ok(Box::new(log)),
+            None => Err(JoinError::Unknown(spec.to_owned())),
+        },
         "obabel-mol" => Ok(Box::new(obabel::Mol::default())),
         "obabel-pdb" => Ok(Box::new(obabel::Models::pdb())),
         "obabel-pdbqt" => Ok(Box::new(obabel::Models::default())),

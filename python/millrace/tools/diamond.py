@@ -1,0 +1,258 @@
+"""DIAMOND blastp and blastx: queries in batches.
+
+*Exactness.* Each query is searched by itself and E-values depend on the database alone, so tabular and PAF
+output is simply put one after another; headers of the pairwise form, of ``--header`` and of SAM are written
+once, and numbers in XML run on (``crates/millrace-core/src/join/diamond.rs``). Output is the same for any
+number of threads (``tests/exact/test_diamond_join.py``).
+
+A run in which no query has a hit reports none of its queries, any other run reports them all; so the pairwise
+form and XML, which report queries without hits, are exact only with ``--unal 0``.
+
+DIAMOND chooses between two search algorithms with different results. For databases from 256 million letters
+the choice depends on the size of the whole query, so there ``--algo`` must be given. Modes in which queries
+see each other (``--iterate``, ``--target-indexed``, ``--lin-stage1``, ``--freq-masking``) are refused.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from millrace.errors import RefusedError
+from millrace.model import Command, CostHint, InputUse, OutputUse, ToolUse
+from millrace.tools.base import Options, Tokens, Word, count_of, first_line, last, once, scan, words
+
+OPTIONS = Options(
+    attached=True,
+    flags=words(
+        """header verbose log quiet range-culling faster fast mid-sensitive sensitive more-sensitive
+        very-sensitive
+        ultra-sensitive swipe iterate long-reads salltitles sallseqid no-self-hits skip-missing-seqids
+        linsearch lin-stage1 freq-masking multiprocessing mp-init mp-recover no-ranking no-auto-append
+        xml-blord-format no-unlink target-indexed ignore-warnings forwardonly"""
+    ),
+    values=words(
+        """threads db out query tmpdir evalue comp-based-stats masking soft-masking motif-masking ext
+        approx-id
+        memory-limit strand un al unfmt alfmt unal max-target-seqs top max-hsps compress min-score id
+        query-cover subject-cover global-ranking block-size index-chunks parallel-tmpdir gapopen gapextend
+        matrix custom-matrix frameshift query-gencode taxonlist taxon-exclude seqidlist algo bin min-orf
+        seed-cut freq-sd id2 xdrop gapped-filter-evalue band shapes mp-query-chunk ext-chunk-size
+        culling-overlap taxon-k range-cover dbsize stop-match-score tantan-minMaskProb file-buffer-size"""
+    ),
+    many=words("outfmt header shape-mask"),
+    aliases={
+        "p": "threads",
+        "d": "db",
+        "o": "out",
+        "q": "query",
+        "v": "verbose",
+        "t": "tmpdir",
+        "e": "evalue",
+        "M": "memory-limit",
+        "k": "max-target-seqs",
+        "g": "global-ranking",
+        "b": "block-size",
+        "c": "index-chunks",
+        "F": "frameshift",
+        "f": "outfmt",
+        "l": "min-orf",
+        "x": "xdrop",
+        "s": "shapes",
+    },
+)
+REFUSED = {
+    "iterate": ("searches again the queries that are left over, which changes ties", "leave --iterate out"),
+    "target-indexed": ("gives other hits for parts of the queries", "leave --target-indexed out"),
+    "lin-stage1": ("compares queries with each other", "leave --lin-stage1 out"),
+    "freq-masking": ("counts seeds over all queries", "leave --freq-masking out"),
+    "freq-sd": ("counts seeds over all queries", "leave --freq-sd out"),
+    "multiprocessing": ("spreads the work itself", "leave --multiprocessing out: millrace does that"),
+    "mp-init": ("spreads the work itself", "leave --multiprocessing out: millrace does that"),
+    "mp-recover": ("spreads the work itself", "leave --multiprocessing out: millrace does that"),
+    "mp-query-chunk": ("spreads the work itself", "leave --multiprocessing out: millrace does that"),
+    "parallel-tmpdir": ("spreads the work itself", "leave --multiprocessing out: millrace does that"),
+}
+#: Joiner by output format; the rest is refused.
+JOINS = {"0": "diamond-head:pairwise", "5": "diamond-xml", "6": "concat", "101": "diamond-head:sam", 
+         "103": "concat"}  # fmt: skip
+NAMES = {"tab": "6", "xml": "5", "daa": "100", "sam": "101", "paf": "103"}
+#: Letters from which DIAMOND's choice of algorithm depends on the query; a little below its own 256 * 2**20.
+LARGE_DATABASE = 250_000_000
+
+
+class Diamond:
+    """``diamond blastp -q queries.faa -d nr -o hits.tsv``."""
+
+    programs = frozenset({"diamond"})
+
+    def understand(self, command: Command) -> ToolUse:
+        """See `Adapter.understand`."""
+        work = command.argv[1] if len(command.argv) > 1 else ""
+        if work not in ("blastp", "blastx"):
+            raise RefusedError(
+                f"diamond {work}: only blastp and blastx work query by query",
+                "run other commands without millrace",
+            )
+        # The command's own word is passed over as the program's name is.
+        found = [_shifted(word) for word in scan(command.argv[1:], OPTIONS, f"diamond {work}")]
+        _check(found)
+        database = _database(found, command)
+        _check_algorithm(found, database, command)
+        tokens = Tokens(command.argv)
+        source = _query(found, command, tokens)
+        threads = last(found, "threads")
+        n_threads = count_of(threads, "diamond") if threads else 0
+        added = n_threads <= 0
+        outputs = _outputs(found, tokens, added)
+        notes = []
+        if added:
+            if threads:
+                tokens.drop(threads)
+            # At the end: the header of SAM shows the command line, and the joiner takes these words off
+            # again.
+            tokens.append("-p", "1")
+            notes.append("-p 1 is given to each task: the output is the same for any number of threads")
+        return ToolUse(
+            adapter="diamond",
+            argv=tokens.done(),
+            inputs=(source,),
+            outputs=outputs,
+            databases=(database,),
+            threads=max(1, n_threads),
+            # Each run reads the whole database once; batches below a few thousand residues mostly do that.
+            cost=CostHint(unit="residues", startup_seconds=0.3, pass_units=200_000),
+            version=first_line(command, "version"),
+            notes=tuple(notes),
+        )
+
+
+def _shifted(word: Word) -> Word:
+    return Word(
+        name=word.name,
+        typed=word.typed,
+        at=word.at + 1,
+        values=word.values,
+        value_at=word.value_at + 1,
+        prefix=word.prefix,
+    )
+
+
+def _check(found: Sequence[Word]) -> None:
+    for word in found:
+        if not word.name:
+            raise RefusedError(f"diamond: '{word.typed}' stands alone", "name the queries with -q FILE")
+        if word.name in REFUSED:
+            why, hint = REFUSED[word.name]
+            raise RefusedError(f"diamond: {word.typed} {why}", hint)
+    compress = last(found, "compress")
+    if compress is not None and compress.value != "0":
+        raise RefusedError(
+            f"diamond: --compress {compress.value} makes one compressed stream of the whole output",
+            "leave it out and compress afterwards",
+        )
+
+
+def _database(found: Sequence[Word], command: Command) -> Path:
+    word = once(found, "db", "diamond")
+    if word is None:
+        raise RefusedError("diamond: no database", "name it with -d FILE")
+    for name in (word.value, f"{word.value}.dmnd"):
+        if (command.cwd / name).is_file():
+            return command.cwd / name
+    raise RefusedError(
+        f"diamond: -d {word.value}: no such DIAMOND database",
+        f"make one: diamond makedb --in FASTA -d {word.value}",
+    )
+
+
+def _check_algorithm(found: Sequence[Word], database: Path, command: Command) -> None:
+    algorithm = last(found, "algo")
+    if algorithm is not None and algorithm.value.lower() != "auto":
+        return
+    if last(found, "swipe") is not None:
+        return
+    letters = _letters(database, command)
+    if letters is None or letters >= LARGE_DATABASE:
+        size = f"has {letters} letters" if letters else "does not tell its size"
+        raise RefusedError(
+            f"diamond: {database.name} {size}; from 256 million on, the size of the whole query decides "
+            "which of two algorithms is used, and their results differ",
+            "choose it: --algo 0 (as for many queries) or --algo 1 (as for few), in the serial run too",
+        )
+
+
+def _letters(database: Path, command: Command) -> int | None:
+    try:
+        answer = subprocess.run(
+            [command.exe, "dbinfo", "-d", database],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=command.environ,
+            timeout=60,
+            check=False,
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(rb"^\s*Letters\s+(\d+)", answer, re.M)
+    return int(match[1]) if match else None
+
+
+def _query(found: Sequence[Word], command: Command, tokens: Tokens) -> InputUse:
+    word = once(found, "query", "diamond")
+    if word is None or word.value == "-":
+        if not command.stdin_is_data:
+            raise RefusedError("diamond: no queries", "name them with -q FILE")
+        return InputUse(path="-", format=command.format or "fasta", stdin=True)
+    path = command.cwd / word.value
+    if not path.is_file():
+        raise RefusedError(f"diamond: -q {word.value}: no such file")
+    tokens.input(word)
+    stem = Path(word.value.removesuffix(".gz"))
+    return InputUse(path=word.value, format="fastq" if stem.suffix.lower() in (".fq", ".fastq") else "fasta")
+
+
+def _outputs(found: Sequence[Word], tokens: Tokens, added: bool) -> tuple[OutputUse, ...]:
+    form = last(found, "outfmt")
+    kind = form.values[0].lower() if form else "6"
+    kind = NAMES.get(kind, kind)
+    if kind not in JOINS:
+        raise RefusedError(
+            f"diamond: --outfmt {kind} cannot be joined",
+            "use 6 (tabular), or 0, 5, 101, 103"
+            if kind != "100"
+            else "use --outfmt 6 with the columns you need, or 0, 5, 101",
+        )
+    unaligned = last(found, "unal")
+    if (unaligned is not None and unaligned.value != "0") or (unaligned is None and kind in ("0", "5")):
+        raise RefusedError(
+            "diamond: a run without any hit leaves out its queries, so these are not reported alike",
+            "add --unal 0, in the serial run too: only queries with hits are then reported",
+        )
+    join = JOINS[kind]
+    header = last(found, "header")
+    if header is not None and kind == "6":
+        style = header.values[0] if header.values else "verbose"
+        if style not in ("0", "simple", "verbose"):
+            raise RefusedError(
+                f"diamond: --header {style} is not known", "use --header simple or --header verbose"
+            )
+        join = "concat" if style == "0" else f"diamond-head:{style}"
+    if added and join.endswith((":sam", ":verbose")):
+        join += "-p"
+    out = once(found, "out", "diamond")
+    outputs = [OutputUse(name="stdout", path="-", stdout=True, join=join)]
+    if out is not None:
+        outputs = [OutputUse(name="out", path=out.value, join=join)]
+        tokens.output(out, 0)
+    for name in ("un", "al"):
+        word = once(found, name, "diamond")
+        if word is not None:
+            tokens.output(word, len(outputs))
+            outputs.append(OutputUse(name=name, path=word.value, optional=True))
+    return tuple(outputs)
+
+
+ADAPTER = Diamond()

@@ -1,0 +1,90 @@
+"""DIAMOND in batches gives the bytes of one serial run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tool_batches import call, cut, in_batches, need, understand
+
+#: Batches are few: each reads the database once.
+SIZES = (7, 25)
+
+
+@pytest.fixture(scope="module")
+def search(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory with a small database and queries of both kinds."""
+    need("diamond")
+    cwd = tmp_path_factory.mktemp("diamond")
+    records = cut((data / "proteins_db.faa").read_bytes(), "fasta")
+    (cwd / "db.faa").write_bytes(b"".join(records[:3000] + records[8000:9000]))
+    (cwd / "q.faa").write_bytes(b"".join(cut((data / "proteins_queries.faa").read_bytes(), "fasta")[:40]))
+    (cwd / "g.fna").write_bytes(b"".join(cut((data / "genes_db.fna").read_bytes(), "fasta")[:30]))
+    call(["diamond", "makedb", "--in", "db.faa", "-d", "db", "--quiet"], cwd)
+    return cwd
+
+
+def check(search: Path, command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "serial").mkdir()
+    for name in ("q.faa", "g.fna"):
+        (tmp_path / "serial" / name).write_bytes((search / name).read_bytes())
+    command = [str(search / "db") if word == "db" else word for word in command]
+    use = understand(command, tmp_path / "serial")
+    call(command, tmp_path / "serial")
+    text = (tmp_path / "serial" / use.inputs[0].path).read_bytes()
+    for size in SIZES:
+        joined = in_batches(use, text, size, tmp_path)
+        for output in use.outputs:
+            assert joined[output.name] == (tmp_path / "serial" / output.path).read_bytes(), (
+                size,
+                output.name,
+            )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--top", "5"],
+        ["-k", "1"],
+        ["-k0", "--max-hsps", "0"],
+        ["--sensitive"],
+        ["--fast"],
+        ["--algo", "1"],
+        ["--algo", "ctg"],
+        ["--swipe"],
+        ["-b", "0.0005"],
+        ["-f", "6", "qseqid", "sseqid", "evalue", "cigar"],
+        ["--header"],
+        ["--header", "simple"],
+        ["--header", "-p", "2"],
+        ["-f", "0", "--unal", "0"],
+        ["-f", "5", "--unal", "0"],
+        ["-f", "101"],
+        ["-f", "103"],
+        ["--un", "un.faa", "--al", "al.faa"],
+    ],
+    ids=" ".join,
+)
+def test_blastp_joins_exactly(search: Path, tmp_path: Path, options: list[str]) -> None:
+    check(search, ["diamond", "blastp", "-q", "q.faa", "-d", "db", "-o", "out", *options], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [[], ["-F", "15"], ["--long-reads"], ["--strand", "plus"], ["-f", "0", "--unal", "0"], ["-f", "101"]],
+    ids=" ".join,
+)
+def test_blastx_joins_exactly(search: Path, tmp_path: Path, options: list[str]) -> None:
+    check(search, ["diamond", "blastx", "--query", "g.fna", "--db", "db", "--out", "out", *options], tmp_path)
+
+
+def test_algorithms_differ(data: Path, search: Path) -> None:
+    """Why --algo must be given where the size of the query would choose it."""
+    (search / "all.faa").write_bytes((data / "proteins_queries.faa").read_bytes())
+    call(["diamond", "makedb", "--in", str(data / "proteins_db.faa"), "-d", "full", "--quiet"], search)
+    results = [
+        call(["diamond", "blastp", "-q", "all.faa", "-d", "full", "--algo", algo, "--quiet"], search)[0]
+        for algo in ("0", "1")
+    ]
+    assert results[0] != results[1]

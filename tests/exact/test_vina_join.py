@@ -1,0 +1,121 @@
+"""AutoDock Vina: with a seed, ligands do not depend on each other or on threads, and logs join exactly."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tool_batches import arguments_of, call, need, understand
+
+from millrace import _core
+from millrace.model import ToolUse
+
+BOX = """center_x = 15.19
+center_y = 53.903
+center_z = 16.917
+size_x = 10
+size_y = 10
+size_z = 10
+exhaustiveness = 1
+max_evals = 500
+"""
+#: 3D molecules are made from SMILES at random, so these were made once: water-like, small and quick to dock.
+LIGANDS = {
+    "methanol": "C 0.000 0.000 0.000|O 1.400 0.000 0.000",
+    "glycol": "C 0.000 0.000 0.000|C 1.520 0.000 0.000|O 2.030 1.340 0.000",
+    "acetone": "C 0.000 0.000 0.000|C 1.510 0.000 0.000|O 2.130 1.050 0.000|C 2.260 -1.300 0.000",
+}
+
+
+def pdbqt(atoms: str) -> str:
+    lines = ["ROOT"]
+    for number, atom in enumerate(atoms.split("|"), 1):
+        element, x, y, z = atom.split()
+        kind = "OA" if element == "O" else element
+        lines.append(
+            f"ATOM  {number:5d}  {element:<3s} LIG A   1    {float(x):8.3f}{float(y):8.3f}{float(z):8.3f}"
+            f"  1.00  0.00    +0.000 {kind:<2s}"
+        )
+    return "\n".join([*lines, "ENDROOT", "TORSDOF 0", ""])
+
+
+@pytest.fixture
+def docking(data: Path, tmp_path: Path) -> Path:
+    """A working directory with a receptor, a box and three ligands."""
+    need("vina")
+    shutil.copy(data / "1iep_receptor.pdbqt", tmp_path / "r.pdbqt")
+    (tmp_path / "box.txt").write_text(BOX)
+    (tmp_path / "ligands").mkdir()
+    (tmp_path / "out").mkdir()
+    for name, atoms in LIGANDS.items():
+        (tmp_path / "ligands" / f"{name}.pdbqt").write_text(pdbqt(atoms))
+    return tmp_path
+
+
+def run(use: ToolUse, files: list[str], out: str, cwd: Path) -> bytes:
+    (cwd / out).mkdir(exist_ok=True) if use.outputs[0].layout == "directory" else None
+    return call(arguments_of(use, {0: files}, {0: out}), cwd, use)[0]
+
+
+@pytest.mark.parametrize("options", [[], ["--cpu", "2"], ["--verbosity", "0"]], ids=" ".join)
+def test_batch_joins_exactly(docking: Path, options: list[str]) -> None:
+    files = sorted(f"ligands/{name}.pdbqt" for name in LIGANDS)
+    command = ["vina", "--receptor", "r.pdbqt", "--config", "box.txt", "--seed", "7", *options]
+    use = understand([*command, "--batch", *files, "--dir", "out"], docking)
+    serial, _ = call([*command, "--batch", *files, "--dir", "out"], docking)
+    for cuts in ([1, 2], [2]):
+        parts = [files[a:b] for a, b in zip([0, *cuts], [*cuts, 3], strict=True)]
+        logs = [(len(part), run(use, part, f"part{cuts}{k}", docking)) for k, part in enumerate(parts)]
+        assert _core.join(use.outputs[-1].join, logs) == serial
+        for k, part in enumerate(parts):
+            for file in part:
+                name = f"{Path(file).stem}_out.pdbqt"
+                assert (docking / f"part{cuts}{k}" / name).read_bytes() == (
+                    docking / "out" / name
+                ).read_bytes()
+
+
+def test_ligand_by_ligand_joins_exactly(docking: Path) -> None:
+    command = ["vina", "--receptor", "r.pdbqt", "--config", "box.txt", "--seed", "7"]
+    use = understand([*command, "--ligand", "ligands", "--out", "out/{stem}.pdbqt"], docking)
+    assert (use.outputs[0].layout, use.cost.max_records) == ("record", 1)
+    serial, logs = b"", []
+    for name in sorted(LIGANDS):
+        file = f"ligands/{name}.pdbqt"
+        serial += call([*command, "--ligand", file, "--out", "serial.pdbqt"], docking)[0]
+        logs.append((1, run(use, [file], "task.pdbqt", docking)))
+        assert (docking / "task.pdbqt").read_bytes() == (docking / "serial.pdbqt").read_bytes()
+    assert _core.join(use.outputs[-1].join, logs) == serial
+
+
+def test_configuration_file_is_overruled_by_what_is_added(docking: Path) -> None:
+    (docking / "all.txt").write_text(
+        f"{BOX}receptor = r.pdbqt\nligand = ligands\nout = out\nseed = 7 # lucky\n"
+    )
+    use = understand(["vina", "--config", "all.txt"], docking)
+    assert use.outputs[0].path == "out/{name}"
+    run(use, ["ligands/methanol.pdbqt"], "task.pdbqt", docking)
+    call(
+        [
+            "vina",
+            "--receptor",
+            "r.pdbqt",
+            "--config",
+            "box.txt",
+            "--seed",
+            "7",
+            "--ligand",
+            "ligands/methanol.pdbqt",
+            "--out",
+            "serial.pdbqt",
+        ],
+        docking,
+    )
+    assert (docking / "task.pdbqt").read_bytes() == (docking / "serial.pdbqt").read_bytes()
+
+
+def test_log_without_its_head_is_never_joined() -> None:
+    with pytest.raises(ValueError, match="without its head"):
+        _core.join("vina-log:n=2", [(1, b"AutoDock Vina v1.2.3\n")])
+    assert _core.join("vina-log:n=2,quiet", [(1, b"AutoDock Vina v1.2.3\n")] * 2) == b"AutoDock Vina v1.2.3\n"
