@@ -35,6 +35,7 @@ def bench_of(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     genes = records(data / "genes_db.fna")
     (folder / "nucl.fna").write_bytes(b"".join(genes[::4]))
     (folder / "q.fna").write_bytes(b"".join(genes[1:40:3]))
+    (folder / "q3.fna").write_bytes(b"".join(genes[1:8:3]))
     profiles = (data / "profiles.hmm").read_bytes().split(b"//\n")
     (folder / "p.hmm").write_bytes(b"".join(part + b"//\n" for part in profiles[:25]))
     shutil.copy(data / "ligands.mol2", folder)

@@ -70,7 +70,8 @@ class Bench:
                     argv.append(f"{token.prefix}{out}")
                 case _:
                     argv.append(token)
-        done = subprocess.run(argv, cwd=self.folder, capture_output=True, check=False)
+        stdin = query if use.inputs[0].stdin else b""
+        done = subprocess.run(argv, cwd=self.folder, input=stdin, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr.decode()
         written = done.stdout if use.outputs[0].stdout else out.read_bytes()
         batch.unlink()
