@@ -26,16 +26,10 @@ PROGRAMS = {"blastp": "blastp", "blastn": "blastn", "hmmscan": "hmmscan", "muscl
 
 def main() -> int:
     """Run the benchmarks that were named, or all."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench", description="Millrace against its peers, side by side."
-    )
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"what to measure: {', '.join(NAMES)} (default: all)"
-    )
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Millrace against its peers, side by side.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"what to measure: {', '.join(NAMES)} (default: all)")
     parser.add_argument("--repeats", type=int, default=3, help="interleaved repeats (default 3)")
-    parser.add_argument(
-        "--scale", type=float, default=1.0, help="size of the inputs; 1 is about 12 s of serial work"
-    )
+    parser.add_argument("--scale", type=float, default=1.0, help="size of the inputs; 1 is about 12 s of serial work")
     parser.add_argument(
         "--slots",
         type=int,
@@ -48,11 +42,10 @@ def main() -> int:
         parser.error(f"no benchmark is called {unknown[0]!r}; there are: {', '.join(NAMES)}")
     if not inputs.DATA.is_dir():
         parser.error(f"test data: no folder {inputs.DATA} (set MILLRACE_TEST_DATA)")
+    # Compiled modules, as an installed program has them.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     millrace = f"{Path(sys.executable).parent / 'millrace'} run -q --slots {options.slots} --"
-    print(
-        f"{platform.node()}: {options.slots} slots, load {os.getloadavg()[0]:.1f}, "
-        f"{datetime.now():%Y-%m-%d %H:%M}"
-    )
+    print(f"{platform.node()}: {options.slots} slots, load {os.getloadavg()[0]:.1f}, {datetime.now():%Y-%m-%d %H:%M}")
     found = []
     for name in options.names or NAMES:
         if name in PROGRAMS and not shutil.which(PROGRAMS[name]):

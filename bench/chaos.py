@@ -1,4 +1,4 @@
-"""``python -m bench.chaos --kills 200``: kill runs of real tools at random moments, and count what that costs."""
+"""``python -m bench.chaos --kills 200``: kill runs of real tools at chosen moments, and count the damage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def main() -> int:
     data = Path(os.environ.get("MILLRACE_TEST_DATA", REPO.parent / "shared" / "data"))
     problems = 0
     print(
-        f"{'tool':8} {'kills':>5} {'starts':>6} {'resumed':>7} {'whole runs':>10} {'missed':>6} {'wrong':>5} {'seconds':>7}"
+        f"{'tool':8} {'kills':>5} {'starts':>6} {'resumed':>7} {'whole runs':>10} "
+        f"{'missed':>6} {'wrong':>5} {'seconds':>7}"
     )
     runs = []
     with tempfile.TemporaryDirectory() as folder:
@@ -35,7 +36,8 @@ def main() -> int:
             chaos, begun = harness.Chaos(case, arguments.seed), time.monotonic()
             chaos.until(arguments.kills // len(arguments.tools))
             print(
-                f"{tool:8} {chaos.n_kills:5} {chaos.started:6} {chaos.resumed:7} {chaos.complete:10} {chaos.missed:6} "
+                f"{tool:8} {chaos.n_kills:5} {chaos.started:6} {chaos.resumed:7} {chaos.complete:10} "
+                f"{chaos.missed:6} "
                 f"{len(chaos.problems):5} {time.monotonic() - begun:7.0f}",
                 flush=True,
             )

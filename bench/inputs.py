@@ -59,9 +59,7 @@ def write_fasta(path: Path, size: int) -> int:
         while written < size:
             length = min(int(rng.lognormvariate(5.7, 0.6)) + 30, 5000)
             at = rng.randrange(len(pool) - length)
-            lines = [pool[k : k + 60] for k in range(at, at + length - length % 60, 60)] or [
-                pool[at : at + 60]
-            ]
+            lines = [pool[k : k + 60] for k in range(at, at + length - length % 60, 60)] or [pool[at : at + 60]]
             written += file.write(b">protein_%d of the benchmark\n" % number + b"\n".join(lines) + b"\n")
             number += 1
     return number

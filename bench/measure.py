@@ -75,9 +75,7 @@ def run(command: str, cwd: Path, environ: dict[str, str] | None = None, *, watch
         peak = _Peak(child.pid) if watch else None
         _, status, usage = os.wait4(child.pid, 0)
         wall = time.perf_counter() - begun
-        child.returncode = os.waitstatus_to_exitcode(
-            status
-        )  # reaped here, so that subprocess does not look again
+        child.returncode = os.waitstatus_to_exitcode(status)  # reaped here, so that subprocess does not look again
         if child.returncode:
             said.seek(0)
             tail = said.read()[-800:].decode(errors="replace")

@@ -30,12 +30,10 @@ def startup(folder: Path, slots: int, scale: float, millrace: str, repeats: int)
         for name, command in commands.items():
             series[name].runs.append(measure.run(command, folder))
     rows = [
-        {"name": name, "wall": found.median, "best": found.best, "cpu": found.cpu}
-        for name, found in series.items()
+        {"name": name, "wall": found.median, "best": found.best, "cpu": found.cpu} for name, found in series.items()
     ]
     lines = [
-        (str(row["name"]), *(f"{float(str(row[key])) * 1e3:.0f}" for key in ("wall", "best", "cpu")))
-        for row in rows
+        (str(row["name"]), *(f"{float(str(row[key])) * 1e3:.0f}" for key in ("wall", "best", "cpu"))) for row in rows
     ]
     print(table.markdown(("", "wall, median ms", "best ms", "CPU ms"), lines))
     best = series["millrace run -- cat, 1 record"].best
@@ -62,8 +60,6 @@ def heaviest(folder: Path, number: int = 12) -> list[tuple[float, str]]:
         "cat",
     ]
     with (folder / "one.fa").open() as stdin:
-        said = subprocess.run(
-            command, cwd=folder, stdin=stdin, capture_output=True, text=True, check=True
-        ).stderr
+        said = subprocess.run(command, cwd=folder, stdin=stdin, capture_output=True, text=True, check=True).stderr
     found = re.findall(r"^import time: +\d+ \| +(\d+) \| +(\S+)$", said, re.MULTILINE)
     return sorted(((int(microseconds) / 1e3, name) for microseconds, name in found), reverse=True)[:number]

@@ -32,9 +32,7 @@ def markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     cells = [head, rule, *lines]
     return "\n".join(
         "| "
-        + " | ".join(
-            cell.ljust(widths[k]) if k == 0 else cell.rjust(widths[k]) for k, cell in enumerate(line)
-        )
+        + " | ".join(cell.ljust(widths[k]) if k == 0 else cell.rjust(widths[k]) for k, cell in enumerate(line))
         + " |"
         for line in cells
     )

@@ -36,9 +36,7 @@ def throughput(folder: Path, slots: int, scale: float, millrace: str, repeats: i
         row["megabytes_per_second"] = size / row["wall"] / 1e6
     print("; ".join(f"{row['name']}: {row['megabytes_per_second']:.0f} MB/s" for row in rows))
     peak = rows[0]["peak_bytes"]
-    found["verdict"] += (
-        f"; peak memory: {peak / 1e6:.0f} MB (goal 300): {'met' if peak < 300e6 else 'MISSED'}"
-    )
+    found["verdict"] += f"; peak memory: {peak / 1e6:.0f} MB (goal 300): {'met' if peak < 300e6 else 'MISSED'}"
     print(f"peak memory of millrace: {peak / 1e6:.0f} MB")
     (folder / "big.fa").unlink()
     return found
@@ -83,11 +81,7 @@ def overhead(folder: Path, slots: int, scale: float, millrace: str, repeats: int
                 f"{tool}, {name}", f"{series.median:.2f}", f"{min(own) * 1e3:.2f}", f"{beyond:.2f}",
                 f"{series.cpu / n_tasks * 1e3:.2f}",
             ))  # fmt: skip
-    print(
-        table.markdown(
-            ("", "wall, median s", "the tool itself ms", "overhead ms a task", "CPU ms a task"), lines
-        )
-    )
+    print(table.markdown(("", "wall, median s", "the tool itself ms", "overhead ms a task", "CPU ms a task"), lines))
     worst = max(float(figure["overhead_ms"]) for figure in figures if figure["name"] == "millrace")
     verdict = f"overhead: {worst:.2f} ms a task (goal 2): {'met' if worst < 2 else 'MISSED'}"
     print(f"\n{verdict}", flush=True)

@@ -102,3 +102,200 @@ class Reader:
 
 def sniff(path: str | PathLike[str]) -> str | None:
     """Guess the format of a regular file, compressed or not, from its first bytes; None if unsure."""
+
+class CorruptJournal(Exception):
+    """A journal, or a block that is to be joined, does not hold what was committed."""
+
+def crc32c(data: bytes) -> int:
+    """CRC-32C of ``data``."""
+
+@final
+class BlockRef:
+    """Where the bytes of one block are in a journal."""
+
+    @property
+    def stream(self) -> int: ...
+    @property
+    def name(self) -> bytes:
+        """Name inside the stream, for streams that are folders or one file a record; else empty."""
+    @property
+    def offset(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def crc32c(self) -> int: ...
+
+@final
+class TaskRef:
+    """One committed task: records ``[first, last)``."""
+
+    @property
+    def first(self) -> int: ...
+    @property
+    def last(self) -> int: ...
+    @property
+    def quarantined(self) -> bool: ...
+    @property
+    def inputs(self) -> list[tuple[int, int]]:
+        """(bytes, crc32c) of the batch in each input."""
+    @property
+    def blocks(self) -> list[BlockRef]: ...
+
+@final
+class Scan:
+    """What a journal holds, and what is wrong with it."""
+
+    @property
+    def run_id(self) -> bytes: ...
+    @property
+    def tasks(self) -> list[TaskRef]:
+        """Committed tasks with all their blocks whole, in the order of their commits."""
+    @property
+    def damage(self) -> list[tuple[int, str, bool]]:
+        """(byte offset, problem, whether it was known to be on disk) of each damaged place."""
+    @property
+    def end(self) -> int:
+        """Where the last whole frame ends; what follows is torn."""
+    @property
+    def torn(self) -> int: ...
+
+@final
+class Journal:
+    """A journal open for appending; the layout is in ``crates/millrace-core/src/journal/mod.rs``."""
+
+    @staticmethod
+    def create(path: str | PathLike[str], run_id: bytes) -> Journal:
+        """Make a new journal; its header is on disk on return."""
+    @staticmethod
+    def open(path: str | PathLike[str], run_id: bytes) -> tuple[Journal, Scan]:
+        """Open a journal, verify every checksum, cut a torn tail.
+
+        Raises:
+            CorruptJournal: It is none, or of another version or run.
+        """
+
+    def quarantine(self, first: int, last: int, attempt: int, inputs: Sequence[tuple[int, int]]) -> TaskRef:
+        """Commit that the records ``[first, last)`` are given up."""
+    @property
+    def unsynced(self) -> int:
+        """Bytes that are not yet known to be on disk."""
+    def sync(self) -> None:
+        """Wait until everything appended so far is on disk."""
+
+def scan(path: str | PathLike[str], verify: bool) -> Scan:
+    """Read what a journal holds; with ``verify`` all checksums of all blocks. Changes nothing."""
+
+@final
+class StreamWriter:
+    """Join the blocks of one stream, in order, into the file ``path``, else into the descriptor ``fd``."""
+
+    def __new__(
+        cls, journal: str | PathLike[str], join: str, path: str | PathLike[str] | None = None, fd: int = 1
+    ) -> Self: ...
+    def append(self, n_records: int, block: BlockRef) -> None:
+        """Append a batch, verifying its checksum on the way (`CorruptJournal` if it is wrong)."""
+    def flush(self) -> None: ...
+    def finish(self) -> int:
+        """Write the end, cut off what an earlier run left behind it, wait for the disk; return all bytes written."""
+
+def extract(journal: str | PathLike[str], block: BlockRef, path: str | PathLike[str]) -> int:
+    """Write one block, as it is, to a new file; return its length."""
+
+@final
+class PoolEvent:
+    """One thing that happened in a pool."""
+
+    @property
+    def kind(self) -> str:
+        """``started``, ``ended`` or ``woken``."""
+    @property
+    def id(self) -> int: ...
+    @property
+    def slot(self) -> int: ...
+    @property
+    def status(self) -> str:
+        """``done``, ``compared``, ``failed``, ``timeout``, ``killed``, ``missing``, ``said``, ``spawn`` or ``io``."""
+    @property
+    def exit_status(self) -> int | None: ...
+    @property
+    def signal(self) -> int | None: ...
+    @property
+    def detail(self) -> str: ...
+    @property
+    def disk_full(self) -> bool: ...
+    @property
+    def cpu_seconds(self) -> float: ...
+    @property
+    def wall_seconds(self) -> float: ...
+    @property
+    def peak_rss_bytes(self) -> int: ...
+    @property
+    def stderr(self) -> bytes:
+        """The end of what the tool said, at most 64 KiB."""
+    @property
+    def extra(self) -> list[str]:
+        """Files that the tool wrote and nobody had asked for, relative to the slot."""
+    @property
+    def task(self) -> TaskRef | None: ...
+    @property
+    def differs(self) -> list[int]:
+        """Streams whose bytes are not the committed ones, after a comparison."""
+
+@final
+class Pool:
+    """The slots of this node, fed from one queue; used by `millrace.node.agent` alone."""
+
+    def __new__(
+        cls,
+        journal: Journal,
+        journal_path: str | PathLike[str],
+        *,
+        roots: Sequence[str],
+        directory: str,
+        skeleton: Sequence[str],
+        exe: str,
+        environ: Sequence[bytes],
+        nice: int,
+        slot_mark: bytes,
+        secret: bytes,
+        substitutions: Sequence[tuple[bytes, bytes]],
+        volatile: Sequence[Sequence[str]],
+        records_said: str,
+        failures_said: Sequence[str],
+    ) -> Self: ...
+    def submit(
+        self,
+        id: int,
+        argv: Sequence[bytes],
+        placements: Sequence[tuple[str, str, str]],
+        outputs: Sequence[tuple[int, str, str, bytes, bool]],
+        *,
+        timeout_seconds: float | None,
+        first: int,
+        last: int,
+        attempt: int,
+        inputs: Sequence[tuple[int, int]],
+        urgent: bool,
+        compare: Sequence[BlockRef] | None = None,
+    ) -> None:
+        """Queue one execution of the tool; with ``compare`` its outputs are compared instead of committed."""
+    def events(self, timeout_seconds: float) -> list[PoolEvent]:
+        """Wait for events, at most so long; return all that are there."""
+    def withdraw(self) -> list[int]:
+        """Take back the tasks that no slot has taken; return their ids."""
+    def kill_all(self) -> None: ...
+    def wake(self) -> None:
+        """Make `events` return; from any thread."""
+    def close(self) -> None:
+        """Kill what runs, wait for it, free the slots."""
+
+@final
+class Watchdog:
+    """The process that cleans up after this one, whatever happens to it; make it before any second thread."""
+
+    def __new__(cls, root: str | PathLike[str], token: str) -> Self: ...
+    def close(self) -> None:
+        """End the run's tools and remove its work directory."""
+
+def sweep(root: str | PathLike[str], token: str) -> None:
+    """Kill what carries ``token`` in its environment, remove ``root``."""

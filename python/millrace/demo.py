@@ -75,13 +75,20 @@ def show(folder: Path, queries: int, environ: Mapping[str, str], say: Callable[[
     """
     for program in ("blastp", "makeblastdb"):
         if not shutil.which(program, path=environ.get("PATH")):
-            raise ToolError(f"{program}: program not found on PATH", "install BLAST+ (Debian, Ubuntu: apt-get install ncbi-blast+)")
+            raise ToolError(
+                f"{program}: program not found on PATH", "install BLAST+ (Debian, Ubuntu: apt-get install ncbi-blast+)"
+            )
     folder.mkdir(exist_ok=True)
     say(f"1. making proteins in {folder}/ (seeded: the same every time)")
     write_fasta(folder / "db.faa", proteins(1, 1300, 6))
     every_fifth = [record for k, record in enumerate(proteins(1, 1300, 6)) if k % 6 == 0][:queries]
     write_fasta(folder / "queries.faa", iter(every_fifth))
-    subprocess.run(["makeblastdb", "-in", "db.faa", "-dbtype", "prot", "-out", "db"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        ["makeblastdb", "-in", "db.faa", "-dbtype", "prot", "-out", "db"],
+        cwd=folder,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     blastp = ["blastp", "-query", "queries.faa", "-db", "db", "-outfmt", "6", "-evalue", "1e-3"]
 
     say(f"2. serially: {' '.join(blastp)} -out serial.tsv")

@@ -69,14 +69,21 @@ def examine(environ: Mapping[str, str]) -> Found:
 def tool(name: str, option: str, package: str, environ: Mapping[str, str]) -> Tool:
     """Look for one program."""
     path = shutil.which(name, path=environ.get("PATH")) or ""
-    return Tool(name=name, path=path, version=version(path, option) if path else "", install=f"apt-get install {package}")
+    return Tool(
+        name=name, path=path, version=version(path, option) if path else "", install=f"apt-get install {package}"
+    )
 
 
 def version(path: str, option: str) -> str:
     """The first line with a number in what the program says of itself, or ``version unknown``."""
     try:
         done = subprocess.run(
-            [path, option], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=5, check=False
+            [path, option],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=5,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return "version unknown"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -42,6 +40,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     on_failure: Literal["quarantine", "stop"] = "quarantine"
     retry_quarantined: bool = False
     keep_run_dir: bool = False
+    #: Longest time that a committed result waits for the disk.
+    sync: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 1.0
     verify: Fraction = 0.0
     progress: Literal["auto", "bar", "plain", "json", "none"] = "auto"
     nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 0
@@ -64,10 +64,14 @@ def parse_batch(text: str) -> tuple[int, int]:
         return (0, 0)
     found = re.fullmatch(r"([1-9][0-9]*)([KMG]?)(?:i?B)?", text, re.IGNORECASE)
     if not found:
-        raise RefusedError(f"--batch {text}: not a batch size", "use auto, a number of records (100), or a size (64K, 10M)")
+        raise RefusedError(
+            f"--batch {text}: not a batch size", "use auto, a number of records (100), or a size (64K, 10M)"
+        )
     number, unit = int(found[1]), found[2].upper()
     if number > MOST_BATCH:
-        raise RefusedError(f"--batch {text}: too large", "leave it out: batches then get their size from measured times")
+        raise RefusedError(
+            f"--batch {text}: too large", "leave it out: batches then get their size from measured times"
+        )
     if not unit and not text.lower().endswith("b"):
         return (number, 0)
     return (0, number * 1024 ** " KMG".index(unit or " "))
@@ -83,14 +87,21 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
     known = {field.encode_name for field in msgspec.structs.fields(Job)}
     for name in values:
         if name not in known:
+            import difflib  # only for the refusal
+
             near = difflib.get_close_matches(name, known, n=1)
-            raise RefusedError(f"{prefix}unknown key {name!r}", f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(known))}")
+            raise RefusedError(
+                f"{prefix}unknown key {name!r}",
+                f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(known))}",
+            )
     values = dict(values)
     if isinstance(values.get("command"), str):
         try:
             values["command"] = shlex.split(values["command"])
         except ValueError as error:
-            raise RefusedError(f"{prefix}command: {error}", "close the quotation, or write the command as a list of words") from error
+            raise RefusedError(
+                f"{prefix}command: {error}", "close the quotation, or write the command as a list of words"
+            ) from error
     for name in ("input", "output", "shared"):
         if isinstance(values.get(name), str):
             values[name] = [values[name]]
@@ -104,7 +115,10 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
     except msgspec.ValidationError as error:
         raise RefusedError(f"{prefix}{_readable(str(error), values)}", "see millrace run --help") from error
     if not job.command:
-        raise RefusedError(f"{prefix}no command", "write the serial command after --, as in: millrace run -- blastp -query q.faa -db nr -out hits.tsv")
+        raise RefusedError(
+            f"{prefix}no command",
+            "write the serial command after --, as in: millrace run -- blastp -query q.faa -db nr -out hits.tsv",
+        )
     job.batch_size  # noqa: B018 - checks the text
     return job
 
@@ -115,17 +129,27 @@ def from_toml(path: Path) -> dict[str, Any]:
     Raises:
         RefusedError: It cannot be read, or is no TOML.
     """
+    import tomllib  # costs more than it is worth where no file is given
+
     try:
         with path.open("rb") as file:
             return tomllib.load(file)
     except OSError as error:
         raise RefusedError(f"{path}: {error.strerror}", "check the path of the job file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RefusedError(f"{path}: not a TOML job file: {error}", 'a job file says at least: command = ["blastp", "-query", ...]') from error
+        raise RefusedError(
+            f"{path}: not a TOML job file: {error}", 'a job file says at least: command = ["blastp", "-query", ...]'
+        ) from error
 
 
 #: What msgspec calls the types, for people.
-_TYPES = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false", "array": "a list of words"}
+_TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list of words",
+}
 
 
 def _readable(message: str, values: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from millrace import __version__, _core
+from millrace import _core
 from millrace.engine.local import LocalEngine, disk_full
 from millrace.engine.quarantine import QuarantineWriter
 from millrace.engine.stop import Interrupt, StoppedBySignal
@@ -29,9 +29,10 @@ from millrace.output.stage import OutputStage
 from millrace.output.streams import Streams
 from millrace.plan.plan import Plan
 from millrace.report import progress, summary
+from millrace.report.events import EndEvent, EventLog, RunEvent, WarningEvent, read_typed
 from millrace.report.words import count
-from millrace.report.events import EndEvent, EventLog, RunEvent, WarningEvent, read
-from millrace.rundir import VERSION, Complete, Manifest, RunDir, write_whole
+from millrace.resume import chosen, done_extents, outputs_are_there, take_over
+from millrace.rundir import Complete, Manifest, RunDir, write_whole
 
 
 @dataclass(frozen=True)
@@ -78,52 +79,6 @@ def remove_if_fruitless(rundir: RunDir) -> Callable[..., bool]:
     return leave
 
 
-def take_over(plan: Plan, rundir: RunDir) -> tuple[Manifest, bool]:
-    """Make the run directory this run's, or find that it is already; returns the manifest, and whether it resumes.
-
-    Raises:
-        RefusedError: It holds another run, and the user did not say ``--fresh``.
-    """
-    manifest = Manifest(
-        version=VERSION, millrace=__version__, run_id=os.urandom(16).hex(), argv=plan.command.argv,
-        cwd=str(plan.command.cwd), exe=str(plan.command.exe), use=plan.use, record_start=plan.job.record_start,
-        record_end=plan.job.record_end, fingerprints=plan.fingerprints,
-    )  # fmt: skip
-    if plan.job.fresh or not rundir.holds_a_run():
-        rundir.clear()
-        rundir.write_manifest(manifest)
-        return manifest, False
-    earlier = rundir.read_manifest()
-    changes = differences(earlier, manifest)
-    if changes:
-        raise RefusedError(
-            f"{rundir.path}: holds a run that was begun otherwise:\n" + "\n".join(f"  {change}" for change in changes),
-            "type the command as it was to resume that run, name another --run-dir, or start over with --fresh",
-        )
-    return earlier, rundir.journal.exists()
-
-
-def differences(earlier: Manifest, now: Manifest) -> list[str]:
-    """What changed between two manifests that matters for the result, in words."""
-    found = []
-    if earlier.argv != now.argv:
-        found.append(f"command: was {' '.join(earlier.argv)}\n           now {' '.join(now.argv)}")
-    if earlier.cwd != now.cwd:
-        found.append(f"folder: was {earlier.cwd}, now {now.cwd}")
-    if earlier.millrace != now.millrace:
-        found.append(f"millrace: was {earlier.millrace}, now {now.millrace}")
-    for name in sorted(earlier.fingerprints.keys() | now.fingerprints.keys()):
-        was, is_now = earlier.fingerprints.get(name, "not there"), now.fingerprints.get(name, "not there")
-        if was != is_now:
-            found.append(f"{name}: was {was}, now {is_now}")
-    if (earlier.record_start, earlier.record_end) != (now.record_start, now.record_end):
-        found.append("--record-start or --record-end")
-    # Environment and hints of an adapter may differ without changing a byte; what is joined how may not.
-    if not found and (earlier.use.inputs, earlier.use.outputs, earlier.use.argv) != (now.use.inputs, now.use.outputs, now.use.argv):
-        found.append("inputs or outputs of the job")
-    return found
-
-
 def already_complete(plan: Plan, rundir: RunDir) -> Finished | None:
     """The result of an earlier run that got to its end, if its outputs are still there; else None."""
     try:
@@ -137,7 +92,7 @@ def already_complete(plan: Plan, rundir: RunDir) -> Finished | None:
     if complete.different:
         raise verification_failed(complete.different)
     try:
-        counted = summary.summarise(read(rundir.events))
+        counted = summary.summarise(read_typed(rundir.events))
     except OSError:
         counted = None  # killed while it removed the directory
     if not complete.kept and not (counted and counted.quarantined):
@@ -147,23 +102,11 @@ def already_complete(plan: Plan, rundir: RunDir) -> Finished | None:
     return Finished(code, f"already done: {rundir.path} holds this run, complete (--fresh starts over)", counted)
 
 
-def outputs_are_there(plan: Plan, complete: Complete) -> bool:
-    """Whether all that a complete run wrote still has its size; what went to standard output is gone."""
-    for output in plan.use.outputs:
-        path = plan.command.cwd / output.path
-        size = complete.outputs.get(output.name)
-        if output.path == "-":
-            if size:
-                return False
-        elif size is not None and (not path.is_file() or path.stat().st_size != size):
-            return False
-    return True
-
-
 def verification_failed(different: Sequence[str]) -> CorruptError:
     """The error of a tool that gave other bytes when it was run again."""
     return CorruptError(
-        "verification failed: a second run of the tool gave other bytes:\n" + "\n".join(f"  {line}" for line in different),
+        "verification failed: a second run of the tool gave other bytes:\n"
+        + "\n".join(f"  {line}" for line in different),
         "the tool is not deterministic (a seed? a date?), so its output cannot be promised to equal a serial run's",
     )
 
@@ -190,7 +133,9 @@ class Session:
         events = stack.enter_context(EventLog(self.rundir.events))
         events.write(self._run_event(done), 0.0)
         try:
-            engine = self._engine(stack, journal, events, show, done, begun, any(not task.quarantined for task in tasks))
+            engine = self._engine(
+                stack, journal, events, show, done, begun, any(not task.quarantined for task in tasks)
+            )
             for task in tasks:
                 engine.stage.put(task)
             engine.counts.quarantined = sum(task.last - task.first for task in tasks if task.quarantined)
@@ -199,7 +144,10 @@ class Session:
         except BaseException as error:
             stopped = error if isinstance(error, MillraceError) else translated(error, plan)
             status = "interrupted" if isinstance(stopped, StoppedBySignal) else "stopped"
-            events.write(EndEvent(t=time.monotonic() - begun, status=status, message=str(stopped or error)), time.monotonic() - begun)
+            events.write(
+                EndEvent(t=time.monotonic() - begun, status=status, message=str(stopped or error)),
+                time.monotonic() - begun,
+            )
             self._last_commit(journal)
             if stopped is None:
                 raise
@@ -269,18 +217,29 @@ class Session:
         if engine.stage.error:
             raise engine.stage.error
         if covered != engine.counts.records:
-            raise CorruptError(f"the outputs cover {covered} records of {engine.counts.records}", "this must not happen: please report it")
+            raise CorruptError(
+                f"the outputs cover {covered} records of {engine.counts.records}",
+                "this must not happen: please report it",
+            )
         journal.sync()
         sizes = engine.stage.finish()
         complete = Complete(outputs=sizes, kept=plan.job.keep_run_dir, different=tuple(self.sampler.different))
         write_whole(self.rundir.complete, msgspec.json.encode(complete))
         now = engine.now()
-        for line, count in engine.said.repeated():
-            events.write(WarningEvent(t=now, text=line, count=count), now)
+        for line, times in engine.said.repeated():
+            events.write(WarningEvent(t=now, text=line, count=times), now)
         lost = engine.counts.quarantined
-        events.write(EndEvent(t=now, status="quarantined" if lost else "done", records_done=engine.counts.records - lost, quarantined=lost), now)
+        events.write(
+            EndEvent(
+                t=now,
+                status="quarantined" if lost else "done",
+                records_done=engine.counts.records - lost,
+                quarantined=lost,
+            ),
+            now,
+        )
         events.close()
-        counted = summary.summarise(read(self.rundir.events))
+        counted = summary.summarise(read_typed(self.rundir.events))
         return self._judge(lost, counted)
 
     def _judge(self, lost: int, counted: summary.Summary) -> Finished:
@@ -299,29 +258,6 @@ class Session:
             journal.sync()
         except OSError as error:
             self.message(f"the last results may not be on disk: {error}")
-
-
-def chosen(tasks: Sequence[_core.TaskRef], retry_quarantined: bool) -> list[_core.TaskRef]:
-    """The committed tasks that count, in input order: of one extent the first that was not given up.
-
-    Raises:
-        CorruptError: Two extents overlap without being equal, which no run does.
-    """
-    best: dict[int, _core.TaskRef] = {}
-    for task in tasks:
-        before = best.get(task.first)
-        if before is None or (before.quarantined and not task.quarantined):
-            best[task.first] = task
-    ordered = [best[first] for first in sorted(best) if not (retry_quarantined and best[first].quarantined)]
-    for before, after in zip(ordered, ordered[1:], strict=False):
-        if after.first < before.last:
-            raise CorruptError(f"the journal has records {after.first + 1} to {before.last} twice", "start over with --fresh")
-    return ordered
-
-
-def done_extents(tasks: Sequence[_core.TaskRef]) -> list[tuple[int, int, Sequence[tuple[int, int]]]]:
-    """(first, last, digests of the inputs) of committed tasks."""
-    return [(task.first, task.last, task.inputs) for task in tasks]
 
 
 def translated(error: BaseException, plan: Plan) -> MillraceError | None:

@@ -86,7 +86,9 @@ class RunDir:
         if self.path.exists() and not self.path.is_dir():
             raise RefusedError(f"{self.path}: is not a folder", "name another with --run-dir")
         if name := self.foreign():
-            raise RefusedError(f"{self.path}: holds {name}, which is not of a run", "name another folder with --run-dir")
+            raise RefusedError(
+                f"{self.path}: holds {name}, which is not of a run", "name another folder with --run-dir"
+            )
         while True:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -94,7 +96,9 @@ class RunDir:
             except FileNotFoundError:
                 continue  # an ending run removed the folder just now
             except OSError as error:
-                raise RefusedError(f"{self.path}: {error.strerror}", "name a place that can be written with --run-dir") from error
+                raise RefusedError(
+                    f"{self.path}: {error.strerror}", "name a place that can be written with --run-dir"
+                ) from error
             self._take(lock)
             # The file that we hold may be one that an ending run has removed: a lock on nothing.
             if _same_file(lock, self.path / "lock"):
@@ -191,13 +195,21 @@ class RunDir:
         try:
             text = self.manifest.read_bytes()
         except OSError as error:
-            raise RefusedError(f"{self.path}: no run here ({error.strerror})", "give the .millrace folder of a run") from error
+            raise RefusedError(
+                f"{self.path}: no run here ({error.strerror})", "give the .millrace folder of a run"
+            ) from error
         try:
             manifest = msgspec.convert(json.loads(text), Manifest, dec_hook=lambda kind, value: kind(value))
         except (msgspec.MsgspecError, ValueError) as error:
-            raise CorruptError(f"{self.manifest}: not the manifest of a run: {error}", "written by another release? start over with --fresh") from error
+            raise CorruptError(
+                f"{self.manifest}: not the manifest of a run: {error}",
+                "written by another release? start over with --fresh",
+            ) from error
         if manifest.version != VERSION:
-            raise CorruptError(f"{self.manifest}: version {manifest.version}, this release reads version {VERSION}", "start over with --fresh, or use the release that began the run")
+            raise CorruptError(
+                f"{self.manifest}: version {manifest.version}, this release reads version {VERSION}",
+                "start over with --fresh, or use the release that began the run",
+            )
         return manifest
 
     def write_manifest(self, manifest: Manifest) -> None:
@@ -241,7 +253,7 @@ def sync_folder(path: Path) -> None:
 def default_name(use: ToolUse, argv: tuple[str, ...]) -> str:
     """``OUTPUT.millrace`` beside the first output that has a name, else one made of tool and arguments."""
     for output in use.outputs:
-        if output.path != "-":
+        if output.path != "-" and not output.path.startswith("/dev/"):
             return output.path.rstrip("/").replace("{", "").replace("}", "") + ".millrace"
     digest = hashlib.blake2b("\0".join(argv).encode(errors="surrogateescape"), digest_size=4).hexdigest()
     return f"{Path(argv[0]).name}-{digest}.millrace"

@@ -80,9 +80,7 @@ class Shell:
             ["bash", "-o", "pipefail", "-c", line], cwd=self.work, env=environ, stdin=subprocess.DEVNULL,
             capture_output=True, timeout=seconds, check=False,
         )  # fmt: skip
-        return Ended(
-            done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
-        )
+        return Ended(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
     def processes(self) -> list[str]:
         """Processes of this folder's runs that live on."""
@@ -91,9 +89,7 @@ class Shell:
         for place in Path("/proc").glob("[0-9]*"):
             try:
                 if mark in (place / "environ").read_bytes().split(b"\0"):
-                    found.append(
-                        (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                    )
+                    found.append((place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
             except OSError:
                 continue
         return found
@@ -107,7 +103,7 @@ def dead_work_dirs() -> set[str]:
     found = set()
     for path in Path("/dev/shm").glob("millrace-*"):
         try:
-            lock = os.open(path / "lock", os.O_RDWR)
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
             continue
         try:

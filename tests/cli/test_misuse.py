@@ -1,7 +1,5 @@
 """What a user may do wrong, one line of shell each: the exit code, the words that help, and nothing left behind."""
 
-# ruff: noqa: E501 - a line of shell and what must come of it belong side by side
-
 from __future__ import annotations
 
 import os

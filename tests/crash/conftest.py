@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import harness
 import pytest
 
 #: Copies its records and notes each execution; environment variables make it slow or worse.
@@ -69,7 +70,7 @@ class Site:
         return subprocess.Popen(
             [*wrap, *self.command(*more)], cwd=self.folder, text=True, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
-            env={**os.environ, "LOG": str(self.folder / "log"), "MILLRACE_CRASH_TEST": mark, **self.environ, **environ},
+            env={**os.environ, **self.environ, **environ, "LOG": f"{self.folder}/log", harness.MARK: mark},
         )  # fmt: skip
 
     def run(self, *more: str, wrap: tuple[str, ...] = (), **environ: str) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Kills Millrace at chosen and random moments, and looks at what is left. Used by the tests here and ``bench.chaos``."""
+"""Kills Millrace at chosen moments, and looks at what is left. Used by the tests here and ``bench.chaos``."""
 
 from __future__ import annotations
 
@@ -134,9 +134,7 @@ def volatile_of(tool: tuple[str, ...], folder: Path) -> tuple[bytes, ...]:
     from millrace.model import Command
     from millrace.tools import registry
 
-    command = Command(
-        argv=tool, cwd=folder, environ=dict(os.environ), exe=Path(shutil.which(tool[0]) or tool[0])
-    )
+    command = Command(argv=tool, cwd=folder, environ=dict(os.environ), exe=Path(shutil.which(tool[0]) or tool[0]))
     use = registry.find(tool[0]).understand(command)
     return tuple(dict.fromkeys(os.fsencode(each) for output in use.outputs for each in output.volatile))
 
@@ -179,13 +177,11 @@ def dead_work() -> frozenset[Path]:
 
 
 def left_over(mark: str, known: frozenset[Path] = frozenset(), seconds: float = 20.0) -> str:
-    """Wait until nothing is left of the runs of ``mark`` but ``known``; what still is after that time, in words."""
+    """Wait until nothing is left of the runs of ``mark`` but ``known``; what still is then, in words."""
     deadline = time.monotonic() + seconds
     while (processes := marked(mark)) or (folders := dead_work() - known):
         if time.monotonic() > deadline:
-            return (
-                f"processes {[describe(pid) for pid in processes]}, folders {set() if processes else folders}"
-            )
+            return f"processes {[describe(pid) for pid in processes]}, folders {set() if processes else folders}"
         time.sleep(0.01)
     return ""
 
@@ -225,6 +221,22 @@ def children(pid: int) -> list[tuple[int, str]]:
                 with contextlib.suppress(OSError):
                     found.append((int(child), (Path("/proc") / child / "comm").read_text().strip()))
     return found
+
+
+def tools(pid: int) -> list[int]:
+    """The tools that ``pid`` has started, not counting its questions for a version."""
+    found = []
+    for child, _ in children(pid):
+        with contextlib.suppress(OSError):
+            if f"{workdir.TOKEN_NAME}=".encode() in (Path("/proc") / str(child) / "environ").read_bytes():
+                found.append(child)
+    return found
+
+
+def work_of(pid: int) -> Path:
+    """The work directory of a running Millrace, which it holds open."""
+    opened = (link.readlink() for link in (Path("/proc") / str(pid) / "fd").iterdir())
+    return next(path for path in opened if path.name.startswith(workdir.prefix()))
 
 
 # Killing
@@ -298,11 +310,11 @@ class Chaos:
 
     def _kill(self, process: subprocess.Popen[bytes], target: str) -> bool:
         if target == "tool":
-            tools = [pid for pid, name in children(process.pid) if name == self.case.tool[0]]
-            with contextlib.suppress(ProcessLookupError):
-                for pid in tools[:1]:
+            for pid in tools(process.pid)[:1]:
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            return bool(tools)
+                    return True
+            return False
         if target == "stopped":
             process.send_signal(signal.SIGSTOP)
             time.sleep(0.02)
@@ -342,7 +354,7 @@ class Chaos:
             "manifest": lambda: (run_dir / "job.json").exists(),
             "journal": lambda: size(case.journal) > share * total,
             "output": lambda: size(output) > share * len(case.expected[case.outputs[0]]),
-            "complete": lambda: (run_dir / "complete.json").exists() or (run_dir / "complete.json.new").exists(),
+            "complete": lambda: any(run_dir.glob("complete.json*")),
             "cleanup": lambda: self._had_journal and not case.journal.exists(),
         }  # fmt: skip
         self._had_journal = False

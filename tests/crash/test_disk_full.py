@@ -9,6 +9,7 @@ from pathlib import Path
 
 import harness
 import pytest
+
 from conftest import Site
 
 
@@ -47,9 +48,7 @@ def test_the_message_says_how_much_the_next_result_needs(tiny: Path) -> None:
     (tiny / "ballast").write_bytes(bytes(800_000))
     code, said = site.run()
     assert code == 1, said
-    assert (
-        f"journal.mrj: No space left on device (os error 28) ({len(site.expected)} bytes are needed" in said
-    )
+    assert f"journal.mrj: No space left on device (os error 28) ({len(site.expected)} bytes are needed" in said
 
 
 @pytest.mark.parametrize("notices", [True, False], ids=["the tool fails", "the tool does not notice"])

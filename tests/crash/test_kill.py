@@ -13,9 +13,7 @@ import pytest
 
 
 @pytest.fixture(scope="module", params=["blastp", "hmmscan"])
-def case(
-    request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.TempPathFactory
-) -> harness.Case:
+def case(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.TempPathFactory) -> harness.Case:
     """A small real command with what it gives by itself."""
     if not shutil.which(request.param):
         pytest.skip(f"{request.param} is not installed")
@@ -41,11 +39,9 @@ def test_a_killed_tool_is_run_again(case: harness.Case) -> None:
     process = case.start("tool-killed")
     killed = 0
     while process.poll() is None and not killed:
-        for pid, name in harness.children(process.pid):
-            if name == case.tool[0]:
-                os.kill(pid, signal.SIGKILL)
-                killed += 1
-                break
+        for pid in harness.tools(process.pid)[:1]:
+            os.kill(pid, signal.SIGKILL)
+            killed += 1
         time.sleep(0.001)
     assert process.wait() == 0 and killed
     assert not case.differing()
@@ -54,17 +50,17 @@ def test_a_killed_tool_is_run_again(case: harness.Case) -> None:
 
 def test_what_a_killed_run_and_watchdog_leave_is_swept_by_the_next_run(case: harness.Case) -> None:
     process = case.start("watchdog-killed")
-    assert harness.wait_until(lambda: any(name == case.tool[0] for _, name in harness.children(process.pid)))
+    assert harness.wait_until(lambda: bool(harness.tools(process.pid)))
     pids = [pid for pid, name in harness.children(process.pid) if name == "millrace-watch"]
     assert len(pids) == 1
+    work = harness.work_of(process.pid)
+    assert work.is_dir()
     os.kill(pids[0], signal.SIGKILL)
     process.kill()
     process.wait()
     assert harness.wait_until(lambda: not harness.marked("watchdog-killed")), "a tool outlives its parent"
-    left = harness.dead_work()
-    assert left
     assert case.start("next").wait() == 0
-    assert not left & harness.dead_work()
+    assert not work.exists()
     assert not case.differing()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -52,4 +51,4 @@ def test_memory_is_bounded(shape: str, tmp_path: Path) -> None:
     assert peak < MOST_MB
     subprocess.run(["cmp", "in.fa", "out.fa"], cwd=tmp_path, check=True)
     for name in ("in.fa", "out.fa"):
-        os.unlink(tmp_path / name)
+        (tmp_path / name).unlink()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 
 import harness
 import pytest
+
 from conftest import Site
 
 
@@ -70,9 +70,7 @@ def test_a_change_is_refused_by_name(site: Site, changed: str) -> None:
         site.command = lambda *more: [*command, "another"]  # type: ignore[method-assign]
     code, said = site.run()
     assert code == 2, said
-    word = {"input": "input in.fa", "tool": "program", "arguments": "another", "database": "/db: was"}[
-        changed
-    ]
+    word = {"input": "input in.fa", "tool": "program", "arguments": "another", "database": "/db: was"}[changed]
     assert word in said and "--fresh" in said
     assert site.executions == executions
     assert site.output.read_bytes() == before
@@ -136,7 +134,7 @@ def test_a_run_killed_while_it_removes_its_directory_is_known_to_be_done(site: S
     assert site.run_dir.exists(), "asked to be kept"
     (site.run_dir / "complete.json").write_text(kept.replace("true", "false"))
     for name in ("journal.mrj", "events.jsonl"):
-        os.unlink(site.run_dir / name)
+        (site.run_dir / name).unlink()
     code, said = site.run()
     assert code == 0 and "already done" in said
     assert site.executions == executions

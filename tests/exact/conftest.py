@@ -28,11 +28,14 @@ def bench_of(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     (folder / "prot.faa").write_bytes(b"".join(proteins[::6]))
     queries = records(data / "proteins_queries.faa")
     awkward = [b">empty_one\n", b">lower case\nmkvlaagivgllaa\nggsgkstlaraLAR\n", queries[3].replace(b"\n", b"\r\n")]
-    (folder / "q.faa").write_bytes(b"".join([*queries[:9], *awkward[1:], *queries[20:26], awkward[0], *queries[40:43]]).rstrip(b"\n"))
+    (folder / "q.faa").write_bytes(
+        b"".join([*queries[:9], *awkward[1:], *queries[20:26], awkward[0], *queries[40:43]]).rstrip(b"\n")
+    )
     (folder / "q3.faa").write_bytes(b"".join(queries[5:12]))
     genes = records(data / "genes_db.fna")
     (folder / "nucl.fna").write_bytes(b"".join(genes[::4]))
     (folder / "q.fna").write_bytes(b"".join(genes[1:40:3]))
+    (folder / "q3.fna").write_bytes(b"".join(genes[1:8:3]))
     profiles = (data / "profiles.hmm").read_bytes().split(b"//\n")
     (folder / "p.hmm").write_bytes(b"".join(part + b"//\n" for part in profiles[:25]))
     shutil.copy(data / "ligands.mol2", folder)

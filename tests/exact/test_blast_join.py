@@ -70,7 +70,8 @@ class Bench:
                     argv.append(f"{token.prefix}{out}")
                 case _:
                     argv.append(token)
-        done = subprocess.run(argv, cwd=self.folder, capture_output=True, check=False)
+        stdin = query if use.inputs[0].stdin else b""
+        done = subprocess.run(argv, cwd=self.folder, input=stdin, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr.decode()
         written = done.stdout if use.outputs[0].stdout else out.read_bytes()
         batch.unlink()
@@ -86,10 +87,7 @@ class Bench:
         serial = self.run(use, b"".join(queries))
         units = passes(queries, use.inputs[0].pass_residues)
         for size in sizes:
-            batches = [
-                [query for unit in units[at : at + size] for query in unit]
-                for at in range(0, len(units), size)
-            ]
+            batches = [[query for unit in units[at : at + size] for query in unit] for at in range(0, len(units), size)]
             joined = _core.join(join, [(len(batch), self.run(use, b"".join(batch))) for batch in batches])
             assert first_difference(serial, joined) == "", f"batches of {size}, joined by {join}"
         return serial
@@ -132,13 +130,9 @@ def make_domains(folder: Path, seeds: Records) -> None:
     for number, seed in enumerate(seeds):
         (folder / "seed.faa").write_bytes(seed)
         command = f"psiblast -query seed.faa -db proteins -out_pssm d{number}.smp -parse_deflines"
-        subprocess.run(
-            [*command.split(), "-save_pssm_after_last_round"], cwd=folder, check=True, capture_output=True
-        )
+        subprocess.run([*command.split(), "-save_pssm_after_last_round"], cwd=folder, check=True, capture_output=True)
     (folder / "domains.pn").write_text("".join(f"d{number}.smp\n" for number in range(len(seeds))))
-    command = (
-        "makeprofiledb -in domains.pn -out domains -title domains -threshold 9.82 -scale 100.0 -dbtype rps"
-    )
+    command = "makeprofiledb -in domains.pn -out domains -title domains -threshold 9.82 -scale 100.0 -dbtype rps"
     subprocess.run([*command.split(), "-index", "true"], cwd=folder, check=True, capture_output=True)
 
 
@@ -190,9 +184,7 @@ def test_batches_join_to_the_serial_output(
         queries = [*queries, *proteins[::-1], *queries, *queries]  # more than one pass
     strict = program in ("tblastx", "blastn")
     command = f"{PROGRAMS[program]} -evalue {'1e-20' if strict else '1'} -outfmt {fmt} -out result"
-    bench.check(
-        command, queries, sizes=(1, 3) if program == "blastp" else (2,) if len(queries) < 20 else (1,)
-    )
+    bench.check(command, queries, sizes=(1, 3) if program == "blastp" else (2,) if len(queries) < 20 else (1,))
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
@@ -230,9 +222,7 @@ def test_options_that_touch_the_output(bench: Bench, proteins: Records, options:
     bench.check(f"blastp -db proteins {options}", proteins, sizes=(3,))
 
 
-@pytest.mark.parametrize(
-    "fmt", ["6 delim=; qseqid sseqid btop", "10 delim=@ qacc std", "7 sseqid evalue", "6 bogus"]
-)
+@pytest.mark.parametrize("fmt", ["6 delim=; qseqid sseqid btop", "10 delim=@ qacc std", "7 sseqid evalue", "6 bogus"])
 def test_custom_columns(bench: Bench, proteins: Records, fmt: str) -> None:
     bench.check(["blastp", "-db", "proteins", "-outfmt", fmt], proteins, sizes=(3,))
 
@@ -241,10 +231,7 @@ def test_custom_columns(bench: Bench, proteins: Records, fmt: str) -> None:
 def odd_names(proteins: Records) -> Records:
     """Records without a name, with the name of another, with letters that must be escaped."""
     headers = [b">a", b">", b">dup", b">  ", b">dup", b"> lead", b">a <b> & \"c\" \\ 'd'", b">Query", b">"]
-    return [
-        header + b"\n" + record.partition(b"\n")[2]
-        for header, record in zip(headers, proteins[2:], strict=True)
-    ]
+    return [header + b"\n" + record.partition(b"\n")[2] for header, record in zip(headers, proteins[2:], strict=True)]
 
 
 @pytest.mark.parametrize("fmt", [*FORMATS, "6 qacc qseqid sseqid", "10 delim=:: qseqid qaccver evalue"])
@@ -297,17 +284,13 @@ def test_long_proteins_are_kept_in_their_pass(bench: Bench, data: Path) -> None:
     giant = b">giant\n" + b"".join(parts[:60])
     queries = [b">q%d\n" % n + part for n, part in enumerate(parts[60:])]
     queries[7:7] = [giant]
-    assert (
-        bench.understand_queries("blastp -db proteins -outfmt 6", queries).inputs[0].pass_residues == 10_000
-    )
+    assert bench.understand_queries("blastp -db proteins -outfmt 6", queries).inputs[0].pass_residues == 10_000
     bench.check("blastp -db proteins -outfmt 6 -evalue 1e-3", queries, sizes=(1,))
 
 
 def test_psiblast_counts_every_round(bench: Bench, data: Path) -> None:
     queries = records(data / "proteins_queries.faa", 0, 20)
-    serial = bench.check(
-        "psiblast -db proteins -num_iterations 3 -outfmt 7 -evalue 1e-5", queries, sizes=(3,)
-    )
+    serial = bench.check("psiblast -db proteins -num_iterations 3 -outfmt 7 -evalue 1e-5", queries, sizes=(3,))
     n_searches = int(re.findall(rb"# BLAST processed (\d+) queries", serial)[-1])
     assert n_searches > len(queries)
 

@@ -87,9 +87,7 @@ def bench(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     (folder / "queries.faa").write_bytes(b"".join(queries))
     (folder / "one.faa").write_bytes(queries[14])
     (folder / "nohits.faa").write_bytes(b"".join(queries[:3]))
-    (folder / "gaps.faa").write_bytes(
-        b"".join([b">none\n", *queries[9:13], b">nothing here\n", queries[14], b">e\n"])
-    )
+    (folder / "gaps.faa").write_bytes(b"".join([b">none\n", *queries[9:13], b">nothing here\n", queries[14], b">e\n"]))
     dna(folder, data, chosen)
     return Bench(folder)
 
@@ -114,16 +112,13 @@ def dna(folder: Path, data: Path, chosen: random.Random) -> None:
         residues = b"".join(lines)[:20_000].decode()
         for gene in genes[:4]:
             copy = "".join(
-                chosen.choice("ACGT") if chosen.random() < 0.15 else c
-                for c in b"".join(gene.splitlines()[1:]).decode()
+                chosen.choice("ACGT") if chosen.random() < 0.15 else c for c in b"".join(gene.splitlines()[1:]).decode()
             )
             if chosen.random() < 0.5:
                 copy = copy[::-1].translate(str.maketrans("ACGT", "TGCA"))
             place = chosen.randrange(len(residues))
             residues = residues[:place] + copy + residues[place:]
-        contigs.append(
-            header + b"\n" + re.sub(rb"(.{60})", rb"\1\n", residues.encode()).rstrip(b"\n") + b"\n"
-        )
+        contigs.append(header + b"\n" + re.sub(rb"(.{60})", rb"\1\n", residues.encode()).rstrip(b"\n") + b"\n")
     (folder / "contigs.fna").write_bytes(b"".join(contigs))
 
 
@@ -179,9 +174,7 @@ def mask(text: bytes, patterns: tuple[str, ...]) -> bytes:
     return text
 
 
-def check(
-    bench: Bench, argv: tuple[str, ...], tmp_path: Path, sizes: tuple[int, ...] = (1, 2, 7)
-) -> dict[str, bytes]:
+def check(bench: Bench, argv: tuple[str, ...], tmp_path: Path, sizes: tuple[int, ...] = (1, 2, 7)) -> dict[str, bytes]:
     """Runs serially and in batches of all ``sizes``, and compares every byte that is not volatile."""
     use = HmmerAdapter().understand(bench.command(argv))
     before = bench.files()
@@ -253,9 +246,7 @@ def test_queries_on_standard_input(bench: Bench, tmp_path: Path, program: str) -
     assert b"# query sequence file:             -\n" in expected["stdout"]
 
 
-@pytest.mark.parametrize(
-    "options", ["", "--noali --acc", "--notextw", "--cut_ga", "-Z 500 --domZ 3", "--cpu 2"]
-)
+@pytest.mark.parametrize("options", ["", "--noali --acc", "--notextw", "--cut_ga", "-Z 500 --domZ 3", "--cpu 2"])
 @pytest.mark.parametrize("profiles", ["families.hmm", "unpressed.hmm"])
 def test_hmmsearch_all_outputs(bench: Bench, tmp_path: Path, options: str, profiles: str) -> None:
     argv = ("hmmsearch", *TABLES, "-A", "all.sto", *options.split(), profiles, "db.faa")
@@ -272,17 +263,13 @@ def test_hmmsearch_without_output_options(bench: Bench, tmp_path: Path) -> None:
     check(bench, ("hmmsearch", "--", "unpressed.hmm", "db.faa"), tmp_path)
 
 
-@pytest.mark.parametrize(
-    "options", ["", "--noali -E 1e-3", "--mx BLOSUM45 --popen 0.03", "--cpu 1 --EmN 100"]
-)
+@pytest.mark.parametrize("options", ["", "--noali -E 1e-3", "--mx BLOSUM45 --popen 0.03", "--cpu 1 --EmN 100"])
 def test_phmmer_all_outputs(bench: Bench, tmp_path: Path, options: str) -> None:
     argv = ("phmmer", *TABLES, "-Aall.sto", *options.split(), "queries.faa", "db.faa")
     check(bench, argv, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "options", ["", "-N 2 --noali", "--eclust --wgsc --incE 1e-5", "--cpu 1 --enone --plaplace"]
-)
+@pytest.mark.parametrize("options", ["", "-N 2 --noali", "--eclust --wgsc --incE 1e-5", "--cpu 1 --enone --plaplace"])
 def test_jackhmmer_all_outputs(bench: Bench, tmp_path: Path, options: str) -> None:
     tables = TABLES[:5]
     argv = ("jackhmmer", *tables, "-A", "all.sto", *options.split(), "queries.faa", "db.faa")
@@ -300,9 +287,7 @@ def test_nhmmer_profiles(bench: Bench, tmp_path: Path, options: str) -> None:
     assert expected["aliscoresout"].count(b"\n") > 3
 
 
-@pytest.mark.parametrize(
-    "options", ["", "--dna", "--qformat fasta", "--qsingle_seqs --rna", "--cpu 1", "--popen 0.02"]
-)
+@pytest.mark.parametrize("options", ["", "--dna", "--qformat fasta", "--qsingle_seqs --rna", "--cpu 1", "--popen 0.02"])
 def test_nhmmer_sequences(bench: Bench, tmp_path: Path, options: str) -> None:
     argv = ("nhmmer", *NUCLEOTIDE, "--hmmout", "built.hmm", "-A", "all.sto", *options.split())
     check(bench, (*argv, "genes.fna", "contigs.fna"), tmp_path, sizes=(1, 4))
@@ -310,6 +295,4 @@ def test_nhmmer_sequences(bench: Bench, tmp_path: Path, options: str) -> None:
 
 @pytest.mark.parametrize("options", ["", "--noali --crick", "-E 1e-5 --notextw"])
 def test_nhmmscan_all_outputs(bench: Bench, tmp_path: Path, options: str) -> None:
-    check(
-        bench, ("nhmmscan", *NUCLEOTIDE, *options.split(), "genes.hmm", "contigs.fna"), tmp_path, sizes=(1, 3)
-    )
+    check(bench, ("nhmmscan", *NUCLEOTIDE, *options.split(), "genes.hmm", "contigs.fna"), tmp_path, sizes=(1, 3))

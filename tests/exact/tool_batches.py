@@ -59,22 +59,16 @@ def arguments_of(
         if isinstance(token, str):
             result.append(token)
         elif isinstance(token, InputArg):
-            result += [
-                token.prefix + name for name in (names or {}).get(token.index, [use.inputs[token.index].path])
-            ]
+            result += [token.prefix + name for name in (names or {}).get(token.index, [use.inputs[token.index].path])]
         elif isinstance(token, OutputArg):
             result.append(token.prefix + (outs or {}).get(token.index, use.outputs[token.index].path))
     return result
 
 
-def call(
-    arguments: Sequence[str], cwd: Path, use: ToolUse | None = None, stdin: bytes = b""
-) -> tuple[bytes, bytes]:
+def call(arguments: Sequence[str], cwd: Path, use: ToolUse | None = None, stdin: bytes = b"") -> tuple[bytes, bytes]:
     """Run a tool to its end; its standard output and standard error."""
     environ = {**os.environ, **(use.env if use else {})}
-    done = subprocess.run(
-        arguments, cwd=cwd, env=environ, input=stdin, capture_output=True, check=False, timeout=60
-    )
+    done = subprocess.run(arguments, cwd=cwd, env=environ, input=stdin, capture_output=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     return done.stdout, done.stderr
 

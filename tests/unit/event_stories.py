@@ -82,9 +82,7 @@ def _run(
     return [head, *([warning] if len(batches) > 5 else []), *tasks, end]
 
 
-def _task(
-    rng: random.Random, first: int, last: int, slot: int, start: float, seconds: float, units: int
-) -> TaskEvent:
+def _task(rng: random.Random, first: int, last: int, slot: int, start: float, seconds: float, units: int) -> TaskEvent:
     return TaskEvent(
         t=start + seconds,
         start=start,
@@ -99,9 +97,7 @@ def _task(
     )
 
 
-def _culprit(
-    rng: random.Random, first: int, last: int, slot: int, start: float, units: int
-) -> list[AnyEvent]:
+def _culprit(rng: random.Random, first: int, last: int, slot: int, start: float, units: int) -> list[AnyEvent]:
     """A batch that fails, is tried record by record, and loses one of them."""
     died = "killed by SIGSEGV"
     out: list[AnyEvent] = [

@@ -64,7 +64,9 @@ class World:
                 position = choose.draw(st.integers(0, len(self.running) - 1), "which ends")
                 self.end(self.running.pop(position))
             else:
-                assert fed or self.stopped or self.dispatcher.done, "nothing runs, nothing is wanted, and it is not done"
+                assert fed or self.stopped or self.dispatcher.done, (
+                    "nothing runs, nothing is wanted, and it is not done"
+                )
         raise AssertionError("no end in sight")
 
     def feed(self, choose: st.DataObject) -> bool:
@@ -214,4 +216,7 @@ def test_a_failing_batch_is_tried_again_before_it_is_split() -> None:
     assert dispatcher.batch_cut(1, 4, 4) == [Run(1, 1)]
     assert dispatcher.attempt_ended(1, Result.FAILED, "x") == [Run(1, 2, urgent=True)]
     assert dispatcher.attempt_ended(1, Result.FAILED, "x") == [Split(1, 2)]
-    assert dispatcher.batch_split(1, [(2, 2, 2), (3, 2, 2)]) == [Run(2, 1, urgent=True), Run(3, 1, urgent=True)]
+    assert dispatcher.batch_split(1, [(2, 2, 2), (3, 2, 2)]) == [
+        Run(2, 1, urgent=True),
+        Run(3, 1, urgent=True),
+    ]

@@ -91,9 +91,7 @@ def test_cost_is_residues_and_limits_end_a_batch_when_reached(tmp_path: Path) ->
 
 def proteins(n: int) -> bytes:
     letters = random.Random(1)
-    return b"".join(
-        b">p%d\n%b\n" % (k, bytes(letters.choices(b"ACDEFGHIKLMNPQRSTVWY", k=200))) for k in range(n)
-    )
+    return b"".join(b">p%d\n%b\n" % (k, bytes(letters.choices(b"ACDEFGHIKLMNPQRSTVWY", k=200))) for k in range(n))
 
 
 def zstd(data: bytes) -> bytes:
@@ -191,14 +189,10 @@ def test_fifo_pipe_and_standard_input(tmp_path: Path) -> None:
     crc = reader([path]).skip(10**9)
     assert crc is not None
     for name in "-", "/dev/fd/0":
-        piped = subprocess.run(
-            [sys.executable, "-c", script, name], input=data, capture_output=True, check=True
-        )
+        piped = subprocess.run([sys.executable, "-c", script, name], input=data, capture_output=True, check=True)
         assert piped.stdout.split() == [b"None", b"%d" % crc.crc32c, b"%d" % len(data)]
     with path.open("rb") as file:
-        redirected = subprocess.run(
-            [sys.executable, "-c", script, "-"], stdin=file, capture_output=True, check=True
-        )
+        redirected = subprocess.run([sys.executable, "-c", script, "-"], stdin=file, capture_output=True, check=True)
     assert redirected.stdout.split()[0] == b"%d" % len(data)
 
 
@@ -407,9 +401,7 @@ def test_detect_trusts_the_name_but_for_text_and_sequences(tmp_path: Path) -> No
     assert formats.detect(str(tmp_path / "missing.faa")) == "fasta"
 
 
-def test_parse_input_takes_a_format_from_the_end_of_a_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parse_input_takes_a_format_from_the_end_of_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in "q.fa", "a:b", "odd:lines", "both", "both:lines":
         Path(name).touch()

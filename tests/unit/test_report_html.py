@@ -116,9 +116,7 @@ def test_remarks_say_where_the_time_went() -> None:
         runs = load({"event": "run", "slots": slots} if not task else _dict(task) for task in (None, *tasks))
         return " ".join(remarks(runs, of_runs(runs)))
 
-    waiting = [
-        TaskEvent(slot=i % 2, start=i // 2, t=i // 2 + 1, first=i, last=i + 1, cpu=0.3) for i in range(20)
-    ]
+    waiting = [TaskEvent(slot=i % 2, start=i // 2, t=i // 2 + 1, first=i, last=i + 1, cpu=0.3) for i in range(20)]
     assert "had a core only 30 % of the time" in said(*waiting)
     assert "In the last 9.0 s some slots" in said(
         TaskEvent(slot=0, t=1, last=1, cpu=1), TaskEvent(slot=1, t=10, first=1, last=2, cpu=10)

@@ -33,9 +33,7 @@ def test_figures_of_a_run_done_by_hand(tmp_path: Path) -> None:
 
 def test_a_busy_machine_lowers_efficiency_not_occupancy(tmp_path: Path) -> None:
     def at(stretch: float) -> Summary:
-        tasks = [
-            TaskEvent(start=i * stretch, t=(i + 1) * stretch, first=i, last=i + 1, cpu=1) for i in range(5)
-        ]
+        tasks = [TaskEvent(start=i * stretch, t=(i + 1) * stretch, first=i, last=i + 1, cpu=1) for i in range(5)]
         return _summary(tmp_path / str(stretch), RunEvent(slots=1), *tasks, EndEvent(t=5 * stretch))
 
     for name in ("1.0", "3.0"):

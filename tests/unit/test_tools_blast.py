@@ -43,9 +43,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def test_input_and_output_stand_where_the_user_put_them(desk: Desk) -> None:
-    use = desk.understand(
-        "blastp", "-query", "q.fa", "-db", "db", "-outfmt", "6", "-out", "r.tsv", "-evalue", "1"
-    )
+    use = desk.understand("blastp", "-query", "q.fa", "-db", "db", "-outfmt", "6", "-out", "r.tsv", "-evalue", "1")
     assert use.argv == (
         "blastp", "-query", InputArg(index=0), "-db", "db", "-outfmt", "6",
         "-out", OutputArg(index=0), "-evalue", "1",
@@ -79,7 +77,7 @@ def test_without_query_the_input_is_stdin(desk: Desk, query: tuple[str, ...]) ->
     desk.stdin_is_data = True
     use = desk.understand("blastp", "-db", "db", *query, "-outfmt", "6")
     assert use.inputs[0].path == "-"
-    assert InputArg(index=0) in use.argv
+    assert use.inputs[0].stdin and InputArg(index=0) not in use.argv
     assert use.outputs[0].join == "blast-tabular:columns=1,delim=09"
 
 

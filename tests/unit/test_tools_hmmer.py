@@ -140,9 +140,7 @@ def test_nhmmer_keeps_one_worker_and_the_serial_number(folder: Path) -> None:
         ("--qsingle_seqs --dna", ()),
     ],
 )
-def test_nhmmer_reads_batches_of_sequences_as_such(
-    folder: Path, options: str, added: tuple[str, ...]
-) -> None:
+def test_nhmmer_reads_batches_of_sequences_as_such(folder: Path, options: str, added: tuple[str, ...]) -> None:
     use = understand(folder, f"nhmmer {options} q.fna db.faa")
     assert use.argv == ("nhmmer", *added, *options.split(), InputArg(index=0), "db.faa")
     assert use.outputs[0].join.startswith(":".join(("hmmer-report", ",".join((*added, "--cpu 1")))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
+import gc
 import importlib
 import io
 import os
@@ -38,6 +38,8 @@ class Verbs(click.Group):
         name = args[0]
         if name in VERBS or name.startswith("-"):
             return super().resolve_command(ctx, args)
+        import difflib  # only for the refusal
+
         if near := difflib.get_close_matches(name, VERBS, n=1):
             hint = f"did you mean '{near[0]}'?"
         elif shutil.which(name):
@@ -74,6 +76,8 @@ def group() -> None:
 def main() -> None:
     """Entry point: turns errors into words on standard error and an exit code."""
     prepare_streams()
+    # Imports make many objects and no garbage; a run turns collection on again.
+    gc.disable()
     # Until a run takes signals over, an interrupt is a quiet end.
     try:
         group.main(prog_name="millrace", auto_envvar_prefix="MILLRACE", standalone_mode=False)

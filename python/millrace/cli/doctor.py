@@ -26,9 +26,15 @@ def command(as_json: bool) -> None:
         return
     click.echo(f"millrace:  {found.millrace} (Python {found.python}, Linux {found.kernel})")
     click.echo(f"cores:     {found.cores} ({found.cores_why})")
-    where = f"{found.work_dir} ({found.work_filesystem}), {size(found.work_free)} free" if found.work_dir else "no place to write"
+    where = (
+        f"{found.work_dir} ({found.work_filesystem}), {size(found.work_free)} free"
+        if found.work_dir
+        else "no place to write"
+    )
     click.echo(f"work:      {where}")
     click.echo(f"pidfd:     {'yes' if found.pidfd else 'no: the kernel is older than 5.3'}")
     click.echo("tools:")
     for tool in found.tools:
-        click.echo(f"  {tool.name:<12} {f'{tool.path} ({tool.version})' if tool.path else f'not found; {tool.install}'}")
+        click.echo(
+            f"  {tool.name:<12} {f'{tool.path} ({tool.version})' if tool.path else f'not found; {tool.install}'}"
+        )

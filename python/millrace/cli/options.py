@@ -37,7 +37,12 @@ class JobCommand(click.Command):
 
 def _tool_words(command: click.Command, args: list[str]) -> list[str]:
     """The words that look like a tool's command typed without ``--``; empty if there are none."""
-    takes_value = {name for option in command.params if isinstance(option, click.Option) and not option.is_flag and not option.count for name in option.opts}
+    takes_value = {
+        name
+        for option in command.params
+        if isinstance(option, click.Option) and not option.is_flag and not option.count
+        for name in option.opts
+    }
     at = 0
     while at < len(args):
         if not args[at].startswith("-"):
@@ -66,6 +71,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         option("--on-failure", type=click.Choice(["quarantine", "stop"]), help="What to do with a record that fails (default quarantine)."),
         option("--retry-quarantined", is_flag=True, help="Try again what an earlier run gave up."),
         option("--keep-run-dir", is_flag=True, help="Keep journal and events of a run that is done, for report and gather."),
+        option("--sync", type=float, metavar="SECONDS", help="Longest time that a result waits for the disk (default 1)."),
         option("--verify", type=float, metavar="FRACTION", help="Run this share of batches twice and compare the bytes."),
         option("--progress", type=click.Choice(["auto", "bar", "plain", "json", "none"]), help="How to show progress (default auto)."),
         option("--nice", type=int, metavar="N", help="Lower the priority of the tools by N (0 to 19)."),

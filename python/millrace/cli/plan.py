@@ -39,11 +39,15 @@ def command(job: Job, as_json: bool) -> None:
         click.echo(f"input:     {name} ({item.format})")
     for output in use.outputs:
         name = "standard output" if output.path == "-" else output.path
-        click.echo(f"output:    {name} ({output.name}, joined by: {output.join if output.layout == 'file' else output.layout})")
+        click.echo(
+            f"output:    {name} ({output.name}, joined by: {output.join if output.layout == 'file' else output.layout})"
+        )
     for path in use.databases[:8]:
         click.echo(f"database:  {path}")
     if len(use.databases) > 8:
         click.echo(f"database:  ... and {len(use.databases) - 8} more files")
-    click.echo(f"run dir:   {plan.run_dir}{' (exists: the run would resume)' if (plan.run_dir / 'job.json').exists() else ''}")
+    click.echo(
+        f"run dir:   {plan.run_dir}{' (exists: the run would resume)' if (plan.run_dir / 'job.json').exists() else ''}"
+    )
     for note in plan.notes:
         click.echo(f"note:      {note}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -36,6 +37,8 @@ def command(job: Job, as_json: bool) -> None:
     if job.verbosity > 0:
         for note in plan.notes:
             click.echo(f"millrace: {note}", err=True)
+    gc.freeze()  # what is loaded by now stays to the end: no collection has to look at it
+    gc.enable()
     finished = runner.run(plan)
     if finished.summary and job.verbosity >= 0:
         click.echo(summary.text(finished.summary), err=True)

@@ -25,7 +25,9 @@ def command(run_dir: Path, as_json: bool) -> None:
         return
     click.echo(f"{run_dir}: {found.state}")
     click.echo(f"  command:      {' '.join(found.argv)}")
-    click.echo(f"  records done: {found.records_done} (whole from the start: {found.records_in_order}), quarantined: {found.quarantined}")
+    click.echo(
+        f"  records done: {found.records_done} (whole from the start: {found.records_in_order}), quarantined: {found.quarantined}"
+    )
     click.echo(f"  results:      {found.output_bytes} bytes in {found.journal}")
     for line in found.damage:
         click.echo(f"  damage:       {line}")

@@ -15,9 +15,8 @@ from millrace.errors import ExitCode, MillraceError, ToolError
 from millrace.model import Snapshot
 from millrace.node import workdir
 from millrace.node.agent import Node
-from millrace.node.feed import Batch, End, Feeder, Skipped
+from millrace.node.feed import Batch, End, Feeder, Limits, Skipped
 from millrace.node.spool import split_batch
-from millrace.node.feed import Limits
 from millrace.output.stage import OutputStage
 from millrace.plan.plan import Plan
 from millrace.report.events import EventLog, QuarantineEvent, RetryEvent, TaskEvent
@@ -29,8 +28,7 @@ TICK = 0.2
 #: Seconds that running tools get to end after the first signal.
 GRACE = 20.0
 
-#: A group commit: what was appended is on disk at the latest after so many seconds or bytes.
-SYNC_SECONDS = 1.0
+#: A group commit: what was appended is on disk at the latest after ``Job.sync`` seconds or so many bytes.
 SYNC_BYTES = 64 << 20
 
 
@@ -126,7 +124,7 @@ class LocalEngine:
         if self.stage.error:
             raise self.stage.error
         now = self.now()
-        if now - self._synced > SYNC_SECONDS or self.journal.unsynced > SYNC_BYTES:
+        if now - self._synced >= self.plan.job.sync or self.journal.unsynced > SYNC_BYTES:
             self._synced = now
             if self.journal.unsynced:
                 self.journal.sync()
@@ -199,9 +197,19 @@ class LocalEngine:
 
     def _split(self, batch: int, records: int) -> None:
         whole = self._batches[batch]
-        self.events.write(RetryEvent(t=self.now(), first=whole.first, last=whole.last, reason=f"split: {self._failures.get(batch, '')}"), self.now())
+        self.events.write(
+            RetryEvent(
+                t=self.now(), first=whole.first, last=whole.last, reason=f"split: {self._failures.get(batch, '')}"
+            ),
+            self.now(),
+        )
         parts = split_batch(
-            whole, records, self.feeder.inputs, self.plan.command.cwd, self.plan.job.record_start, self.plan.job.record_end
+            whole,
+            records,
+            self.feeder.inputs,
+            self.plan.command.cwd,
+            self.plan.job.record_start,
+            self.plan.job.record_end,
         )
         # What cannot be cut counts as one record from here on.
         numbers = [(self._remember(part), part.n_records if len(parts) > 1 else 1, self._units(part)) for part in parts]
@@ -307,7 +315,9 @@ class LocalEngine:
 
     def _wind_down(self) -> None:
         """Let what runs end within the grace period, at once on a second signal; commit what ends well."""
-        self.message(f"{self.interrupt.name}: no more work is handed out; waiting at most {GRACE:.0f} s for {self._running} running tools (again: at once)")
+        self.message(
+            f"{self.interrupt.name}: no more work is handed out; waiting at most {GRACE:.0f} s for {self._running} running tools (again: at once)"
+        )
         for task in self.node.withdraw():
             self._attempts.pop(task, None)
         deadline = self.now() + GRACE
@@ -344,13 +354,15 @@ class LocalEngine:
     def _log(self, attempt: Attempt, batch: Batch, event: _core.PoolEvent) -> None:
         self.counts.cpu += event.cpu_seconds
         now = self.now()
-        status = {"done": "done", "compared": "done", "timeout": "timeout", "killed": "killed"}.get(event.status, "failed")
+        status = {"done": "done", "compared": "verified", "timeout": "timeout", "killed": "killed"}.get(
+            event.status, "failed"
+        )
         written = sum(block.length for block in event.task.blocks) if event.task else 0
         self.events.write(
             TaskEvent(
                 t=now, start=attempt.start, slot=event.slot, first=batch.first, last=batch.last, units=self._units(batch),
                 bytes=batch.bytes, cpu=event.cpu_seconds, rss=event.peak_rss_bytes, out=written,
-                attempt=attempt.number, status=status, detail="verify" if attempt.compare else event.detail,
+                attempt=attempt.number, status=status, detail=event.detail,
             ),
             now,
         )  # fmt: skip

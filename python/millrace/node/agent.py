@@ -34,8 +34,7 @@ class Node:
         for root in roots:
             self._mirror.build(root)
         tool_environ = {**environ, **use.env, work.token.partition("=")[0]: work.secret}
-        if "PWD" in tool_environ:
-            del tool_environ["PWD"]  # says where the user is, not where the tool is
+        tool_environ.pop("PWD", None)  # says where the user is, not where the tool is
         self._pool = _core.Pool(
             journal, str(journal_path), roots=[str(root) for root in roots], directory=self._mirror.directory,
             skeleton=self._mirror.skeleton, exe=str(exe),

@@ -71,8 +71,8 @@ class Source(Protocol):
     def offset(self) -> int: ...
     @property
     def total(self) -> int | None: ...
-    def cut(self, dest: str, max_records: int, max_cost: int, max_bytes: int) -> _core.Batch | None: ...
-    def skip(self, n_records: int) -> _core.Batch | None: ...
+    def cut(self, dest: str, max_records: int, max_cost: int, max_bytes: int) -> _core.Batch | FileBatch | None: ...
+    def skip(self, n_records: int) -> _core.Batch | FileBatch | None: ...
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,9 @@ class Feeder:
             try:
                 self._answer(limits)
             except _core.RecordError as error:
-                self.results.append(MillraceError(self._as_typed(error), "repair the input, then start over with --fresh"))
+                self.results.append(
+                    MillraceError(self._as_typed(error), "repair the input, then start over with --fresh")
+                )
             except OSError as error:
                 self.results.append(error if isinstance(error, _core.DiskFull) else MillraceError(str(error)))
             except BaseException as error:

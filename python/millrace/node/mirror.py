@@ -82,18 +82,20 @@ def lay_out(use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset()) -> M
         The layout. Reads folders; makes nothing.
     """
     literals = [token for token in use.argv if isinstance(token, str)]
-    typed = [item.path for item in (*use.inputs, *use.outputs)]
+    typed = [*(item.path for item in use.inputs), *(output.path for output in use.outputs)]
     above = min(max(map(_levels_up, [*literals, *typed]), default=0), len(cwd.parents))
     top = cwd.parents[above - 1] if above else cwd
     directory = str(cwd.relative_to(top)) if above else ""
     placer = _Placer(cwd, top)
     inputs = tuple(
-        Place("", b"") if item.format == "files" or item.stdin
-        else placer.place(item.path, f"in{k}", strip=True) for k, item in enumerate(use.inputs)
+        Place("", b"") if item.format == "files" or item.stdin else placer.place(item.path, f"in{k}", strip=True)
+        for k, item in enumerate(use.inputs)
     )
     outputs = tuple(
-        Place("", b"") if item.stdout
-        else placer.place(item.path, f"out{k}", folder=item.layout == "directory", named=item.layout == "record") for k, item in enumerate(use.outputs)
+        Place("", b"")
+        if item.stdout
+        else placer.place(item.path, f"out{k}", folder=item.layout == "directory", named=item.layout == "record")
+        for k, item in enumerate(use.outputs)
     )
     own = {top / place.path for place in (*inputs, *outputs) if place.path and not place.path.startswith(PRIVATE)}
     own |= {

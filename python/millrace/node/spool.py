@@ -11,9 +11,7 @@ from millrace.model import InputUse
 from millrace.node.feed import Batch, digest_of_files
 
 
-def split_batch(
-    whole: Batch, records: int, inputs: Sequence[InputUse], cwd: Path, start: str, end: str
-) -> list[Batch]:
+def split_batch(whole: Batch, records: int, inputs: Sequence[InputUse], cwd: Path, start: str, end: str) -> list[Batch]:
     """Cut ``whole`` after its first ``records``, or near there if records stay together.
 
     Args:
@@ -32,8 +30,8 @@ def split_batch(
             continue
         reader = open_reader([str(path)], item, start, end)
         for side, dest, count in ((sides[0], head, records), (sides[1], tail, 0)):
-            if part := reader.cut(str(dest), count, 0, 0):
-                side.append(_Part(dest, part.records, part.cost, (part.bytes, part.crc32c)))
+            if found := reader.cut(str(dest), count, 0, 0):
+                side.append(_Part(dest, found.records, found.cost, (found.bytes, found.crc32c)))
     if not sides[1]:
         for part in sides[0]:
             part.path.unlink()

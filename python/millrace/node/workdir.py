@@ -49,7 +49,9 @@ class WorkDir:
             # Another run's sweep may have taken the folder for a dead one in between: then this fails.
             self.spool.mkdir()
         except OSError as error:
-            raise MillraceError(f"{self.path}: the work directory cannot be made: {error.strerror}", "try again") from error
+            raise MillraceError(
+                f"{self.path}: the work directory cannot be made: {error.strerror}", "try again"
+            ) from error
 
     @property
     def spool(self) -> Path:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from millrace import _core
 from millrace.errors import CorruptError, RefusedError
+from millrace.output.order import that_count
 from millrace.output.streams import Streams
 from millrace.rundir import Manifest, RunDir
 
@@ -28,10 +29,12 @@ def gather(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> list[
     except (_core.CorruptJournal, OSError) as error:
         raise CorruptError(str(error), "the results are lost: run the command again with --fresh") from error
     problems = [f"{rundir.journal}: byte {offset}: {problem}" for offset, problem, _ in scan.damage]
-    tasks = _best(scan.tasks)
+    tasks = that_count(scan.tasks)
     problems += _gaps(tasks, whole=rundir.complete.exists())
     if problems and not ignore_errors:
-        raise CorruptError("\n".join(problems), "resume the run to compute what is missing, or salvage the rest with --ignore-errors")
+        raise CorruptError(
+            "\n".join(problems), "resume the run to compute what is missing, or salvage the rest with --ignore-errors"
+        )
     try:
         streams = Streams(rundir.journal, manifest.use.outputs, Path(manifest.cwd), only=name, to=to)
     except OSError as error:
@@ -54,14 +57,6 @@ def _stream(manifest: Manifest, wanted: str) -> str:
     if not wanted and len(names) > 1:
         raise RefusedError("this run has several outputs", f"choose one with --stream: {', '.join(names)}")
     return wanted or names[0]
-
-
-def _best(tasks: list[_core.TaskRef]) -> list[_core.TaskRef]:
-    best: dict[int, _core.TaskRef] = {}
-    for task in tasks:
-        if task.first not in best or (best[task.first].quarantined and not task.quarantined):
-            best[task.first] = task
-    return [best[first] for first in sorted(best)]
 
 
 def _gaps(tasks: list[_core.TaskRef], *, whole: bool) -> list[str]:

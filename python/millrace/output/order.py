@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+from millrace import _core
 
 Item = TypeVar("Item")
 
@@ -29,3 +31,13 @@ class Ordered(Generic[Item]):
     def waiting(self) -> int:
         """Extents held back."""
         return len(self._waiting)
+
+
+def that_count(tasks: Iterable[_core.TaskRef]) -> list[_core.TaskRef]:
+    """The committed tasks that count, in input order: of one extent the first that was not given up."""
+    best: dict[int, _core.TaskRef] = {}
+    for task in tasks:
+        before = best.get(task.first)
+        if before is None or (before.quarantined and not task.quarantined):
+            best[task.first] = task
+    return [best[first] for first in sorted(best)]

@@ -7,6 +7,7 @@ from pathlib import Path
 from millrace import _core
 from millrace.errors import CorruptError
 from millrace.model import Frozen
+from millrace.output.order import that_count
 from millrace.rundir import RunDir
 
 
@@ -43,17 +44,15 @@ def look(run_dir: Path) -> Status:
         except _core.CorruptJournal as error:
             raise CorruptError(str(error), "the results are lost: run the command again with --fresh") from error
         tasks, damage = scan.tasks, scan.damage
-    done = {task.first: task for task in tasks if not task.quarantined}
-    given_up = {task.first: task for task in tasks if task.quarantined and task.first not in done}
+    counting = that_count(tasks)
     reached = 0
-    for first in sorted(done | given_up):
-        task = (done | given_up)[first]
-        if first != reached:
+    for task in counting:
+        if task.first != reached:
             break
         reached = task.last
     return Status(
-        state=state, argv=manifest.argv, records_done=sum(task.last - task.first for task in done.values()),
-        records_in_order=reached, quarantined=sum(task.last - task.first for task in given_up.values()),
-        output_bytes=sum(block.length for task in done.values() for block in task.blocks), journal=str(rundir.journal),
+        state=state, argv=manifest.argv, records_done=sum(task.last - task.first for task in counting if not task.quarantined),
+        records_in_order=reached, quarantined=sum(task.last - task.first for task in counting if task.quarantined),
+        output_bytes=sum(block.length for task in counting for block in task.blocks), journal=str(rundir.journal),
         damage=tuple(f"byte {offset}: {problem}" for offset, problem, _ in damage),
     )  # fmt: skip

@@ -34,7 +34,9 @@ class Streams:
         OSError: An output cannot be opened or written.
     """
 
-    def __init__(self, journal: Path, outputs: Sequence[OutputUse], cwd: Path, only: str = "", to: str = "", fresh: bool = False) -> None:
+    def __init__(
+        self, journal: Path, outputs: Sequence[OutputUse], cwd: Path, only: str = "", to: str = "", fresh: bool = False
+    ) -> None:
         self._journal, self._outputs, self._cwd = journal, outputs, cwd
         self._writers: dict[int, _core.StreamWriter] = {}
         self._folders: dict[int, Path] = {}

@@ -31,7 +31,11 @@ def cgroup_quota(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys
         _, controllers, path = line.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):
             continue
-        base = root if not controllers else next((root / name for name in ("cpu", "cpu,cpuacct") if (root / name).is_dir()), root)
+        base = (
+            root
+            if not controllers
+            else next((root / name for name in ("cpu", "cpu,cpuacct") if (root / name).is_dir()), root)
+        )
         folder = base / path.lstrip("/")
         for group in (folder, *folder.parents):
             quotas.append(_group_quota(group))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 import msgspec
@@ -34,9 +33,7 @@ FORMATS: dict[str, RecordFormat] = {
             (".fa", ".faa", ".fna", ".ffn", ".fasta", ".fas"),
             "residues",
         ),
-        RecordFormat(
-            "fastq", "reads with qualities, on four lines each or wrapped", (".fq", ".fastq"), "residues"
-        ),
+        RecordFormat("fastq", "reads with qualities, on four lines each or wrapped", (".fq", ".fastq"), "residues"),
         RecordFormat("mol2", "molecules; a record begins at @<TRIPOS>MOLECULE", (".mol2",)),
         RecordFormat("sdf", "molecules; a record ends with $$$$", (".sdf", ".sd", ".mol")),
         RecordFormat("smiles", "molecules, one a line; not cut after a blank line", (".smi", ".smiles")),
@@ -110,6 +107,8 @@ def check(name: str) -> str:
     """
     if name in FORMATS:
         return name
+    import difflib  # only for the refusal
+
     nearest = difflib.get_close_matches(name.lower().removeprefix("."), FORMATS, n=1)
     alias = _by_suffix(f"x.{name}")
     likely = alias or (nearest[0] if nearest else "")

@@ -48,7 +48,9 @@ def make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int = 0) -> Pla
         return _make(job, cwd, environ, stdin)
     except OSError as error:
         # A name that is too long, a folder that may not be read, a disk that fails.
-        raise RefusedError(f"{os.fsdecode(error.filename or '')}: {error.strerror or error}", "check this path") from error
+        raise RefusedError(
+            f"{os.fsdecode(error.filename or '')}: {error.strerror or error}", "check this path"
+        ) from error
 
 
 def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
@@ -77,7 +79,9 @@ def with_files(use: ToolUse, command: Command) -> ToolUse:
         if item.format == "files":
             names = file_records(item.path.split(NUL), command)
             if not names:
-                raise RefusedError(f"{item.path}: no files there", "give a folder with the files, a glob in quotes, or a list of names")
+                raise RefusedError(
+                    f"{item.path}: no files there", "give a folder with the files, a glob in quotes, or a list of names"
+                )
             item = msgspec.structs.replace(item, path=join_names(names))
         inputs.append(item)
     return msgspec.structs.replace(use, inputs=tuple(inputs))
@@ -95,7 +99,9 @@ def with_formats(use: ToolUse, cwd: Path) -> ToolUse:
             found = formats.detect(item.path if item.path == "-" else str(cwd / item.path))
             if found is None:
                 name = "standard input" if item.path == "-" else item.path
-                raise RefusedError(f"{name}: its record format cannot be told", f"name it with --format: {', '.join(formats.FORMATS)}")
+                raise RefusedError(
+                    f"{name}: its record format cannot be told", f"name it with --format: {', '.join(formats.FORMATS)}"
+                )
             item = msgspec.structs.replace(item, format=found)
         formats.check(item.format)
         inputs.append(item)
@@ -108,7 +114,10 @@ def check_boundaries(job: Job, use: ToolUse) -> None:
     by_regex = any(item.format == "regex" for item in use.inputs)
     if given and not by_regex:
         named = ", ".join(dict.fromkeys(item.format for item in use.inputs))
-        raise RefusedError(f"--record-start and --record-end belong to format regex, not to {named}", "leave out either these or --format")
+        raise RefusedError(
+            f"--record-start and --record-end belong to format regex, not to {named}",
+            "leave out either these or --format",
+        )
     if by_regex and not given:
         raise RefusedError("format regex needs --record-start or --record-end", "as in: --record-start '^>'")
     if not by_regex:
@@ -116,7 +125,9 @@ def check_boundaries(job: Job, use: ToolUse) -> None:
     try:
         _core.Reader([], "regex", record_start=job.record_start or None, record_end=job.record_end or None)
     except UnicodeEncodeError as error:
-        raise RefusedError("--record-start and --record-end: not UTF-8", "write other bytes as in: (?-u:\\xe9)") from error
+        raise RefusedError(
+            "--record-start and --record-end: not UTF-8", "write other bytes as in: (?-u:\\xe9)"
+        ) from error
     except ValueError as error:
         text = str(error).replace("record_start", "--record-start").replace("record_end", "--record-end")
         raise RefusedError(text, "write a regular expression, in single quotes") from error
@@ -133,13 +144,18 @@ def find_program(name: str, cwd: Path, environ: Mapping[str, str]) -> Path:
     if "/" in name:
         path = cwd / name
         if path.is_dir() or not path.exists():
-            raise ToolError(f"{name}: {'is a folder' if path.is_dir() else 'no such program'}", "check the path of the program after --")
+            raise ToolError(
+                f"{name}: {'is a folder' if path.is_dir() else 'no such program'}",
+                "check the path of the program after --",
+            )
         if not os.access(path, os.X_OK):
             raise ToolError(f"{name}: not executable", f"make it so with: chmod +x {name}")
         return Path(os.path.normpath(path))
     found = shutil.which(name, path=environ.get("PATH"))
     if not found:
-        raise ToolError(f"{name}: program not found on PATH", "install it, or give its path; millrace doctor lists what is there")
+        raise ToolError(
+            f"{name}: program not found on PATH", "install it, or give its path; millrace doctor lists what is there"
+        )
     return Path(os.path.normpath(cwd / found))
 
 
@@ -162,7 +178,10 @@ def check_inputs(use: ToolUse, cwd: Path) -> None:
             if not path.exists():
                 raise RefusedError(f"{name}: no such file", "check the path of the input")
             if path.is_dir():
-                raise RefusedError(f"{name}: is a folder, not a file of records", "name a file in it, or the folder without a format: each file is a record then")
+                raise RefusedError(
+                    f"{name}: is a folder, not a file of records",
+                    "name a file in it, or the folder without a format: each file is a record then",
+                )
             if not os.access(path, os.R_OK):
                 raise RefusedError(f"{name}: permission denied", "make it readable with chmod, or ask its owner")
 
@@ -184,9 +203,12 @@ def check_outputs(use: ToolUse, cwd: Path) -> None:
         if real in inputs:
             raise RefusedError(f"{output.path}: is both input and output", "write the output elsewhere")
         if real in seen and (path.is_file() or not path.exists()):
-            raise RefusedError(f"{output.path}: is named for two outputs, {seen[real].name} and {output.name}", "give each a file of its own")
+            raise RefusedError(
+                f"{output.path}: is named for two outputs, {seen[real].name} and {output.name}",
+                "give each a file of its own",
+            )
         seen[real] = output
-        _check_writable(path.parent if output.layout == "file" else path.parent, output)
+        _check_writable(path.parent, output)
         if path.is_file() and not os.access(path, os.W_OK):
             raise RefusedError(f"{output.path}: permission denied", "make it writable with chmod, or write elsewhere")
 
@@ -197,9 +219,13 @@ def _check_writable(folder: Path, output: OutputUse) -> None:
         if output.layout == "file" or not missing.is_dir():
             if folder.exists():
                 raise RefusedError(f"{output.path}: {folder} is a file, not a folder", "write the output elsewhere")
-            raise RefusedError(f"{output.path}: no such folder {folder}", f"make it with: mkdir -p {shlex.quote(str(folder))}")
+            raise RefusedError(
+                f"{output.path}: no such folder {folder}", f"make it with: mkdir -p {shlex.quote(str(folder))}"
+            )
     elif not os.access(folder, os.W_OK | os.X_OK):
-        raise RefusedError(f"{output.path}: the folder {folder} cannot be written", "make it writable with chmod, or write elsewhere")
+        raise RefusedError(
+            f"{output.path}: the folder {folder} cannot be written", "make it writable with chmod, or write elsewhere"
+        )
 
 
 def count_slots(job: Job, use: ToolUse, environ: Mapping[str, str]) -> tuple[int, str]:
@@ -237,7 +263,9 @@ def fingerprints(use: ToolUse, command: Command) -> dict[str, str]:
         for name in item.path.split("\0") if item.format == "files" else [item.path]:
             path = command.cwd / name
             if name != "-" and path.is_file():
-                found[f"input {name}"] = fingerprint.of_stat(path) if item.format == "files" else fingerprint.of_content(path)
+                found[f"input {name}"] = (
+                    fingerprint.of_stat(path) if item.format == "files" else fingerprint.of_content(path)
+                )
     for path in use.databases:
         if (command.cwd / path).is_file():
             found[f"database {path}"] = fingerprint.of_stat(command.cwd / path)

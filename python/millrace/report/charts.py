@@ -79,9 +79,7 @@ def _bars(runs: Sequence[Run], along: Axis, n_slots: int) -> dict[str, Any]:
     kinds: dict[str, dict[str, list[Any]]] = {}
     for start, run in zip(along.starts, runs, strict=True):
         for task in run.tasks:
-            kind = kinds.setdefault(
-                task.status, {"slot": [], "start": [], "length": [], "cost": [], "text": []}
-            )
+            kind = kinds.setdefault(task.status, {"slot": [], "start": [], "length": [], "cost": [], "text": []})
             kind["slot"].append(task.slot)
             kind["start"].append(along.shown(start + task.start))
             kind["length"].append(along.shown(task.t - task.start))
@@ -117,7 +115,7 @@ def _shares(runs: Sequence[Run], along: Axis, n_slots: int) -> dict[str, Any]:
             row = task.slot // per_row
             parts[row].append((start + task.start, start + task.t, task.t - task.start))
             counts[row][min(int((start + task.t) / width), N_COLUMNS - 1)] += 1
-            if task.status != "done" and len(marks["x"]) < MAX_MARKS:
+            if task.is_failure and len(marks["x"]) < MAX_MARKS:
                 marks["x"].append(along.shown(start + task.t))
                 marks["row"].append(row)
                 marks["text"].append(_bar_text(task, run))
@@ -128,10 +126,7 @@ def _shares(runs: Sequence[Run], along: Axis, n_slots: int) -> dict[str, Any]:
         "per_row": per_row,
         "x": [along.shown(width * (column + 0.5)) for column in range(N_COLUMNS)],
         "share": [
-            [
-                round(min(seconds / width / slots_of[row], 1.0), 3)
-                for seconds in spread(part, width, N_COLUMNS)
-            ]
+            [round(min(seconds / width / slots_of[row], 1.0), 3) for seconds in spread(part, width, N_COLUMNS)]
             for row, part in enumerate(parts)
         ],
         "count": counts,

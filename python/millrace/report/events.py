@@ -54,9 +54,14 @@ class TaskEvent(Event, frozen=True, kw_only=True, tag="task"):
     #: Bytes written.
     out: int = 0
     attempt: int = 1
-    #: ``done``, ``failed``, ``timeout`` or ``killed``.
+    #: ``done``, ``verified`` (run again to compare), ``failed``, ``timeout`` or ``killed``.
     status: str = "done"
     detail: str = ""
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the attempt gave nothing."""
+        return self.status not in ("done", "verified")
 
 
 class RetryEvent(Event, frozen=True, kw_only=True, tag="retry"):
@@ -192,9 +197,23 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
                 continue
 
 
-def typed(events: Iterable[dict[str, Any]]) -> Iterator[AnyEvent]:
+def read_typed(path: Path) -> Iterator[AnyEvent]:
+    """Read what `typed` would make of `read`, in one step: a run of many tasks ends sooner."""
+    decoder = msgspec.json.Decoder(AnyEvent)
+    with path.open("rb") as lines:
+        for line in lines:
+            try:
+                yield decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue
+
+
+def typed(events: Iterable[dict[str, Any] | AnyEvent]) -> Iterator[AnyEvent]:
     """Turn what `read` gives into event values, leaving out kinds that this version does not know."""
     for event in events:
+        if isinstance(event, Event):
+            yield event
+            continue
         try:
             yield msgspec.convert(event, AnyEvent)
         except msgspec.ValidationError:

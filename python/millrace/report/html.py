@@ -31,9 +31,7 @@ def write(run_dir: Path, out: Path) -> None:
     """
     log = run_dir / "events.jsonl"
     if not log.is_file():
-        raise MillraceError(
-            f"{run_dir}: no events.jsonl", "give the run directory, by default OUTPUT.millrace/"
-        )
+        raise MillraceError(f"{run_dir}: no events.jsonl", "give the run directory, by default OUTPUT.millrace/")
     runs = load(read(log))
     if not runs:
         raise MillraceError(f"{log}: no events yet", "wait until the run has begun")

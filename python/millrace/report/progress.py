@@ -285,9 +285,7 @@ def _drawing(snapshot: Snapshot, rate: str, eta: tuple[float, float, float] | No
     if snapshot.quarantined:
         counts.append(f" · {snapshot.quarantined:,} quarantined", "bold red")
     if share is None:
-        head = Text(
-            f"{words.duration(snapshot.elapsed)} elapsed, end of input not yet known", "dim", no_wrap=True
-        )
+        head = Text(f"{words.duration(snapshot.elapsed)} elapsed, end of input not yet known", "dim", no_wrap=True)
         return Group(head, counts)
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(ratio=1, min_width=10)

@@ -16,9 +16,7 @@ def remarks(runs: Sequence[Run], summary: Summary) -> list[str]:
     busy = sum(task.t - task.start for run in runs for task in run.tasks)
     said = []
     if done and summary.occupancy >= 0.95:
-        said.append(
-            f"Slots were busy {words.percent(summary.occupancy)} of the time: little is left to gain."
-        )
+        said.append(f"Slots were busy {words.percent(summary.occupancy)} of the time: little is left to gain.")
     if busy and summary.cpu < 0.8 * busy:
         said.append(
             f"While a task ran, its tool had a core only {words.percent(summary.cpu / busy)} of the time. "
@@ -35,7 +33,5 @@ def remarks(runs: Sequence[Run], summary: Summary) -> list[str]:
         said.append(f"Attempts that failed cost {words.duration(summary.cpu_lost)} of CPU time.")
     tiny = [task for task in done if task.t - task.start < 0.05]
     if len(tiny) > 0.5 * len(done) > 50:
-        said.append(
-            "Most batches took less than 50 ms, so starting the tool is much of the cost: try larger batches."
-        )
+        said.append("Most batches took less than 50 ms, so starting the tool is much of the cost: try larger batches.")
     return said

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millrace.report.events import (
+    AnyEvent,
     EndEvent,
     QuarantineEvent,
     RetryEvent,
@@ -57,7 +58,7 @@ class Run:
         return self.head.records_resumed + sum(task.last - task.first for task in self.done)
 
 
-def load(events: Iterable[dict[str, Any]]) -> list[Run]:
+def load(events: Iterable[dict[str, Any] | AnyEvent]) -> list[Run]:
     """Sort events into runs. Events before the first ``run`` event get a run of which nothing is known."""
     runs: list[Run] = []
     for event in typed(events):

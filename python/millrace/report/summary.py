@@ -8,7 +8,7 @@ from typing import Any
 
 from millrace.model import Frozen
 from millrace.report import words
-from millrace.report.events import TaskEvent
+from millrace.report.events import AnyEvent, TaskEvent
 from millrace.report.runs import Run, load, still_quarantined
 
 #: How many of the slowest batches are named.
@@ -79,7 +79,7 @@ class Summary(Frozen, frozen=True):
     warnings: dict[str, int]
 
 
-def summarise(events: Iterable[dict[str, Any]]) -> Summary:
+def summarise(events: Iterable[dict[str, Any] | AnyEvent]) -> Summary:
     """Add up the events of a log (see `millrace.report.events.read`)."""
     return of_runs(load(events))
 
@@ -90,7 +90,7 @@ def of_runs(runs: list[Run]) -> Summary:
     done = [task for run in runs for task in run.done]
     wall = sum(run.wall for run in runs)
     slot_seconds = sum(run.wall * run.head.slots for run in runs)
-    cpu, cpu_done = sum(task.cpu for task in tasks), sum(task.cpu for task in done)
+    cpu = sum(task.cpu for task in tasks)
     busy = sum(task.t - task.start for task in tasks)
     last = runs[-1] if runs else None
     units, records = sum(task.units for task in done), sum(task.last - task.first for task in done)
@@ -102,7 +102,7 @@ def of_runs(runs: list[Run]) -> Summary:
         slots=last.head.slots if last else 0,
         wall=wall,
         cpu=cpu,
-        cpu_lost=max(cpu - cpu_done, 0.0),
+        cpu_lost=sum(task.cpu for task in tasks if task.is_failure),
         records_done=last.records_done if last else 0,
         records_resumed=last.head.records_resumed if last else 0,
         unit=last.head.unit if last else "records",
@@ -110,7 +110,7 @@ def of_runs(runs: list[Run]) -> Summary:
         bytes_in=sum(task.bytes for task in done),
         bytes_out=sum(task.out for task in done),
         n_tasks=len(tasks),
-        n_failed=sum(task.status != "done" for task in tasks),
+        n_failed=sum(task.is_failure for task in tasks),
         n_retries=sum(len(run.retries) for run in runs),
         rss=max((task.rss for task in tasks), default=0),
         records_per_second=_ratio(records, wall),

@@ -57,7 +57,9 @@ class CostModel:
         self.largest = max(self.largest, units)
         # Records differ, so a task's error grows with its length: short tasks tell the start, long ones the slope.
         weight = seconds**-2
-        self._sums = _add(self._sums, weight, units * weight, seconds * weight, units**2 * weight, units * seconds * weight)
+        self._sums = _add(
+            self._sums, weight, units * weight, seconds * weight, units**2 * weight, units * seconds * weight
+        )
         n, x, y, xx, xy = self._sums
         spread = n * xx - x * x
         # Batches of alike size cannot tell start from slope: keep the start that is known, fit the slope.

@@ -236,7 +236,7 @@ def file_records(names: Sequence[str], command: Command) -> list[str] | None:
     if path.is_dir():
         return [str(Path(name) / each.name) for each in sorted(path.iterdir()) if _is_visible_file(each)]
     if not path.exists():
-        found = sorted(glob.glob(name, root_dir=command.cwd))  # noqa: PTH207 (names stay as typed)
+        found = sorted(glob.glob(name, root_dir=command.cwd))
         return found if glob.has_magic(name) and found else None
     return _names_in(path, command.cwd)
 
@@ -278,9 +278,7 @@ def record_output(
     for file in files:
         place = template.replace("{name}", Path(file).name).replace("{stem}", Path(file).stem)
         if place in places:
-            raise RefusedError(
-                f"{places[place]} and {file} would both be written to {place}", "rename one of them"
-            )
+            raise RefusedError(f"{places[place]} and {file} would both be written to {place}", "rename one of them")
         if (command.cwd / place).resolve() == (command.cwd / file).resolve():
             raise RefusedError(f"{place} would be overwritten by its own result", "name another folder")
         places[place] = file

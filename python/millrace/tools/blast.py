@@ -93,9 +93,7 @@ TOGETHER = frozenset({"blastx", "tblastn", "tblastx", "rpsblast", "rpstblastn"})
 NUCLEOTIDE_DATABASE = frozenset({"blastn", "tblastn", "tblastx"})
 
 #: The columns of a table if none are named, and for ``std``.
-STANDARD_COLUMNS = _words(
-    "qaccver saccver pident length mismatch gapopen qstart qend sstart send evalue bitscore"
-)
+STANDARD_COLUMNS = _words("qaccver saccver pident length mismatch gapopen qstart qend sstart send evalue bitscore")
 COLUMNS = frozenset(
     _words("""
     qseqid qgi qacc qaccver qlen sseqid sallseqid sgi sallgi sacc saccver sallacc slen qstart qend sstart send
@@ -156,9 +154,7 @@ class Blast:
             adapter="blast",
             argv=argv,
             inputs=(
-                InputUse(
-                    path=query, format="fasta", stdin=query == "-", glue_empty=True, pass_residues=pass_residues
-                ),
+                InputUse(path=query, format="fasta", stdin=query == "-", glue_empty=True, pass_residues=pass_residues),
             ),
             outputs=(output,),
             databases=databases,
@@ -210,9 +206,7 @@ def _refuse_options(program: str, options: dict[str, str]) -> None:
         )
     for name in ABOUT:
         if name in options:
-            raise RefusedError(
-                f"-{name} is not a search, there is nothing to cut", f"run '{program} -{name}' directly"
-            )
+            raise RefusedError(f"-{name} is not a search, there is nothing to cut", f"run '{program} -{name}' directly")
     for name, (why, hint) in REFUSED.items():
         if name in options:
             raise RefusedError(f"-{name} cannot be used here: {why}", hint)
@@ -275,9 +269,7 @@ class Names:
 def _query(command: Command, options: dict[str, str]) -> str:
     query = options.get("query", "-")
     if query == "-" and not command.stdin_is_data:
-        raise RefusedError(
-            "no queries: -query is not given and nothing comes from standard input", "add -query FILE"
-        )
+        raise RefusedError("no queries: -query is not given and nothing comes from standard input", "add -query FILE")
     return query
 
 
@@ -286,9 +278,7 @@ def _names(command: Command, query: str, parsed: bool) -> Names:
     if query == "-":
         return Names(known=False, path="standard input")
     if not path.exists():
-        raise RefusedError(
-            f'Command line argument error: Argument "query". File is not accessible:  `{query}\''
-        )
+        raise RefusedError(f'Command line argument error: Argument "query". File is not accessible:  `{query}\'')
     if not path.is_file():
         return Names(known=False, path=query)
     if path.stat().st_size == 0:
@@ -400,9 +390,7 @@ def _join(program: str, options: dict[str, str], fmt: Format, names: Names, note
         raise RefusedError(f"-outfmt {fmt.number} cannot be joined exactly: {why}", hint)
     parsed = "parse_deflines" in options
     if parsed and names.unnamed:
-        raise _needs_name(
-            names, "with -parse_deflines BLAST numbers the records without a name by themselves"
-        )
+        raise _needs_name(names, "with -parse_deflines BLAST numbers the records without a name by themselves")
     if options.get("mt_mode", "0") != "0" and fmt.number not in (6, 10):
         raise RefusedError(
             f"-mt_mode 1 writes -outfmt {fmt.number} in another way, which is not joined",
@@ -415,22 +403,16 @@ def _join(program: str, options: dict[str, str], fmt: Format, names: Names, note
     suffix = ":parsed" if parsed else ""
     match fmt.number:
         case 0:
-            notes.append(
-                "-outfmt 0: banner of the first batch, queries in order, closing statistics once at the end"
-            )
+            notes.append("-outfmt 0: banner of the first batch, queries in order, closing statistics once at the end")
             return "blast-report"
         case 5:
-            notes.append(
-                "-outfmt 5: one XML head and foot; iteration numbers and Query_N run on over the batches"
-            )
+            notes.append("-outfmt 5: one XML head and foot; iteration numbers and Query_N run on over the batches")
             return "blast-xml" + suffix
         case 15:
             notes.append("-outfmt 15: one JSON document; Query_N runs on over the batches")
             return "blast-json" + suffix
         case 8 | 12:
-            notes.append(
-                f"-outfmt {fmt.number}: the alignments one after the other; Query_N runs on over the batches"
-            )
+            notes.append(f"-outfmt {fmt.number}: the alignments one after the other; Query_N runs on over the batches")
             return ("blast-seqalign" if fmt.number == 8 else "blast-seqalign-json") + suffix
         case 11:
             notes.append("-outfmt 11: one archive a pass over the database; Query_N runs on over the batches")
@@ -442,9 +424,7 @@ def _join(program: str, options: dict[str, str], fmt: Format, names: Names, note
             notes.append("-outfmt 16: one XML document; Query_N runs on over the batches")
             return "blast-xml2" + suffix
         case _:
-            raise RefusedError(
-                f"-outfmt {fmt.number} is not joined yet", "use -outfmt 0, 5, 6, 7, 10, 11, 15 or 16"
-            )
+            raise RefusedError(f"-outfmt {fmt.number} is not joined yet", "use -outfmt 0, 5, 6, 7, 10, 11, 15 or 16")
 
 
 def _needs_name(names: Names, why: str) -> RefusedError:
@@ -475,15 +455,9 @@ def _join_comments(fmt: Format, names: Names, notes: list[str]) -> str:
 
 
 def _leading_query_columns(fmt: Format, names: Names) -> int:
-    count = next(
-        (at for at, column in enumerate(fmt.columns) if column not in QUERY_COLUMNS), len(fmt.columns)
-    )
+    count = next((at for at, column in enumerate(fmt.columns) if column not in QUERY_COLUMNS), len(fmt.columns))
     if QUERY_COLUMNS.intersection(fmt.columns[count:]):
-        where = (
-            f"record {names.unnamed} of {names.path} has no name"
-            if names.unnamed
-            else "queries come from a pipe"
-        )
+        where = f"record {names.unnamed} of {names.path} has no name" if names.unnamed else "queries come from a pipe"
         raise RefusedError(
             f"{where}, and a column with the query's name follows other columns",
             "put qseqid, qacc and qaccver before all other columns, or name every record and give a file",
@@ -528,12 +502,8 @@ def _pass_residues(
                 f"leave {name} out",
             )
     if "BATCH_SIZE" in environ:
-        raise RefusedError(
-            "the environment variable BATCH_SIZE changes the passes of BLAST", "unset BATCH_SIZE"
-        )
-    notes.append(
-        f"results of {program} depend on which queries share a pass: batches are whole passes of {residues}"
-    )
+        raise RefusedError("the environment variable BATCH_SIZE changes the passes of BLAST", "unset BATCH_SIZE")
+    notes.append(f"results of {program} depend on which queries share a pass: batches are whole passes of {residues}")
     return residues
 
 
@@ -569,9 +539,7 @@ def _threads(options: dict[str, str], notes: list[str]) -> int:
     text = options.get("num_threads", "1")
     threads = int(text) if re.fullmatch(r"[1-9]\d{0,4}", text) else 1
     if threads > 1:
-        notes.append(
-            f"-num_threads {threads}: each task keeps {threads} cores busy; -num_threads 1 is more efficient"
-        )
+        notes.append(f"-num_threads {threads}: each task keeps {threads} cores busy; -num_threads 1 is more efficient")
     return threads
 
 

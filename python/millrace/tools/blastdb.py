@@ -61,9 +61,7 @@ class SearchPath:
         if base in seen:
             return []
         seen.add(base)
-        pattern = re.compile(
-            re.escape(base.name) + rf"(\.\d\d+)?\.({letter}[a-z]{{2}}|rps|loo|aux|freq|wcounts|obsr)"
-        )
+        pattern = re.compile(re.escape(base.name) + rf"(\.\d\d+)?\.({letter}[a-z]{{2}}|rps|loo|aux|freq|wcounts|obsr)")
         files = sorted(file for file in base.parent.iterdir() if pattern.fullmatch(file.name))
         alias = base.with_name(f"{base.name}.{letter}al")
         if not alias.exists():
@@ -74,9 +72,7 @@ class SearchPath:
                 if key == "DBLIST":
                     files += self._files(name, letter, [base.parent, *folders], seen) or []
                 elif key in ("GILIST", "SEQIDLIST", "TAXIDLIST", "OIDLIST"):
-                    files += [
-                        folder / name for folder in (base.parent, *folders) if (folder / name).exists()
-                    ][:1]
+                    files += [folder / name for folder in (base.parent, *folders) if (folder / name).exists()][:1]
         return files
 
 

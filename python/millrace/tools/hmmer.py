@@ -313,9 +313,7 @@ def c_integer(text: str) -> int:
     return int(found[0]) if found else 0
 
 
-def find_outputs(
-    command: Command, parsed: Parsed, added: str
-) -> tuple[tuple[OutputUse, ...], dict[int, OutputArg]]:
+def find_outputs(command: Command, parsed: Parsed, added: str) -> tuple[tuple[OutputUse, ...], dict[int, OutputArg]]:
     """Outputs and the places of their paths in argv; the report is on standard output unless ``-o`` is used.
 
     Raises:
@@ -411,9 +409,7 @@ def _profile_database(command: Command, path: str) -> Path | None:
     return None
 
 
-def find_query(
-    name: str, program: Program, command: Command, parsed: Parsed
-) -> tuple[InputUse, tuple[str, ...]]:
+def find_query(name: str, program: Program, command: Command, parsed: Parsed) -> tuple[InputUse, tuple[str, ...]]:
     """The file to be cut, and the options that nhmmer needs to read every batch as it reads the whole file.
 
     Raises:
@@ -428,9 +424,7 @@ def find_query(
         )
     if path == "-":
         if not command.stdin_is_data:
-            raise RefusedError(
-                f"{name} is to read its queries from standard input, which is empty", "give a file"
-            )
+            raise RefusedError(f"{name} is to read its queries from standard input, which is empty", "give a file")
         kind = "fasta" if query_format else program.formats[0]
         head = b""
     else:
@@ -439,9 +433,7 @@ def find_query(
         if kind == "hmm":
             _refuse_stale(name, command.cwd / path, path)
     if name == "nhmmer" and kind == "hmm" and parsed.value("--hmmout") is not None:
-        raise RefusedError(
-            "nhmmer --hmmout writes nothing when the queries are profiles", "leave --hmmout away"
-        )
+        raise RefusedError("nhmmer --hmmout writes nothing when the queries are profiles", "leave --hmmout away")
     added = _read_as_sequences(parsed, head) if name == "nhmmer" and kind == "fasta" else ()
     hide = (".h3m", ".h3i", ".h3f", ".h3p", ".ssi") if kind == "hmm" else ()
     return InputUse(path=path, format=kind, stdin=path == "-", hide=hide), added
@@ -461,9 +453,7 @@ def _head(name: str, file: Path, path: str) -> bytes:
     except (OSError, EOFError) as error:
         raise RefusedError(f"{name}: query file {path} cannot be read: {error}", "check the file") from error
     if not head:
-        raise RefusedError(
-            f"{name}: query file {path} is empty", f"{name} itself stops at an empty query file"
-        )
+        raise RefusedError(f"{name}: query file {path} is empty", f"{name} itself stops at an empty query file")
     return head
 
 
@@ -471,9 +461,7 @@ def _format(name: str, program: Program, path: str, head: bytes) -> str:
     kind = "fasta" if head.startswith(b">") else "hmm" if head.startswith(b"HMMER") else ""
     if kind in program.formats:
         return kind
-    wanted = " or ".join(
-        {"fasta": "FASTA", "hmm": "text profiles (HMMER3/f)"}[each] for each in program.formats
-    )
+    wanted = " or ".join({"fasta": "FASTA", "hmm": "text profiles (HMMER3/f)"}[each] for each in program.formats)
     hint = {
         "hmmsearch": "build profiles with hmmbuild; make text of pressed ones with hmmconvert",
         "nhmmer": "build profiles from alignments with hmmbuild and search with these",

@@ -148,14 +148,10 @@ def _version5(command: Command, program: str) -> ToolUse:
         )
     for word in found:
         if not word.name:
-            raise RefusedError(
-                f"{program}: '{word.typed}' stands alone", "name the families with -align FOLDER"
-            )
+            raise RefusedError(f"{program}: '{word.typed}' stands alone", "name the families with -align FOLDER")
     seed = last(found, "randseed")
     if seed is not None and count_of(seed, program) == 0:
-        raise RefusedError(
-            f"{program}: {seed.typed} 0 takes the seed from the clock", "give another seed, like 1"
-        )
+        raise RefusedError(f"{program}: {seed.typed} 0 takes the seed from the clock", "give another seed, like 1")
     if once(found, "output", program) is None:
         raise RefusedError(f"{program}: no -output", "name a folder for the alignments: -output aln/")
     source = work[0]
@@ -209,9 +205,7 @@ def _families(source: Word, command: Command, program: str) -> Sequence[str]:
             f"give a folder of families, a quoted glob, or a file with their names: {source.typed} families/",
         )
     if not files:
-        raise RefusedError(
-            f"{program}: {source.value} has no files in it", "one file a family is expected there"
-        )
+        raise RefusedError(f"{program}: {source.value} has no files in it", "one file a family is expected there")
     return files
 
 

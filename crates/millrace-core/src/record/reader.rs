@@ -215,8 +215,10 @@ impl Reader {
         };
         if let Err(error) = result {
             if let Some(dest) = pass.dest {
-                // The error counts, not that of the removal.
-                let _ = fs::remove_file(dest.path);
+                // The error counts, not that of the removal; a device or pipe is not ours to remove.
+                if dest.file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+                    let _ = fs::remove_file(dest.path);
+                }
             }
             self.failed = Some(error.clone());
             return Err(error);

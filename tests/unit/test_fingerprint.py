@@ -1,0 +1,37 @@
+"""Fingerprints: equal for equal content, different for a change that they can see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millrace.plan import fingerprint
+
+
+def test_content_counts_and_nothing_else(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.write_bytes(b">r\nACGT\n")
+    second.write_bytes(b">r\nACGT\n")
+    assert fingerprint.of_content(first) == fingerprint.of_content(second)
+    second.write_bytes(b">r\nACGA\n")
+    assert fingerprint.of_content(first) != fingerprint.of_content(second)
+
+
+def test_a_large_file_is_sampled_at_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fingerprint, "WHOLE", 1000)
+    monkeypatch.setattr(fingerprint, "SAMPLE", 10)
+    path = tmp_path / "large"
+    path.write_bytes(bytes(5000))
+    before = fingerprint.of_content(path)
+    for at in (0, 4999):
+        content = bytearray(5000)
+        content[at] = 1
+        path.write_bytes(content)
+        assert fingerprint.of_content(path) != before
+    path.write_bytes(bytes(5001))
+    assert fingerprint.of_content(path) != before
+
+
+def test_a_pipe_has_none(tmp_path: Path) -> None:
+    assert fingerprint.of_content(Path("/dev/null")) == "not a regular file"

@@ -1,0 +1,41 @@
+"""The journal from Python: what a resumed run takes from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millrace import _core
+from millrace.resume import chosen
+
+RUN = bytes(16)
+
+
+def test_what_was_committed_is_found_again_and_a_torn_tail_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "journal.mrj"
+    journal = _core.Journal.create(str(path), RUN)
+    journal.quarantine(3, 4, 1, [(10, 20)])
+    journal.sync()
+    with path.open("ab") as file:
+        file.write(b"MRF1 torn")
+    journal, scan = _core.Journal.open(str(path), RUN)
+    assert [(task.first, task.last, task.quarantined, task.inputs) for task in scan.tasks] == [(3, 4, True, [(10, 20)])]
+    assert scan.torn == 9 and not scan.damage
+    journal.quarantine(4, 5, 1, [])
+    again = _core.scan(str(path), True)
+    assert [(task.first, task.last) for task in again.tasks] == [(3, 4), (4, 5)] and again.torn == 0
+
+
+def test_another_runs_journal_is_refused(tmp_path: Path) -> None:
+    path = str(tmp_path / "journal.mrj")
+    _core.Journal.create(path, RUN)
+    with pytest.raises(_core.CorruptJournal, match="belongs to another run"):
+        _core.Journal.open(path, bytes(15) + b"x")
+
+
+def test_what_was_given_up_counts_until_it_is_to_be_tried_again(tmp_path: Path) -> None:
+    journal = _core.Journal.create(str(tmp_path / "journal.mrj"), RUN)
+    tasks = [journal.quarantine(first, first + 1, 1, []) for first in (2, 0, 1)]
+    assert [task.first for task in chosen(tasks, retry_quarantined=False)] == [0, 1, 2]
+    assert chosen(tasks, retry_quarantined=True) == []

@@ -1,0 +1,66 @@
+"""Work directories: made under a lock, swept when their run is dead, left alone while it lives."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from millrace.errors import MillraceError
+from millrace.node import workdir
+
+
+@pytest.fixture(autouse=True)
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Two places of our own instead of the machine's."""
+    found = [tmp_path / "memory", tmp_path / "disk"]
+    for place in found:
+        place.mkdir()
+    monkeypatch.setattr(workdir, "candidates", lambda: found)
+    return found
+
+
+def dead(place: Path) -> Path:
+    """A work directory whose run is dead."""
+    path = place / f"{workdir.prefix()}dead"
+    (path / "spool").mkdir(parents=True)
+    return path
+
+
+def test_the_first_place_that_can_be_used_is_used(places: list[Path]) -> None:
+    work = workdir.choose()
+    assert work.path.parent == places[0] and work.secret in work.path.name
+    assert not work.path.exists(), "made only when the watchdog runs"
+    work.make()
+    assert work.spool.is_dir()
+    assert work.path.stat().st_mode & 0o77 == 0
+
+
+def test_dead_ones_are_swept_from_every_place_and_live_ones_stay(places: list[Path]) -> None:
+    live = workdir.choose()
+    live.make()
+    left = [dead(place) for place in places]
+    other = places[0] / "somebody-elses"
+    other.mkdir()
+    workdir.choose()
+    assert not any(path.exists() for path in left)
+    assert live.spool.is_dir() and other.is_dir()
+
+
+def test_one_that_is_swept_while_it_is_made_is_an_error_not_a_surprise(places: list[Path]) -> None:
+    work = workdir.choose()
+    work.path.mkdir()
+    with pytest.raises(MillraceError, match="cannot be made"):
+        work.make()
+
+
+def test_processes_that_carry_the_token_end_with_it(places: list[Path]) -> None:
+    left = dead(places[0])
+    environ = {**os.environ, workdir.TOKEN_NAME: left.name.removeprefix(workdir.prefix())}
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], env=environ)
+    workdir.choose()
+    assert process.wait(20) == -9
+    assert not left.exists()
