@@ -32,9 +32,7 @@ def joined(use: ToolUse, cwd: Path, stream: str) -> bytes:
     index = [output.name for output in use.outputs].index(stream)
     for name in names(cwd):
         stdout, _ = call(arguments_of(use, {0: [name]}), cwd, use)
-        blocks.append(
-            (1, stdout if use.outputs[index].stdout else (cwd / use.outputs[index].path).read_bytes())
-        )
+        blocks.append((1, stdout if use.outputs[index].stdout else (cwd / use.outputs[index].path).read_bytes()))
     return _core.join(use.outputs[index].join, blocks)
 
 
@@ -42,9 +40,7 @@ def joined(use: ToolUse, cwd: Path, stream: str) -> bytes:
 def test_muscle3_to_standard_output(families: Path, options: list[str]) -> None:
     need("muscle3")
     use = understand(["muscle3", "-in", "families", "-quiet", *options], families)
-    serial = b"".join(
-        call(["muscle3", "-in", name, "-quiet", *options], families)[0] for name in names(families)
-    )
+    serial = b"".join(call(["muscle3", "-in", name, "-quiet", *options], families)[0] for name in names(families))
     assert joined(use, families, "stdout") == serial
 
 
@@ -107,9 +103,7 @@ def test_muscle5_super5_with_one_thread_repeats_itself(families: Path) -> None:
 def test_mafft_to_standard_output(families: Path, options: list[str]) -> None:
     need("mafft")
     use = understand(["mafft", "--quiet", *options, "families"], families)
-    serial = b"".join(
-        call(["mafft", "--quiet", *options, name], families)[0] for name in names(families)[:10]
-    )
+    serial = b"".join(call(["mafft", "--quiet", *options, name], families)[0] for name in names(families)[:10])
     assert joined(use, families, "stdout") == serial
 
 

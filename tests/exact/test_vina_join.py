@@ -71,9 +71,7 @@ def test_batch_joins_exactly(docking: Path, options: list[str]) -> None:
         for k, part in enumerate(parts):
             for file in part:
                 name = f"{Path(file).stem}_out.pdbqt"
-                assert (docking / f"part{cuts}{k}" / name).read_bytes() == (
-                    docking / "out" / name
-                ).read_bytes()
+                assert (docking / f"part{cuts}{k}" / name).read_bytes() == (docking / "out" / name).read_bytes()
 
 
 def test_ligand_by_ligand_joins_exactly(docking: Path) -> None:
@@ -90,9 +88,7 @@ def test_ligand_by_ligand_joins_exactly(docking: Path) -> None:
 
 
 def test_configuration_file_is_overruled_by_what_is_added(docking: Path) -> None:
-    (docking / "all.txt").write_text(
-        f"{BOX}receptor = r.pdbqt\nligand = ligands\nout = out\nseed = 7 # lucky\n"
-    )
+    (docking / "all.txt").write_text(f"{BOX}receptor = r.pdbqt\nligand = ligands\nout = out\nseed = 7 # lucky\n")
     use = understand(["vina", "--config", "all.txt"], docking)
     assert use.outputs[0].path == "out/{name}"
     run(use, ["ligands/methanol.pdbqt"], "task.pdbqt", docking)

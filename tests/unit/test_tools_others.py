@@ -51,9 +51,7 @@ def test_vina_ligand_folder(cwd: Path) -> None:
 
 
 def test_vina_batch(cwd: Path) -> None:
-    use = understand(
-        cwd, "vina --seed 1 --batch ligands/a.pdbqt ligands/b.pdbqt --dir out --center_x -5.1 --cpu 3"
-    )
+    use = understand(cwd, "vina --seed 1 --batch ligands/a.pdbqt ligands/b.pdbqt --dir out --center_x -5.1 --cpu 3")
     assert use.argv[3:7] == ("--batch", InputArg(index=0), "--dir", OutputArg(index=0))
     assert use.inputs[0].path == "ligands/a.pdbqt\0ligands/b.pdbqt"
     assert [(out.layout, out.join) for out in use.outputs] == [
@@ -95,9 +93,7 @@ def test_diamond_arguments(cwd: Path) -> None:
         ("al", "concat"),
     ]
     assert use.threads == 4
-    assert (
-        understand(cwd, "diamond blastp -q q.faa -d db --header").outputs[0].join == "diamond-head:verbose-p"
-    )
+    assert understand(cwd, "diamond blastp -q q.faa -d db --header").outputs[0].join == "diamond-head:verbose-p"
     assert understand(cwd, "diamond blastx -q q.faa -d big --algo 0").inputs[0].format == "fasta"
 
 

@@ -236,9 +236,7 @@ def _outputs(found: Sequence[Word], tokens: Tokens, added: bool) -> tuple[Output
     if header is not None and kind == "6":
         style = header.values[0] if header.values else "verbose"
         if style not in ("0", "simple", "verbose"):
-            raise RefusedError(
-                f"diamond: --header {style} is not known", "use --header simple or --header verbose"
-            )
+            raise RefusedError(f"diamond: --header {style} is not known", "use --header simple or --header verbose")
         join = "concat" if style == "0" else f"diamond-head:{style}"
     if added and join.endswith((":sam", ":verbose")):
         join += "-p"

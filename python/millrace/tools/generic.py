@@ -63,8 +63,7 @@ class Generic:
             )
         tokens: list[Token] = list(command.argv)
         inputs = tuple(
-            _input(typed, index, command, tokens)
-            for index, typed in enumerate(_inputs_named(command, program))
+            _input(typed, index, command, tokens) for index, typed in enumerate(_inputs_named(command, program))
         )
         outputs = _outputs(command, tokens, inputs)
         one_each = any(output.layout == "record" for output in outputs)
@@ -81,9 +80,7 @@ class Generic:
 
 def _inputs_named(command: Command, program: str) -> tuple[str, ...]:
     if sum(typed == "-" or typed.startswith("-:") for typed in command.inputs) > 1:
-        raise RefusedError(
-            "--input - is given twice", "standard input can be read once; name a file for the other"
-        )
+        raise RefusedError("--input - is given twice", "standard input can be read once; name a file for the other")
     if command.inputs:
         return command.inputs
     if command.stdin_is_data:
@@ -131,6 +128,8 @@ def _path_and_format(typed: str, command: Command) -> tuple[str, str]:
         return typed, command.format
     if typed != "-" and (command.cwd / typed).is_dir():
         return typed, "files"
+    if typed != "-" and (command.cwd / typed).exists() and not os.access(command.cwd / typed, os.R_OK):
+        return typed, ""  # the plan tells what is wrong with a file that cannot be read
     found = formats.detect("-" if typed == "-" else str(command.cwd / typed))
     if found is None and (typed == "-" or (command.cwd / typed).exists()):
         name = "standard input" if typed == "-" else f"--input {typed}"
@@ -195,9 +194,7 @@ def _outputs(command: Command, tokens: list[Token], inputs: Sequence[InputUse]) 
         if not places:
             _refuse_other_spelling(path, command, tokens, "--output")
             _refuse_absolute(path, "--output")
-        outputs.append(
-            OutputUse(name=_stream_name(path, names), path=path, layout=_layout(path, command, inputs))
-        )
+        outputs.append(OutputUse(name=_stream_name(path, names), path=path, layout=_layout(path, command, inputs)))
     outputs.append(OutputUse(name="stdout", path="-", stdout=True))
     return tuple(outputs)
 
@@ -215,9 +212,7 @@ def _layout(path: str, command: Command, inputs: Sequence[InputUse]) -> str:
 
 def _stream_name(path: str, taken: set[str]) -> str:
     """A short name for a stream: the file's own, with what tells it from others of that name."""
-    parts = [
-        re.sub(r"[^A-Za-z0-9._-]+", "_", part) for part in Path(path).parts if part not in ("/", ".", "..")
-    ]
+    parts = [re.sub(r"[^A-Za-z0-9._-]+", "_", part) for part in Path(path).parts if part not in ("/", ".", "..")]
     for n_parts in range(1, len(parts) + 1):
         name = "-".join(parts[-n_parts:])
         if name not in taken:
@@ -240,23 +235,13 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = [f"{program} is not known to millrace: its outputs are put one after another in input order"]
     if program in CARRIES:
-        notes.append(
-            f"warning: {program} may carry something from record to record: watch for {CARRIES[program]}"
-        )
+        notes.append(f"warning: {program} may carry something from record to record: watch for {CARRIES[program]}")
     for index, each in enumerate(inputs):
-        if not each.stdin and not any(
-            isinstance(token, InputArg) and token.index == index for token in tokens
-        ):
-            notes.append(
-                f"{each.path} is not in the arguments: each task finds its part at that relative path"
-            )
+        if not each.stdin and not any(isinstance(token, InputArg) and token.index == index for token in tokens):
+            notes.append(f"{each.path} is not in the arguments: each task finds its part at that relative path")
     for index, output in enumerate(outputs):
-        if not output.stdout and not any(
-            isinstance(token, OutputArg) and token.index == index for token in tokens
-        ):
-            notes.append(
-                f"{output.path} is not in the arguments: {program} is expected to write it by itself"
-            )
+        if not output.stdout and not any(isinstance(token, OutputArg) and token.index == index for token in tokens):
+            notes.append(f"{output.path} is not in the arguments: {program} is expected to write it by itself")
     if len(inputs) > 1:
         notes.append(f"{len(inputs)} inputs advance together, record by record")
     return tuple(notes)

@@ -56,9 +56,7 @@ _ONE_FAMILY = "names a file that belongs to one family, and there are many"
 _BESIDE = "writes a file beside each input by itself"
 REFUSED = {
     **dict.fromkeys(words("add addfragments addfull addlong addprofile addtotop"), "adds to one alignment"),
-    **dict.fromkeys(
-        words("anchors merge seed seedtable treein topin mapoutfile compactmapoutfile"), _ONE_FAMILY
-    ),
+    **dict.fromkeys(words("anchors merge seed seedtable treein topin mapoutfile compactmapoutfile"), _ONE_FAMILY),
     **dict.fromkeys(words("treeout nodeout distout mapout compactmapout debug progress"), _BESIDE),
     **dict.fromkeys(words("dash dashserver"), "asks a server, whose answer changes with time"),
     "randomchain": "chooses the order of sequences at random",
@@ -132,15 +130,11 @@ def _families(found: Sequence[Word], command: Command, program: str) -> tuple[Wo
             "give a folder of families, a glob in quotes, or a file with their names",
         )
     if not files:
-        raise RefusedError(
-            f"{program}: {source.value} has no files in it", "one file a family is expected there"
-        )
+        raise RefusedError(f"{program}: {source.value} has no files in it", "one file a family is expected there")
     return source, files
 
 
-def _threads(
-    found: Sequence[Word], command: Command, program: str, tokens: Tokens
-) -> tuple[int, tuple[str, ...]]:
+def _threads(found: Sequence[Word], command: Command, program: str, tokens: Tokens) -> tuple[int, tuple[str, ...]]:
     """Threads of one task, and why."""
     word = last(found, "thread")
     if word is None:
@@ -166,9 +160,7 @@ def _threads(
     # All cores: families fill them better, and the alignment is the same.
     tokens.drop(word)
     tokens.insert(1, "--thread", "0" if refines else "1")
-    return 1, (
-        "--thread -1 becomes one thread a family: the alignment is the same, and families fill the cores",
-    )
+    return 1, ("--thread -1 becomes one thread a family: the alignment is the same, and families fill the cores",)
 
 
 ADAPTER = Mafft()

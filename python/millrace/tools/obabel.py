@@ -114,14 +114,10 @@ class Obabel:
                 "add -e, with which obabel goes on behind such a molecule",
             )
         if not operands and typed_in == "":
-            raise RefusedError(
-                "obabel: no input file and no input format", "name the format: -ismi, -isdf, -imol2"
-            )
+            raise RefusedError("obabel: no input file and no input format", "name the format: -ismi, -isdf, -imol2")
         notes = []
         if counts:
-            notes.append(
-                "each task must report as many molecules as it got: obabel loses molecules with status 0"
-            )
+            notes.append("each task must report as many molecules as it got: obabel loses molecules with status 0")
         return ToolUse(
             adapter="obabel",
             argv=tokens.done(),
@@ -191,17 +187,13 @@ def _check(word: Word) -> None:
         )
 
 
-def _input(
-    found: Sequence[Word], operands: Sequence[Word], command: Command, tokens: Tokens
-) -> tuple[str, InputUse]:
+def _input(found: Sequence[Word], operands: Sequence[Word], command: Command, tokens: Tokens) -> tuple[str, InputUse]:
     types = [word.value.lower() for word in found if word.name == "i"]
     typed_in = types[-1] if types else ""
     if not operands:
         return typed_in, InputUse(path="-", format=_record_format(typed_in), stdin=True)
     if any(word.value.startswith("-:") for word in operands):
-        raise RefusedError(
-            "obabel: a molecule in the arguments is one molecule: nothing to spread", "put it in a file"
-        )
+        raise RefusedError("obabel: a molecule in the arguments is one molecule: nothing to spread", "put it in a file")
     names = [word.value for word in operands]
     files = file_records(names, command) if len(names) > 1 or _is_several(names[0], command) else None
     if files is None:

@@ -51,9 +51,7 @@ class Settings:
         self.words = scan(command.argv, OPTIONS, "vina")
         for word in self.words:
             if not word.name:
-                raise RefusedError(
-                    f"vina: '{word.typed}' stands alone", "name ligands with --ligand or --batch"
-                )
+                raise RefusedError(f"vina: '{word.typed}' stands alone", "name ligands with --ligand or --batch")
             if word.name in ("help", "help_advanced", "version"):
                 raise RefusedError(f"vina: {word.typed} only prints information", "run it without millrace")
         config = self.word("config")
@@ -152,9 +150,7 @@ class Vina:
         )
 
 
-def _place(
-    word: Word | None, option: str, place: InputArg | OutputArg, tokens: Tokens, added: list[Token]
-) -> None:
+def _place(word: Word | None, option: str, place: InputArg | OutputArg, tokens: Tokens, added: list[Token]) -> None:
     """Mark the option's place; one that stands in the configuration file is given again, as arguments win."""
     if word is None:
         added += [option, place]
@@ -184,18 +180,14 @@ def _check(settings: Settings) -> None:
     if settings.all("batch") and settings.all("ligand"):
         raise RefusedError("vina: --ligand and --batch exclude each other", "use one of them")
     if settings.all("batch") and (steady or settings.on("randomize_only")):
-        raise RefusedError(
-            "vina: --batch is for docking alone", "use --ligand FOLDER with --score_only and the like"
-        )
+        raise RefusedError("vina: --batch is for docking alone", "use --ligand FOLDER with --score_only and the like")
 
 
 def _ligands(settings: Settings, name: str, command: Command) -> tuple[Sequence[str], Sequence[str]]:
     """The ligands as they were typed, and their files."""
     typed = settings.all(name)
     if not typed:
-        raise RefusedError(
-            "vina: no ligands", "name them: --ligand FOLDER --out FOLDER, or --batch FILES --dir FOLDER"
-        )
+        raise RefusedError("vina: no ligands", "name them: --ligand FOLDER --out FOLDER, or --batch FILES --dir FOLDER")
     if name == "ligand" and len(typed) > 1:
         raise RefusedError(
             f"vina: --ligand with {len(typed)} files docks them together, as one",
@@ -232,9 +224,7 @@ def _results(settings: Settings, by_batch: bool, files: Sequence[str], command: 
     for file in files:
         stem = Path(file).stem
         if stem in stems:
-            raise RefusedError(
-                f"{stems[stem]} and {file} would both be written to {stem}_out.pdbqt", "rename one"
-            )
+            raise RefusedError(f"{stems[stem]} and {file} would both be written to {stem}_out.pdbqt", "rename one")
         stems[stem] = file
     return OutputUse(name="dir", path=folder, layout="directory")
 
