@@ -116,8 +116,12 @@ def dead_work_dirs() -> set[str]:
     return found
 
 
-def wait_for_none_left(shell: Shell, before: set[str], seconds: float = 5) -> None:
-    """Nothing may live on or lie about: waits for that, then tells what does."""
+def wait_for_none_left(shell: Shell, before: set[str], seconds: float = 60) -> None:
+    """Nothing may live on or lie about: waits for that, then tells what does.
+
+    The wait is long because another run on a busy machine, such as a test that kills watchdogs, may leave a work
+    directory that only the next run sweeps away.
+    """
     deadline = time.monotonic() + seconds
     while True:
         left = [*shell.processes(), *(dead_work_dirs() - before)]
