@@ -2,6 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+export PATH := $(CURDIR)/.tools/muscle5/usr/bin:$(PATH)
 PYTHON ?= python3
 PYTEST_JOBS ?= 2
 
@@ -60,4 +61,4 @@ docs: dev ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## Remove everything that was built
-	rm -rf $(VENV) target site demo bench/out python/millrace/*.so
+	rm -rf $(VENV) .tools target site demo bench/out python/millrace/*.so

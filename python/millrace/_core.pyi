@@ -201,6 +201,9 @@ class StreamWriter:
 def extract(journal: str | PathLike[str], block: BlockRef, path: str | PathLike[str]) -> int:
     """Write one block, as it is, to a new file; return its length."""
 
+def sync_filesystem(path: str | PathLike[str]) -> None:
+    """Wait until everything written on the filesystem of the folder ``path`` is on disk."""
+
 @final
 class PoolEvent:
     """One thing that happened in a pool."""

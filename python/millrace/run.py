@@ -25,6 +25,7 @@ from millrace.node import workdir
 from millrace.node.agent import Node
 from millrace.node.feed import Feeder, FileList, Source
 from millrace.node.spool import open_reader
+from millrace.output.commit import GroupCommit
 from millrace.output.stage import OutputStage
 from millrace.output.streams import Streams
 from millrace.plan.plan import Plan
@@ -192,9 +193,11 @@ class Session:
         feeder = Feeder(use.inputs, [self._source(item) for item in use.inputs], self.work.spool, done, node.wake)
         feeder.start()
         stack.callback(feeder.close)
+        commit = GroupCommit(journal, plan.job.sync, node.wake)
+        stack.callback(commit.close)
         return LocalEngine(
-            plan=plan, node=node, feeder=feeder, stage=OutputStage(streams, node.wake), journal=journal, events=events,
-            interrupt=self.interrupt, show=show.update, message=self.message, sampler=self.sampler, begun=begun,
+            plan=plan, node=node, feeder=feeder, stage=OutputStage(streams, node.wake), journal=journal, commit=commit,
+            events=events, interrupt=self.interrupt, show=show.update, message=self.message, sampler=self.sampler, begun=begun,
             resumes_results=resumes,
             quarantine=QuarantineWriter(self.rundir.quarantine, use, cwd),
         )  # fmt: skip

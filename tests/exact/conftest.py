@@ -47,6 +47,9 @@ def bench_of(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
         if shutil.which("makeblastdb"):
             command = ["makeblastdb", "-in", name, "-dbtype", kind, "-out", name.partition(".")[0]]
             subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    if shutil.which("diamond"):
+        command = ["diamond", "makedb", "--in", "prot.faa", "-d", "dmnd", "--quiet"]
+        subprocess.run(command, cwd=folder, check=True)
     if shutil.which("hmmpress"):
         subprocess.run(["hmmpress", "p.hmm"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     yield folder

@@ -64,6 +64,9 @@ CASES = [
     Case("phmmer", "phmmer -o out --tblout t --domtblout d q.faa prot.faa", ("out", "t", "d"), ways=((2, "auto"), (7, "3"))),
     Case("nhmmer", "nhmmer -o out --tblout t q3.fna nucl.fna", ("out", "t"), ways=((2, "2"),)),
     Case("jackhmmer", "jackhmmer -N 2 -o out --tblout t q3.faa prot.faa", ("out", "t"), ways=((2, "3"),)),
+    Case("diamond-6", "diamond blastp -q q.faa -d dmnd -o out --quiet"),
+    Case("diamond-5", "diamond blastp -q q.faa -d dmnd -o out --outfmt 5 --unal 0 --quiet"),
+    Case("diamond-blastx", "diamond blastx -q q.fna -d dmnd -f 101 -o out --quiet"),
     Case("obabel-sdf", "obabel ligands.mol2 -O out.sdf", ("out.sdf",)),
     Case("obabel-smi", "obabel -imol2 ligands.mol2 -osmi", (), stdout=True),
     Case("obabel-from-smi", "obabel drugs.smi -O out.mol2", ("out.mol2",)),
@@ -162,3 +165,20 @@ def test_muscle3_writes_one_alignment_per_family(bench_of: Path, tmp_path: Path)
         assert {path.name: path.read_bytes() for path in (tmp_path / "ours").iterdir()} == {
             path.name: path.read_bytes() for path in (tmp_path / "serial").iterdir()
         }
+
+
+def test_mafft_writes_one_alignment_per_family(bench_of: Path, tmp_path: Path) -> None:
+    need("mafft")
+    shutil.copytree(bench_of / "fams", tmp_path / "fams")
+    families = sorted(path.name for path in (tmp_path / "fams").iterdir())
+    for kind in ("serial", "ours"):
+        (tmp_path / kind).mkdir()
+    for family in families:
+        with (tmp_path / "serial" / family).open("wb") as out:
+            subprocess.run(["mafft", "--quiet", f"fams/{family}"], cwd=tmp_path, stdout=out, check=True)
+    for slots in (1, 2, 7):
+        command = ["mafft", "--quiet", "--out", "ours/", "fams/"]
+        subprocess.run([*MILLRACE, "run", "-q", "--slots", str(slots), "--", *command], cwd=tmp_path, check=True)
+        for family in families:
+            assert (tmp_path / "ours" / family).read_bytes() == (tmp_path / "serial" / family).read_bytes()
+            (tmp_path / "ours" / family).unlink()

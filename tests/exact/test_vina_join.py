@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -115,3 +117,16 @@ def test_log_without_its_head_is_never_joined() -> None:
     with pytest.raises(ValueError, match="without its head"):
         _core.join("vina-log:n=2", [(1, b"AutoDock Vina v1.2.3\n")])
     assert _core.join("vina-log:n=2,quiet", [(1, b"AutoDock Vina v1.2.3\n")] * 2) == b"AutoDock Vina v1.2.3\n"
+
+
+@pytest.mark.parametrize(("slots", "batch"), [(1, "1"), (2, "auto"), (7, "2")])
+def test_batch_on_the_command_line(docking: Path, slots: int, batch: str) -> None:
+    files = sorted(f"ligands/{name}.pdbqt" for name in LIGANDS)
+    command = ["vina", "--receptor", "r.pdbqt", "--config", "box.txt", "--seed", "7", "--batch", *files, "--dir", "out"]
+    log = subprocess.run(command, cwd=docking, stdout=subprocess.PIPE, check=True).stdout
+    serial = {path.name: path.read_bytes() for path in (docking / "out").iterdir()}
+    shutil.rmtree(docking / "out")
+    (docking / "out").mkdir()
+    millrace = [sys.executable, "-m", "millrace", "run", "-q", "--slots", str(slots), "--batch", batch, "--", *command]
+    assert subprocess.run(millrace, cwd=docking, stdout=subprocess.PIPE, check=True).stdout == log
+    assert {path.name: path.read_bytes() for path in (docking / "out").iterdir()} == serial

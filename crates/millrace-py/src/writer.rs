@@ -1,6 +1,6 @@
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -118,6 +118,17 @@ fn extract(py: Python<'_>, journal: PathBuf, block: &BlockRef, path: PathBuf) ->
     })
 }
 
+/// Waits until everything written on the filesystem of `path` is on disk: any number of files, once for all.
+#[pyfunction]
+fn sync_filesystem(py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    py.detach(|| {
+        let folder = fs_err::File::open(path)?;
+        // SAFETY: a live descriptor.
+        if unsafe { libc::syncfs(folder.as_raw_fd()) } < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+    })
+    .map_err(io_error)
+}
+
 fn join_error(error: JoinError) -> PyErr {
     match error {
         JoinError::Io(error) => io_error(error),
@@ -128,5 +139,6 @@ fn join_error(error: JoinError) -> PyErr {
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<StreamWriter>()?;
+    module.add_function(wrap_pyfunction!(sync_filesystem, module)?)?;
     module.add_function(wrap_pyfunction!(extract, module)?)
 }

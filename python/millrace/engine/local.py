@@ -17,6 +17,7 @@ from millrace.node import workdir
 from millrace.node.agent import Node
 from millrace.node.feed import Batch, End, Feeder, Limits, Skipped
 from millrace.node.spool import split_batch
+from millrace.output.commit import GroupCommit
 from millrace.output.stage import OutputStage
 from millrace.plan.plan import Plan
 from millrace.report.events import EventLog, QuarantineEvent, RetryEvent, TaskEvent
@@ -27,9 +28,6 @@ TICK = 0.2
 
 #: Seconds that running tools get to end after the first signal.
 GRACE = 20.0
-
-#: A group commit: what was appended is on disk at the latest after ``Job.sync`` seconds or so many bytes.
-SYNC_BYTES = 64 << 20
 
 
 @dataclass
@@ -71,6 +69,7 @@ class LocalEngine:
     feeder: Feeder
     stage: OutputStage
     journal: _core.Journal
+    commit: GroupCommit
     events: EventLog
     interrupt: Interrupt
     show: Callable[[Snapshot], None]
@@ -87,7 +86,6 @@ class LocalEngine:
     _serial: int = 0
     _running: int = 0
     _comparing: int = 0
-    _synced: float = 0.0
     _offset: int = 0
     _read_units: int = 0
 
@@ -123,11 +121,8 @@ class LocalEngine:
     def _look_around(self) -> None:
         if self.stage.error:
             raise self.stage.error
-        now = self.now()
-        if now - self._synced >= self.plan.job.sync or self.journal.unsynced > SYNC_BYTES:
-            self._synced = now
-            if self.journal.unsynced:
-                self.journal.sync()
+        if self.commit.error:
+            raise self.commit.error
         self.show(self._snapshot())
 
     def _ask(self) -> None:

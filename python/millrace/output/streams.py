@@ -111,6 +111,6 @@ class Streams:
         # The journal goes when this returns: names of files must be on the disk as their bytes are.
         for folder in {place.parent for place in self._places}:
             sync_folder(folder)
-        if self._folders:
-            os.sync()  # any number of files: once for all
+        for folder in set(self._folders.values()):
+            _core.sync_filesystem(folder)
         return sizes

@@ -110,6 +110,7 @@ const QUERY: (&[u8], &[u8]) = (b"  <Iteration_query-ID>Query_", b"</Iteration_qu
 pub(super) struct Xml {
     n_records: u64,
     is_open: bool,
+    has_block: bool,
 }
 
 /// Writes a line with its number moved on by `by`; false if it is no such line.
@@ -136,13 +137,15 @@ impl Joiner for Xml {
             if block.read_until(b'\n', &mut line)? == 0 {
                 return Err(shape("XML without its end"));
             }
+            // A query file without residues gives no head, only the end.
+            if line == CLOSE {
+                break;
+            }
             if is_head {
                 is_head = line != OPEN;
                 if !self.is_open {
                     out.write_all(&line)?;
                 }
-            } else if line == CLOSE {
-                break;
             } else if !shifted(&line, NUMBER, self.n_records, out)? && !shifted(&line, QUERY, self.n_records, out)? {
                 out.write_all(&line)?;
             }
@@ -152,13 +155,14 @@ impl Joiner for Xml {
         if line != END {
             return Err(shape("XML without its end"));
         }
-        self.is_open = true;
+        self.is_open |= !is_head;
+        self.has_block = true;
         self.n_records += n_records;
         Ok(())
     }
 
     fn finish(&mut self, out: &mut dyn Write) -> Result<(), JoinError> {
-        if self.is_open {
+        if self.has_block {
             out.write_all(CLOSE)?;
             out.write_all(END)?;
         }
