@@ -64,7 +64,8 @@ class CostModel:
         spread = n * xx - x * x
         # Batches of alike size cannot tell start from slope: keep the start that is known, fit the slope.
         if spread > 0.05 * n * xx:
-            self.startup = max((y - (n * xy - x * y) / spread * x) / n, 0.0)
+            # A busy machine hides the start in the noise: half of what is known of the tool is not given up.
+            self.startup = max((y - (n * xy - x * y) / spread * x) / n, self.hint.startup_seconds / 2)
         self.startup = min(self.startup, self._shortest)
         self._plain = _add(self._plain, 1.0, units, seconds)
         n, x, y = self._plain
