@@ -101,7 +101,7 @@ class Shell:
 def dead_work_dirs() -> set[str]:
     """Work directories in memory whose run is dead: their lock is free."""
     found = set()
-    for path in Path("/dev/shm").glob("millrace-*"):
+    for path in Path("/dev/shm").glob("millrace-work-*"):
         try:
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
