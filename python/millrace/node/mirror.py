@@ -102,6 +102,7 @@ def lay_out(use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset()) -> M
         Path(f"{top / place.path}{suffix}")
         for item, place in zip(use.inputs, inputs, strict=True) if place.path for suffix in item.hide
     }  # fmt: skip
+    own |= _record_outputs(use, cwd)
     opened = _opened(top, cwd, [place.path for place in (*inputs, *outputs) if place.path])
     folders, links = list(placer.folders), []
     for folder in opened:
@@ -120,6 +121,17 @@ def lay_out(use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset()) -> M
         substitutions.append((SLOT_MARK, os.fsencode(top)))
     substitutions.sort(key=lambda pair: -len(pair[0]))
     return Mirror(top, directory, inputs, outputs, tuple(folders), tuple(links), tuple(substitutions))
+
+
+def _record_outputs(use: ToolUse, cwd: Path) -> set[Path]:
+    """Real paths of outputs that are one file a record: an earlier run's must not show through in a slot."""
+    files = [Path(name) for item in use.inputs if item.format == "files" for name in item.path.split("\0")]
+    return {
+        Path(os.path.normpath(cwd / output.path.replace("{name}", file.name).replace("{stem}", file.stem)))
+        for output in use.outputs
+        if output.layout == "record"
+        for file in files
+    }
 
 
 class _Placer:
