@@ -257,6 +257,7 @@ fn place(settings: &Settings, slot: usize) -> std::io::Result<Place> {
         exe: settings.exe.clone(),
         environ: settings.environ.clone(),
         nice: settings.nice,
+        null: fs_err::File::open("/dev/null")?.into_file(),
         slot_mark: settings.slot_mark.clone(),
         secret: settings.secret.clone(),
         substitutions,
