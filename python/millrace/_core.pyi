@@ -216,6 +216,9 @@ class PoolEvent:
     @property
     def slot(self) -> int: ...
     @property
+    def ago_seconds(self) -> float:
+        """Seconds since it happened."""
+    @property
     def status(self) -> str:
         """``done``, ``compared``, ``failed``, ``timeout``, ``killed``, ``missing``, ``said``, ``spawn`` or ``io``."""
     @property
@@ -283,7 +286,11 @@ class Pool:
     ) -> None:
         """Queue one execution of the tool; with ``compare`` its outputs are compared instead of committed."""
     def events(self, timeout_seconds: float) -> list[PoolEvent]:
-        """Wait for events, at most so long; return all that are there."""
+        """Wait for events, at most so long; return all that are there.
+
+        They come in bunches: while many tasks wait for slots, ends of tasks that are well are told when half of those
+        tasks are taken.
+        """
     def withdraw(self) -> list[int]:
         """Take back the tasks that no slot has taken; return their ids."""
     def kill_all(self) -> None: ...

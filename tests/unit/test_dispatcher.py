@@ -73,15 +73,20 @@ class World:
         limits = self.dispatcher.wanted(float(self.n_records - self.cut_to))
         if limits is None:
             return False
-        if self.cut_to == self.n_records:
-            self.do(self.dispatcher.input_ended())
-            return True
+        more = self.dispatcher.more() if choose.draw(st.booleans(), "several at once") else 0
+        for _ in range(1 + more):
+            if self.cut_to == self.n_records:
+                self.do(self.dispatcher.input_ended())
+                break
+            self.cut(choose, limits)
+        return True
+
+    def cut(self, choose: st.DataObject, limits: tuple[int, int, int]) -> None:
         most = max(1, limits[0] or limits[1])
         count = min(choose.draw(st.integers(1, most), "records cut"), self.n_records - self.cut_to)
         self.largest = max(self.largest, count)
         first, self.cut_to = self.cut_to, self.cut_to + count
         self.do(self.dispatcher.batch_cut(self.remember(first, self.cut_to), count, count))
-        return True
 
     def remember(self, first: int, last: int) -> int:
         self.serial += 1

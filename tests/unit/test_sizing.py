@@ -107,3 +107,18 @@ def test_batches_of_a_tool_with_passes_are_whole_passes() -> None:
     model = CostModel(CostHint(unit="residues", pass_units=10_000))
     model.observe(10_000, 1.0)
     assert next_units(model, 2, 100_000) == 30_000
+
+
+def test_short_batches_wait_in_numbers_and_long_or_large_ones_do_not() -> None:
+    def ready(units: int, seconds: float, unit: str = "bytes") -> int:
+        model = CostModel(CostHint(unit=unit))
+        assert model.ready == 1
+        for _ in range(20):
+            model.observe(units, seconds)
+        return model.ready
+
+    assert ready(1000, 0.02) == 10
+    assert ready(1000, 0.0001) == 32
+    assert ready(1000, 1.0) == 1
+    assert ready(16 << 20, 0.02) == 1  # what waits lies in memory
+    assert ready(1, 0.02, "records") == 1  # of unknown size

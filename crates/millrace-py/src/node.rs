@@ -154,6 +154,15 @@ impl PoolEvent {
         }
     }
 
+    /// Seconds since it happened.
+    #[getter]
+    fn ago_seconds(&self) -> f64 {
+        match self.0 {
+            Event::Started { at, .. } | Event::Ended { at, .. } => at.elapsed().as_secs_f64(),
+            Event::Woken => 0.0,
+        }
+    }
+
     /// `done`, `compared`, `failed`, `timeout`, `killed`, `missing`, `said`, `spawn` or `io`; empty unless ended.
     #[getter]
     fn status(&self) -> &'static str {

@@ -26,6 +26,9 @@ from millrace.schedule.dispatcher import Action, Dispatcher, Quarantine, Release
 #: Seconds between looks at the clock while nothing happens.
 TICK = 0.2
 
+#: Fewest seconds between two looks at how far the run is.
+SHOW_SECONDS = 0.1
+
 #: Seconds that running tools get to end after the first signal.
 GRACE = 20.0
 
@@ -88,6 +91,7 @@ class LocalEngine:
     _comparing: int = 0
     _offset: int = 0
     _read_units: int = 0
+    _shown_at: float = 0.0
 
     def __post_init__(self) -> None:
         use, job = self.plan.use, self.plan.job
@@ -117,18 +121,23 @@ class LocalEngine:
                 self._handle(event)
             self._take_fed()
             self._look_around()
+        self.show(self._snapshot())
 
     def _look_around(self) -> None:
         if self.stage.error:
             raise self.stage.error
         if self.commit.error:
             raise self.commit.error
-        self.show(self._snapshot())
+        if (now := self.now()) - self._shown_at >= SHOW_SECONDS:
+            self._shown_at = now
+            self.show(self._snapshot())
 
     def _ask(self) -> None:
         limits = self.dispatcher.wanted(self._remaining())
         if limits:
-            self.feeder.request(Limits(*limits))
+            # What a pipe has is taken as it comes.
+            more = self.dispatcher.more() if self.feeder.total is not None else 0
+            self.feeder.request(Limits(*limits), 1 + more)
 
     def _take_fed(self) -> None:
         while self.feeder.results:
@@ -246,7 +255,7 @@ class LocalEngine:
     def _handle(self, event: _core.PoolEvent) -> None:
         if event.kind == "started":
             attempt = self._attempts[event.id]
-            attempt.start, attempt.slot = self.now(), event.slot
+            attempt.start, attempt.slot = self.now() - event.ago_seconds, event.slot
             self._running += 1
         elif event.kind == "ended":
             self._running -= 1
@@ -324,6 +333,7 @@ class LocalEngine:
             for event in self.node.events(TICK):
                 self._handle(event)
             self._look_around()
+        self.show(self._snapshot())
 
     # Bookkeeping
 
@@ -348,7 +358,7 @@ class LocalEngine:
 
     def _log(self, attempt: Attempt, batch: Batch, event: _core.PoolEvent) -> None:
         self.counts.cpu += event.cpu_seconds
-        now = self.now()
+        now = self.now() - event.ago_seconds
         status = {"done": "done", "compared": "verified", "timeout": "timeout", "killed": "killed"}.get(
             event.status, "failed"
         )

@@ -53,6 +53,8 @@ class Said:
 
 def lines(stderr: bytes) -> list[str]:
     """Lines as a terminal would leave them: what a carriage return overwrote is gone."""
+    if not stderr:
+        return []
     text = stderr.decode(errors="replace")
     text = _CONTROL.sub("?", _COLOUR.sub("", text))
     kept = (line.rstrip("\r").rsplit("\r", 1)[-1].rstrip() for line in text.split("\n"))

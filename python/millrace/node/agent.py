@@ -12,6 +12,7 @@ from millrace.model import ToolUse
 from millrace.node import mirror
 from millrace.node.feed import Batch
 from millrace.node.workdir import WorkDir
+from millrace.tools.base import record_path
 
 
 class Node:
@@ -58,16 +59,19 @@ class Node:
         """Queue one execution of the tool on ``batch``; the slot that is free first takes it."""
         names = self._record_names(batch)
         self._pool.submit(
-            task, self.argv(batch), self._placements(batch), self._outputs(names),
+            task, self._argv(batch, names), self._placements(batch), self._outputs(names),
             timeout_seconds=timeout_seconds, first=batch.first, last=batch.last, attempt=attempt,
             inputs=list(batch.digests), urgent=urgent, compare=list(compare) if compare is not None else None,
         )  # fmt: skip
 
     def argv(self, batch: Batch) -> list[bytes]:
         """The tool's arguments for ``batch``, in which `mirror.SLOT_MARK` stands for the slot."""
+        return self._argv(batch, self._record_names(batch))
+
+    def _argv(self, batch: Batch, names: Mapping[int, str]) -> list[bytes]:
         rendered = {
             k: os.path.join(os.path.dirname(self._mirror.outputs[k].text), os.fsencode(os.path.basename(name)))
-            for k, name in self._record_names(batch).items()
+            for k, name in names.items()
         }
         return mirror.render(self._use, self._mirror, list(batch.files), rendered)
 
@@ -101,8 +105,7 @@ class Node:
         """Path of the output of a batch that is one file, by index of the output, as the user would type it."""
         if not batch.files:
             return {}
-        file = Path(batch.files[0])
         return {
-            k: output.path.replace("{name}", file.name).replace("{stem}", file.stem)
+            k: record_path(output.path, batch.files[0])
             for k, output in enumerate(self._use.outputs) if output.layout == "record"
         }  # fmt: skip

@@ -93,18 +93,19 @@ class FileList:
     """
 
     def __init__(self, paths: Sequence[str], cwd: Path) -> None:
-        self._paths, self._cwd = paths, cwd
-        self._stats = [os.stat(cwd / path) for path in paths]
+        self._paths = paths
+        #: (size, time of change) of each, as they are now.
+        self._stats = [_stat(os.path.join(cwd, path)) for path in paths]
         self._next = 0
         self.offset = 0
-        self.total: int | None = sum(stat.st_size for stat in self._stats)
+        self.total: int | None = sum(size for size, _ in self._stats)
 
     def cut(self, dest: str, max_records: int, max_cost: int, max_bytes: int) -> FileBatch | None:
         if self._next == len(self._paths):
             return None
         first, size, limit = self._next, 0, max_cost or max_bytes
         while self._next < len(self._paths):
-            size += self._stats[self._next].st_size
+            size += self._stats[self._next][0]
             self._next += 1
             if (max_records and self._next - first >= max_records) or (limit and size >= limit):
                 break
@@ -116,19 +117,28 @@ class FileList:
     def _batch(self, first: int, size: int) -> FileBatch:
         self.offset += size
         files = tuple(self._paths[first : self._next])
-        return FileBatch(len(files), size, size, digest_of_files(files, self._cwd)[1], files)
+        return FileBatch(len(files), size, size, _checksum(files, self._stats[first : self._next]), files)
 
 
 def digest_of_files(paths: Sequence[str], cwd: Path) -> tuple[int, int]:
     """(bytes, checksum of names, sizes and times of change) of files that are one record each."""
-    stats = [os.stat(cwd / path) for path in paths]
-    text = "\0".join(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}" for path, stat in zip(paths, stats, strict=True))
-    return sum(stat.st_size for stat in stats), _core.crc32c(os.fsencode(text))
+    stats = [_stat(os.path.join(cwd, path)) for path in paths]
+    return sum(size for size, _ in stats), _checksum(paths, stats)
+
+
+def _stat(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns
+
+
+def _checksum(paths: Sequence[str], stats: Sequence[tuple[int, int]]) -> int:
+    text = "\0".join(f"{path}\0{size}\0{changed}" for path, (size, changed) in zip(paths, stats, strict=True))
+    return _core.crc32c(os.fsencode(text))
 
 
 @dataclass
 class Feeder:
-    """The thread. ``results`` fills with `Batch`, `Skipped`, `End` or an exception, and ``wake`` is called for each."""
+    """The thread. ``results`` fills with `Batch`, `Skipped`, `End` or an exception; ``wake`` is called for each request."""
 
     inputs: Sequence[InputUse]
     sources: Sequence[Source]
@@ -137,7 +147,7 @@ class Feeder:
     done: Sequence[tuple[int, int, Sequence[tuple[int, int]]]]
     wake: Callable[[], None]
     results: deque[Batch | Skipped | End | BaseException] = field(default_factory=deque)
-    _requests: queue.SimpleQueue[Limits | None] = field(default_factory=queue.SimpleQueue)
+    _requests: queue.SimpleQueue[tuple[Limits, int] | None] = field(default_factory=queue.SimpleQueue)
     _next: int = 0
     _done_at: int = 0
     _serial: int = 0
@@ -151,17 +161,19 @@ class Feeder:
         totals = [source.total for source in self.sources]
         return None if None in totals else sum(total or 0 for total in totals)
 
-    def request(self, limits: Limits) -> None:
-        """Ask for one batch; the answer comes in ``results``, perhaps after some `Skipped`."""
-        self._requests.put(limits)
+    def request(self, limits: Limits, n_batches: int = 1) -> None:
+        """Ask for batches; the answers come in ``results``, perhaps after some `Skipped`, and end early with `End`."""
+        self._requests.put((limits, n_batches))
 
     def close(self) -> None:
         self._requests.put(None)
 
     def _serve(self) -> None:
-        while (limits := self._requests.get()) is not None:
+        while (request := self._requests.get()) is not None:
+            limits, n_batches = request
             try:
-                self._answer(limits)
+                while n_batches and self._answer(limits):
+                    n_batches -= 1
             except _core.RecordError as error:
                 self.results.append(
                     MillraceError(self._as_typed(error), "repair the input, then start over with --fresh")
@@ -177,7 +189,8 @@ class Feeder:
         typed = next((item.path for item in self.inputs if error.source.endswith(f"/{item.path}")), error.source)
         return str(error).replace(error.source, "standard input" if typed == "-" else typed, 1)
 
-    def _answer(self, limits: Limits) -> None:
+    def _answer(self, limits: Limits) -> bool:
+        """Cut one batch; returns whether there was one."""
         while self._done_at < len(self.done) and self.done[self._done_at][0] == self._next:
             first, last, digests = self.done[self._done_at]
             self._done_at += 1
@@ -186,11 +199,13 @@ class Feeder:
             else:
                 # The run of an empty input, which is done.
                 self.results.append(End(0))
-                return
+                return False
         if self._done_at < len(self.done):
             gap = self.done[self._done_at][0] - self._next
             limits = Limits(min(limits.records or gap, gap), limits.units, limits.bytes)
-        self.results.append(self._cut(limits))
+        found = self._cut(limits)
+        self.results.append(found)
+        return isinstance(found, Batch)
 
     def _skip(self, first: int, last: int, digests: Sequence[tuple[int, int]]) -> None:
         units = 0

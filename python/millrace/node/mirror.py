@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from millrace.model import InputArg, OutputArg, ToolUse
+from millrace.tools.base import record_path
 
 #: Text in arguments that stands for the slot's own directory; no path can hold a NUL, so no clash.
 SLOT_MARK = b"\0slot\0"
@@ -97,13 +98,15 @@ def lay_out(use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset()) -> M
         else placer.place(item.path, f"out{k}", folder=item.layout == "directory", named=item.layout == "record")
         for k, item in enumerate(use.outputs)
     )
-    own = {top / place.path for place in (*inputs, *outputs) if place.path and not place.path.startswith(PRIVATE)}
+    own = {str(top / place.path) for place in (*inputs, *outputs) if place.path and not place.path.startswith(PRIVATE)}
     own |= {
-        Path(f"{top / place.path}{suffix}")
+        f"{top / place.path}{suffix}"
         for item, place in zip(use.inputs, inputs, strict=True) if place.path for suffix in item.hide
     }  # fmt: skip
     own |= _record_outputs(use, cwd)
+    own |= {str(path) for path in hidden}
     opened = _opened(top, cwd, [place.path for place in (*inputs, *outputs) if place.path])
+    own |= {str(folder) for folder in opened}
     folders, links = list(placer.folders), []
     for folder in opened:
         relative = str(folder.relative_to(top))
@@ -111,10 +114,9 @@ def lay_out(use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset()) -> M
             folders.append(relative)
         names = _entries(folder, literals)
         for name in names:
-            real = folder / name
-            if real in own or real in hidden or real in opened:
-                continue
-            links.append((os.path.normpath(os.path.join(relative, name)), str(real)))
+            real = os.path.join(folder, name)
+            if real not in own:
+                links.append((os.path.normpath(os.path.join(relative, name)), real))
     folders.sort(key=lambda path: path.count("/"))
     substitutions = [*placer.substitutions, (_slot_text(directory), os.fsencode(cwd))]
     if directory:
@@ -123,11 +125,11 @@ def lay_out(use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset()) -> M
     return Mirror(top, directory, inputs, outputs, tuple(folders), tuple(links), tuple(substitutions))
 
 
-def _record_outputs(use: ToolUse, cwd: Path) -> set[Path]:
+def _record_outputs(use: ToolUse, cwd: Path) -> set[str]:
     """Real paths of outputs that are one file a record: an earlier run's must not show through in a slot."""
-    files = [Path(name) for item in use.inputs if item.format == "files" for name in item.path.split("\0")]
+    files = [name for item in use.inputs if item.format == "files" for name in item.path.split("\0")]
     return {
-        Path(os.path.normpath(cwd / output.path.replace("{name}", file.name).replace("{stem}", file.stem)))
+        os.path.normpath(os.path.join(cwd, record_path(output.path, file)))
         for output in use.outputs
         if output.layout == "record"
         for file in files

@@ -41,6 +41,8 @@ class Streams:
         self._writers: dict[int, _core.StreamWriter] = {}
         self._folders: dict[int, Path] = {}
         self._places: list[Path] = []
+        #: Folders that are known to be there.
+        self._made: set[str] = set()
         for number, output in enumerate(outputs):
             if only and output.name != only:
                 continue
@@ -73,9 +75,11 @@ class Streams:
                     with self._placed(block.stream):
                         writer.append(n_records, block)
                 elif (folder := self._folders.get(block.stream)) is not None:
-                    path = folder / os.fsdecode(block.name)
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    _core.extract(str(self._journal), block, str(path))
+                    path = os.path.join(folder, os.fsdecode(block.name))
+                    if (parent := os.path.dirname(path)) not in self._made:
+                        os.makedirs(parent, exist_ok=True)
+                        self._made.add(parent)
+                    _core.extract(str(self._journal), block, path)
         except _core.CorruptJournal as error:
             raise CorruptError(str(error)) from error
 

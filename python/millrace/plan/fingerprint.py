@@ -33,7 +33,7 @@ def of_content(path: Path) -> str:
     return f"{size} bytes, {digest.hexdigest()}"
 
 
-def of_stat(path: Path) -> str:
+def of_stat(path: str | os.PathLike[str]) -> str:
     """Size and time of change: for databases and programs, which are too large to read at every start."""
     stat = os.stat(path)
     return f"{stat.st_size} bytes, changed {stat.st_mtime_ns}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import shutil
@@ -174,10 +175,14 @@ def check_inputs(use: ToolUse, cwd: Path) -> None:
         for name in item.path.split("\0") if item.format == "files" else [item.path]:
             if name == "-":
                 continue
-            path = cwd / name
-            if not path.exists():
-                raise RefusedError(f"{name}: no such file", "check the path of the input")
-            if path.is_dir():
+            path = os.path.join(cwd, name)
+            try:
+                mode = os.stat(path).st_mode
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                    raise
+                raise RefusedError(f"{name}: no such file", "check the path of the input") from error
+            if stat.S_ISDIR(mode):
                 raise RefusedError(
                     f"{name}: is a folder, not a file of records",
                     "name a file in it, or the folder without a format: each file is a record then",
@@ -188,7 +193,7 @@ def check_inputs(use: ToolUse, cwd: Path) -> None:
 
 def check_outputs(use: ToolUse, cwd: Path) -> None:
     """Refuse outputs that cannot be written or that are written twice, before anything starts."""
-    inputs = {os.path.realpath(cwd / name) for item in use.inputs for name in item.path.split("\0") if name != "-"}
+    inputs: set[str] | None = None
     seen: dict[str, OutputUse] = {}
     for output in use.outputs:
         if output.path == "-":
@@ -200,6 +205,9 @@ def check_outputs(use: ToolUse, cwd: Path) -> None:
         if path.is_dir() and output.layout == "file":
             raise RefusedError(f"{output.path}: is a folder, but the output is a file", "name a file in it")
         real = os.path.realpath(path)
+        if inputs is None:
+            names = (name for item in use.inputs for name in item.path.split(NUL) if name != "-")
+            inputs = {os.path.realpath(cwd / name) for name in names}
         if real in inputs:
             raise RefusedError(f"{output.path}: is both input and output", "write the output elsewhere")
         if real in seen and (path.is_file() or not path.exists()):
@@ -260,12 +268,12 @@ def fingerprints(use: ToolUse, command: Command) -> dict[str, str]:
     """What the result depends on, by what it is, for the resume's comparison."""
     found = {f"program {command.exe}": f"{use.version or 'version unknown'}; {fingerprint.of_stat(command.exe)}"}
     for item in use.inputs:
-        for name in item.path.split("\0") if item.format == "files" else [item.path]:
-            path = command.cwd / name
-            if name != "-" and path.is_file():
-                found[f"input {name}"] = (
-                    fingerprint.of_stat(path) if item.format == "files" else fingerprint.of_content(path)
-                )
+        if item.format == "files":
+            for name in item.path.split(NUL):
+                if os.path.isfile(file := os.path.join(command.cwd, name)):
+                    found[f"input {name}"] = fingerprint.of_stat(file)
+        elif item.path != "-" and (command.cwd / item.path).is_file():
+            found[f"input {item.path}"] = fingerprint.of_content(command.cwd / item.path)
     for path in use.databases:
         if (command.cwd / path).is_file():
             found[f"database {path}"] = fingerprint.of_stat(command.cwd / path)

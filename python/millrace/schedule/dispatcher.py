@@ -113,7 +113,8 @@ class Dispatcher:
     _held: deque[int] = field(default_factory=deque)
     #: Single records that failed while nothing had succeeded, and how.
     _witnesses: dict[int, tuple[Result, str]] = field(default_factory=dict)
-    _asked: bool = False
+    #: Batches that were asked for and have not come.
+    _asked: int = 0
     #: Units of each batch in the last round; 0 before it.
     _last_round: int = 0
 
@@ -125,25 +126,41 @@ class Dispatcher:
     def wanted(self, remaining: float | None) -> tuple[int, int, int] | None:
         """Limits (records, units, bytes) of one more batch to cut, or None if enough are ready.
 
-        One batch a slot is kept ready beyond those that run, so that no slot ever waits for its input; but not
-        while nothing is measured, as its size would be a guess.
+        Batches are kept ready beyond those that run, so that no slot ever waits for its input: one a slot, more of
+        them if they are short; but none while nothing is measured, as its size would be a guess.
         """
-        measured = self.cost.per_unit or self.fixed != (0, 0)
-        most = 2 * self.slots if measured else self.slots
-        if self.ended or self._asked or len(self._batches) >= most + len(self._held):
+        if self.ended or self._asked or self._lacking <= 0:
             return None
         if self._held:
             if any(batch not in self._witnesses for batch in self._batches):
                 return None
-            self._asked = True  # all that there is has failed: one more record may tell whether anything works
+            self._asked = 1  # all that there is has failed: one more record may tell whether anything works
             return (1, 0, 0)
-        self._asked = True
+        self._asked = 1
         if self.fixed != (0, 0):
             return (self.fixed[0], 0, self.fixed[1])
         units = self._next_units(remaining)
         if self.hint.unit == "records":
             return (min(units, self.hint.max_records or units), 0, MOST_BYTES)
         return (self.hint.max_records, units, MOST_BYTES)
+
+    @property
+    def _lacking(self) -> int:
+        """Batches that could be cut now, beyond those that were asked for."""
+        measured = self.cost.per_unit or self.fixed != (0, 0)
+        most = self.slots * (1 + self.cost.ready) if measured else self.slots
+        return most + len(self._held) - len(self._batches) - self._asked
+
+    def more(self) -> int:
+        """How many batches to cut along with the one that was just `wanted`, of the same size.
+
+        Those whose size is no decision are asked for together, which costs less than one after another.
+        """
+        if self.fixed == (0, 0) or self._held:
+            return 0
+        found = max(self._lacking, 0)
+        self._asked += found
+        return found
 
     def _next_units(self, remaining: float | None) -> int:
         units = next_units(self.cost, self.slots, remaining)
@@ -158,7 +175,7 @@ class Dispatcher:
 
     def batch_cut(self, batch: int, records: int, units: int) -> list[Action]:
         """A batch that was asked for is ready."""
-        self._asked = False
+        self._asked -= 1
         self._batches[batch] = _Batch(records, units)
         if self._held:
             self._hold(batch)
@@ -167,7 +184,7 @@ class Dispatcher:
 
     def input_ended(self) -> list[Action]:
         """There is nothing more to cut."""
-        self._asked, self.ended = False, True
+        self._asked, self.ended = 0, True
         return self._verdict()
 
     def batch_split(self, whole: int, parts: list[tuple[int, int, int]]) -> list[Action]:

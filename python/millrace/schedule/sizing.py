@@ -24,6 +24,11 @@ GROWTH = 8.0
 #: Bytes of a batch at most: more than one of these a slot lies in memory, and the next is read while one runs.
 MOST_BYTES = 16 << 20
 
+#: Seconds of work that wait for a slot, in short batches; and at most so many batches and units.
+READY_SECONDS = 0.2
+MOST_READY = 32
+READY_UNITS = 1 << 20
+
 #: Weight that an older observation keeps when a new one comes.
 MEMORY = 0.95
 
@@ -70,6 +75,14 @@ class CostModel:
         self._plain = _add(self._plain, 1.0, units, seconds)
         n, x, y = self._plain
         self.per_unit = max((y - self.startup * n) / x, 1e-12)
+
+    @property
+    def ready(self) -> int:
+        """Batches that wait for a slot so that it never waits for them: one, more if they are short and small."""
+        n, units, seconds = self._plain
+        if not n or self.hint.unit == "records":
+            return 1
+        return max(1, int(min(READY_SECONDS * n / seconds, READY_UNITS * n / units, MOST_READY)))
 
     @property
     def start_units(self) -> int:

@@ -7,6 +7,7 @@ file; files that are one record each are found by `file_records`.
 from __future__ import annotations
 
 import glob
+import os
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -234,15 +235,15 @@ def file_records(names: Sequence[str], command: Command) -> list[str] | None:
         return list(names)
     name, path = names[0], command.cwd / names[0]
     if path.is_dir():
-        return [str(Path(name) / each.name) for each in sorted(path.iterdir()) if _is_visible_file(each)]
+        with os.scandir(path) as entries:
+            names_there = sorted(each.name for each in entries if not each.name.startswith(".") and each.is_file())
+        # As a path would be written: a folder of a million files is listed in no time.
+        folder = "" if (typed := str(Path(name))) == "." else typed.removesuffix("/") + "/"
+        return [folder + each for each in names_there]
     if not path.exists():
         found = sorted(glob.glob(name, root_dir=command.cwd))
         return found if glob.has_magic(name) and found else None
     return _names_in(path, command.cwd)
-
-
-def _is_visible_file(path: Path) -> bool:
-    return path.is_file() and not path.name.startswith(".")
 
 
 def _names_in(path: Path, cwd: Path) -> list[str] | None:
@@ -276,13 +277,27 @@ def record_output(
         return OutputUse(name=name, path=typed, volatile=volatile)
     places: dict[str, str] = {}
     for file in files:
-        place = template.replace("{name}", Path(file).name).replace("{stem}", Path(file).stem)
+        place = record_path(template, file)
         if place in places:
             raise RefusedError(f"{places[place]} and {file} would both be written to {place}", "rename one of them")
-        if (command.cwd / place).resolve() == (command.cwd / file).resolve():
+        if _is_same_file(os.path.join(command.cwd, place), os.path.join(command.cwd, file)):
             raise RefusedError(f"{place} would be overwritten by its own result", "name another folder")
         places[place] = file
     return OutputUse(name=name, path=template, layout="record", volatile=volatile)
+
+
+def record_path(template: str, file: str) -> str:
+    """The path of the output of ``file``, as the user would type it."""
+    name = os.path.basename(file)
+    dot = name.rfind(".")
+    return template.replace("{name}", name).replace("{stem}", name[:dot] if 0 < dot < len(name) - 1 else name)
+
+
+def _is_same_file(place: str, file: str) -> bool:
+    try:
+        return os.path.samestat(os.stat(place), os.stat(file))
+    except OSError:
+        return False  # mostly: nothing is there yet
 
 
 def join_names(names: Sequence[str]) -> str:

@@ -3,10 +3,9 @@
 use std::collections::{HashSet, VecDeque};
 use std::ffi::CString;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::task::{Control, Outcome, Place, Sink, Task};
 
@@ -42,6 +41,8 @@ pub enum Event<R> {
         id: u64,
         /// The slot.
         slot: usize,
+        /// When.
+        at: Instant,
     },
     /// A task came to its end.
     Ended {
@@ -49,6 +50,8 @@ pub enum Event<R> {
         id: u64,
         /// The slot.
         slot: usize,
+        /// When.
+        at: Instant,
         /// What came of it.
         outcome: Outcome<R>,
     },
@@ -56,23 +59,54 @@ pub enum Event<R> {
     Woken,
 }
 
-#[derive(Debug, Default)]
-struct Queue {
+struct State<R> {
+    /// Tasks that wait for a slot.
     tasks: VecDeque<Task>,
+    /// What the caller has not taken yet.
+    events: Vec<Event<R>>,
+    /// One of these cannot wait until many have come together.
+    pressing: bool,
+    /// The caller is to be told of `events` when fewer tasks than this wait.
+    low: usize,
+    /// The caller waits in [`Pool::events`].
+    awaited: bool,
+    /// Slots without a task.
+    idle: usize,
     closed: bool,
 }
 
-struct Shared {
-    queue: Mutex<Queue>,
+impl<R> State<R> {
+    fn is_due(&self) -> bool {
+        self.pressing || (!self.events.is_empty() && self.tasks.len() < self.low)
+    }
+}
+
+struct Shared<R> {
+    state: Mutex<State<R>>,
+    /// There are tasks for idle slots, or the pool closes.
     filled: Condvar,
+    /// There are events for the caller.
+    due: Condvar,
     controls: Vec<Control>,
+}
+
+impl<R> Shared<R> {
+    fn lock(&self) -> MutexGuard<'_, State<R>> {
+        // A thread that panicked while it held the lock left queues that are still whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the caller, if it waits for what is there now.
+    fn tell(&self, state: &State<R>) {
+        if state.awaited && state.is_due() {
+            self.due.notify_one();
+        }
+    }
 }
 
 /// The slots of a node. Dropping it kills what runs and waits for it.
 pub struct Pool<R> {
-    shared: Arc<Shared>,
-    events: Mutex<Receiver<Event<R>>>,
-    sender: Sender<Event<R>>,
+    shared: Arc<Shared<R>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -82,16 +116,25 @@ impl<R: Send + 'static> Pool<R> {
     /// # Errors
     /// If a thread cannot be started or a path holds a NUL byte.
     pub fn new<S: Sink<Receipt = R> + 'static>(settings: &Settings, sink: Arc<S>) -> std::io::Result<Self> {
-        let (sender, events) = channel();
+        let state = State {
+            tasks: VecDeque::new(),
+            events: vec![],
+            pressing: false,
+            low: 0,
+            awaited: false,
+            idle: 0,
+            closed: false,
+        };
         let controls = settings.roots.iter().map(|_| Control::default()).collect();
-        let shared = Arc::new(Shared { queue: Mutex::default(), filled: Condvar::new(), controls });
-        let mut pool = Self { shared, events: Mutex::new(events), sender, threads: vec![] };
+        let shared =
+            Arc::new(Shared { state: Mutex::new(state), filled: Condvar::new(), due: Condvar::new(), controls });
+        let mut pool = Self { shared, threads: vec![] };
         for slot in 0..settings.roots.len() {
             let place = place(settings, slot)?;
-            let (shared, sender, sink) = (pool.shared.clone(), pool.sender.clone(), sink.clone());
+            let (shared, sink) = (pool.shared.clone(), sink.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("slot {slot}"))
-                .spawn(move || work(slot, &place, &shared, &sender, &*sink))?;
+                .spawn(move || work(slot, &place, &shared, &*sink))?;
             pool.threads.push(thread);
         }
         Ok(pool)
@@ -99,18 +142,20 @@ impl<R: Send + 'static> Pool<R> {
 
     /// Queues a task; `first` puts it before those that wait.
     pub fn submit(&self, task: Task, first: bool) {
-        let mut queue = lock(&self.shared.queue);
+        let mut state = self.shared.lock();
         if first {
-            queue.tasks.push_front(task)
+            state.tasks.push_front(task)
         } else {
-            queue.tasks.push_back(task)
+            state.tasks.push_back(task)
         }
-        self.shared.filled.notify_one();
+        if state.idle > 0 {
+            self.shared.filled.notify_one();
+        }
     }
 
     /// Takes back all tasks that no slot has taken; returns their ids.
     pub fn withdraw(&self) -> Vec<u64> {
-        lock(&self.shared.queue).tasks.drain(..).map(|task| task.id).collect()
+        self.shared.lock().tasks.drain(..).map(|task| task.id).collect()
     }
 
     /// Kills the tools that run now; each ends with [`super::Failure::Killed`].
@@ -120,28 +165,34 @@ impl<R: Send + 'static> Pool<R> {
 
     /// Makes [`Pool::events`] return; may be called from anywhere.
     pub fn wake(&self) {
-        // The receiver lives as long as the pool.
-        let _ = self.sender.send(Event::Woken);
+        let mut state = self.shared.lock();
+        state.events.push(Event::Woken);
+        state.pressing = true;
+        self.shared.tell(&state);
     }
 
-    /// Waits for an event, at most `timeout`, and returns all that are there.
+    /// Waits for events, at most `timeout`, and returns all that are there.
+    ///
+    /// While many tasks wait for slots there is nothing to decide, so what happens is told in bunches: when half
+    /// of those tasks are taken, or fewer are left than there are slots; a failure at once.
     pub fn events(&self, timeout: Duration) -> Vec<Event<R>> {
-        let events = lock(&self.events);
-        let mut found = match events.recv_timeout(timeout) {
-            Ok(event) => vec![event],
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return vec![],
-        };
-        found.extend(events.try_iter());
-        found
+        let mut state = self.shared.lock();
+        state.low = self.threads.len().max(state.tasks.len() / 2);
+        state.awaited = true;
+        let waited = self.shared.due.wait_timeout_while(state, timeout, |state| !state.is_due());
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.awaited = false;
+        state.pressing = false;
+        std::mem::take(&mut state.events)
     }
 }
 
 impl<R> Drop for Pool<R> {
     fn drop(&mut self) {
         {
-            let mut queue = lock(&self.shared.queue);
-            queue.closed = true;
-            queue.tasks.clear();
+            let mut state = self.shared.lock();
+            state.closed = true;
+            state.tasks.clear();
         }
         self.shared.filled.notify_all();
         self.shared.controls.iter().for_each(Control::kill);
@@ -151,24 +202,33 @@ impl<R> Drop for Pool<R> {
     }
 }
 
-fn work<S: Sink>(slot: usize, place: &Place, shared: &Shared, events: &Sender<Event<S::Receipt>>, sink: &S) {
-    let control = &shared.controls[slot];
+fn work<S: Sink>(slot: usize, place: &Place, shared: &Shared<S::Receipt>, sink: &S) {
+    let mut ended = None;
+    while let Some(task) = next(slot, ended.take(), shared) {
+        let outcome = place.run(&task, &shared.controls[slot], sink);
+        ended = Some(Event::Ended { id: task.id, slot, at: Instant::now(), outcome });
+    }
+}
+
+/// Reports what `ended` and takes the next task, when there is one; None when the pool closes.
+fn next<R>(slot: usize, ended: Option<Event<R>>, shared: &Shared<R>) -> Option<Task> {
+    let mut state = shared.lock();
+    if let Some(event) = ended {
+        state.pressing |= matches!(&event, Event::Ended { outcome, .. } if outcome.result.is_err());
+        state.events.push(event);
+    }
     loop {
-        let task = {
-            let mut queue = lock(&shared.queue);
-            loop {
-                if let Some(task) = queue.tasks.pop_front() {
-                    break task;
-                }
-                if queue.closed {
-                    return;
-                }
-                queue = shared.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
-            }
-        };
-        let _ = events.send(Event::Started { id: task.id, slot });
-        let outcome = place.run(&task, control, sink);
-        let _ = events.send(Event::Ended { id: task.id, slot, outcome });
+        let task = state.tasks.pop_front();
+        if let Some(task) = &task {
+            state.events.push(Event::Started { id: task.id, slot, at: Instant::now() });
+        }
+        shared.tell(&state);
+        if task.is_some() || state.closed {
+            return task;
+        }
+        state.idle += 1;
+        state = shared.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state.idle -= 1;
     }
 }
 
@@ -197,13 +257,9 @@ fn place(settings: &Settings, slot: usize) -> std::io::Result<Place> {
         exe: settings.exe.clone(),
         environ: settings.environ.clone(),
         nice: settings.nice,
+        null: fs_err::File::open("/dev/null")?.into_file(),
         slot_mark: settings.slot_mark.clone(),
         secret: settings.secret.clone(),
         substitutions,
     })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // A thread that panicked while it held the lock left a queue or receiver that is still whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

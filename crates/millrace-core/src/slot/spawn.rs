@@ -60,7 +60,6 @@ struct Child {
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) pid: libc::pid_t,
-    pidfd: OwnedFd,
 }
 
 /// Starts `start`.
@@ -75,15 +74,18 @@ pub(super) fn spawn(start: &Start<'_>) -> io::Result<Process> {
     let mut shell_argv = vec![c"/bin/sh".as_ptr(), start.exe.as_ptr()];
     shell_argv.extend(argv.iter().skip(1));
     let environ = pointers(start.environ);
-    let files = [above_stdio(start.stdin)?, above_stdio(start.stdout)?, above_stdio(start.stderr)?];
-    let mut stack = vec![0_u128; STACK / 16];
+    let files = [start.stdin, start.stdout, start.stderr];
+    let copies = [above_stdio(start.stdin)?, above_stdio(start.stdout)?, above_stdio(start.stderr)?];
+    let fd = |k: usize| copies[k].as_ref().map_or(files[k].as_raw_fd(), AsRawFd::as_raw_fd);
+    // Not cleared: that would cost more than the call.
+    let mut stack = Vec::<u128>::with_capacity(STACK / 16);
     let mut child = Child {
         exe: start.exe.as_ptr(),
         argv: argv.as_ptr(),
         shell_argv: shell_argv.as_ptr(),
         environ: environ.as_ptr(),
         directory: start.directory.as_ptr(),
-        fds: [files[0].as_raw_fd(), files[1].as_raw_fd(), files[2].as_raw_fd()],
+        fds: [fd(0), fd(1), fd(2)],
         nice: start.nice,
         // SAFETY: no arguments, cannot fail.
         parent: unsafe { libc::getpid() },
@@ -97,7 +99,7 @@ pub(super) fn spawn(start: &Start<'_>) -> io::Result<Process> {
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-        let pid = libc::clone(run_child, stack.as_mut_ptr().add(stack.len()).cast(), flags, (&raw mut child).cast());
+        let pid = libc::clone(run_child, stack.as_mut_ptr().add(STACK / 16).cast(), flags, (&raw mut child).cast());
         let error = io::Error::last_os_error();
         libc::pthread_sigmask(libc::SIG_SETMASK, &old, ptr::null_mut());
         if pid < 0 {
@@ -112,30 +114,21 @@ pub(super) fn spawn(start: &Start<'_>) -> io::Result<Process> {
         unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
         return Err(io::Error::from_raw_os_error(error));
     }
-    // SAFETY: `pid` is our unreaped child, so it cannot have been reused.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    if fd < 0 {
-        let error = io::Error::last_os_error();
-        // SAFETY: as above; a process that cannot be watched is not left running.
-        unsafe {
-            libc::kill(-pid, libc::SIGKILL);
-            libc::waitpid(pid, ptr::null_mut(), 0);
-        }
-        return Err(error);
-    }
-    // SAFETY: a fresh descriptor that nobody else owns; descriptors fit in an int.
-    Ok(Process { pid, pidfd: unsafe { OwnedFd::from_raw_fd(fd as RawFd) } })
+    Ok(Process { pid })
 }
 
-/// The file under a descriptor above 2, so that `dup2` in the child never steps on one still to be used.
-fn above_stdio(file: &File) -> io::Result<OwnedFd> {
+/// A copy of a descriptor that is not above 2, so that `dup2` in the child never steps on one still to be used.
+fn above_stdio(file: &File) -> io::Result<Option<OwnedFd>> {
+    if file.as_raw_fd() > 2 {
+        return Ok(None);
+    }
     // SAFETY: plain system call on a live descriptor.
     let fd = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 3) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: fresh descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
 extern "C" fn run_child(argument: *mut c_void) -> c_int {
@@ -195,15 +188,20 @@ unsafe fn become_tool(child: &Child) -> Result<(), c_int> {
 impl Process {
     /// Waits until the process has ended or `timeout` is over; does not reap. Returns whether it has ended.
     pub(super) fn ended_within(&self, timeout: Option<Duration>) -> io::Result<bool> {
-        let deadline = timeout.map(|t| std::time::Instant::now() + t);
+        let Some(timeout) = timeout else { return self.ended().map(|()| true) };
+        let deadline = std::time::Instant::now() + timeout;
+        // SAFETY: `pid` is our unreaped child, so it cannot have been reused.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a fresh descriptor that nobody else owns; descriptors fit in an int.
+        let pidfd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
         loop {
-            let left = deadline.map_or(-1, |d| {
-                c_int::try_from(d.saturating_duration_since(std::time::Instant::now()).as_millis())
-                    .unwrap_or(c_int::MAX)
-            });
-            let mut poll = libc::pollfd { fd: self.pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            let left = deadline.saturating_duration_since(std::time::Instant::now()).as_millis();
+            let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
             // SAFETY: one valid pollfd.
-            match unsafe { libc::poll(&mut poll, 1, left) } {
+            match unsafe { libc::poll(&mut poll, 1, c_int::try_from(left).unwrap_or(c_int::MAX)) } {
                 0 => return Ok(false),
                 n if n > 0 => return Ok(true),
                 _ => {
@@ -212,6 +210,23 @@ impl Process {
                         return Err(error);
                     }
                 }
+            }
+        }
+    }
+
+    fn ended(&self) -> io::Result<()> {
+        loop {
+            // SAFETY: plain data, filled by waitid; our unreaped child, which stays unreaped.
+            let result = unsafe {
+                let mut about: libc::siginfo_t = std::mem::zeroed();
+                libc::waitid(libc::P_PID, self.pid as libc::id_t, &mut about, libc::WEXITED | libc::WNOWAIT)
+            };
+            if result == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
             }
         }
     }

@@ -1,15 +1,17 @@
 //! One task in one slot: place the inputs, run the tool, collect what it wrote, clean up.
 
 use std::collections::{BTreeSet, HashSet};
-use std::ffi::{CString, OsStr};
+use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use fs_err::os::unix::fs::OpenOptionsExt;
 
 use super::spawn::{Ending, Process, Start, Usage, spawn};
 use super::text;
@@ -129,6 +131,8 @@ pub(super) struct Place {
     pub(super) exe: CString,
     pub(super) environ: Vec<CString>,
     pub(super) nice: i32,
+    /// `/dev/null`, the standard input of most tools.
+    pub(super) null: File,
     /// Text in arguments that stands for `root`.
     pub(super) slot_mark: Vec<u8>,
     /// Random text in `root` by which a printed private path is found.
@@ -193,8 +197,8 @@ impl Place {
         outcome: &mut Outcome<S::Receipt>,
     ) -> Result<(), Failure> {
         let stdin = self.place(task).map_err(Failure::Io)?;
-        let stdout = self.capture("stdout").map_err(Failure::Io)?;
-        let stderr = self.capture("stderr").map_err(Failure::Io)?;
+        let stdout = self.scratch().map_err(Failure::Io)?;
+        let stderr = self.scratch().map_err(Failure::Io)?;
         let argv = task
             .argv
             .iter()
@@ -209,7 +213,7 @@ impl Place {
                 argv: &argv,
                 environ: &self.environ,
                 directory: &self.directory,
-                stdin: &stdin,
+                stdin: stdin.as_ref().unwrap_or(&self.null),
                 stdout: &stdout,
                 stderr: &stderr,
                 nice: self.nice,
@@ -220,13 +224,12 @@ impl Place {
         };
         let (ending, timed_out) = wait(process, task.timeout, control, &mut outcome.usage).map_err(Failure::Io)?;
         outcome.wall_seconds = begun.elapsed().as_secs_f64();
-        let stderr_of_tool = stderr.try_clone().map_err(Failure::Io)?;
-        outcome.stderr = self.said(stderr, "stderr").map_err(Failure::Io)?;
+        outcome.stderr = self.said(&stderr).map_err(Failure::Io)?;
         if timed_out {
             return Err(Failure::TimedOut);
         }
         // No space for the tool's files is our failure whatever the tool says: it may not even have noticed.
-        if !control.killed.load(Ordering::SeqCst) && is_full(&stderr_of_tool).map_err(Failure::Io)? {
+        if !control.killed.load(Ordering::SeqCst) && is_full(&stderr).map_err(Failure::Io)? {
             return Err(Failure::Io(io::Error::new(
                 io::ErrorKind::StorageFull,
                 format!("{}: the work directory is full", self.root.display()),
@@ -238,7 +241,7 @@ impl Place {
                 return Err(Failure::Killed);
             }
             if outcome.stderr.is_empty() {
-                outcome.stderr = self.said(stdout, "stdout").map_err(Failure::Io)?;
+                outcome.stderr = self.said(&stdout).map_err(Failure::Io)?;
             }
             return Err(Failure::Ended(ending));
         }
@@ -250,7 +253,8 @@ impl Place {
         Ok(())
     }
 
-    fn place(&self, task: &Task) -> io::Result<File> {
+    /// Puts the inputs in their places; returns the standard input, if there is one.
+    fn place(&self, task: &Task) -> io::Result<Option<File>> {
         let mut stdin = None;
         for placement in &task.placements {
             match placement {
@@ -259,21 +263,25 @@ impl Place {
                 Placement::Folder(path) => fs_err::create_dir_all(self.root.join(path))?,
             }
         }
-        stdin.map_or_else(|| fs_err::File::open("/dev/null").map(fs_err::File::into_file), Ok)
+        Ok(stdin)
     }
 
-    /// A file beside the working directory that takes what the tool says.
-    fn capture(&self, name: &str) -> io::Result<File> {
-        let file =
-            fs_err::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(self.aside(name))?;
-        Ok(file.into_file())
-    }
-
-    fn aside(&self, name: &str) -> PathBuf {
+    /// A new file without a name, where the slots are: it goes when nobody has it open any more.
+    fn scratch(&self) -> io::Result<File> {
+        let folder = self.root.parent().unwrap_or(&self.root);
+        let mut options = fs_err::OpenOptions::new();
+        options.read(true).write(true);
+        match options.clone().custom_flags(libc::O_TMPFILE).open(folder) {
+            Ok(file) => return Ok(file.into_file()),
+            // Not every filesystem can; an old kernel takes it for a folder opened to write.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::ENOENT)) => {}
+            Err(error) => return Err(error),
+        }
         let mut path = self.root.clone().into_os_string();
-        path.push(".");
-        path.push(name);
-        path.into()
+        path.push(".scratch");
+        let file = options.create(true).truncate(true).open(&path)?;
+        fs_err::remove_file(path)?;
+        Ok(file.into_file())
     }
 
     fn argument(&self, argument: &[u8]) -> io::Result<CString> {
@@ -289,21 +297,21 @@ impl Place {
     }
 
     /// The end of what the tool said, with the user's paths in it.
-    fn said(&self, mut file: File, name: &str) -> io::Result<Vec<u8>> {
+    fn said(&self, mut file: &File) -> io::Result<Vec<u8>> {
         let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(STDERR_KEPT)))?;
         let mut bytes = Vec::new();
+        if length == 0 {
+            return Ok(bytes);
+        }
+        file.seek(SeekFrom::Start(length.saturating_sub(STDERR_KEPT)))?;
         file.take(STDERR_KEPT).read_to_end(&mut bytes)?;
         if memchr::memmem::find(&bytes, &self.secret).is_none() {
             return Ok(bytes);
         }
         // For a person to read: whatever cannot be put back stays.
-        let scratch = self.aside(&format!("{name}.said"));
-        fs_err::write(&scratch, &bytes)?;
-        let restored = fs_err::File::open(&scratch).and_then(|file| {
-            text::restore(file.into_file(), &self.secret, &self.substitutions, &self.aside("said.restored"))
-        });
-        if let Ok(mut restored) = restored {
+        let mut ours = self.scratch()?;
+        ours.write_all(&bytes)?;
+        if let Ok(mut restored) = text::restore(ours, &self.secret, &self.substitutions, || self.scratch()) {
             bytes.clear();
             restored.seek(SeekFrom::Start(0))?;
             restored.read_to_end(&mut bytes)?;
@@ -340,10 +348,8 @@ impl Place {
         }
         found
             .into_iter()
-            .enumerate()
-            .map(|(k, (stream, name, file))| {
-                let scratch = self.aside(&format!("restored.{k}"));
-                Ok((stream, name, text::restore(file, &self.secret, &self.substitutions, &scratch)?))
+            .map(|(stream, name, file)| {
+                Ok((stream, name, text::restore(file, &self.secret, &self.substitutions, || self.scratch())?))
             })
             .collect::<io::Result<_>>()
             .map_err(Failure::Io)
@@ -366,17 +372,6 @@ impl Place {
         }
         let mut extra = Vec::new();
         self.clean_below(Path::new(""), &wanted, &mut extra)?;
-        // Captures and restored copies lie beside the slot's directory, and begin with its name.
-        let (Some(parent), Some(name)) = (self.root.parent(), self.root.file_name()) else { return Ok(extra) };
-        let prefix = [name.as_bytes(), b"."].concat();
-        for suffix in ["stdout", "stderr", "stderr.said", "stdout.said", "said.restored"] {
-            let _ = fs_err::remove_file(parent.join(OsStr::from_bytes(&[&prefix, suffix.as_bytes()].concat())));
-        }
-        for k in 0.. {
-            if fs_err::remove_file(self.aside(&format!("restored.{k}"))).is_err() && k >= task.outputs.len() {
-                break;
-            }
-        }
         Ok(extra)
     }
 
@@ -433,8 +428,9 @@ fn wait(
     if control.killed.load(Ordering::SeqCst) {
         control.signal();
     }
-    let in_time = process.ended_within(timeout)?;
-    if !in_time {
+    let in_time = process.ended_within(timeout);
+    // A process that cannot be watched is not left running.
+    if !matches!(in_time, Ok(true)) {
         control.signal();
         process.ended_within(None)?;
     }
@@ -444,7 +440,7 @@ fn wait(
     *control.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
     let (ending, used) = process.reap()?;
     *usage = used;
-    Ok((ending, !in_time))
+    Ok((ending, !in_time?))
 }
 
 fn files_below(top: &Path) -> io::Result<Vec<PathBuf>> {

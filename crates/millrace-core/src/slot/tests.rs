@@ -362,3 +362,26 @@ fn a_watchdog_removes_the_work_directory_when_it_is_closed() {
     drop(watchdog);
     assert!(!work.exists());
 }
+
+#[test]
+fn ends_are_told_in_bunches_and_failures_at_once() {
+    let bench = Bench::new();
+    let pool = bench.pool();
+    let gate = bench.folder.path().join("gate");
+    pool.submit(script_task(&format!("while ! test -e {}; do sleep 0.01; done", gate.display())), false);
+    assert!(matches!(pool.events(Duration::from_secs(60))[..], [Event::Started { .. }]));
+    for _ in 0..16 {
+        pool.submit(script_task(""), false);
+    }
+    fs::write(gate, "").unwrap();
+    let told = pool.events(Duration::from_secs(60));
+    assert!(told.iter().filter(|event| matches!(event, Event::Ended { .. })).count() >= 8, "{told:?}");
+
+    let pool = bench.pool();
+    for script in ["exit 3"].into_iter().chain(["sleep 60"; 16]) {
+        pool.submit(script_task(script), false);
+    }
+    let begun = Instant::now();
+    assert!(matches!(ended(&pool).result, Err(Failure::Ended(_))));
+    assert!(begun.elapsed() < Duration::from_secs(30));
+}

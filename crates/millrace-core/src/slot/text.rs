@@ -10,7 +10,7 @@ pub(super) type Substitutions = [(Vec<u8>, Vec<u8>)];
 
 const WINDOW: usize = 256 << 10;
 
-/// Returns `file` if none of its bytes mention `mark`, else a new file at `scratch` with the user's texts.
+/// Returns `file` if none of its bytes mention `mark`, else one that `scratch` makes, with the user's texts.
 ///
 /// `mark` is the part that all private texts share; it is random, so a clash with data does not happen.
 ///
@@ -20,7 +20,7 @@ pub(super) fn restore(
     mut file: File,
     mark: &[u8],
     pairs: &Substitutions,
-    scratch: &std::path::Path,
+    scratch: impl FnOnce() -> io::Result<File>,
 ) -> io::Result<File> {
     if !mentions(&mut file, mark)? {
         return Ok(file);
@@ -28,9 +28,7 @@ pub(super) fn restore(
     let mut text = Vec::new();
     file.seek(SeekFrom::Start(0))?;
     file.read_to_end(&mut text)?;
-    let fresh = fs_err::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(scratch)?;
-    let fresh = fresh.into_file();
-    let mut out = BufWriter::with_capacity(WINDOW, fresh);
+    let mut out = BufWriter::with_capacity(WINDOW, scratch()?);
     let finder = memmem::Finder::new(mark);
     let mut done = 0;
     while let Some(hit) = finder.find(&text[done..]).map(|hit| done + hit) {
