@@ -30,6 +30,7 @@ def command(job: Job, as_json: bool) -> None:
     The same command again resumes a run that was stopped, killed or crashed.
     """
     from millrace import run as runner
+    from millrace.launch import allocation
     from millrace.plan import plan as planner
     from millrace.report import summary
 
@@ -37,6 +38,10 @@ def command(job: Job, as_json: bool) -> None:
     if job.verbosity > 0:
         for note in plan.notes:
             click.echo(f"millrace: {note}", err=True)
+    if nodes := allocation.find(job.hosts, os.environ):
+        from millrace.launch import supervise
+
+        sys.exit(supervise.run(plan, nodes, os.environ))
     gc.freeze()  # what is loaded by now stays to the end: no collection has to look at it
     gc.enable()
     finished = runner.run(plan)
