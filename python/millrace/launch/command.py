@@ -174,6 +174,8 @@ def environ_of_ranks(environ: Mapping[str, str], token: str) -> dict[str, str]:
     defaults |= {"PRTE_MCA_plm_ssh_agent": shell, "OMPI_MCA_plm_rsh_agent": shell}
     if environ.get(RSH):
         defaults |= {"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": shell}
+    # The steps of a lost node keep their cores for minutes; a new start must not wait for them.
+    defaults["SLURM_OVERLAP"] = "1"
     if os.geteuid() == 0:
         # A container's only user, as a rule; Open MPI asks twice.
         defaults |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}

@@ -53,7 +53,7 @@ class Signs:
         with suppress(OSError), open(self.folder / "heartbeat", "rb") as file:
             # Opening asks the server of a network disk, which looking at the name does not.
             seen = (file.read(64), os.fstat(file.fileno()).st_mtime_ns)
-            if seen != self._seen:
+            if seen[0] and seen != self._seen:
                 self._seen, self._changed, self.alive = seen, time.monotonic(), True
                 with suppress(ValueError, IndexError):
                     self.records = max(self.records, int(seen[0].split()[1]))
