@@ -30,16 +30,24 @@ def command(job: Job, as_json: bool) -> None:
     The same command again resumes a run that was stopped, killed or crashed.
     """
     from millrace import run as runner
+    from millrace.engine.launched import find as find_launcher
+    from millrace.engine.launched import for_tools
     from millrace.plan import plan as planner
     from millrace.report import summary
 
-    plan = planner.make(job, here(), os.environ)
+    launched = find_launcher(os.environ)
+    crew = runner.join(launched) if launched else None
+    if launched and not crew:
+        return
+    plan = planner.make(job, here(), for_tools(os.environ) if crew else os.environ)
     if job.verbosity > 0:
         for note in plan.notes:
+            if crew and note.startswith("slots: "):
+                continue  # those of this process alone
             click.echo(f"millrace: {note}", err=True)
     gc.freeze()  # what is loaded by now stays to the end: no collection has to look at it
     gc.enable()
-    finished = runner.run(plan)
+    finished = runner.run(plan, crew)
     if finished.summary and job.verbosity >= 0:
         click.echo(summary.text(finished.summary), err=True)
     if finished.text and (job.verbosity >= 0 or finished.code):

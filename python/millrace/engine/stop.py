@@ -42,6 +42,10 @@ class Interrupt:
             signal.signal(number, handler)
 
     def _note(self, number: int, _: FrameType | None) -> None:
+        self.note(number)
+
+    def note(self, number: int) -> None:
+        """Somebody asks to stop, as if by this signal."""
         self.signal = self.signal or number
         self.count += 1
 
