@@ -67,7 +67,7 @@ def join(launched: Launched) -> Crew | None:
     watchdog = _core.Watchdog(str(work.path), work.token)  # before any thread; MPI starts some
     work.make()
     try:
-        world = World(launched)
+        world = World(launched, work.path)
     except RefusedError:
         watchdog.close()
         if launched.rank:

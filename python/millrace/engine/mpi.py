@@ -10,6 +10,7 @@ import os
 import pickle
 import sys
 import time
+import warnings
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 from millrace.engine.launched import Launched
 from millrace.errors import RefusedError
+from millrace.report.words import count
 
 #: Longest piece of a message, in bytes.
 PIECE = 4 << 20
@@ -41,26 +43,34 @@ class _Outbox:
 class World:
     """All processes of the job; `rank` 0 is the coordinator.
 
+    Args:
+        scratch: A folder of this process in memory.
+
     Raises:
         RefusedError: MPI cannot be used, or is not the launcher's.
     """
 
-    def __init__(self, launched: Launched) -> None:
-        prefer_fast_start()
+    def __init__(self, launched: Launched, scratch: Path) -> None:
+        settle(scratch)
         try:
             import mpi4py
 
-            mpi4py.rc.thread_level = "funneled"
-            mpi4py.rc.finalize = False  # after a failure it may wait for ever: see `leave`
+            mpi4py.rc.initialize = mpi4py.rc.finalize = False  # see `check_library` and `leave`
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
             raise RefusedError(
                 f"started as {launched.size} processes by {launched.launcher}, but there is no MPI to be used: {error}",
                 "install mpi4py and an MPI with: pip install 'millrace[mpi]'; or load the site's MPI, and pip install mpi4py",
             ) from error
+        check_library(launched, name := name_of(MPI.Get_library_version()))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the launcher is another MPI's is said here, in our words
+            MPI.Init_thread(MPI.THREAD_FUNNELED)
         self._mpi, self._comm = MPI, MPI.COMM_WORLD
         self.rank, self.size = self._comm.rank, self._comm.size
-        check(launched, self.size, MPI.Get_library_version())
+        if self.size != launched.size:
+            MPI.Finalize()
+            raise wrong_launcher(launched, f"{name} sees {count(self.size, 'process')}")
         self._comm.Set_errhandler(MPI.ERRORS_RETURN)
         close_on_exec()
         self._status = MPI.Status()
@@ -137,30 +147,41 @@ class World:
         os._exit(1)
 
 
-def check(launched: Launched, size: int, library: str) -> None:
-    """Refuse a world that is not the launcher's.
+def name_of(version: str) -> str:
+    """Name and version of an MPI library, from the page that it says of itself."""
+    line = version.split("\0")[0].strip().splitlines()[0].partition(",")[0]
+    return " ".join(line.replace("Version:", " ").split())
+
+
+def check_library(launched: Launched, name: str) -> None:
+    """Refuse a library that would end the process with words of its own if it were started.
 
     Raises:
-        RefusedError: The launcher started more processes than MPI knows: it is another MPI's.
+        RefusedError: The launcher is Open MPI's and the library is one of MPICH's kind.
     """
-    if size == launched.size:
-        return
-    name = library.split("\0")[0].strip().splitlines()[0].partition(",")[0].strip()
-    raise RefusedError(
-        f"{launched.launcher} started {launched.size} processes, but the MPI library that mpi4py found ({name}) "
-        f"sees {size}: the launcher belongs to another MPI",
-        "use the mpirun or the srun --mpi=... of the library that is loaded, or load the launcher's library",
+    if "Open MPI" in launched.launcher and any(other in name for other in ("MPICH", "Intel", "MVAPICH")):
+        raise wrong_launcher(launched, f"it is {name}")
+
+
+def wrong_launcher(launched: Launched, found: str) -> RefusedError:
+    """The error of a launcher that is another MPI's."""
+    return RefusedError(
+        f"{launched.launcher} started {launched.size} processes, but is not of the MPI library that mpi4py has loaded: "
+        f"{found}",
+        "use the mpirun of that library (or the right srun --mpi=...), or load the library of the launcher",
     )
 
 
-def prefer_fast_start() -> None:
-    """Spare the second in which the Open MPI of the Python package index looks for fast networks that it cannot use.
+def settle(scratch: Path) -> None:
+    """Set what Open MPI reads when it starts, where nobody has.
 
-    A site's own MPI knows its network: it is left alone, as is whoever has said what to use.
+    Its shared memory goes where it is removed whatever ends this process. The library of the Python package index
+    looks for fast networks for a second, which it cannot use; a site's own MPI knows its network and is left alone.
     """
-    ours = Path(sys.prefix, "lib", "libmpi.so.40").exists()
-    said = any(name in os.environ for name in ("OMPI_MCA_pml", "OMPI_MCA_btl", "OMPI_MCA_mtl"))
-    if ours and not said:
+    for name in ("btl_sm", "btl_vader"):  # Open MPI 5, and 4
+        os.environ.setdefault(f"OMPI_MCA_{name}_backing_directory", str(scratch))
+    from_index = Path(sys.prefix, "lib", "libmpi.so.40").exists()
+    if from_index and not any(f"OMPI_MCA_{name}" in os.environ for name in ("pml", "btl", "mtl")):
         os.environ.update(OMPI_MCA_pml="ob1", OMPI_MCA_btl="^ofi")
 
 
