@@ -402,8 +402,8 @@ class Spread:
     # Measuring
 
     def _measure(self, item: _Node, units: float, seconds: float, delay: float | None) -> None:
-        item.measured.add(units, seconds)
-        self._measured.add(units, seconds)
+        for mean in (item.measured, self._measured):
+            mean.add(units, max(seconds, 1e-6))
         if delay is not None:
             item.latency = MEMORY * item.latency + (1 - MEMORY) * delay if item.latency else delay
         item.depth = self._depth(item)
