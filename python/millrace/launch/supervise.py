@@ -148,8 +148,7 @@ class Supervisor:
     def _restart_words(self, why: str, alive: Sequence[str]) -> str:
         lost = [node for node in self.allocation.nodes if node not in alive]
         gone = f" ({', '.join(lost[:8])}{' ...' if len(lost) > 8 else ''} not answering)" if lost else ""
-        done = f"{count(self.signs.records, 'record')} done" if self.signs.records else "what is done"
-        return f"{why}; starting again on {count(len(alive), 'node')}{gone}, {done} kept"
+        return f"{why}; starting again on {count(len(alive), 'node')}{gone}; what is done is kept"
 
     def _hopeless(self, why: str, fruitless: int, alive: Sequence[str]) -> MillraceError:
         said = "".join(f"\n  {line}" for line in self.said.kept if line)
