@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Self, final
 
 __version__: str
@@ -111,8 +112,12 @@ def crc32c(data: bytes) -> int:
 
 @final
 class BlockRef:
-    """Where the bytes of one block are in a journal."""
+    """Where the bytes of one block are: in which journal, and where in it. Can be pickled."""
 
+    def __new__(cls, journal: str | PathLike[str], values: tuple[int, bytes, int, int, int]) -> Self:
+        """From (stream, name, offset, length, crc32c)."""
+    @property
+    def journal(self) -> Path: ...
     @property
     def stream(self) -> int: ...
     @property
@@ -127,8 +132,17 @@ class BlockRef:
 
 @final
 class TaskRef:
-    """One committed task: records ``[first, last)``."""
+    """One committed task: records ``[first, last)``. Can be pickled."""
 
+    def __new__(
+        cls,
+        journal: str | PathLike[str],
+        extent: tuple[int, int, int],
+        quarantined: bool,
+        inputs: Sequence[tuple[int, int]],
+        blocks: Sequence[tuple[int, bytes, int, int, int]],
+    ) -> Self:
+        """From (first, last, fragment), digests of the inputs, and the values of its blocks."""
     @property
     def first(self) -> int: ...
     @property
@@ -189,16 +203,14 @@ def scan(path: str | PathLike[str], verify: bool) -> Scan:
 class StreamWriter:
     """Join the blocks of one stream, in order, into the file ``path``, else into the descriptor ``fd``."""
 
-    def __new__(
-        cls, journal: str | PathLike[str], join: str, path: str | PathLike[str] | None = None, fd: int = 1
-    ) -> Self: ...
+    def __new__(cls, join: str, path: str | PathLike[str] | None = None, fd: int = 1) -> Self: ...
     def append(self, n_records: int, block: BlockRef) -> None:
         """Append a batch, verifying its checksum on the way (`CorruptJournal` if it is wrong)."""
     def flush(self) -> None: ...
     def finish(self) -> int:
         """Write the end, cut off what an earlier run left behind it, wait for the disk; return all bytes written."""
 
-def extract(journal: str | PathLike[str], block: BlockRef, path: str | PathLike[str]) -> int:
+def extract(block: BlockRef, path: str | PathLike[str]) -> int:
     """Write one block, as it is, to a new file; return its length."""
 
 def sync_filesystem(path: str | PathLike[str]) -> None:
@@ -254,7 +266,6 @@ class Pool:
     def __new__(
         cls,
         journal: Journal,
-        journal_path: str | PathLike[str],
         *,
         roots: Sequence[str],
         directory: str,

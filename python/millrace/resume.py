@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from itertools import pairwise
 
 from millrace import __version__, _core
-from millrace.errors import CorruptError, RefusedError
+from millrace.errors import RefusedError
 from millrace.output.order import that_count
 from millrace.plan.plan import Plan
 from millrace.rundir import VERSION, Complete, Manifest, RunDir
@@ -35,7 +34,7 @@ def take_over(plan: Plan, rundir: RunDir) -> tuple[Manifest, bool]:
             f"{rundir.path}: holds a run that was begun otherwise:\n" + "\n".join(f"  {change}" for change in changes),
             "type the command as it was to resume that run, name another --run-dir, or start over with --fresh",
         )
-    return earlier, rundir.journal.exists()
+    return earlier, bool(rundir.journals())
 
 
 def differences(earlier: Manifest, now: Manifest) -> list[str]:
@@ -77,18 +76,8 @@ def outputs_are_there(plan: Plan, complete: Complete) -> bool:
 
 
 def chosen(tasks: Sequence[_core.TaskRef], retry_quarantined: bool) -> list[_core.TaskRef]:
-    """The committed tasks that count, in input order: without those that are to be tried again.
-
-    Raises:
-        CorruptError: Two extents overlap without being equal, which no run does.
-    """
-    ordered = [task for task in that_count(tasks) if not (retry_quarantined and task.quarantined)]
-    for before, after in pairwise(ordered):
-        if after.first < before.last:
-            raise CorruptError(
-                f"the journal has records {after.first + 1} to {before.last} twice", "start over with --fresh"
-            )
-    return ordered
+    """The committed tasks that count, in input order: without those that are to be tried again."""
+    return that_count(task for task in tasks if not (retry_quarantined and task.quarantined))
 
 
 def done_extents(tasks: Sequence[_core.TaskRef]) -> list[tuple[int, int, Sequence[tuple[int, int]]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import sys
@@ -15,19 +16,25 @@ from pathlib import Path
 import msgspec
 
 from millrace import _core
+from millrace.engine.cluster import Cluster, Crew, Member, share
+from millrace.engine.launched import Launched
 from millrace.engine.local import LocalEngine, disk_full
+from millrace.engine.mpi import World
 from millrace.engine.quarantine import QuarantineWriter
+from millrace.engine.remote import Agent
 from millrace.engine.stop import Interrupt, StoppedBySignal
+from millrace.engine.supervised import PERIOD, Supervision
 from millrace.engine.verify import Sampler
-from millrace.errors import CorruptError, ExitCode, MillraceError, RefusedError
+from millrace.errors import CorruptError, ExitCode, LostError, MillraceError, RefusedError
 from millrace.model import InputUse
 from millrace.node import workdir
-from millrace.node.agent import Node
+from millrace.node.agent import Node, Slots
 from millrace.node.feed import Feeder, FileList, Source
 from millrace.node.spool import open_reader
 from millrace.output.commit import GroupCommit
 from millrace.output.stage import OutputStage
 from millrace.output.streams import Streams
+from millrace.plan import cores
 from millrace.plan.plan import Plan
 from millrace.report import progress, summary
 from millrace.report.events import EndEvent, EventLog, RunEvent, WarningEvent, read_typed
@@ -46,26 +53,83 @@ class Finished:
     summary: summary.Summary | None
 
 
-def run(plan: Plan) -> Finished:
+def join(launched: Launched, supervision: Supervision) -> Crew | None:
+    """Become one process of an MPI job.
+
+    Returns:
+        The others, for the coordinator; None in all others, when their part is over.
+
+    Raises:
+        RefusedError: There is no MPI, or it is not the launcher's.
+    """
+    cores.unbind()
+    work = workdir.choose()
+    watchdog = _core.Watchdog(str(work.path), work.token)  # before any thread; MPI starts some
+    work.make()
+    try:
+        world = World(launched, work.path)
+    except RefusedError:
+        watchdog.close()
+        if launched.rank:
+            sys.exit(ExitCode.REFUSED)  # the first one tells
+        raise
+    if world.rank:
+        with Interrupt(supervised=supervision.active) as interrupt:
+            Agent(world, work).run(interrupt)
+        watchdog.close()
+        world.leave()
+        return None
+    crew = Crew(world, work)
+    # At the very end, when what went wrong has been said.
+    atexit.register(crew.leave)
+    atexit.register(watchdog.close)
+    return crew
+
+
+def run(plan: Plan, supervision: Supervision, crew: Crew | None = None) -> Finished:
     """Do ``plan``, resuming what an earlier run of the same command left.
+
+    Args:
+        supervision: Whoever watches over this process.
+        crew: The other processes of an MPI job, whose slots work too.
 
     Raises:
         MillraceError: The run did not get to its end; the run directory holds what was done.
     """
     with ExitStack() as stack:
-        interrupt = stack.enter_context(Interrupt())
+        interrupt = stack.enter_context(Interrupt(supervised=supervision.active))
+        supervision.obey(interrupt)
         rundir = RunDir(plan.run_dir)
+        if supervision.active:
+            wait_for_the_last_start(rundir)
         stack.callback(os.close, rundir.lock())
         manifest, resuming = take_over(plan, rundir)
         stack.push(remove_if_fruitless(rundir))
-        if done := already_complete(plan, rundir):
+        if done := already_complete(plan, rundir, supervision):
             return done
+        if crew:
+            crew.interrupt = interrupt
+            stack.callback(crew.dismiss)
+            return Session(plan, rundir, manifest, crew.work, interrupt, resuming, supervision, crew).run(stack)
         work = workdir.choose()
         # Before any thread, as the watchdog is a fork; and before the folder, so that nothing is left whenever we die.
         watchdog = _core.Watchdog(str(work.path), work.token)
         stack.callback(watchdog.close)
         work.make()
-        return Session(plan, rundir, manifest, work, interrupt, resuming).run(stack)
+        return Session(plan, rundir, manifest, work, interrupt, resuming, supervision).run(stack)
+
+
+def wait_for_the_last_start(rundir: RunDir) -> None:
+    """Let a coordinator that was killed just now be gone.
+
+    Raises:
+        LostError: It is not.
+    """
+    deadline = time.monotonic() + 10 * PERIOD
+    while rundir.is_running():
+        if time.monotonic() > deadline:
+            raise LostError(f"{rundir.path}: the coordinator of an earlier start still has it", "wait for its end")
+        time.sleep(PERIOD / 10)
 
 
 def remove_if_fruitless(rundir: RunDir) -> Callable[..., bool]:
@@ -80,7 +144,7 @@ def remove_if_fruitless(rundir: RunDir) -> Callable[..., bool]:
     return leave
 
 
-def already_complete(plan: Plan, rundir: RunDir) -> Finished | None:
+def already_complete(plan: Plan, rundir: RunDir, supervision: Supervision) -> Finished | None:
     """The result of an earlier run that got to its end, if its outputs are still there; else None."""
     try:
         complete = msgspec.json.decode(rundir.complete.read_bytes(), type=Complete)
@@ -97,7 +161,8 @@ def already_complete(plan: Plan, rundir: RunDir) -> Finished | None:
     except OSError:
         counted = None  # killed while it removed the directory
     if not complete.kept and not (counted and counted.quarantined):
-        rundir.remove()
+        if not supervision.active:  # which does so once it has passed everything on
+            rundir.remove()
         return Finished(ExitCode.DONE, "already done: an earlier run wrote everything", counted)
     code = ExitCode.QUARANTINED if counted and counted.quarantined else ExitCode.DONE
     return Finished(code, f"already done: {rundir.path} holds this run, complete (--fresh starts over)", counted)
@@ -116,18 +181,23 @@ class Session:
     """One process's part in a run."""
 
     def __init__(
-        self, plan: Plan, rundir: RunDir, manifest: Manifest, work: workdir.WorkDir, interrupt: Interrupt, resuming: bool
+        self, plan: Plan, rundir: RunDir, manifest: Manifest, work: workdir.WorkDir, interrupt: Interrupt, resuming: bool,
+        supervision: Supervision, crew: Crew | None = None,
     ) -> None:  # fmt: skip
         self.plan, self.rundir, self.manifest, self.work = plan, rundir, manifest, work
-        self.interrupt, self.resuming = interrupt, resuming
+        self.interrupt, self.resuming, self.supervision, self.crew = interrupt, resuming, supervision, crew
+        self.members: list[Member] = []
+        self.start = 0
         self.run_id = bytes.fromhex(manifest.run_id)
         self.sampler = Sampler(plan.job.verify, self.run_id)
 
     def run(self, stack: ExitStack) -> Finished:
         """Run until done; see `run`."""
-        plan = self.plan
         show = stack.enter_context(progress.make(self._mode(), sys.stderr))
-        self.message = show.message if plan.job.verbosity >= 0 else _nothing
+        self.message = show.message if self.plan.job.verbosity >= 0 else _nothing
+        if self.crew:
+            self._share(self.crew)
+        plan = self.plan
         begun = time.monotonic()
         journal, tasks = self._open_journal()
         done = done_extents(tasks)
@@ -141,6 +211,9 @@ class Session:
                 engine.stage.put(task)
             engine.counts.quarantined = sum(task.last - task.first for task in tasks if task.quarantined)
             engine.run()
+            self.supervision.over()
+            if self.crew:
+                self.crew.dismiss()  # what they committed is on the disk before this run is called complete
             return self._finish(engine, journal, events)
         except BaseException as error:
             stopped = error if isinstance(error, MillraceError) else translated(error, plan)
@@ -157,18 +230,37 @@ class Session:
     def _mode(self) -> progress.Mode:
         return "none" if self.plan.job.verbosity < 0 and self.plan.job.progress == "auto" else self.plan.job.progress
 
+    def _share(self, crew: Crew) -> None:
+        """Plan with the slots of all processes."""
+        self.members, notes = share(crew.gather(), self.plan.job, self.plan.use)
+        for note in notes:
+            self.message(note)
+        self.plan = msgspec.structs.replace(self.plan, slots=sum(member.slots for member in self.members))
+
     def _open_journal(self) -> tuple[_core.Journal, list[_core.TaskRef]]:
-        path = str(self.rundir.journal)
+        self.start = self.rundir.next_start()
+        path = self.rundir.journal_of(self.start, 0) if self.crew else self.rundir.journal
+        earlier = self.rundir.journals() if self.resuming else []
+        scans = []
         try:
-            if not self.resuming:
-                return _core.Journal.create(path, self.run_id), []
-            journal, scan = _core.Journal.open(path, self.run_id)
+            if path in earlier:
+                journal, scan = _core.Journal.open(path, self.run_id)
+                scans.append((path, scan))
+            else:
+                journal = _core.Journal.create(path, self.run_id)
+            for other in earlier:
+                if other != path:
+                    scans.append((other, _core.scan(other, True)))
+                    if scans[-1][1].run_id != self.run_id:
+                        raise CorruptError(f"{other}: belongs to another run", "start over with --fresh")
         except _core.CorruptJournal as error:
             raise CorruptError(str(error), "start over with --fresh") from error
-        for offset, problem, was_synced in scan.damage:
-            if was_synced:
-                self.message(f"{path}: byte {offset}: {problem}; what is damaged is not used but computed again")
-        return journal, chosen(scan.tasks, self.plan.job.retry_quarantined)
+        for name, scan in scans:
+            for offset, problem, was_synced in scan.damage:
+                if was_synced:
+                    self.message(f"{name}: byte {offset}: {problem}; what is damaged is not used but computed again")
+        tasks = [task for _, scan in scans for task in scan.tasks]
+        return journal, chosen(tasks, self.plan.job.retry_quarantined)
 
     def _run_event(self, done: Sequence[tuple[int, int, object]]) -> RunEvent:
         use = self.plan.use
@@ -184,19 +276,26 @@ class Session:
     ) -> LocalEngine:  # fmt: skip
         plan, use = self.plan, self.plan.use
         cwd = plan.command.cwd
-        streams = Streams(self.rundir.journal, use.outputs, cwd, fresh=not self.resuming)
+        streams = Streams(use.outputs, cwd, fresh=not self.resuming)
+        if self.crew:
+            self.crew.set_up(plan, self.rundir, self.manifest, self.members, self.start)
         node = Node(
-            use, cwd=cwd, exe=plan.command.exe, environ=plan.command.environ, work=self.work, slots=plan.slots,
-            journal=journal, journal_path=self.rundir.journal, nice=plan.job.nice, hidden=frozenset({plan.run_dir}),
+            use, cwd=cwd, exe=plan.command.exe, environ=plan.command.environ, work=self.work,
+            slots=self.members[0].slots if self.members else plan.slots,
+            journal=journal, nice=plan.job.nice, hidden=frozenset({plan.run_dir}),
         )  # fmt: skip
         stack.callback(node.close)
+        slots: Slots = node
+        if self.crew:
+            slots = Cluster(self.crew, node, self.members, use)
+            self.crew.wait_until_ready()
         feeder = Feeder(use.inputs, [self._source(item) for item in use.inputs], self.work.spool, done, node.wake)
         feeder.start()
         stack.callback(feeder.close)
         commit = GroupCommit(journal, plan.job.sync, node.wake)
         stack.callback(commit.close)
         return LocalEngine(
-            plan=plan, node=node, feeder=feeder, stage=OutputStage(streams, node.wake), journal=journal, commit=commit,
+            plan=plan, node=slots, supervision=self.supervision, feeder=feeder, stage=OutputStage(streams, node.wake), journal=journal, commit=commit,
             events=events, interrupt=self.interrupt, show=show.update, message=self.message, sampler=self.sampler, begun=begun,
             resumes_results=resumes,
             quarantine=QuarantineWriter(self.rundir.quarantine, use, cwd),
@@ -252,7 +351,7 @@ class Session:
         if lost:
             text = f"{count(lost, 'record')} quarantined in {self.rundir.quarantine}; to try again: millrace run --retry-quarantined -- ..."
             return Finished(ExitCode.QUARANTINED, text, counted)
-        if not self.plan.job.keep_run_dir:
+        if not self.plan.job.keep_run_dir and not self.supervision.active:
             self.rundir.remove()
         return Finished(ExitCode.DONE, text, counted)
 

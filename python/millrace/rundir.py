@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ from millrace.model import Frozen, ToolUse
 
 #: Layout version of the manifest.
 VERSION = 1
+
+#: Names of journals: of a run on one machine, and of a rank in the n-th start on several.
+_JOURNAL = re.compile(r"journal(?:-(\d+)-(\d+))?\.mrj")
 
 
 class Manifest(Frozen, frozen=True):
@@ -62,7 +66,30 @@ class RunDir:
 
     @property
     def journal(self) -> Path:
+        """The journal of a run on one machine."""
         return self.path / "journal.mrj"
+
+    def journal_of(self, start: int, rank: int) -> Path:
+        """The journal of one rank in one start on several machines.
+
+        Each has a file of its own, which nobody ever opens again to write: a rank that was taken for dead and is
+        not can do no harm, and no lock is needed, which not every shared filesystem has.
+        """
+        return self.path / f"journal-{start}-{rank}.mrj"
+
+    def journals(self) -> list[Path]:
+        """All journals, in the order of the starts that wrote them."""
+        found = []
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(self.path):
+                if match := _JOURNAL.fullmatch(name):
+                    found.append((int(match[1] or 0), int(match[2] or 0), self.path / name))
+        return [path for _, _, path in sorted(found)]
+
+    def next_start(self) -> int:
+        """A number for `journal_of` that no start had before."""
+        starts = [int(match[1] or 0) for path in self.journals() if (match := _JOURNAL.fullmatch(path.name))]
+        return max(starts, default=0) + 1
 
     @property
     def events(self) -> Path:
@@ -167,9 +194,7 @@ class RunDir:
     def holds_results(self) -> bool:
         """Whether something was committed that a resume could use, or may have been."""
         try:
-            return bool(_core.scan(str(self.journal), False).tasks)
-        except FileNotFoundError:
-            return False
+            return any(_core.scan(str(path), False).tasks for path in self.journals())
         except (OSError, _core.CorruptJournal):
             return True
 
@@ -178,10 +203,13 @@ class RunDir:
 
     def foreign(self) -> str:
         """Name of an entry that is none of ours, or empty: such a folder is not used, and never cleared."""
-        ours = {"lock", "job.json", "job.json.new", "journal.mrj", "journal.mrj.new", "events.jsonl", "quarantine", "complete.json",
+        ours = {"lock", "job.json", "job.json.new", "events.jsonl", "quarantine", "complete.json",
                 "complete.json.new", "report.html", "report.html.new"}  # fmt: skip
         try:
-            return next((entry.name for entry in self.path.iterdir() if entry.name not in ours), "")
+            names = os.listdir(self.path)
+            return next(
+                (name for name in names if name not in ours and not _JOURNAL.fullmatch(name.removesuffix(".new"))), ""
+            )
         except OSError:
             return ""  # not there yet; or not to be read, which taking the lock tells
 

@@ -1,19 +1,36 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millrace_core::journal as core;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyType};
 
 use crate::errors::{io_error, journal_error};
 
-/// Where the bytes of one block are in a journal.
-#[pyclass(frozen)]
+/// A block as plain values: (stream, name, offset, length, crc32c).
+type BlockValues = (u16, Vec<u8>, u64, u64, u32);
+
+/// Where the bytes of one block are: in which journal, and where in it.
+#[pyclass(frozen, module = "millrace._core")] // pickled by this name
 #[derive(Clone)]
-pub(crate) struct BlockRef(pub(crate) core::BlockRef);
+pub(crate) struct BlockRef(pub(crate) core::BlockRef, pub(crate) Arc<Path>);
 
 #[pymethods]
 impl BlockRef {
+    #[new]
+    fn new(journal: PathBuf, values: BlockValues) -> Self {
+        Self(block_of(values), journal.into())
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyType>, (&Path, BlockParts<'py>))> {
+        Ok((py.get_type::<Self>(), (&self.1, parts(py, &self.0))))
+    }
+
+    #[getter]
+    fn journal(&self) -> &Path {
+        &self.1
+    }
+
     #[getter]
     fn stream(&self) -> u16 {
         self.0.stream
@@ -41,12 +58,37 @@ impl BlockRef {
 }
 
 /// One committed task: records `[first, last)`.
-#[pyclass(frozen)]
+#[pyclass(frozen, module = "millrace._core")] // pickled by this name
 #[derive(Clone)]
-pub(crate) struct TaskRef(pub(crate) core::TaskRef);
+pub(crate) struct TaskRef(pub(crate) core::TaskRef, pub(crate) Arc<Path>);
 
 #[pymethods]
 impl TaskRef {
+    #[new]
+    fn new(
+        journal: PathBuf,
+        extent: (u64, u64, u32),
+        quarantined: bool,
+        inputs: Vec<(u64, u32)>,
+        blocks: Vec<BlockValues>,
+    ) -> Self {
+        let (first, last, fragment) = extent;
+        let blocks = blocks.into_iter().map(block_of).collect();
+        let inputs = digests(&inputs);
+        Self(core::TaskRef { first, last, fragment, quarantined, inputs, blocks }, journal.into())
+    }
+
+    #[allow(clippy::type_complexity)] // the constructor's arguments, said once more
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyType>, (&Path, (u64, u64, u32), bool, Vec<(u64, u32)>, Vec<BlockParts<'py>>))> {
+        let task = &self.0;
+        let blocks = task.blocks.iter().map(|block| parts(py, block)).collect();
+        let values = (&*self.1, (task.first, task.last, task.fragment), task.quarantined, self.inputs(), blocks);
+        Ok((py.get_type::<Self>(), values))
+    }
+
     #[getter]
     fn first(&self) -> u64 {
         self.0.first
@@ -70,13 +112,13 @@ impl TaskRef {
 
     #[getter]
     fn blocks(&self) -> Vec<BlockRef> {
-        self.0.blocks.iter().cloned().map(BlockRef).collect()
+        self.0.blocks.iter().map(|block| BlockRef(block.clone(), self.1.clone())).collect()
     }
 }
 
 /// What a journal holds, and what is wrong with it.
 #[pyclass(frozen)]
-pub(crate) struct Scan(core::Scan);
+pub(crate) struct Scan(core::Scan, Arc<Path>);
 
 #[pymethods]
 impl Scan {
@@ -87,7 +129,7 @@ impl Scan {
 
     #[getter]
     fn tasks(&self) -> Vec<TaskRef> {
-        self.0.tasks.iter().cloned().map(TaskRef).collect()
+        self.0.tasks.iter().map(|task| TaskRef(task.clone(), self.1.clone())).collect()
     }
 
     /// (byte offset, problem, whether it was known to be on disk) of each damaged place.
@@ -109,7 +151,7 @@ impl Scan {
 
 /// A journal open for appending.
 #[pyclass(frozen)]
-pub(crate) struct Journal(pub(crate) Arc<Mutex<core::Journal>>);
+pub(crate) struct Journal(pub(crate) Arc<Mutex<core::Journal>>, pub(crate) Arc<Path>);
 
 impl Journal {
     pub(crate) fn lock(journal: &Mutex<core::Journal>) -> MutexGuard<'_, core::Journal> {
@@ -123,20 +165,21 @@ impl Journal {
     #[staticmethod]
     fn create(path: PathBuf, run_id: [u8; 16]) -> PyResult<Self> {
         let journal = core::Journal::create(&path, &run_id).map_err(journal_error)?;
-        Ok(Self(Arc::new(Mutex::new(journal))))
+        Ok(Self(Arc::new(Mutex::new(journal)), path.into()))
     }
 
     /// Opens an existing journal; returns it and what it holds.
     #[staticmethod]
     fn open(py: Python<'_>, path: PathBuf, run_id: [u8; 16]) -> PyResult<(Self, Scan)> {
         let (journal, scan) = py.detach(|| core::Journal::open(&path, &run_id)).map_err(journal_error)?;
-        Ok((Self(Arc::new(Mutex::new(journal))), Scan(scan)))
+        let path: Arc<Path> = path.into();
+        Ok((Self(Arc::new(Mutex::new(journal)), path.clone()), Scan(scan, path)))
     }
 
     /// Commits that the records `[first, last)` are given up.
     fn quarantine(&self, first: u64, last: u64, attempt: u32, inputs: Vec<(u64, u32)>) -> PyResult<TaskRef> {
         let task = head(first, last, attempt, true, &inputs);
-        Ok(TaskRef(Self::lock(&self.0).append(&task, &mut []).map_err(journal_error)?))
+        Ok(TaskRef(Self::lock(&self.0).append(&task, &mut []).map_err(journal_error)?, self.1.clone()))
     }
 
     /// Bytes that are not yet known to be on disk.
@@ -158,14 +201,28 @@ impl Journal {
 }
 
 pub(crate) fn head(first: u64, last: u64, attempt: u32, quarantined: bool, inputs: &[(u64, u32)]) -> core::TaskHead {
-    let inputs = inputs.iter().map(|&(bytes, crc32c)| core::InputDigest { bytes, crc32c }).collect();
-    core::TaskHead { first, last, fragment: 0, attempt, quarantined, inputs }
+    core::TaskHead { first, last, fragment: 0, attempt, quarantined, inputs: digests(inputs) }
+}
+
+fn digests(inputs: &[(u64, u32)]) -> Vec<core::InputDigest> {
+    inputs.iter().map(|&(bytes, crc32c)| core::InputDigest { bytes, crc32c }).collect()
+}
+
+fn block_of((stream, name, offset, length, crc32c): BlockValues) -> core::BlockRef {
+    core::BlockRef { stream, name, offset, length, crc32c }
+}
+
+type BlockParts<'py> = (u16, Bound<'py, PyBytes>, u64, u64, u32);
+
+fn parts<'py>(py: Python<'py>, block: &core::BlockRef) -> BlockParts<'py> {
+    (block.stream, PyBytes::new(py, &block.name), block.offset, block.length, block.crc32c)
 }
 
 /// Reads what a journal holds; with `verify` all checksums of all blocks.
 #[pyfunction]
 fn scan(py: Python<'_>, path: PathBuf, verify: bool) -> PyResult<Scan> {
-    py.detach(|| core::scan(&path, verify)).map(Scan).map_err(journal_error)
+    let found = py.detach(|| core::scan(&path, verify)).map_err(journal_error)?;
+    Ok(Scan(found, path.into()))
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

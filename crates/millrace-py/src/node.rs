@@ -3,7 +3,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,25 +14,25 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use regex::bytes::{Regex, RegexBuilder};
 
-use crate::errors::{io_error, is_disk_full, journal_error};
+use crate::errors::{io_error, is_disk_full};
 use crate::journal::{BlockRef, Journal, TaskRef, head};
 
 /// What is to become of a task's outputs.
 enum Purpose {
     Commit(core_journal::TaskHead),
-    Compare(Vec<core_journal::BlockRef>),
+    Compare(Vec<BlockRef>),
 }
 
 /// What became of them.
 enum Receipt {
-    Committed(core_journal::TaskRef),
+    Committed(TaskRef),
     /// Streams whose bytes differ from the committed ones.
     Compared(Vec<u16>),
 }
 
 struct JournalSink {
     journal: Arc<Mutex<core_journal::Journal>>,
-    reader: BlockReader,
+    journal_path: Arc<Path>,
     purposes: Mutex<HashMap<u64, Purpose>>,
     /// Per stream: what may differ between two serial runs.
     volatile: Vec<Vec<Regex>>,
@@ -71,7 +71,7 @@ impl Sink for JournalSink {
                     .map(|(stream, name, file)| core_journal::Source { stream, name, file })
                     .collect();
                 let committed = Journal::lock(&self.journal).append(&head, &mut blocks).map_err(into_io)?;
-                Ok(Receipt::Committed(committed))
+                Ok(Receipt::Committed(TaskRef(committed, self.journal_path.clone())))
             }
             Some(Purpose::Compare(blocks)) => self.compare(&blocks, outputs).map(Receipt::Compared),
             None => Err(io::Error::other("a task without a purpose")),
@@ -80,16 +80,17 @@ impl Sink for JournalSink {
 }
 
 impl JournalSink {
-    fn compare(&self, blocks: &[core_journal::BlockRef], outputs: Vec<(u16, Vec<u8>, File)>) -> io::Result<Vec<u16>> {
+    fn compare(&self, blocks: &[BlockRef], outputs: Vec<(u16, Vec<u8>, File)>) -> io::Result<Vec<u16>> {
         let mut differ = Vec::new();
         if blocks.len() != outputs.len() {
             return Ok(outputs.iter().map(|output| output.0).collect());
         }
-        for (block, (stream, name, mut file)) in blocks.iter().zip(outputs) {
+        for (BlockRef(block, journal), (stream, name, mut file)) in blocks.iter().zip(outputs) {
             let (mut now, mut then) = (Vec::new(), Vec::new());
             file.rewind()?;
             file.read_to_end(&mut now)?;
-            self.reader.read(block).read_to_end(&mut then)?;
+            // Perhaps another node's journal: opened now, it shows what was told to be in it.
+            BlockReader::open(journal).map_err(into_io)?.read(block).read_to_end(&mut then)?;
             for pattern in self.volatile.get(usize::from(stream)).into_iter().flatten() {
                 now = pattern.replace_all(&now, &b""[..]).into_owned();
                 then = pattern.replace_all(&then, &b""[..]).into_owned();
@@ -244,7 +245,7 @@ impl PoolEvent {
     #[getter]
     fn task(&self) -> Option<TaskRef> {
         match self.outcome().map(|outcome| &outcome.result) {
-            Some(Ok(Receipt::Committed(task))) => Some(TaskRef(task.clone())),
+            Some(Ok(Receipt::Committed(task))) => Some(task.clone()),
             _ => None,
         }
     }
@@ -284,11 +285,10 @@ impl Pool {
 #[pymethods]
 impl Pool {
     #[new]
-    #[pyo3(signature = (journal, journal_path, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, volatile, records_said, failures_said))]
+    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, volatile, records_said, failures_said))]
     #[allow(clippy::too_many_arguments)] // a constructor by keyword; a struct would only say it twice
     fn new(
         journal: &Journal,
-        journal_path: PathBuf,
         roots: Vec<PathBuf>,
         directory: PathBuf,
         skeleton: Vec<PathBuf>,
@@ -306,7 +306,7 @@ impl Pool {
         let records_said = Some(records_said).filter(|pattern| !pattern.is_empty()).map(pattern_of).transpose()?;
         let sink = Arc::new(JournalSink {
             journal: journal.0.clone(),
-            reader: BlockReader::open(&journal_path).map_err(journal_error)?,
+            journal_path: journal.1.clone(),
             purposes: Mutex::default(),
             volatile,
             records_said,
@@ -357,7 +357,7 @@ impl Pool {
             .transpose()?;
         let purpose = compare.map_or_else(
             || Purpose::Commit(head(first, last, attempt, false, &inputs)),
-            |blocks| Purpose::Compare(blocks.iter().map(|block| block.0.clone()).collect()),
+            |blocks| Purpose::Compare(blocks.iter().map(|block| BlockRef::clone(block)).collect()),
         );
         self.enqueue(Task { id, argv, placements, outputs, timeout }, purpose, urgent)
     }

@@ -18,6 +18,7 @@ def command(run_dir: Path, as_json: bool) -> None:
     """
     from millrace.cli.run import print_json
     from millrace.output import status
+    from millrace.report.words import count
 
     found = status.look(run_dir)
     if as_json:
@@ -28,7 +29,7 @@ def command(run_dir: Path, as_json: bool) -> None:
     click.echo(
         f"  records done: {found.records_done} (whole from the start: {found.records_in_order}), quarantined: {found.quarantined}"
     )
-    click.echo(f"  results:      {found.output_bytes} bytes in {found.journal}")
+    click.echo(f"  results:      {found.output_bytes} bytes in {count(len(found.journals), 'journal')} of {run_dir}")
     for line in found.damage:
         click.echo(f"  damage:       {line}")
     if found.state == "stopped":

@@ -10,11 +10,12 @@ from millrace import _core
 from millrace.engine.quarantine import QuarantineWriter
 from millrace.engine.said import Said, failure_words, signature
 from millrace.engine.stop import Interrupt
+from millrace.engine.supervised import Supervision
 from millrace.engine.verify import Sampler
 from millrace.errors import ExitCode, MillraceError, ToolError
 from millrace.model import Snapshot
 from millrace.node import workdir
-from millrace.node.agent import Node
+from millrace.node.agent import Event, Slots
 from millrace.node.feed import Batch, End, Feeder, Limits, Skipped
 from millrace.node.spool import split_batch
 from millrace.output.commit import GroupCommit
@@ -68,7 +69,7 @@ class LocalEngine:
     """
 
     plan: Plan
-    node: Node
+    node: Slots
     feeder: Feeder
     stage: OutputStage
     journal: _core.Journal
@@ -79,6 +80,7 @@ class LocalEngine:
     message: Callable[[str], None]
     quarantine: QuarantineWriter
     sampler: Sampler
+    supervision: Supervision
     begun: float
     #: Whether an earlier run of the same command had results.
     resumes_results: bool = False
@@ -124,6 +126,7 @@ class LocalEngine:
         self.show(self._snapshot())
 
     def _look_around(self) -> None:
+        self.supervision.turned(self.counts.records)
         if self.stage.error:
             raise self.stage.error
         if self.commit.error:
@@ -155,6 +158,7 @@ class LocalEngine:
                     self.counts.bytes = max(self.counts.bytes, skipped.offset)
                 case End():
                     self._do(self.dispatcher.input_ended())
+                    self.node.no_more()
                 case BaseException() as error:
                     raise error
             self._ask()
@@ -252,7 +256,7 @@ class LocalEngine:
 
     # Events of the slots
 
-    def _handle(self, event: _core.PoolEvent) -> None:
+    def _handle(self, event: Event) -> None:
         if event.kind == "started":
             attempt = self._attempts[event.id]
             attempt.start, attempt.slot = self.now() - event.ago_seconds, event.slot
@@ -260,8 +264,10 @@ class LocalEngine:
         elif event.kind == "ended":
             self._running -= 1
             self._ended(self._attempts.pop(event.id), event)
+        elif event.kind == "withdrawn":
+            self._attempts.pop(event.id, None)
 
-    def _ended(self, attempt: Attempt, event: _core.PoolEvent) -> None:
+    def _ended(self, attempt: Attempt, event: Event) -> None:
         batch = self._batches[attempt.batch]
         self._log(attempt, batch, event)
         self.said.extra(event.extra)
@@ -276,7 +282,7 @@ class LocalEngine:
         else:
             self._failed(attempt, batch, event)
 
-    def _committed(self, attempt: Attempt, batch: Batch, event: _core.PoolEvent) -> None:
+    def _committed(self, attempt: Attempt, batch: Batch, event: Event) -> None:
         task = event.task
         assert task is not None  # a task that is done has been committed
         self.said.hear(event.stderr)
@@ -290,7 +296,7 @@ class LocalEngine:
             actions = [action for action in actions if not isinstance(action, Release)]
         self._do(actions)
 
-    def _failed(self, attempt: Attempt, batch: Batch, event: _core.PoolEvent) -> None:
+    def _failed(self, attempt: Attempt, batch: Batch, event: Event) -> None:
         words = failure_words(event, self.plan.job.record_timeout)
         self._failures[attempt.batch] = words
         if self.interrupt.signal:
@@ -304,13 +310,13 @@ class LocalEngine:
             self.events.write(RetryEvent(t=self.now(), first=batch.first, last=batch.last, reason=words), self.now())
         self._do(actions)
 
-    def _compared(self, number: int, batch: Batch, event: _core.PoolEvent) -> None:
+    def _compared(self, number: int, batch: Batch, event: Event) -> None:
         self._comparing -= 1
         streams = [self.plan.use.outputs[stream].name for stream in event.differs]
         self.sampler.seen(batch.first, batch.last, "" if event.status == "compared" else event.status, streams)
         self._release(number)
 
-    def _our_failure(self, event: _core.PoolEvent) -> MillraceError:
+    def _our_failure(self, event: Event) -> MillraceError:
         if event.disk_full:
             return disk_full(self.plan, event.detail)
         return MillraceError(f"a result could not be kept: {event.detail}", "nothing is lost: the same command resumes")
@@ -356,7 +362,7 @@ class LocalEngine:
         self.counts.units += self._units(batch)
         self.counts.bytes += batch.bytes
 
-    def _log(self, attempt: Attempt, batch: Batch, event: _core.PoolEvent) -> None:
+    def _log(self, attempt: Attempt, batch: Batch, event: Event) -> None:
         self.counts.cpu += event.cpu_seconds
         now = self.now() - event.ago_seconds
         status = {"done": "done", "compared": "verified", "timeout": "timeout", "killed": "killed"}.get(

@@ -7,7 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from millrace import _core
+from millrace.node.agent import Event
 
 #: Different lines of standard error that are passed on; more are only counted.
 MOST_LINES = 20
@@ -61,7 +61,7 @@ def lines(stderr: bytes) -> list[str]:
     return [line for line in kept if line]
 
 
-def failure_words(event: _core.PoolEvent, record_timeout: float | None) -> str:
+def failure_words(event: Event, record_timeout: float | None) -> str:
     """Why an attempt failed, in one line, and the tool's own words below."""
     if event.status == "timeout":
         how = f"took longer than {record_timeout:g} s a record"
@@ -88,7 +88,7 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def signature(event: _core.PoolEvent, names: Iterable[str]) -> str:
+def signature(event: Event, names: Iterable[str]) -> str:
     """What two failures of the same kind share: everything but names of records, numbers and paths."""
     text = "\n".join(lines(event.stderr))
     for name in sorted(filter(None, names), key=len, reverse=True):

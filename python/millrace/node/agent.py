@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from millrace import _core
 from millrace.model import ToolUse
@@ -13,6 +14,66 @@ from millrace.node import mirror
 from millrace.node.feed import Batch
 from millrace.node.workdir import WorkDir
 from millrace.tools.base import record_path
+
+
+class Event(Protocol):
+    """What happened in a slot; see `millrace._core.PoolEvent`, whose ``kind`` may here be ``withdrawn`` too."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def id(self) -> int: ...
+    @property
+    def slot(self) -> int: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def exit_status(self) -> int | None: ...
+    @property
+    def signal(self) -> int | None: ...
+    @property
+    def detail(self) -> str: ...
+    @property
+    def disk_full(self) -> bool: ...
+    @property
+    def cpu_seconds(self) -> float: ...
+    @property
+    def wall_seconds(self) -> float: ...
+    @property
+    def peak_rss_bytes(self) -> int: ...
+    @property
+    def stderr(self) -> bytes: ...
+    @property
+    def extra(self) -> list[str]: ...
+    @property
+    def task(self) -> _core.TaskRef | None: ...
+    @property
+    def differs(self) -> list[int]: ...
+
+
+class Slots(Protocol):
+    """Where batches are run: the slots of this machine (`Node`), or of several."""
+
+    def events(self, timeout_seconds: float) -> Sequence[Event]:
+        """Wait for events, at most so long; return all that are there."""
+
+    def submit(
+        self, task: int, batch: Batch, attempt: int, *, urgent: bool = False, timeout_seconds: float | None = None,
+        compare: Sequence[_core.BlockRef] | None = None,
+    ) -> None:  # fmt: skip
+        """Queue one execution of the tool on ``batch``."""
+
+    def withdraw(self) -> list[int]:
+        """Take back the tasks that no slot has taken; others may follow as events of kind ``withdrawn``."""
+
+    def kill_all(self) -> None:
+        """End the tools that run."""
+
+    def argv(self, batch: Batch) -> list[bytes]:
+        """The tool's arguments for ``batch``."""
+
+    def no_more(self) -> None:
+        """All batches are there, except for retries and parts of those that fail."""
 
 
 class Node:
@@ -27,7 +88,7 @@ class Node:
 
     def __init__(
         self, use: ToolUse, *, cwd: Path, exe: Path, environ: Mapping[str, str], work: WorkDir, slots: int,
-        journal: _core.Journal, journal_path: Path, nice: int, hidden: frozenset[Path],
+        journal: _core.Journal, nice: int, hidden: frozenset[Path],
     ) -> None:  # fmt: skip
         self._use = use
         self._mirror = mirror.lay_out(use, cwd, hidden)
@@ -37,7 +98,7 @@ class Node:
         tool_environ = {**environ, **use.env, work.token.partition("=")[0]: work.secret}
         tool_environ.pop("PWD", None)  # says where the user is, not where the tool is
         self._pool = _core.Pool(
-            journal, str(journal_path), roots=[str(root) for root in roots], directory=self._mirror.directory,
+            journal, roots=[str(root) for root in roots], directory=self._mirror.directory,
             skeleton=self._mirror.skeleton, exe=str(exe),
             environ=[os.fsencode(f"{name}={value}") for name, value in tool_environ.items()],
             nice=nice, slot_mark=mirror.SLOT_MARK, secret=work.secret.encode(),
@@ -51,6 +112,9 @@ class Node:
         """Let `events` return now; called from the threads of feeder and output, which may outlive the pool."""
         with suppress(ValueError):  # closed: nobody waits any more
             self._pool.wake()
+
+    def no_more(self) -> None:
+        """See `Slots`: no difference here."""
 
     def submit(
         self, task: int, batch: Batch, attempt: int, *, urgent: bool = False, timeout_seconds: float | None = None,

@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,9 @@ MEMORY = ("/dev/shm", "/run/shm")
 
 #: Free bytes below which a memory filesystem is passed over (a container's /dev/shm often has 64 MB).
 LEAST_FREE = 256 << 20
+
+#: How long after it was made a folder without anything in it may be someone's who is about to take it.
+BEGUN_SECONDS = 60.0
 
 TOKEN_NAME = "MILLRACE_TOKEN"
 
@@ -47,7 +51,7 @@ class WorkDir:
             lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(lock, fcntl.LOCK_EX)
             # Another run's sweep may have taken the folder for a dead one in between: then this fails.
-            self.spool.mkdir()
+            self.spool.mkdir()  # from here on `is_begun` says no
         except OSError as error:
             raise MillraceError(
                 f"{self.path}: the work directory cannot be made: {error.strerror}", "try again"
@@ -102,9 +106,19 @@ def sweep_dead(place: Path) -> None:
         except OSError:
             continue
         else:
+            if is_begun(path):
+                continue
             _core.sweep(path, f"{TOKEN_NAME}={path.name.removeprefix(prefix())}")
         finally:
             os.close(lock)
+
+
+def is_begun(path: Path) -> bool:
+    """Whether ``path`` looks as if its owner were about to make a work directory of it, and had not yet locked it."""
+    try:
+        return not (path / "spool").exists() and time.time() - path.stat().st_mtime < BEGUN_SECONDS
+    except OSError:
+        return False
 
 
 def prefix() -> str:

@@ -24,19 +24,20 @@ def gather(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> list[
     rundir = RunDir(run_dir)
     manifest = rundir.read_manifest()
     name = _stream(manifest, stream)
+    journals = rundir.journals() or [rundir.journal]
     try:
-        scan = _core.scan(str(rundir.journal), True)
+        scans = [(path, _core.scan(str(path), True)) for path in journals]
     except (_core.CorruptJournal, OSError) as error:
         raise CorruptError(str(error), "the results are lost: run the command again with --fresh") from error
-    problems = [f"{rundir.journal}: byte {offset}: {problem}" for offset, problem, _ in scan.damage]
-    tasks = that_count(scan.tasks)
+    problems = [f"{path}: byte {offset}: {problem}" for path, scan in scans for offset, problem, _ in scan.damage]
+    tasks = that_count(task for _, scan in scans for task in scan.tasks)
     problems += _gaps(tasks, whole=rundir.complete.exists())
     if problems and not ignore_errors:
         raise CorruptError(
             "\n".join(problems), "resume the run to compute what is missing, or salvage the rest with --ignore-errors"
         )
     try:
-        streams = Streams(rundir.journal, manifest.use.outputs, Path(manifest.cwd), only=name, to=to)
+        streams = Streams(manifest.use.outputs, Path(manifest.cwd), only=name, to=to)
     except OSError as error:
         raise RefusedError(f"{to}: {error.strerror or error}", "name another file with -o") from error
     for task in tasks:

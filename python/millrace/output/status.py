@@ -22,7 +22,7 @@ class Status(Frozen, frozen=True):
     records_in_order: int
     quarantined: int
     output_bytes: int
-    journal: str
+    journals: tuple[str, ...]
     damage: tuple[str, ...]
 
 
@@ -37,13 +37,15 @@ def look(run_dir: Path) -> Status:
     manifest = rundir.read_manifest()
     state = "running" if rundir.is_running() else "done" if rundir.complete.exists() else "stopped"
     tasks: list[_core.TaskRef] = []
-    damage: list[tuple[int, str, bool]] = []
-    if rundir.journal.exists():
+    damage: list[str] = []
+    journals = rundir.journals()
+    for path in journals:
         try:
-            scan = _core.scan(str(rundir.journal), False)
+            scan = _core.scan(str(path), False)
         except _core.CorruptJournal as error:
             raise CorruptError(str(error), "the results are lost: run the command again with --fresh") from error
-        tasks, damage = scan.tasks, scan.damage
+        tasks += scan.tasks
+        damage += [f"{path.name}: byte {offset}: {problem}" for offset, problem, _ in scan.damage]
     counting = that_count(tasks)
     reached = 0
     for task in counting:
@@ -53,6 +55,6 @@ def look(run_dir: Path) -> Status:
     return Status(
         state=state, argv=manifest.argv, records_done=sum(task.last - task.first for task in counting if not task.quarantined),
         records_in_order=reached, quarantined=sum(task.last - task.first for task in counting if task.quarantined),
-        output_bytes=sum(block.length for task in counting for block in task.blocks), journal=str(rundir.journal),
-        damage=tuple(f"byte {offset}: {problem}" for offset, problem, _ in damage),
+        output_bytes=sum(block.length for task in counting for block in task.blocks), journals=tuple(str(path) for path in journals),
+        damage=tuple(damage),
     )  # fmt: skip

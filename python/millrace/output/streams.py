@@ -22,7 +22,6 @@ class Streams:
     """All outputs of a run, written batch by batch in input order.
 
     Args:
-        journal: The journal that holds the blocks.
         outputs: The streams, numbered by their place here.
         cwd: The user's working directory.
         only: Name of the one stream to write; empty: all.
@@ -35,9 +34,9 @@ class Streams:
     """
 
     def __init__(
-        self, journal: Path, outputs: Sequence[OutputUse], cwd: Path, only: str = "", to: str = "", fresh: bool = False
+        self, outputs: Sequence[OutputUse], cwd: Path, only: str = "", to: str = "", fresh: bool = False
     ) -> None:
-        self._journal, self._outputs, self._cwd = journal, outputs, cwd
+        self._outputs, self._cwd = outputs, cwd
         self._writers: dict[int, _core.StreamWriter] = {}
         self._folders: dict[int, Path] = {}
         self._places: list[Path] = []
@@ -52,7 +51,7 @@ class Streams:
                     self._places.append(place)
                 if fresh and place and place.is_file():
                     os.truncate(place, 0)
-                self._writers[number] = _core.StreamWriter(str(journal), output.join, str(place) if place else None)
+                self._writers[number] = _core.StreamWriter(output.join, str(place) if place else None)
             else:
                 self._folders[number] = self._folder(output, place, bool(to))
 
@@ -79,7 +78,7 @@ class Streams:
                     if (parent := os.path.dirname(path)) not in self._made:
                         os.makedirs(parent, exist_ok=True)
                         self._made.add(parent)
-                    _core.extract(str(self._journal), block, path)
+                    _core.extract(block, path)
         except _core.CorruptJournal as error:
             raise CorruptError(str(error)) from error
 

@@ -5,7 +5,23 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+
+#: Daemons of MPI launchers, as the kernel names them.
+LAUNCHERS = ("prted", "prterun", "orted", "orterun", "mpirun", "mpiexec", "hydra_pmi_proxy", "pmi_proxy")
+
+
+def unbind() -> None:
+    """Undo the binding of this process to one core or a few, with which ``mpirun`` starts it by default.
+
+    It is made for processes that compute; ours starts the tools. What its launcher may use is what there is for it:
+    that is kept, and so is what a batch system has granted.
+    """
+    with suppress(OSError):
+        parent = os.getppid()
+        if Path(f"/proc/{parent}/comm").read_text().strip() in LAUNCHERS:
+            os.sched_setaffinity(0, os.sched_getaffinity(parent))
 
 
 def usable(environ: Mapping[str, str]) -> tuple[int, str]:

@@ -77,11 +77,13 @@ def records(first: int, last: int) -> str:
 def count(n: int, noun: str) -> str:
     """Write a count with its noun, in the plural where it belongs.
 
-    >>> count(1, "record"), count(12_000, "record"), count(2, "retry")
-    ('1 record', '12,000 records', '2 retries')
+    >>> count(1, "record"), count(12_000, "record"), count(2, "retry"), count(3, "process")
+    ('1 record', '12,000 records', '2 retries', '3 processes')
     """
     if n == 1:
         return f"1 {noun}"
+    if noun.endswith("s"):
+        return f"{n:,} {noun}es"
     return f"{n:,} {noun[:-1]}ies" if noun.endswith("y") else f"{n:,} {noun}s"
 
 

@@ -23,6 +23,12 @@ impl BlockReader {
         Ok(Self { file: fs_err::File::open(path)?.into_file(), path: path.into() })
     }
 
+    /// Bytes of the journal as they are seen now; 0 if that cannot be told.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.file.metadata().map_or(0, |found| found.len())
+    }
+
     /// A reader over the payload of `block`; after the last byte it fails if the checksum is wrong.
     #[must_use]
     pub fn read<'a>(&'a self, block: &'a BlockRef) -> impl Read + 'a {

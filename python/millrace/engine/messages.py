@@ -1,0 +1,166 @@
+"""What coordinator and node agents say to each other. Values only; they travel pickled."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from millrace import _core
+from millrace.model import ToolUse
+
+# From the coordinator
+
+
+class Setup(NamedTuple):
+    """Make your slots ready for this run."""
+
+    use: ToolUse
+    cwd: str
+    #: The program as the user typed it, and what it is at the coordinator.
+    program: str
+    fingerprint: str
+    environ: dict[str, str]
+    nice: int
+    run_dir: str
+    run_id: bytes
+    journal: str
+    sync: float
+    slots: int
+
+
+class Task(NamedTuple):
+    """One execution of the tool, with the bytes of its batch."""
+
+    number: int
+    attempt: int
+    first: int
+    last: int
+    units: int
+    n_bytes: int
+    digests: tuple[tuple[int, int], ...]
+    #: Bytes of each input; empty for those of format ``files``.
+    contents: list[bytes]
+    files: tuple[str, ...]
+    timeout_seconds: float | None
+    urgent: bool
+    compare: list[_core.BlockRef] | None
+
+
+class Work(NamedTuple):
+    """Do these."""
+
+    tasks: list[Task]
+
+
+class Withdraw(NamedTuple):
+    """Give back what no slot has taken; the answer is `Withdrawn`."""
+
+
+class Kill(NamedTuple):
+    """End the tools that run."""
+
+
+class Ping(NamedTuple):
+    """I am here."""
+
+
+class Stop(NamedTuple):
+    """The work is over: end what runs, bring your journal to the disk, say `Bye`."""
+
+
+class Leave(NamedTuple):
+    """End your process."""
+
+
+# From the node agents
+
+
+class Hello(NamedTuple):
+    """I am here, and this is my machine."""
+
+    host: str
+    process: int
+    cores: int
+    #: Why so many.
+    source: str
+    machine: str
+    millrace: str
+
+
+class Ready(NamedTuple):
+    """My slots are ready."""
+
+
+class Ended(NamedTuple):
+    """How a task ended: the fields of a `millrace._core.PoolEvent`."""
+
+    id: int
+    slot: int
+    status: str
+    exit_status: int | None
+    signal: int | None
+    detail: str
+    disk_full: bool
+    cpu_seconds: float
+    wall_seconds: float
+    peak_rss_bytes: int
+    stderr: bytes
+    extra: list[str]
+    task: _core.TaskRef | None
+    differs: list[int]
+
+    @property
+    def kind(self) -> str:
+        return "ended"
+
+
+class Started(NamedTuple):
+    """A slot has taken a task."""
+
+    id: int
+    slot: int
+
+    @property
+    def kind(self) -> str:
+        return "started"
+
+
+class Report(NamedTuple):
+    """What happened in my slots, in order."""
+
+    events: list[Started | Ended]
+
+
+class Withdrawn(NamedTuple):
+    """No slot had taken these."""
+
+    tasks: list[int]
+
+
+class Trouble(NamedTuple):
+    """I cannot go on."""
+
+    message: str
+    hint: str
+    exit_code: int
+
+
+class Signalled(NamedTuple):
+    """I was asked to stop by this signal."""
+
+    number: int
+
+
+class Alive(NamedTuple):
+    """I am here."""
+
+
+class Bye(NamedTuple):
+    """All that I have is on the disk."""
+
+
+def from_event(event: _core.PoolEvent) -> Ended:
+    """The end of a task, to be sent."""
+    return Ended(
+        event.id, event.slot, event.status, event.exit_status, event.signal, event.detail, event.disk_full,
+        event.cpu_seconds, event.wall_seconds, event.peak_rss_bytes, event.stderr, event.extra, event.task, event.differs,
+    )  # fmt: skip

@@ -1,0 +1,195 @@
+"""Messages between the processes of an MPI job. The only module that imports ``mpi4py``.
+
+Nothing here blocks: a peer may be dead. All calls come from the main thread (``MPI_THREAD_FUNNELED``; with more, Open
+MPI 5 can lock itself out when a peer dies while a message is under way). Large messages travel in pieces.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import time
+import warnings
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from millrace.engine.launched import Launched
+from millrace.errors import RefusedError
+from millrace.report.words import count
+
+#: Longest piece of a message, in bytes.
+PIECE = 4 << 20
+
+#: Pieces under way to one rank.
+IN_FLIGHT = 8
+
+#: Messages taken in one look, so that whoever looks does something else too.
+MOST_AT_ONCE = 256
+
+#: Tags: more pieces of this message follow, or this is its last.
+MORE, LAST = 1, 2
+
+
+@dataclass
+class _Outbox:
+    waiting: deque[tuple[Any, int]] = field(default_factory=deque)
+    #: (request, buffer): the buffer must live until the request is done.
+    flying: deque[tuple[Any, Any]] = field(default_factory=deque)
+
+
+class World:
+    """All processes of the job; `rank` 0 is the coordinator.
+
+    Args:
+        scratch: A folder of this process in memory.
+
+    Raises:
+        RefusedError: MPI cannot be used, or is not the launcher's.
+    """
+
+    def __init__(self, launched: Launched, scratch: Path) -> None:
+        settle(scratch)
+        try:
+            import mpi4py
+
+            mpi4py.rc.initialize = mpi4py.rc.finalize = False  # see `check_library` and `leave`
+            from mpi4py import MPI
+        except (ImportError, RuntimeError) as error:
+            raise RefusedError(
+                f"started as {launched.size} processes by {launched.launcher}, but there is no MPI to be used: {error}",
+                "install mpi4py and an MPI with: pip install 'millrace[mpi]'; or load the site's MPI, and pip install mpi4py",
+            ) from error
+        check_library(launched, name := name_of(MPI.Get_library_version()))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the launcher is another MPI's is said here, in our words
+            MPI.Init_thread(MPI.THREAD_FUNNELED)
+        self._mpi, self._comm = MPI, MPI.COMM_WORLD
+        self.rank, self.size = self._comm.rank, self._comm.size
+        if self.size != launched.size:
+            MPI.Finalize()
+            raise wrong_launcher(launched, f"{name} sees {count(self.size, 'process')}")
+        self._comm.Set_errhandler(MPI.ERRORS_RETURN)
+        close_on_exec()
+        self._status = MPI.Status()
+        self._out: dict[int, _Outbox] = {}
+        self._partial: dict[int, list[bytes]] = {}
+        #: Whether a process was lost: the others cannot end together then.
+        self.broken = False
+
+    def send(self, rank: int, message: object) -> None:
+        """Send ``message``, some time; in order for each rank."""
+        content = pickle.dumps(message, protocol=5)
+        box = self._out.setdefault(rank, _Outbox())
+        if len(content) <= PIECE:
+            box.waiting.append((content, LAST))
+        else:
+            view = memoryview(content)
+            cuts = range(0, len(content), PIECE)
+            box.waiting.extend((view[at : at + PIECE], LAST if at == cuts[-1] else MORE) for at in cuts)
+        self._push(rank, box)
+
+    def push(self) -> bool:
+        """Carry on with what is being sent; whether anything is left."""
+        for rank, box in list(self._out.items()):
+            self._push(rank, box)
+        return bool(self._out)
+
+    def _push(self, rank: int, box: _Outbox) -> None:
+        while box.flying and box.flying[0][0].Test():
+            box.flying.popleft()
+        while box.waiting and len(box.flying) < IN_FLIGHT:
+            piece, tag = box.waiting.popleft()
+            box.flying.append((self._comm.Isend([piece, self._mpi.BYTE], rank, tag), piece))
+        if not box.flying:
+            self._out.pop(rank, None)
+
+    def receive(self) -> list[tuple[int, Any]]:
+        """(rank, message) of what has come."""
+        found: list[tuple[int, Any]] = []
+        comm, status = self._comm, self._status
+        while len(found) < MOST_AT_ONCE:
+            # A message that arrives during the first look is only seen by the second.
+            if not comm.Iprobe(self._mpi.ANY_SOURCE, self._mpi.ANY_TAG, status) and not comm.Iprobe(
+                self._mpi.ANY_SOURCE, self._mpi.ANY_TAG, status
+            ):
+                break
+            rank, tag = status.Get_source(), status.Get_tag()
+            content = bytearray(status.Get_count(self._mpi.BYTE))
+            comm.Recv([content, self._mpi.BYTE], rank, tag)
+            if tag == MORE:
+                self._partial.setdefault(rank, []).append(bytes(content))
+            elif rank in self._partial:
+                found.append((rank, pickle.loads(b"".join([*self._partial.pop(rank), content]))))
+            else:
+                found.append((rank, pickle.loads(content)))
+        return found
+
+    def flush(self, timeout_seconds: float) -> bool:
+        """Wait until everything is sent; whether it was within the time."""
+        deadline = time.monotonic() + timeout_seconds
+        while self.push():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.001)
+        return True
+
+    def leave(self) -> None:
+        """End MPI together with the others; ends this process at once if one of them is lost."""
+        if not self.broken:
+            self._mpi.Finalize()
+            return
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # The launcher ends the others. Finalize would wait for those that are lost.
+        os._exit(1)
+
+
+def name_of(version: str) -> str:
+    """Name and version of an MPI library, from the page that it says of itself."""
+    line = version.split("\0")[0].strip().splitlines()[0].partition(",")[0]
+    return " ".join(line.replace("Version:", " ").split())
+
+
+def check_library(launched: Launched, name: str) -> None:
+    """Refuse a library that would end the process with words of its own if it were started.
+
+    Raises:
+        RefusedError: The launcher is Open MPI's and the library is one of MPICH's kind.
+    """
+    if "Open MPI" in launched.launcher and any(other in name for other in ("MPICH", "Intel", "MVAPICH")):
+        raise wrong_launcher(launched, f"it is {name}")
+
+
+def wrong_launcher(launched: Launched, found: str) -> RefusedError:
+    """The error of a launcher that is another MPI's."""
+    return RefusedError(
+        f"{launched.launcher} started {launched.size} processes, but is not of the MPI library that mpi4py has loaded: "
+        f"{found}",
+        "use the mpirun of that library (or the right srun --mpi=...), or load the library of the launcher",
+    )
+
+
+def settle(scratch: Path) -> None:
+    """Set what Open MPI reads when it starts, where nobody has.
+
+    Its shared memory goes where it is removed whatever ends this process. The library of the Python package index
+    looks for fast networks for a second, which it cannot use; a site's own MPI knows its network and is left alone.
+    """
+    for name in ("btl_sm", "btl_vader"):  # Open MPI 5, and 4
+        os.environ.setdefault(f"OMPI_MCA_{name}_backing_directory", str(scratch))
+    from_index = Path(sys.prefix, "lib", "libmpi.so.40").exists()
+    if from_index and not any(f"OMPI_MCA_{name}" in os.environ for name in ("pml", "btl", "mtl")):
+        os.environ.update(OMPI_MCA_pml="ob1", OMPI_MCA_btl="^ofi")
+
+
+def close_on_exec() -> None:
+    """Keep the library's sockets from the tools: one that is inherited looks alive when its owner is dead."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            try:
+                os.set_inheritable(int(name), False)
+            except OSError:
+                continue  # the listing's own
