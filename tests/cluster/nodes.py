@@ -116,6 +116,10 @@ class Nodes:
         # The network goes with the last process, a moment later.
         _wait(lambda: subprocess.run(["ip", "link", "del", link], capture_output=True).returncode != 0)
 
+    def is_on(self, name: str) -> bool:
+        """Whether the node was started and not killed."""
+        return name in self._boots
+
     def cut(self, name: str) -> None:
         """Pull a node's cable: nobody is told, packets are lost."""
         _ip("link", "set", f"mrv{self.number}-{self.names.index(name)}", "down")

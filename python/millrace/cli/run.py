@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from millrace.cli.options import JobCommand, job_options
 from millrace.errors import ExitCode
@@ -63,6 +64,8 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
     crew = runner.join(launched, supervision) if launched else None
     if launched and not crew:
         return ExitCode.DONE
+    if supervision.active:
+        job = msgspec.structs.replace(job, fresh=False)  # that was for the first start, and is done
     plan = planner.make(job, here(), for_tools(os.environ) if crew or supervision.active else os.environ)
     if job.verbosity > 0:
         for note in plan.notes:

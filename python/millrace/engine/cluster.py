@@ -30,7 +30,7 @@ from millrace.schedule.spread import Send, Spread
 LOOK_FOR_STRAGGLERS = 0.25
 
 #: Seconds that the others get to end what they do and bring their results to the disk.
-LONGEST_GOODBYE = 60.0
+LONGEST_GOODBYE = 15.0
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class Crew:
         if self._dismissed or self.world.broken:
             return
         self._dismissed = True
-        self._limit = LONGEST_GOODBYE
+        self._limit = SILENCE
         self.tell_all(say.Stop())
         while True:
             try:

@@ -59,6 +59,7 @@ class Words:
 
     def take(self, content: bytes) -> None:
         """Pass on the whole lines that are the run's own; no content is the end."""
+        content = content.replace(b"\0", b"")  # which Open MPI sends for a lost process
         lines = (self._rest + content).splitlines(keepends=True)
         self._rest = b""
         if content and lines and not lines[-1].endswith((b"\n", b"\r")):

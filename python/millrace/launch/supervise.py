@@ -73,6 +73,10 @@ class Supervisor:
         self.rundir = RunDir(self.plan.run_dir)
         if self.rundir.is_running():
             os.close(self.rundir.lock())  # says who has it
+        elif self.plan.job.fresh:
+            lock = self.rundir.lock()
+            self.rundir.clear()
+            os.close(lock)
         launcher = command.choose(self.environ, command.library_version())
         token = secrets.token_hex(8)
         with ExitStack() as stack:
