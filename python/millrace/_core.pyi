@@ -19,8 +19,8 @@ def sequence_marks(path: str | PathLike[str], most: int) -> list[tuple[int, int]
         ValueError: It is not sure that HMMER reads the same sequences.
     """
 
-def profile_sizes(path: str | PathLike[str]) -> list[int]:
-    """Bytes of each profile in a pressed file ``.h3f``.
+def profile_nodes(path: str | PathLike[str]) -> list[int]:
+    """Nodes of each profile in a pressed file ``.h3f``.
 
     Raises:
         ValueError: It is laid out in another way.

@@ -14,10 +14,10 @@ fn sequence_marks(py: Python<'_>, path: PathBuf, most: u64) -> PyResult<Vec<(u64
     Ok(marks.into_iter().map(|mark| (mark.entries, mark.residues)).collect())
 }
 
-/// Bytes of each profile in a file `.h3f`.
+/// Nodes of each profile in a file `.h3f`.
 #[pyfunction]
-fn profile_sizes(py: Python<'_>, path: PathBuf) -> PyResult<Vec<u64>> {
-    py.detach(|| core::profile_sizes(&path)).map_err(to_python)
+fn profile_nodes(py: Python<'_>, path: PathBuf) -> PyResult<Vec<u64>> {
+    py.detach(|| core::profile_nodes(&path)).map_err(to_python)
 }
 
 /// Makes what the fragments of a FASTA file need.
@@ -86,7 +86,7 @@ fn to_python(error: core::Error) -> PyErr {
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sequence_marks, module)?)?;
-    module.add_function(wrap_pyfunction!(profile_sizes, module)?)?;
+    module.add_function(wrap_pyfunction!(profile_nodes, module)?)?;
     module.add_function(wrap_pyfunction!(prepare_sequences, module)?)?;
     module.add_function(wrap_pyfunction!(prepare_profiles, module)?)?;
     module.add_function(wrap_pyfunction!(sequence_candidates, module)?)?;

@@ -16,7 +16,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-pub use profiles::{prepare_profiles, profile_candidates, profile_sizes};
+pub use profiles::{prepare_profiles, profile_candidates, profile_nodes};
 pub use sequences::{Mark, prepare_sequences, sequence_candidates, sequence_marks};
 
 /// What can fail here.

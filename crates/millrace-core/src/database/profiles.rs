@@ -34,6 +34,7 @@ const TAIL: usize = PARAMETERS + OFFSETS + COMPOSITION + 4;
 /// One profile while the file is read.
 struct Entry {
     name: Vec<u8>,
+    n_nodes: u64,
     place: Place,
 }
 
@@ -81,24 +82,24 @@ fn read(path: &Path, mut each: impl FnMut(&Entry) -> Result<(), Error>) -> Resul
             return Err(unknown());
         }
         let length = tail_at + TAIL as u64 - at;
-        each(&Entry { name, place: Place { ordinal, offset: at, length } })?;
+        each(&Entry { name, n_nodes: m as u64, place: Place { ordinal, offset: at, length } })?;
         at += length;
         ordinal += 1;
     }
     Ok(ordinal)
 }
 
-/// Bytes of each profile in the `.h3f` file `path`, which the time to search it grows with.
+/// Nodes of each profile in the `.h3f` file `path`, which the time to search it grows with.
 ///
 /// # Errors
 /// [`Error::Data`] if it is laid out in another way.
-pub fn profile_sizes(path: &Path) -> Result<Vec<u64>, Error> {
-    let mut sizes = Vec::new();
+pub fn profile_nodes(path: &Path) -> Result<Vec<u64>, Error> {
+    let mut nodes = Vec::new();
     read(path, |entry| {
-        sizes.push(entry.place.length);
+        nodes.push(entry.n_nodes);
         Ok(())
     })?;
-    Ok(sizes)
+    Ok(nodes)
 }
 
 /// Writes what the fragments of the pressed database `path` (without suffix) need into `folder`: a database

@@ -83,12 +83,13 @@ impl Counts {
         let is = |label: &&[u8]| line.starts_with(label);
         let text = String::from_utf8_lossy(line);
         let unknown = || shape(&format!("an unknown line '{}'", text.trim_end()));
-        let (Some(label), Some((_, rest))) = (text.get(..LABEL), text.split_once('(')) else {
+        let (Some(label), Some((numbers, rest))) =
+            (text.get(..LABEL), text.get(LABEL..).and_then(|rest| rest.split_once('(')))
+        else {
             return Ok(false);
         };
         let changed = if TARGETS.iter().any(is) {
-            let counted = text[LABEL..].split_whitespace().next().and_then(|word| word.parse().ok());
-            if counted != Some(self.n_targets) {
+            if numbers.trim().parse() != Ok(self.n_targets) {
                 return Err(unknown());
             }
             let (_, unit) = rest.split_once(' ').ok_or_else(unknown)?;
@@ -156,6 +157,14 @@ mod tests {
             .replace(" 17  (0.00147429)", "284  (0.0246293)")
             .replace("14  (0.00121412)", "37  (0.00320874)");
         assert_eq!(patched("11531 4809460 351 284 37 13\n", BLOCK), Ok(expected));
+    }
+
+    #[test]
+    fn targets_may_be_models() {
+        let targets = "Target sequences:                      11531  (9657 residues searched)";
+        let block = BLOCK.replace(targets, "Target model(s):                       11531  (9657 nodes)");
+        let patched = patched("11531 4809460 351 284 37 13\n", &block).unwrap();
+        assert!(patched.contains("\nTarget model(s):                       11531  (4809460 nodes)\n"), "{patched}");
     }
 
     #[test]
