@@ -4,6 +4,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 
+mod database;
 mod errors;
 mod join;
 mod journal;
@@ -14,6 +15,7 @@ mod writer;
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    database::register(module)?;
     errors::register(module)?;
     join::register(module)?;
     journal::register(module)?;
