@@ -43,6 +43,8 @@ class Task(NamedTuple):
     timeout_seconds: float | None
     urgent: bool
     compare: list[_core.BlockRef] | None
+    fragment: int
+    found: list[_core.BlockRef]
 
 
 class Work(NamedTuple):
@@ -107,6 +109,7 @@ class Ended(NamedTuple):
     extra: list[str]
     task: _core.TaskRef | None
     differs: list[int]
+    ago_seconds: float
 
     @property
     def kind(self) -> str:
@@ -118,6 +121,7 @@ class Started(NamedTuple):
 
     id: int
     slot: int
+    ago_seconds: float
 
     @property
     def kind(self) -> str:
@@ -163,4 +167,5 @@ def from_event(event: _core.PoolEvent) -> Ended:
     return Ended(
         event.id, event.slot, event.status, event.exit_status, event.signal, event.detail, event.disk_full,
         event.cpu_seconds, event.wall_seconds, event.peak_rss_bytes, event.stderr, event.extra, event.task, event.differs,
+        event.ago_seconds,
     )  # fmt: skip

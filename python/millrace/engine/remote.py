@@ -122,7 +122,7 @@ class Agent:
         told: list[say.Started | say.Ended] = []
         for event in events:
             if event.kind == "started":
-                told.append(say.Started(event.id, event.slot))
+                told.append(say.Started(event.id, event.slot, event.ago_seconds))
             elif event.kind == "ended":
                 told.append(say.from_event(event))
                 self._forget(event.id)
@@ -200,7 +200,7 @@ class Agent:
         self._batches[task.number] = batch
         node.submit(
             task.number, batch, task.attempt, urgent=task.urgent, timeout_seconds=task.timeout_seconds,
-            compare=task.compare,
+            compare=task.compare, fragment=task.fragment, found=task.found,
         )  # fmt: skip
 
     def _forget(self, task: int) -> None:
