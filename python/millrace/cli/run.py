@@ -37,9 +37,7 @@ def command(job: Job, as_json: bool) -> None:
 
     launched = find_launcher(os.environ)
     crew = runner.join(launched) if launched else None
-    if launched and not crew:
-        return
-    plan = planner.make(job, here(), for_tools(os.environ) if crew else os.environ)
+    plan = planner.make(job, here(), for_tools(os.environ) if launched else os.environ)
     if job.verbosity > 0:
         for note in plan.notes:
             if crew and note.startswith("slots: "):
