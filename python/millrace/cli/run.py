@@ -52,6 +52,8 @@ def command(job: Job, as_json: bool) -> None:
         click.echo(f"millrace: {finished.text}", err=True)
     if as_json:
         print_json(finished.summary)
+    if crew:
+        crew.exit_code = finished.code
     sys.exit(finished.code)
 
 
