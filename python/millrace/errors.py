@@ -35,6 +35,11 @@ class MillraceError(Exception):
         super().__init__(message, hint)
         self.message, self.hint = message, hint
 
+    @property
+    def status(self) -> int:
+        """The exit status of a command that ends with this."""
+        return self.exit_code
+
     def __str__(self) -> str:
         return f"{self.message}\n\nhint: {self.hint}" if self.hint else self.message
 
@@ -43,6 +48,10 @@ class RefusedError(MillraceError):
     """Wrong use, or something that cannot be exact; nothing was started."""
 
     exit_code = ExitCode.REFUSED
+
+
+class LostError(MillraceError):
+    """A process or node of the run is gone; what is left can start again from the journals."""
 
 
 class ToolError(MillraceError):

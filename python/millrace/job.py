@@ -44,6 +44,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     sync: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 1.0
     verify: Fraction = 0.0
     progress: Literal["auto", "bar", "plain", "json", "none"] = "auto"
+    #: Nodes to spread the run over, as ``a,b,c`` or ``n[1-8]``.
+    hosts: tuple[str, ...] = ()
     nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 0
     #: -1 quiet, 0 normal, 1 verbose.
     verbosity: Annotated[int, msgspec.Meta(ge=-1, le=1)] = 0
@@ -102,12 +104,12 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
             raise RefusedError(
                 f"{prefix}command: {error}", "close the quotation, or write the command as a list of words"
             ) from error
-    for name in ("input", "output", "shared"):
+    for name in ("input", "output", "shared", "hosts"):
         if isinstance(values.get(name), str):
             values[name] = [values[name]]
     if isinstance(values.get("batch"), int):
         values["batch"] = str(values["batch"])
-    for name in ("input", "output", "shared"):
+    for name in ("input", "output", "shared", "hosts"):
         if "" in values.get(name, ()):
             raise RefusedError(f"{prefix}{name}: an empty file name", "an unset variable in the command line, perhaps")
     try:

@@ -17,7 +17,6 @@ import msgspec
 
 from millrace import _core
 from millrace.engine.cluster import Cluster, Crew, Member, share
-from millrace.engine.heartbeat import VARIABLE, Heartbeat
 from millrace.engine.launched import Launched, garbles_stdin
 from millrace.engine.launched import process as launcher_process
 from millrace.engine.local import LocalEngine, disk_full
@@ -25,8 +24,9 @@ from millrace.engine.mpi import World
 from millrace.engine.quarantine import QuarantineWriter
 from millrace.engine.remote import Agent
 from millrace.engine.stop import Interrupt, StoppedBySignal
+from millrace.engine.supervised import PERIOD, Supervision
 from millrace.engine.verify import Sampler
-from millrace.errors import CorruptError, ExitCode, MillraceError, RefusedError
+from millrace.errors import CorruptError, ExitCode, LostError, MillraceError, RefusedError
 from millrace.model import InputUse
 from millrace.node import workdir
 from millrace.node.agent import Node, Slots
@@ -54,7 +54,7 @@ class Finished:
     summary: summary.Summary | None
 
 
-def join(launched: Launched) -> Crew | None:
+def join(launched: Launched, supervision: Supervision) -> Crew | None:
     """Become one process of a job.
 
     Returns:
@@ -78,7 +78,7 @@ def join(launched: Launched) -> Crew | None:
             sys.exit(ExitCode.REFUSED)  # the first one tells
         raise
     if world.rank:
-        with Interrupt() as interrupt:
+        with Interrupt(supervised=supervision.active) as interrupt:
             Agent(world, work).run(interrupt)
         watchdog.close()
         world.leave(ExitCode.DONE)
@@ -90,10 +90,11 @@ def join(launched: Launched) -> Crew | None:
     return crew
 
 
-def run(plan: Plan, crew: Crew | None = None) -> Finished:
+def run(plan: Plan, supervision: Supervision, crew: Crew | None = None) -> Finished:
     """Do ``plan``, resuming what an earlier run of the same command left.
 
     Args:
+        supervision: Whoever watches over this process.
         crew: The other processes of an MPI job, whose slots work too.
 
     Raises:
@@ -105,23 +106,39 @@ def run(plan: Plan, crew: Crew | None = None) -> Finished:
             "let each process open the file itself: mpirun ... sh -c 'millrace run ... -- TOOL < FILE'",
         )
     with ExitStack() as stack:
-        interrupt = stack.enter_context(Interrupt())
+        interrupt = stack.enter_context(Interrupt(supervised=supervision.active))
+        supervision.obey(interrupt)
         rundir = RunDir(plan.run_dir)
+        if supervision.active:
+            wait_for_the_last_start(rundir)
         stack.callback(os.close, rundir.lock())
         manifest, resuming = take_over(plan, rundir)
         stack.push(remove_if_fruitless(rundir))
-        if done := already_complete(plan, rundir):
+        if done := already_complete(plan, rundir, supervision):
             return done
         if crew:
             crew.interrupt = interrupt
             stack.callback(crew.dismiss)
-            return Session(plan, rundir, manifest, crew.work, interrupt, resuming, crew).run(stack)
+            return Session(plan, rundir, manifest, crew.work, interrupt, resuming, supervision, crew).run(stack)
         work = workdir.choose()
         # Before any thread, as the watchdog is a fork; and before the folder, so that nothing is left whenever we die.
         watchdog = _core.Watchdog(str(work.path), work.token)
         stack.callback(watchdog.close)
         work.make()
-        return Session(plan, rundir, manifest, work, interrupt, resuming).run(stack)
+        return Session(plan, rundir, manifest, work, interrupt, resuming, supervision).run(stack)
+
+
+def wait_for_the_last_start(rundir: RunDir) -> None:
+    """Let a coordinator that was killed just now be gone.
+
+    Raises:
+        LostError: It is not.
+    """
+    deadline = time.monotonic() + 10 * PERIOD
+    while rundir.is_running():
+        if time.monotonic() > deadline:
+            raise LostError(f"{rundir.path}: the coordinator of an earlier start still has it", "wait for its end")
+        time.sleep(PERIOD / 10)
 
 
 def remove_if_fruitless(rundir: RunDir) -> Callable[..., bool]:
@@ -136,7 +153,7 @@ def remove_if_fruitless(rundir: RunDir) -> Callable[..., bool]:
     return leave
 
 
-def already_complete(plan: Plan, rundir: RunDir) -> Finished | None:
+def already_complete(plan: Plan, rundir: RunDir, supervision: Supervision) -> Finished | None:
     """The result of an earlier run that got to its end, if its outputs are still there; else None."""
     try:
         complete = msgspec.json.decode(rundir.complete.read_bytes(), type=Complete)
@@ -153,7 +170,8 @@ def already_complete(plan: Plan, rundir: RunDir) -> Finished | None:
     except OSError:
         counted = None  # killed while it removed the directory
     if not complete.kept and not (counted and counted.quarantined):
-        rundir.remove()
+        if not supervision.active:  # which does so once it has passed everything on
+            rundir.remove()
         return Finished(ExitCode.DONE, "already done: an earlier run wrote everything", counted)
     code = ExitCode.QUARANTINED if counted and counted.quarantined else ExitCode.DONE
     return Finished(code, f"already done: {rundir.path} holds this run, complete (--fresh starts over)", counted)
@@ -173,13 +191,12 @@ class Session:
 
     def __init__(
         self, plan: Plan, rundir: RunDir, manifest: Manifest, work: workdir.WorkDir, interrupt: Interrupt, resuming: bool,
-        crew: Crew | None = None,
+        supervision: Supervision, crew: Crew | None = None,
     ) -> None:  # fmt: skip
         self.plan, self.rundir, self.manifest, self.work = plan, rundir, manifest, work
-        self.interrupt, self.resuming, self.crew = interrupt, resuming, crew
+        self.interrupt, self.resuming, self.supervision, self.crew = interrupt, resuming, supervision, crew
         self.members: list[Member] = []
         self.start = 0
-        self.heartbeat = Heartbeat(os.environ.get(VARIABLE, ""))
         self.run_id = bytes.fromhex(manifest.run_id)
         self.sampler = Sampler(plan.job.verify, self.run_id)
 
@@ -203,7 +220,7 @@ class Session:
                 engine.stage.put(task)
             engine.counts.quarantined = sum(task.last - task.first for task in tasks if task.quarantined)
             engine.run()
-            self.heartbeat.over()
+            self.supervision.over()
             if self.crew:
                 self.crew.dismiss()  # what they committed is on the disk before this run is called complete
             return self._finish(engine, journal, events)
@@ -287,7 +304,7 @@ class Session:
         commit = GroupCommit(journal, plan.job.sync, node.wake)
         stack.callback(commit.close)
         return LocalEngine(
-            plan=plan, node=slots, heartbeat=self.heartbeat, feeder=feeder, stage=OutputStage(streams, node.wake), journal=journal, commit=commit,
+            plan=plan, node=slots, supervision=self.supervision, feeder=feeder, stage=OutputStage(streams, node.wake), journal=journal, commit=commit,
             events=events, interrupt=self.interrupt, show=show.update, message=self.message, sampler=self.sampler, begun=begun,
             resumes_results=resumes,
             quarantine=QuarantineWriter(self.rundir.quarantine, use, cwd),
@@ -343,7 +360,7 @@ class Session:
         if lost:
             text = f"{count(lost, 'record')} quarantined in {self.rundir.quarantine}; to try again: millrace run --retry-quarantined -- ..."
             return Finished(ExitCode.QUARANTINED, text, counted)
-        if not self.plan.job.keep_run_dir:
+        if not self.plan.job.keep_run_dir and not self.supervision.active:
             self.rundir.remove()
         return Finished(ExitCode.DONE, text, counted)
 

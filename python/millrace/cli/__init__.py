@@ -17,7 +17,7 @@ import click
 from millrace import __version__
 from millrace.errors import ExitCode, MillraceError, RefusedError
 
-VERBS = ("run", "plan", "status", "gather", "report", "doctor", "demo", "completion")
+VERBS = ("run", "plan", "status", "gather", "report", "doctor", "demo", "slurm", "pbs", "completion")
 
 
 class Verbs(click.Group):
@@ -96,8 +96,7 @@ def main() -> None:
     except MillraceError as error:
         if str(error):
             say(str(error))
-        number = getattr(error, "number", 0)
-        sys.exit(128 + number if number else error.exit_code)
+        sys.exit(error.status)
     except BrokenPipeError:
         quiet_end()
     except OSError as error:

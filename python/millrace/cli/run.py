@@ -6,12 +6,17 @@ import gc
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from millrace.cli.options import JobCommand, job_options
 from millrace.job import Job
+
+if TYPE_CHECKING:
+    from millrace.engine.launched import Launched
+    from millrace.engine.supervised import Supervision
 
 
 @click.command("run", cls=JobCommand, short_help="Run a serial command on every core.")
@@ -29,23 +34,48 @@ def command(job: Job, as_json: bool) -> None:
 
     The same command again resumes a run that was stopped, killed or crashed.
     """
-    from millrace import run as runner
     from millrace.engine.launched import find as find_launcher
+    from millrace.engine.supervised import Supervision
+    from millrace.errors import LostError, MillraceError
+
+    launched = find_launcher(os.environ)
+    supervision = Supervision(os.environ, coordinator=not (launched and launched.rank))
+    supervision.begin()
+    try:
+        code = _run(job, launched, supervision, as_json=as_json)
+    except MillraceError as error:
+        if not isinstance(error, LostError):
+            supervision.ended(error.status)
+        raise
+    sys.stdout.flush()
+    supervision.ended(code)
+    sys.exit(code)
+
+
+def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_json: bool) -> int:
+    """Plan, run and report; the exit code."""
+    from millrace import run as runner
     from millrace.engine.launched import for_tools
+    from millrace.launch import allocation
     from millrace.plan import plan as planner
     from millrace.report import summary
 
-    launched = find_launcher(os.environ)
-    crew = runner.join(launched) if launched else None
-    plan = planner.make(job, here(), for_tools(os.environ) if launched else os.environ)
+    crew = runner.join(launched, supervision) if launched else None
+    if supervision.active:
+        job = msgspec.structs.replace(job, fresh=False)  # that was for the first start, and is done
+    plan = planner.make(job, here(), for_tools(os.environ) if launched or supervision.active else os.environ)
     if job.verbosity > 0:
         for note in plan.notes:
             if crew and note.startswith("slots: "):
                 continue  # those of this process alone
             click.echo(f"millrace: {note}", err=True)
+    if not launched and (nodes := allocation.find(job.hosts, os.environ)):
+        from millrace.launch import supervise
+
+        return supervise.run(plan, nodes, os.environ)
     gc.freeze()  # what is loaded by now stays to the end: no collection has to look at it
     gc.enable()
-    finished = runner.run(plan, crew)
+    finished = runner.run(plan, supervision, crew)
     if finished.summary and job.verbosity >= 0:
         click.echo(summary.text(finished.summary), err=True)
     if finished.text and (job.verbosity >= 0 or finished.code):
@@ -54,7 +84,7 @@ def command(job: Job, as_json: bool) -> None:
         print_json(finished.summary)
     if crew:
         crew.exit_code = finished.code
-    sys.exit(finished.code)
+    return finished.code
 
 
 def here() -> Path:

@@ -14,7 +14,7 @@ from millrace.engine.launched import for_tools
 from millrace.engine.mpi import World
 from millrace.engine.remote import GROWTH, NAPS, OWN, PERIOD, SILENCE, SILENCE_AT_START, Patience, hello
 from millrace.engine.stop import Interrupt
-from millrace.errors import ExitCode, MillraceError, RefusedError
+from millrace.errors import ExitCode, LostError, MillraceError, RefusedError
 from millrace.job import Job
 from millrace.model import ToolUse
 from millrace.node.agent import Event, Slots
@@ -30,7 +30,7 @@ from millrace.schedule.spread import Send, Spread
 LOOK_FOR_STRAGGLERS = 0.25
 
 #: Seconds that the others get to end what they do and bring their results to the disk.
-LONGEST_GOODBYE = 60.0
+LONGEST_GOODBYE = 15.0
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Crew:
         if self.on_lost:
             self.on_lost(rank, why)
         elif self._dismissed is None:
-            raise MillraceError(
+            raise LostError(
                 f"{self._name(rank)} is lost: {why}", "nothing that was done is lost: the same command resumes"
             )
 
@@ -208,7 +208,7 @@ class Crew:
         if not self._wait(lambda: len(self.hellos) == self.world.size, SILENCE_AT_START):
             self.world.broken = True
             missing = sorted(set(range(self.world.size)) - set(self.hellos))
-            raise MillraceError(f"no word from rank {', '.join(map(str, missing))}", "look at these nodes")
+            raise LostError(f"no word from rank {', '.join(map(str, missing))}", "look at these nodes")
         found = [self.hellos[rank] for rank in range(self.world.size)]
         for rank, one in enumerate(found):
             if one.millrace != __version__:
@@ -236,7 +236,7 @@ class Crew:
             MillraceError: Some process cannot make them.
         """
         if not self._wait(lambda: len(self._ready) == self.world.size - 1, SILENCE_AT_START):
-            raise MillraceError("the nodes do not get ready", "look at them")
+            raise LostError("the nodes do not get ready", "look at them")
         self._limit = SILENCE
 
     def dismiss(self) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from millrace import _core
-from millrace.engine.heartbeat import Heartbeat
 from millrace.engine.quarantine import QuarantineWriter
 from millrace.engine.said import Said, failure_words, signature
 from millrace.engine.stop import Interrupt
+from millrace.engine.supervised import Supervision
 from millrace.engine.verify import Sampler
 from millrace.errors import ExitCode, MillraceError, ToolError
 from millrace.model import Snapshot
@@ -77,7 +77,7 @@ class LocalEngine:
     message: Callable[[str], None]
     quarantine: QuarantineWriter
     sampler: Sampler
-    heartbeat: Heartbeat
+    supervision: Supervision
     begun: float
     #: Whether an earlier run of the same command had results.
     resumes_results: bool = False
@@ -121,7 +121,7 @@ class LocalEngine:
             self._look_around()
 
     def _look_around(self) -> None:
-        self.heartbeat.turned()
+        self.supervision.turned(self.counts.records)
         if self.stage.error:
             raise self.stage.error
         if self.commit.error:

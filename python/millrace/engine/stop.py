@@ -21,11 +21,22 @@ class StoppedBySignal(MillraceError):
         self.args = (message, hint, number)
         self.number = number
 
+    @property
+    def status(self) -> int:
+        """See `MillraceError`."""
+        return 128 + self.number
+
 
 class Interrupt:
-    """Counts the signals that ask to stop; use as a context."""
+    """Counts the signals that ask to stop; use as a context.
 
-    def __init__(self) -> None:
+    Args:
+        supervised: A supervisor takes the signals, and tells. What comes here comes from a launcher that ends its job
+            because it has lost a part of it: SIGTERM ends this process at once, the others mean nothing.
+    """
+
+    def __init__(self, *, supervised: bool = False) -> None:
+        self._supervised = supervised
         self.signal = 0
         self.count = 0
         self._before: dict[signal.Signals, Any] = {}
@@ -34,12 +45,17 @@ class Interrupt:
         for number in STOPPING:
             # A signal that the parent had us ignore (nohup) stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._note)
+                self._before[number] = signal.signal(number, self._handler(number))
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def _handler(self, number: signal.Signals) -> Any:
+        if not self._supervised:
+            return self._note
+        return signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN
 
     def _note(self, number: int, _: FrameType | None) -> None:
         self.note(number)

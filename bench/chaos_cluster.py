@@ -1,0 +1,235 @@
+"""``python -m bench.chaos_cluster --runs 20``: kill or freeze a part of a supervised run on several nodes, again and again.
+
+Each run has 4 to 8 nodes, which are namespaces of this machine (root only), and is hit once: agent, coordinator, daemon,
+launcher, or a whole node. It must come to its end by itself, with the serial bytes, and leave nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(REPO / "tests" / "cluster")]
+
+import nodes  # noqa: E402
+
+from millrace import _core  # noqa: E402
+from millrace.resume import chosen  # noqa: E402
+from millrace.rundir import RunDir  # noqa: E402
+
+HEAD = "head"
+NAMES = tuple(f"node{number}" for number in range(1, 9))
+
+#: What is hit, by words in the arguments of its process; a whole node has none.
+TARGETS = {"agent": "millrace run", "coordinator": "millrace run", "daemon": "prted", "launcher": "prterun", "node": ""}
+
+#: Sleeps as a tool that computes would run: this machine's cores are few.
+TOOL = '#!/bin/sh\nsleep {seconds}\nsed "s/^>/>seen /" "$1" > "$2"\n'
+
+
+@dataclass
+class Hit:
+    """One run and what became of it."""
+
+    target: str
+    signal: str
+    n_nodes: int
+    #: Seconds from start to hit, to the end, and of a run that nobody disturbs.
+    at: float
+    took: float
+    undisturbed: float
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def lost(self) -> float:
+        """Seconds lost; that a node fewer computes the rest is not counted."""
+        fewer = self.n_nodes - (self.target == "node")
+        return self.took - self.at - (self.undisturbed - self.at) * self.n_nodes / fewer
+
+
+@dataclass
+class Chaos:
+    """Runs one command on some of ``cluster``'s nodes, and hits it."""
+
+    cluster: nodes.Nodes
+    folder: Path
+    random: random.Random
+    n_records: int
+    task_seconds: float
+    undisturbed: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir()
+        (self.folder / "in.fa").write_text("".join(f">record{k}\n{'ACDEFGHIKL' * 9}\n" for k in range(self.n_records)))
+        self.expected = (self.folder / "in.fa").read_bytes().replace(b">", b">seen ")
+        tool = self.folder / "tool"
+        tool.write_text(TOOL.format(seconds=self.task_seconds))
+        tool.chmod(0o755)
+
+    @property
+    def run_dir(self) -> Path:
+        return self.folder / "out.fa.millrace"
+
+    def start(self, hosts: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        shutil.rmtree(self.run_dir, ignore_errors=True)
+        (self.folder / "out.fa").unlink(missing_ok=True)
+        program = Path(sys.executable).parent / "millrace"
+        command = (
+            f"cd {self.folder}; exec env MILLRACE_RSH={self.cluster.rsh} {program} run --hosts {','.join(hosts)} --slots 2 --batch 2 "
+            "--keep-run-dir --progress none --input in.fa --output out.fa -- ./tool in.fa out.fa"
+        )
+        with (self.folder / "said.txt").open("wb") as said:
+            return subprocess.Popen(
+                self.cluster.command(HEAD, command), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said
+            )
+
+    def calm(self, n_nodes: int) -> float:
+        """Seconds of a run on so many nodes that nobody disturbs."""
+        if n_nodes not in self.undisturbed:
+            times = []
+            for _ in range(2):
+                begun = time.monotonic()
+                code = self.start(NAMES[:n_nodes]).wait()
+                times.append(time.monotonic() - begun)
+                if problems := self.problems(code):
+                    raise SystemExit(f"the undisturbed run: {problems}")
+            self.undisturbed[n_nodes] = statistics.mean(times)
+        return self.undisturbed[n_nodes]
+
+    def once(self) -> Hit | None:
+        """One run; None if there was nothing to hit at that moment."""
+        n_nodes = self.random.randint(4, 8)
+        hosts = tuple(self.random.sample(NAMES, n_nodes))
+        calm = self.calm(n_nodes)
+        target = self.random.choice(list(TARGETS))
+        number = signal.SIGSTOP if target != "node" and self.random.random() < 0.25 else signal.SIGKILL
+        moment = self.random.uniform(0.2, calm)
+        begun = time.monotonic()
+        process = self.start(hosts)
+        time.sleep(moment)
+        hit = process.poll() is None and self.hit(target, hosts, number)
+        at = time.monotonic() - begun
+        try:
+            code = process.wait(timeout=300)
+        except subprocess.TimeoutExpired:
+            code = -1
+        result = Hit(target, number.name, n_nodes, at, time.monotonic() - begun, calm, self.problems(code))
+        for name in NAMES:
+            if not self.cluster.is_on(name):
+                self.cluster.start(name)
+        return result if hit else None
+
+    def hit(self, target: str, hosts: tuple[str, ...], number: signal.Signals) -> bool:
+        """Hit one process of a kind, or a node; whether there was one."""
+        if target == "node":
+            self.cluster.kill(self.random.choice(hosts))
+            return True
+        where = {"coordinator": hosts[:1], "launcher": (HEAD,), "agent": hosts[1:], "daemon": hosts}[target]
+        found = [
+            pid for name in where for pid in self.cluster.pids(name)
+            if TARGETS[target] in words(pid) and not words(pid).startswith(("sh ", "/bin/sh "))
+        ]  # fmt: skip
+        if not found:
+            return False
+        os.kill(self.random.choice(found), number)
+        return True
+
+    def problems(self, code: int) -> list[str]:
+        """What is wrong after a run."""
+        found = []
+        if code:
+            found.append(f"exit code {code}: {(self.folder / 'said.txt').read_text(errors='replace')[-1500:]}")
+        elif (self.folder / "out.fa").read_bytes() != self.expected:
+            found.append("not the serial bytes")
+        else:
+            tasks = [task for path in RunDir(self.run_dir).journals() for task in _core.scan(str(path), True).tasks]
+            if sum(task.last - task.first for task in chosen(tasks, False)) != self.n_records:
+                found.append("the journals hold records twice, or not at all")
+        deadline = time.monotonic() + 15
+        while left := self.left():
+            if time.monotonic() > deadline:
+                found.append(f"left over: {left}")
+                break
+            time.sleep(0.05)
+        return found
+
+    def left(self) -> list[str]:
+        """Processes and files that should be gone."""
+        found = [f"{name}: {words(pid)}" for name in (HEAD, *NAMES) for pid in self.cluster.pids(name)[1:]]
+        found += [str(path) for path in self.folder.glob("*.launch")]
+        found += [str(path) for path in Path("/tmp").glob("millrace-mpi-*") if self.is_ours(path)]
+        if not found:
+            for name in (HEAD, *NAMES):
+                if self.cluster.is_on(name):
+                    listed = subprocess.run(self.cluster.command(name, "ls /dev/shm"), capture_output=True, text=True)
+                    found += [f"{name}: /dev/shm/{line}" for line in listed.stdout.split()]
+        return found
+
+    def is_ours(self, path: Path) -> bool:
+        return path.stat().st_mtime > STARTED
+
+
+STARTED = time.time()
+
+
+def words(pid: int) -> str:
+    """A process's arguments."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def main() -> int:
+    """Hit, and print a table; the exit code says whether anything was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=20, help="runs that are hit (20)")
+    parser.add_argument("--seed", type=int, default=1, help="decides nodes, moments and targets (1)")
+    parser.add_argument("--records", type=int, default=240, help="records of each run (240)")
+    parser.add_argument("--seconds", type=float, default=0.3, help="seconds of a task of two records (0.3)")
+    parser.add_argument("--number", type=int, default=9, help="number of the nodes' network, 0 to 255 (9)")
+    arguments = parser.parse_args()
+    if reason := nodes.reason_not():
+        raise SystemExit(reason)
+    hits: list[Hit] = []
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr-")))
+        cluster = stack.enter_context(nodes.Nodes(folder / "n", (HEAD, *NAMES), arguments.number))
+        chaos = Chaos(cluster, folder / "work", random.Random(arguments.seed), arguments.records, arguments.seconds)
+        while len(hits) < arguments.runs:
+            if hit := chaos.once():
+                hits.append(hit)
+                print(f"{len(hits):3} {hit.target:12} {hit.signal:8} {hit.n_nodes} nodes, hit at {hit.at:5.1f} s of {hit.undisturbed:5.1f}, took {hit.took:5.1f}, lost {hit.lost:5.1f} s {hit.problems or ''}", flush=True)  # fmt: skip
+    report(hits, arguments.seconds)
+    return 1 if any(hit.problems for hit in hits) else 0
+
+
+def report(hits: list[Hit], task_seconds: float) -> None:
+    """The table."""
+    groups: dict[tuple[str, str], list[Hit]] = defaultdict(list)
+    for hit in hits:
+        groups[(hit.target, hit.signal)].append(hit)
+        groups[("all", hit.signal)].append(hit)
+        groups[("all", "")].append(hit)
+    print(f"\n{'hit':12} {'signal':8} {'runs':>5} {'wrong':>6} {'median s lost':>14} {'longest':>8}   (a task takes {task_seconds} s)")  # fmt: skip
+    for (target, number), some in sorted(groups.items()):
+        lost = [hit.lost for hit in some]
+        wrong = sum(bool(hit.problems) for hit in some)
+        print(f"{target:12} {number:8} {len(some):5} {wrong:6} {statistics.median(lost):14.1f} {max(lost):8.1f}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""What ``slurm`` and ``pbs`` share: the options of a job for a scheduler, and its command line."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from millrace.cli.options import COMMAND, job_options
+from millrace.errors import RefusedError, ToolError
+from millrace.job import Job
+from millrace.launch.script import Request
+
+
+def batch_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options; the function gets a `Request`, the command of the run, its run directory, and ``dry_run``."""
+    option = click.option
+    decorators = [
+        option("-N", "--nodes", type=click.IntRange(1), required=True, metavar="N", help="Number of nodes."),
+        option("-t", "--time", required=True, metavar="H:MM:SS", help="Wall time; a run that needs more is queued again."),
+        option("-p", "--queue", "--partition", "queue", default="", metavar="NAME", help="Partition or queue."),
+        option("-A", "--account", default="", metavar="NAME", help="Account that pays."),
+        option("-c", "--cpus", type=click.IntRange(1), default=None, metavar="N", help="Cores of each node (default: whole nodes)."),
+        option("--mem", "memory", default="", metavar="SIZE", help="Memory of each node."),
+        option("-J", "--job-name", "name", default="", metavar="NAME", help="Name of the job (default: the tool's)."),
+        option("--setup", multiple=True, metavar="LINE", help="Line of shell before the run, such as 'module load blast'."),
+        option("--option", "more", multiple=True, metavar="OPTION", help="Further option of the scheduler, as it is."),
+        option("--dry-run", is_flag=True, help="Print the job script; submit nothing."),
+    ]  # fmt: skip
+
+    @click.pass_context
+    @functools.wraps(function)
+    def with_request(
+        ctx: click.Context, /, job: Job, cpus: int | None, name: str, dry_run: bool, **values: Any
+    ) -> None:
+        check(job)
+        request = Request(name=name or Path(job.command[0]).name, cpus=cpus or 0, **values)
+        words = [str(Path(sys.executable).parent / "millrace"), "run", *_said(ctx, job)]
+        run_dir, extra = _run_dir(job, bool(request.setup))
+        at = words.index("--")
+        function(request=request, words=[*words[:at], *extra, *words[at:]], run_dir=run_dir, dry_run=dry_run)
+
+    made: Callable[..., None] = job_options(with_request)
+    for decorate in reversed(decorators):
+        made = decorate(made)
+    return made
+
+
+def check(job: Job) -> None:
+    """Refuse what cannot be in a job that is queued again.
+
+    Raises:
+        RefusedError: There is something like that.
+    """
+    if job.fresh:
+        raise RefusedError("--fresh: a job that is queued again would start over each time", "remove the run directory")
+    if job.hosts:
+        raise RefusedError("--hosts: the scheduler gives the nodes", "leave it out, and say how many with --nodes")
+
+
+def _said(ctx: click.Context, job: Job) -> list[str]:
+    """The options of ``run`` among those that were typed, and the command."""
+    found: list[str] = []
+    names = {*Job.__struct_fields__, "quiet", "verbose"}
+    for parameter in ctx.command.params:
+        value = ctx.params.get(str(parameter.name))
+        if ctx.get_parameter_source(str(parameter.name)) is not ParameterSource.COMMANDLINE:
+            continue
+        if isinstance(parameter, click.Argument):
+            found.append(str(value))
+        elif parameter.name in names:
+            flag = isinstance(parameter, click.Option) and parameter.is_flag
+            for each in value if isinstance(value, tuple) else (value,):
+                found += [parameter.opts[-1]] if flag else [parameter.opts[-1], str(each)]
+    return [*found, "--", *ctx.meta.get(COMMAND, ())]
+
+
+def _run_dir(job: Job, may_be_missing: bool) -> tuple[str, list[str]]:
+    """The run directory, and the options that name it where the plan cannot be made here.
+
+    Raises:
+        MillraceError: ``millrace run`` would refuse the command.
+    """
+    from millrace.cli.run import here
+    from millrace.plan import plan as planner
+
+    try:
+        return str(planner.make(job, here(), os.environ).run_dir), []
+    except ToolError:
+        if not may_be_missing:
+            raise
+    # The program comes with what is set up in the job: there the command is checked.
+    name = job.run_dir or f"{Path(job.command[0]).name}.millrace"
+    return str(here() / name), [] if job.run_dir else ["--run-dir", name]
+
+
+def hand_over(command: str, script: str, *, dry_run: bool) -> None:
+    """Print the script, or submit it and print what the scheduler says."""
+    from millrace.launch.submit import submit
+
+    click.echo(script if dry_run else submit(command, script), nl=not dry_run)

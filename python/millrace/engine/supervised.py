@@ -1,0 +1,89 @@
+"""The coordinator's words with the supervisor that started it, by files that both can see; see `millrace.launch.watch`."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from millrace.engine.stop import Interrupt
+from millrace.launch.allocation import SUPERVISED
+from millrace.launch.watch import DONE, HEARTBEAT, STDOUT, STOP
+
+#: Seconds between heartbeats.
+PERIOD = 1.0
+
+#: Seconds without a turn of the loop after which there are none.
+LONGEST_TURN = 10.0
+
+
+class Supervision:
+    """What the coordinator of a supervised run tells and hears; without a supervisor, nothing.
+
+    Args:
+        environ: Names the files.
+        coordinator: Whether this process is the one that speaks.
+    """
+
+    def __init__(self, environ: Mapping[str, str], *, coordinator: bool = True) -> None:
+        #: Whether there is a supervisor.
+        self.active = bool(environ.get(SUPERVISED))
+        speaks = self.active and coordinator
+        self._heartbeat, self._done, self._stop, self._stdout = (
+            Path(environ[name]) if speaks and name in environ else None for name in (HEARTBEAT, DONE, STOP, STDOUT)
+        )
+        self._interrupt: Interrupt | None = None
+        self._signals = 0
+        self._records = 0
+        #: When the loop turned last; None: no loop is running, what goes on may take any time.
+        self._turned: float | None = None
+
+    def begin(self) -> None:
+        """Take standard output to its file, and let the heart beat in a thread of its own."""
+        if self._stdout:
+            file = os.open(self._stdout, os.O_WRONLY | os.O_CLOEXEC)
+            os.dup2(file, 1)
+            os.close(file)
+        if self._heartbeat:
+            threading.Thread(target=self._serve, name="heartbeat", daemon=True).start()
+
+    def obey(self, interrupt: Interrupt) -> None:
+        """Tell ``interrupt`` of the signals that the supervisor passes on."""
+        self._interrupt = interrupt
+
+    def turned(self, records: int) -> None:
+        """The loop has turned; ``records`` are done."""
+        self._turned, self._records = time.monotonic(), records
+
+    def over(self) -> None:
+        """The loop has come to its end."""
+        self._turned = None
+
+    def ended(self, code: int) -> None:
+        """The run is at its end: starting it again would change nothing."""
+        if self._done:
+            with suppress(OSError):  # whoever started us may have gone
+                self._done.write_text(f"{code}\n")
+
+    def _serve(self) -> None:
+        assert self._heartbeat
+        beats = 0
+        while True:
+            turned = self._turned
+            if turned is None or time.monotonic() - turned < LONGEST_TURN:
+                beats += 1
+                with suppress(OSError):
+                    self._heartbeat.write_text(f"{beats} {self._records}\n")
+            if self._interrupt and self._stop:
+                self._listen(self._stop, self._interrupt)
+            time.sleep(PERIOD)
+
+    def _listen(self, stop: Path, interrupt: Interrupt) -> None:
+        with suppress(OSError, ValueError):
+            signals = [int(line) for line in stop.read_text().split()]
+            for number in signals[self._signals :]:
+                interrupt.note(number)
+            self._signals = max(self._signals, len(signals))

@@ -1,0 +1,124 @@
+"""Which nodes this process may use: those that the user names, or those of the Slurm or PBS job that it is in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from millrace.errors import RefusedError
+
+#: Set for the processes that a supervisor starts, which do not supervise again.
+SUPERVISED = "MILLRACE_SUPERVISED"
+
+#: Steps below this number are a user's ``srun``; Slurm keeps those above for itself (batch script, interactive shell).
+FIRST_OWN_STEP = 0xFFFF_FFF0
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Nodes, and who gave them."""
+
+    kind: Literal["hosts", "slurm", "pbs"]
+    #: Names by which the nodes can be reached, each once, in the order given.
+    nodes: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """Where the nodes come from, for messages."""
+        return {"hosts": "--hosts", "slurm": "the Slurm job", "pbs": "the PBS job"}[self.kind]
+
+
+def find(hosts: Sequence[str], environ: Mapping[str, str]) -> Allocation | None:
+    """The nodes to spread a run over; None if it is to stay in this process.
+
+    Args:
+        hosts: Nodes that the user names, as in `parse_hosts`; they beat any job that we are in.
+
+    Raises:
+        RefusedError: The job's list of nodes cannot be understood.
+    """
+    if environ.get(SUPERVISED):
+        return None
+    if hosts:
+        return Allocation("hosts", tuple(dict.fromkeys(name for text in hosts for name in parse_hosts(text))))
+    if text := slurm_nodes(environ):
+        found = Allocation("slurm", tuple(expand(text)))
+    elif "PBS_JOBID" in environ and (path := environ.get("PBS_NODEFILE")):
+        found = Allocation("pbs", pbs_nodes(Path(path)))
+    else:
+        return None
+    return found if len(found.nodes) > 1 else None
+
+
+def slurm_nodes(environ: Mapping[str, str]) -> str:
+    """Slurm's list of the nodes that we may use, packed; empty outside a job.
+
+    A step that the user started with ``srun`` keeps to the nodes of that step.
+    """
+    if "SLURM_JOB_ID" not in environ:
+        return ""
+    step = environ.get("SLURM_STEP_ID", "")
+    if step.isdigit() and int(step) < FIRST_OWN_STEP:
+        return environ.get("SLURM_STEP_NODELIST", "")
+    return environ.get("SLURM_JOB_NODELIST", "")
+
+
+def pbs_nodes(path: Path) -> tuple[str, ...]:
+    """The nodes of a PBS job: its file names each as often as it gave cores there.
+
+    Raises:
+        RefusedError: The file cannot be read.
+    """
+    try:
+        lines = path.read_text().split()
+    except OSError as error:
+        raise RefusedError(f"{path}: {error.strerror}", "PBS_NODEFILE names no file that can be read") from error
+    return tuple(dict.fromkeys(lines))
+
+
+def expand(text: str) -> Iterator[str]:
+    """The names in a list as Slurm packs it.
+
+    >>> list(expand("login,n[1-3,08-10],r[1-2]c[1,3]"))
+    ['login', 'n1', 'n2', 'n3', 'n08', 'n09', 'n10', 'r1c1', 'r1c3', 'r2c1', 'r2c3']
+
+    Raises:
+        RefusedError: It is no such list.
+    """
+    # A comma within brackets belongs to them.
+    for part in re.findall(r"(?:\[[^\]]*\]|[^,\[\]])+", text):
+        yield from _expand_one(part)
+
+
+def _expand_one(text: str) -> Iterator[str]:
+    before, bracket, rest = text.partition("[")
+    if not bracket:
+        yield before
+        return
+    ranges, _, after = rest.partition("]")
+    for each in ranges.split(","):
+        matched = re.fullmatch(r"(\d+)(?:-(\d+))?", each)
+        if not matched:
+            raise RefusedError(f"{text}: not a list of nodes as Slurm writes it", "name the nodes with --hosts")
+        first, last = matched[1], matched[2] or matched[1]
+        for number in range(int(first), int(last) + 1):
+            for tail in _expand_one(after):
+                yield f"{before}{number:0{len(first)}}{tail}"
+
+
+def parse_hosts(text: str) -> tuple[str, ...]:
+    """The names in ``a,b,c`` or ``n[1-8]``.
+
+    Raises:
+        RefusedError: There is none, or one that is no host name.
+    """
+    names = tuple(expand(text))
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._:@-]*", name):
+            raise RefusedError(f"--hosts {text}: {name!r} is not the name of a host", "as in: --hosts node1,node2")
+    if not names:
+        raise RefusedError("--hosts: no host is named", "as in: --hosts node1,node2")
+    return names

@@ -1,0 +1,74 @@
+"""``python -m millrace.launch.guard``: outlives the supervisor for a moment, and ends its job whatever happened to it.
+
+It reads what it guards from standard input, and then waits for the end of it, which comes when the supervisor ends or
+dies. It is the only way in which a supervised run is cleaned up, so it is exercised by every run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from millrace.launch import nodes
+from millrace.launch.allocation import Allocation
+
+
+class Guard:
+    """The running guard; to be closed.
+
+    Args:
+        folder: Removed at the end.
+        lock: What holds the folder, until it is removed.
+        token: What carries it is killed at the end, on all nodes.
+    """
+
+    def __init__(self, folder: Path, lock: int, token: str, allocation: Allocation, environ: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "millrace.launch.guard"], stdin=subprocess.PIPE, cwd="/", env=dict(environ),
+            start_new_session=True, pass_fds=(lock,),
+        )  # fmt: skip
+        self._environ = environ
+        self._guarded = {"folder": str(folder), "token": token, "kind": allocation.kind, "nodes": allocation.nodes}
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps(self._guarded).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def close(self) -> None:
+        """End the job, and wait until nothing of it is left."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        if self._process.wait():
+            clean_up(self._guarded, self._environ)  # somebody killed it
+
+
+def clean_up(guarded: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    """End the job on all nodes, and remove the folder."""
+    allocation = Allocation(guarded["kind"], tuple(guarded["nodes"]))
+    nodes.sweep_all(allocation, allocation.nodes, guarded["token"], environ)
+    shutil.rmtree(guarded["folder"], ignore_errors=True)
+
+
+def main() -> None:
+    """Wait for the end of the supervisor, and clean up."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return
+    guarded = json.loads(line)
+    # Our reader must not wait for us: standard streams are the supervisor's.
+    for descriptor in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    sys.stdin.buffer.read()
+    clean_up(guarded, os.environ)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""What the ranks say, on its way to the user: output goes through once, whatever is started again."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+
+#: Open MPI frames what it has to say by lines of dashes; its daemons and libraries name themselves.
+FRAME = re.compile(rb"-{60,}\s*")
+LAUNCHERS = re.compile(rb"\[[^\]\s]+:\d+\] |\[proxy:|\[mpiexec@|(prterun|prted|mpirun|mpiexec|srun|slurmstepd|orterun|ORTE|PRTE)\b|Abort\(")  # fmt: skip
+
+
+class Output:
+    """Standard output, which the coordinator writes to a file, in each start from the first byte on.
+
+    It cannot come by the launcher's pipe: some write words of their own there when a node is lost.
+
+    Args:
+        path: The file.
+        descriptor: Where its bytes go, each once.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path, self._to = path, descriptor
+        #: Bytes passed on so far.
+        self.passed = 0
+
+    def pump(self) -> None:
+        """Pass on what is new.
+
+        Raises:
+            BrokenPipeError: Nobody reads any more.
+        """
+        with self._path.open("rb", buffering=0) as file:
+            file.seek(self.passed)
+            while content := memoryview(file.read(1 << 20)):
+                while content:
+                    written = os.write(self._to, content)
+                    self.passed += written
+                    content = content[written:]
+
+
+class Words:
+    """What comes by the launcher's pipes, which is for standard error: what a launcher says of the end of its ranks is kept for the case that nothing helps."""
+
+    def __init__(self, descriptor: int, *, all_of_it: bool) -> None:
+        self._to, self._all = descriptor, all_of_it
+        self._rest = b""
+        self._framed = False
+        #: The last that a launcher said.
+        self.kept: deque[str] = deque(maxlen=40)
+
+    def begin(self) -> None:
+        """A new start begins a line."""
+        self._rest, self._framed = b"", False
+
+    def take(self, content: bytes) -> None:
+        """Pass on the whole lines that are the run's own; no content is the end."""
+        content = content.replace(b"\0", b"")  # which Open MPI sends for a lost process
+        lines = (self._rest + content).splitlines(keepends=True)
+        self._rest = b""
+        if content and lines and not lines[-1].endswith((b"\n", b"\r")):
+            self._rest = lines.pop()
+        for line in lines:
+            frame = FRAME.fullmatch(line) is not None
+            if frame:
+                self._framed = not self._framed
+            if frame or self._framed or LAUNCHERS.match(line):
+                self.kept.append(line.decode(errors="replace").rstrip())
+                if not self._all:
+                    continue
+            with suppress(OSError):  # words that nobody can read must not end a run that goes well
+                os.write(self._to, line)

@@ -1,0 +1,159 @@
+"""Job scripts for Slurm and PBS that come back until the run is done. Pure text: nothing is submitted here."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from millrace.errors import RefusedError
+
+#: Seconds before the wall time at which a run is asked to stop: its tools get 20 s to end what they do.
+WARNING = 120
+
+#: Shortest wall time that leaves time to work.
+SHORTEST = 300
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the job asks for; empty text and 0: the site's default."""
+
+    nodes: int
+    #: Wall time, as in ``4:00:00``.
+    time: str
+    name: str
+    queue: str = ""
+    account: str = ""
+    cpus: int = 0
+    memory: str = ""
+    #: Further options of the scheduler, as they are.
+    more: tuple[str, ...] = ()
+    #: Lines of shell that come first, such as ``module load blast``.
+    setup: tuple[str, ...] = ()
+
+
+def slurm(request: Request, words: Sequence[str], run_dir: str) -> str:
+    """The job script of ``words`` for ``sbatch``.
+
+    Args:
+        words: The command, ``millrace run ...``.
+        run_dir: Where its results are kept, which tells whether it gets on.
+    """
+    options = [
+        f"--job-name={request.name}", f"--nodes={request.nodes}", "--ntasks-per-node=1", f"--time={request.time}",
+        f"--cpus-per-task={request.cpus}" if request.cpus else "--exclusive",
+        *([f"--mem={request.memory}"] if request.memory else []),
+        *([f"--partition={request.queue}"] if request.queue else []),
+        *([f"--account={request.account}"] if request.account else []),
+        "--output=%x-%j.log", "--open-mode=append", "--no-kill", "--requeue", f"--signal=B:USR1@{WARNING}",
+        *request.more,
+    ]  # fmt: skip
+    seconds(request.time)
+    head = "".join(f"#SBATCH {option}\n" for option in options)
+    return f"""#!/bin/bash
+{head}
+# --no-kill: a lost node does not end the job. --requeue and --signal: near the end of its time the job stops in good
+# order, goes back into the queue, and carries on from what is done, until all is done.
+{_setup(request)}{_progress(words[0], run_dir)}
+warned=
+{shlex.join(words)} &
+run=$!
+trap 'warned=1; kill -USR1 $run 2>/dev/null' USR1
+wait $run; code=$?
+# A signal ends the wait, not the run.
+while kill -0 $run 2>/dev/null; do wait $run; code=$?; done
+
+if [ -n "$warned" ] && [ $code -gt 128 ]; then
+    if [ "$(records_done)" = "$before" ]; then
+        echo "millrace: not one result within the wall time: not queued again; ask for more time" >&2
+        exit 1
+    fi
+    echo "millrace: out of time with $(records_done) records done; going back into the queue" >&2
+    scontrol requeue "$SLURM_JOB_ID" && sleep 60
+fi
+exit $code
+"""
+
+
+def pbs(request: Request, words: Sequence[str], run_dir: str) -> str:
+    """The job script of ``words`` for ``qsub`` of PBS Pro and OpenPBS; see `slurm`."""
+    select = f"select={request.nodes}:mpiprocs=1" + (f":ncpus={request.cpus}" if request.cpus else "")
+    options = [
+        f"-N {request.name}", f"-l {select}{f':mem={request.memory}' if request.memory else ''}", f"-l walltime={pbs_time(request.time)}",
+        f"-l place=scatter{'' if request.cpus else ':excl'}",
+        *([f"-q {request.queue}"] if request.queue else []),
+        *([f"-A {request.account}"] if request.account else []),
+        "-r y", "-W tolerate_node_failures=all", "-j oe", *request.more,
+    ]  # fmt: skip
+    work = seconds(request.time) - WARNING
+    head = "".join(f"#PBS {option}\n" for option in options)
+    return f"""#!/bin/bash
+{head}
+# PBS sends no warning: near the end of its time the run is asked to stop by `timeout`, the job is queued again, and
+# carries on from what is done, until all is done.
+cd "$PBS_O_WORKDIR" || exit 1
+{_setup(request)}{_progress(words[0], run_dir)}
+timeout --signal=USR1 {work} {shlex.join(words)}
+code=$?
+
+if [ $code = 124 ]; then
+    if [ "$(records_done)" = "$before" ]; then
+        echo "millrace: not one result within the wall time: not queued again; ask for more time" >&2
+        exit 1
+    fi
+    echo "millrace: out of time with $(records_done) records done; going back into the queue" >&2
+    qrerun "$PBS_JOBID" && sleep 60
+fi
+exit $code
+"""
+
+
+def _setup(request: Request) -> str:
+    return "".join(f"{line}\n" for line in request.setup)
+
+
+def _progress(program: str, run_dir: str) -> str:
+    return f"""
+records_done() {{
+    {shlex.quote(program)} status --json {shlex.quote(run_dir)} 2>/dev/null | sed -n 's/.*"records_done": *\\([0-9]*\\).*/\\1/p'
+}}
+before=$(records_done)
+"""
+
+
+def seconds(text: str) -> int:
+    """Seconds of a wall time: minutes, ``M:SS``, ``H:MM:SS``, ``D-H``, ``D-H:MM`` or ``D-H:MM:SS``.
+
+    >>> seconds("90"), seconds("4:00:00"), seconds("1-12"), seconds("10:30")
+    (5400, 14400, 129600, 630)
+
+    Raises:
+        RefusedError: It is none of these, or too short.
+    """
+    matched = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if not matched:
+        raise RefusedError(f"--time {text}: not a wall time", "as in 4:00:00, or 2-12:00:00")
+    days, *rest = matched.groups()
+    numbers = [int(part) for part in rest if part is not None]
+    if days is not None:
+        numbers += [0] * (3 - len(numbers))
+    elif len(numbers) < 3:
+        numbers = [0, *numbers, 0][:3] if len(numbers) == 1 else [0, *numbers]
+    total = int(days or 0) * 86400 + numbers[0] * 3600 + numbers[1] * 60 + numbers[2]
+    if total < SHORTEST:
+        raise RefusedError(
+            f"--time {text}: too short", f"at least {SHORTEST // 60} minutes: the last {WARNING} s are for stopping"
+        )
+    return total
+
+
+def pbs_time(text: str) -> str:
+    """A wall time as PBS writes it.
+
+    >>> pbs_time("1-12")
+    '36:00:00'
+    """
+    total = seconds(text)
+    return f"{total // 3600}:{total // 60 % 60:02}:{total % 60:02}"

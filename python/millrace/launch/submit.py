@@ -1,0 +1,29 @@
+"""Give a job script to the scheduler."""
+
+from __future__ import annotations
+
+import subprocess
+
+from millrace.errors import MillraceError, RefusedError
+
+
+def submit(command: str, script: str) -> str:
+    """Submit ``script`` with ``sbatch`` or ``qsub``, which keep a copy of it; what they say.
+
+    Raises:
+        RefusedError: There is no such scheduler here.
+        MillraceError: It does not take the job.
+    """
+    try:
+        done = subprocess.run([command], input=script, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise RefusedError(
+            f"{command}: not found here, so nothing is submitted",
+            "submit where the scheduler's commands are; --dry-run prints the script",
+        ) from error
+    if done.returncode:
+        raise MillraceError(
+            f"{command} does not take the job: {done.stderr.strip()}",
+            "change the option that it names, or see --dry-run",
+        )
+    return done.stdout.strip()

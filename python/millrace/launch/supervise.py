@@ -1,0 +1,326 @@
+"""The supervisor: starts the ranks of a run, and starts them again until the run is at its end.
+
+It stands outside MPI, whose implementations differ in what survives a lost process, and some of which report success
+after one. So it trusts no exit status, only what the coordinator writes when everything is done. Whatever dies or
+freezes, the way on is the same: end what is left on every node, and start again, from the journals, on the nodes that
+answer.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import selectors
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from millrace.engine.stop import Interrupt, StoppedBySignal
+from millrace.errors import ExitCode, MillraceError, RefusedError
+from millrace.launch import command, nodes
+from millrace.launch.allocation import SUPERVISED, Allocation
+from millrace.launch.guard import Guard
+from millrace.launch.relay import Output, Words
+from millrace.launch.watch import Signs
+from millrace.plan.plan import Plan
+from millrace.report.words import count
+from millrace.rundir import Complete, RunDir
+
+#: Starts without a new result after which there is no hope.
+MOST_FRUITLESS = 5
+
+#: Seconds between looks at the heartbeat.
+TICK = 0.2
+
+#: Seconds that the launcher gets to end by itself once the run is at its end.
+LAST = 5.0
+
+#: Seconds that another supervisor's guard gets to clean up.
+OTHERS = 10.0
+
+#: Seconds that a run which was asked to stop gets to do so: its own time for that, and some more.
+STOPPING = 40.0
+
+
+@dataclass
+class Supervisor:
+    """Runs one plan on an allocation; see the module.
+
+    Args:
+        words: The command that becomes a rank.
+    """
+
+    plan: Plan
+    allocation: Allocation
+    words: Sequence[str]
+    environ: Mapping[str, str]
+
+    def run(self) -> int:
+        """Start, watch and start again until done; the exit code.
+
+        Raises:
+            MillraceError: Nothing helps, or the run was stopped.
+        """
+        self.rundir = RunDir(self.plan.run_dir)
+        if self.rundir.is_running():
+            os.close(self.rundir.lock())  # says who has it
+        elif self.plan.job.fresh:
+            lock = self.rundir.lock()
+            self.rundir.clear()
+            os.close(lock)
+        launcher = command.choose(self.environ, command.library_version())
+        token = secrets.token_hex(8)
+        with ExitStack() as stack:
+            self.interrupt = stack.enter_context(Interrupt())
+            folder = launch_folder(self.plan.run_dir)
+            lock = take(folder)
+            stack.callback(os.close, lock)
+            stack.callback(Guard(folder, lock, token, self.allocation, self.environ).close)
+            self.signs, self.output = Signs(folder), Output(folder / "stdout", 1)
+            self.said = Words(2, all_of_it=self.plan.job.verbosity > 0)
+            self._say(
+                f"{count(len(self.allocation.nodes), 'node')} of {self.allocation.words}; ranks are started by {launcher.program}"
+            )
+            return self._until_done(launcher, token)
+
+    def _say(self, text: str) -> None:
+        if self.plan.job.verbosity >= 0:
+            print(f"millrace: {text}", file=sys.stderr, flush=True)
+
+    def _until_done(self, launcher: command.Launcher, token: str) -> int:
+        alive, fruitless = self.allocation.nodes, 0
+        while True:
+            before = self.signs.records
+            start = Start(self, launcher, alive, token, patience=2.0**fruitless)
+            why = start.watch()
+            if start.code is not None and (start.code or self._is_whole()):
+                self._tidy(start.code, token)
+                return start.code
+            if self.interrupt.signal:
+                raise self.interrupt.error(self.plan)
+            fruitless = 0 if self.signs.records > before else fruitless + 1
+            alive = self._answering(token)
+            if self.interrupt.signal:
+                raise self.interrupt.error(self.plan)
+            if fruitless >= MOST_FRUITLESS or not alive:
+                raise self._hopeless(why, fruitless, alive)
+            self._say(self._restart_words(why, alive))
+            self._pause(fruitless - 1)
+
+    def _is_whole(self) -> bool:
+        """Whether all that went to standard output has come by here."""
+        try:
+            complete = msgspec.json.decode(self.rundir.complete.read_bytes(), type=Complete)
+        except (OSError, msgspec.MsgspecError):
+            return True  # an earlier run had done everything
+        wanted = sum(complete.outputs.get(output.name, 0) for output in self.plan.use.outputs if output.path == "-")
+        return self.output.passed >= wanted
+
+    def _tidy(self, code: int, token: str) -> None:
+        """Remove the directory of a run that is done: the coordinator leaves that to us, who know that it is."""
+        if code == ExitCode.DONE and not self.plan.job.keep_run_dir and self.rundir.complete.exists():
+            if self.rundir.is_running():  # a coordinator that hangs, with everything written
+                nodes.sweep_all(self.allocation, self.allocation.nodes, token, self.environ)
+            lock = self.rundir.lock()
+            self.rundir.remove()
+            os.close(lock)
+
+    def _answering(self, token: str) -> tuple[str, ...]:
+        """End what the last start left; the nodes that answer, for which we wait if none does."""
+        for turn in range(1, MOST_FRUITLESS + 1):
+            alive = nodes.sweep_all(self.allocation, self.allocation.nodes, token, self.environ)
+            if alive or self.interrupt.signal:
+                return alive
+            self._pause(turn)
+        return ()
+
+    def _pause(self, turn: int) -> None:
+        """Nothing before the first new start; a fault that stays gets some time to go away."""
+        deadline = time.monotonic() + (2.0 ** (turn - 1) if turn > 0 else 0.0)
+        while time.monotonic() < deadline and not self.interrupt.signal:
+            time.sleep(TICK)
+
+    def _restart_words(self, why: str, alive: Sequence[str]) -> str:
+        lost = [node for node in self.allocation.nodes if node not in alive]
+        gone = f" ({', '.join(lost[:8])}{' ...' if len(lost) > 8 else ''} not answering)" if lost else ""
+        return f"{why}; starting again on {count(len(alive), 'node')}{gone}; what is done is kept"
+
+    def _hopeless(self, why: str, fruitless: int, alive: Sequence[str]) -> MillraceError:
+        said = "".join(f"\n  {line}" for line in self.said.kept if line)
+        where = f"{count(len(alive), 'node')} of {len(self.allocation.nodes)} answering" if alive else "no node answers"
+        return MillraceError(
+            f"{count(fruitless, 'start')} without a new result, {where}; the last time: {why}{said}",
+            f"everything done so far is kept in {self.plan.run_dir}: once the cause is gone, the same command resumes",
+        )
+
+
+class Start:
+    """One start of all ranks, watched until it ends one way or the other."""
+
+    def __init__(
+        self, supervisor: Supervisor, launcher: command.Launcher, alive: Sequence[str], token: str, *, patience: float
+    ) -> None:
+        self._s, self._launcher, self._nodes, self._patience = supervisor, launcher, alive, patience
+        environ = command.environ_of_ranks(supervisor.environ, token)
+        environ |= {SUPERVISED: "1", **supervisor.signs.environ}
+        words = command.ranks(
+            launcher, supervisor.allocation, alive, supervisor.words, cwd=supervisor.plan.command.cwd,
+            forward=command.forwarded(environ),
+        )  # fmt: skip
+        #: The run's exit code, once the coordinator has told it.
+        self.code: int | None = None
+        for part in (supervisor.signs, supervisor.said):
+            part.begin()
+        with ExitStack() as stack:
+            stdin = stack.enter_context(open(_stdin_path(), "rb"))
+            self._process = subprocess.Popen(
+                words, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ, start_new_session=True,
+                cwd=supervisor.plan.command.cwd, bufsize=0,
+            )  # fmt: skip
+
+    def watch(self) -> str:
+        """Carry words until the start has ended; why it did, for the user. `code` is set if the run is at its end."""
+        with selectors.DefaultSelector() as selector, ExitStack() as stack:
+            ended = os.pidfd_open(self._process.pid)
+            stack.callback(os.close, ended)
+            stack.callback(self._kill)
+            pipe = self._process.stdout
+            assert pipe
+            stack.enter_context(pipe)
+            os.set_blocking(pipe.fileno(), False)
+            selector.register(pipe, selectors.EVENT_READ, self._s.said.take)
+            selector.register(ended, selectors.EVENT_READ, None)
+            return self._loop(selector)
+
+    def _loop(self, selector: selectors.BaseSelector) -> str:
+        signs, interrupt = self._s.signs, self._s.interrupt
+        finished = stopped = None
+        has_ended = False
+        while True:
+            for key, _ in selector.select(TICK):
+                if key.data is None:
+                    has_ended = True
+                    selector.unregister(key.fileobj)
+                else:
+                    _carry(selector, key)
+            now = time.monotonic()
+            signs.listen()
+            self.code = signs.code()
+            self._s.output.pump()
+            if has_ended and not _pipes_are_open(selector):
+                return self._ending()
+            if self.code is not None or has_ended:
+                # What a killed launcher has started may hold the pipes open.
+                finished = finished or now
+                if now - finished > LAST * (1.0 if self.code is not None else 0.1):
+                    return self._ending()
+            elif silence := signs.silent_for(len(self._nodes), self._patience):
+                return f"no sign of life from the coordinator for {silence:.0f} s"
+            if interrupt.signal:
+                stopped = stopped or now
+                signs.stop([interrupt.signal] * interrupt.count)
+                if now - stopped > STOPPING or (interrupt.count > 2) or (interrupt.count > 1 and not signs.alive):
+                    return "asked to stop"
+
+    def _ending(self) -> str:
+        name = Path(self._launcher.program).name
+        status = self._process.poll()
+        if status is None:
+            return f"{name} did not end"
+        if status < 0:
+            with suppress(ValueError):
+                return f"{name} was killed by {signal.Signals(-status).name}"
+        return f"{name} ended with status {status} before the run was done"
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def _carry(selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
+    take: Callable[[bytes], None] = key.data
+    try:
+        content = os.read(key.fd, 1 << 18)
+    except BlockingIOError:
+        return
+    take(content)
+    if not content:
+        selector.unregister(key.fileobj)
+
+
+def _pipes_are_open(selector: selectors.BaseSelector) -> bool:
+    return any(key.data is not None for key in selector.get_map().values())
+
+
+def _stdin_path() -> str:
+    """What the ranks read: a file from its beginning, each time anew, or nothing."""
+    with suppress(OSError):
+        if stat.S_ISREG(os.fstat(0).st_mode):
+            return "/proc/self/fd/0"
+    return os.devnull
+
+
+def launch_folder(run_dir: Path) -> Path:
+    """Where supervisor and coordinator meet: beside the run directory, which may go before the run is at its end."""
+    return run_dir.with_name(run_dir.name + ".launch")
+
+
+def take(folder: Path) -> int:
+    """Make the folder, or take over that of a dead supervisor; the descriptor holds it.
+
+    Raises:
+        RefusedError: Another supervisor has it, or it cannot be made.
+    """
+    # The guard of one that was killed just now holds it until everything is cleaned up.
+    deadline = time.monotonic() + OTHERS
+    while (lock := _try_to_take(folder)) is None:
+        if time.monotonic() > deadline:
+            raise RefusedError(
+                f"{folder}: another millrace is running this now", "wait for it; millrace status tells how far it is"
+            )
+        time.sleep(TICK)
+    return lock
+
+
+def _try_to_take(folder: Path) -> int | None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise RefusedError(f"{folder}: {error.strerror}", "name a place that can be written with --run-dir") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(lock), folder.stat()):
+            return lock
+    except OSError:
+        pass  # another's, or removed just now
+    os.close(lock)
+    return None
+
+
+def run(plan: Plan, allocation: Allocation, environ: Mapping[str, str]) -> int:
+    """Run ``plan`` on ``allocation`` by starting this very command as a rank on each node; the exit code.
+
+    Raises:
+        MillraceError: It did not get to its end.
+    """
+    if any(item.path == "-" for item in plan.use.inputs) and _stdin_path() == os.devnull:
+        raise RefusedError(
+            "standard input is a pipe, which cannot be read again after a failure",
+            "write it to a file first, and read that: millrace run ... < FILE",
+        )
+    words = [sys.executable, "-m", "millrace", *sys.argv[1:]]
+    try:
+        return Supervisor(plan, allocation, words, environ).run()
+    except BrokenPipeError as error:
+        raise StoppedBySignal("", "", signal.SIGPIPE) from error

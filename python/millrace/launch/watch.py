@@ -1,0 +1,78 @@
+"""What one start of the ranks shows: heartbeats and the marker of the end. No process is touched here."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+#: Environment variables that name the files; see `Signs`.
+HEARTBEAT, DONE, STOP, STDOUT = "MILLRACE_HEARTBEAT", "MILLRACE_DONE", "MILLRACE_STOP", "MILLRACE_STDOUT"
+
+#: Seconds without a heartbeat after which the coordinator is taken for frozen.
+SILENCE = 10.0
+
+#: The same until its first heartbeat, and for each node more: MPI starts, databases are looked at.
+START, START_PER_NODE = 60.0, 0.1
+
+
+@dataclass
+class Signs:
+    """Files through which the coordinator speaks, in a folder that both can see.
+
+    ``heartbeat`` holds beats and committed records as text, ``done`` the exit code once the run is at its end,
+    ``stop`` the signals that we pass on, one a line; empty, they say nothing. ``stdout`` is standard output. Times are this process's alone: clocks
+    of nodes differ.
+    """
+
+    folder: Path
+    _seen: tuple[bytes, int] = (b"", 0)
+    _changed: float = field(default_factory=time.monotonic)
+    #: Whether the coordinator has been heard since `begin`.
+    alive: bool = False
+    #: Most committed records that were heard of, in any start.
+    records: int = 0
+    _signals: int = 0
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What tells the coordinator of the files."""
+        return {name: str(self.folder / name.partition("_")[2].lower()) for name in (HEARTBEAT, DONE, STOP, STDOUT)}
+
+    def begin(self) -> None:
+        """Forget the signs of an earlier start."""
+        for path in self.environ.values():
+            # Empty, not absent: that a file is not there is what network disks remember longest.
+            Path(path).write_bytes(b"")
+        self._seen, self._changed, self.alive, self._signals = (b"", 0), time.monotonic(), False, 0
+
+    def listen(self) -> None:
+        """Read the heartbeat."""
+        with suppress(OSError), open(self.folder / "heartbeat", "rb") as file:
+            # Opening asks the server of a network disk, which looking at the name does not.
+            seen = (file.read(64), os.fstat(file.fileno()).st_mtime_ns)
+            if seen[0] and seen != self._seen:
+                self._seen, self._changed, self.alive = seen, time.monotonic(), True
+                with suppress(ValueError, IndexError):
+                    self.records = max(self.records, int(seen[0].split()[1]))
+
+    def silent_for(self, n_nodes: int, patience: float) -> float:
+        """Seconds of silence, if they are too many; else 0. ``patience`` stretches the limits."""
+        limit = SILENCE if self.alive else START + START_PER_NODE * n_nodes
+        silence = time.monotonic() - self._changed
+        return silence if silence > limit * patience else 0.0
+
+    def code(self) -> int | None:
+        """The run's exit code, if it is at its end."""
+        try:
+            return int((self.folder / "done").read_text())
+        except (OSError, ValueError):
+            return None
+
+    def stop(self, signals: list[int]) -> None:
+        """Pass on the signals that have come so far."""
+        if len(signals) > self._signals:
+            self._signals = len(signals)
+            (self.folder / "stop").write_text("".join(f"{number}\n" for number in signals))

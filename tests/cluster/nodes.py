@@ -1,0 +1,162 @@
+"""Several nodes on one machine: Linux namespaces on a bridge. Root only. For the tests here and ``bench.chaos_cluster``.
+
+Each node has its own network, processes, host name, shared memory and temporary files; the disk is shared, as on a
+cluster. A node dies with the first process of its process namespace: the kernel ends everything in it at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SHELL = Path(__file__).with_name("remote_shell.py")
+
+#: Sets a node up and becomes its first process. Its memory filesystem and mounts are its own.
+BOOT = """
+hostname {name}
+mount --make-rprivate /
+mount -t tmpfs tmpfs /dev/shm
+mount -t tmpfs tmpfs /var/tmp
+ip link set lo up
+exec {python} -S -E {shell} serve {folder}/{name}
+"""
+
+
+def reason_not() -> str:
+    """Why nodes cannot be made here; empty if they can."""
+    if os.geteuid() != 0:
+        return "nodes are namespaces, which need root"
+    for program in ("ip", "unshare"):
+        if not shutil.which(program):
+            return f"{program} is not installed"
+    made = subprocess.run(["unshare", "--net", "--pid", "--fork", "--mount", "true"], capture_output=True, text=True)
+    return f"namespaces cannot be made here: {made.stderr.strip()}" if made.returncode else ""
+
+
+@dataclass
+class Nodes:
+    """``names`` are nodes that can reach each other; use as a context. ``rsh`` takes the place of ``ssh``.
+
+    Args:
+        folder: For sockets and scripts; its path is short (sockets have 108 characters at most).
+        names: Of the nodes to make.
+        number: Tells this cluster's network from another's on the same machine, 0 to 255.
+    """
+
+    folder: Path
+    names: tuple[str, ...]
+    number: int = 0
+    _boots: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def rsh(self) -> Path:
+        return self.folder / "rsh"
+
+    @property
+    def _bridge(self) -> str:
+        return f"mrb{self.number}"
+
+    def __enter__(self) -> Nodes:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.rsh.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {SHELL} call {self.folder} "$@"\n')
+        self.rsh.chmod(0o755)
+        hosts = "".join(f"10.78.{self.number}.{k + 1} {name}\n" for k, name in enumerate(self.names))
+        (self.folder / "hosts").write_text(f"127.0.0.1 localhost\n{hosts}")
+        _ip("link", "add", self._bridge, "type", "bridge")
+        _ip("link", "set", self._bridge, "up")
+        for name in self.names:
+            self.start(name)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in self.names:
+            self.kill(name)
+        _ip("link", "del", self._bridge)
+
+    def start(self, name: str) -> None:
+        """Switch a node on, and wait until it answers."""
+        number = self.names.index(name)
+        boot = BOOT.format(name=name, python=sys.executable, shell=SHELL, folder=self.folder)
+        hosts = f"mount --bind {self.folder}/hosts /etc/hosts\n"
+        self._boots[name] = subprocess.Popen(
+            ["unshare", "--net", "--pid", "--uts", "--ipc", "--mount", "--fork", "--kill-child", "--mount-proc",
+             "sh", "-ec", f"read _\n{hosts}{boot}"], stdin=subprocess.PIPE,
+        )  # fmt: skip
+        process = self._boots[name]
+        # Its network comes once it has namespaces of its own.
+        _wait(lambda: _namespace(process.pid) not in ("", _namespace(os.getpid())))
+        link, inner = f"mrv{self.number}-{number}", f"mrw{self.number}-{number}"
+        _ip("link", "add", link, "type", "veth", "peer", "name", inner)
+        _ip("link", "set", inner, "netns", str(process.pid))
+        _ip("link", "set", link, "master", self._bridge, "up")
+        inside = ["nsenter", "--target", str(process.pid), "--net", "ip"]
+        subprocess.run([*inside, "link", "set", inner, "name", "eth0"], check=True)
+        subprocess.run([*inside, "addr", "add", f"10.78.{self.number}.{number + 1}/24", "dev", "eth0"], check=True)
+        subprocess.run([*inside, "link", "set", "eth0", "up"], check=True)
+        assert process.stdin
+        process.stdin.write(b"\n")
+        process.stdin.close()
+        _wait(lambda: (self.folder / name).exists())
+
+    def kill(self, name: str) -> None:
+        """Switch a node off: everything in it is gone at once."""
+        process = self._boots.pop(name, None)
+        if process is None:
+            return
+        process.kill()  # --kill-child: its first process goes with it
+        process.wait()
+        (self.folder / name).unlink(missing_ok=True)
+        link = f"mrv{self.number}-{self.names.index(name)}"
+        # The network goes with the last process, a moment later.
+        _wait(lambda: subprocess.run(["ip", "link", "del", link], capture_output=True).returncode != 0)
+
+    def is_on(self, name: str) -> bool:
+        """Whether the node was started and not killed."""
+        return name in self._boots
+
+    def cut(self, name: str) -> None:
+        """Pull a node's cable: nobody is told, packets are lost."""
+        _ip("link", "set", f"mrv{self.number}-{self.names.index(name)}", "down")
+
+    def command(self, name: str, *words: str) -> list[str]:
+        """The command that runs ``words`` in a node."""
+        return [str(self.rsh), name, *words]
+
+    def pids(self, name: str) -> list[int]:
+        """The processes of a node, numbered as seen from outside."""
+        found = []
+        space = self._pid_space(name)
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError):
+                    if os.readlink(entry / "ns" / "pid") == space:
+                        found.append(int(entry.name))
+        return found
+
+    def _pid_space(self, name: str) -> str:
+        return os.readlink(f"/proc/{self._boots[name].pid}/ns/pid_for_children") if name in self._boots else ""
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+def _namespace(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return ""
+
+
+def _wait(condition, seconds: float = 10.0) -> None:  # type: ignore[no-untyped-def]
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("a node did not come up, or did not go")
+        time.sleep(0.005)

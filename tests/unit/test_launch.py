@@ -1,0 +1,193 @@
+"""Allocations, launchers' command lines, what is passed on, and what counts as a sign of life."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from millrace.errors import RefusedError
+from millrace.launch import command
+from millrace.launch.allocation import Allocation, expand, find, parse_hosts
+from millrace.launch.relay import Output, Words
+from millrace.launch.watch import SILENCE, START, Signs
+
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]"}
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n1", ["n1"]),
+        ("n[1-3]", ["n1", "n2", "n3"]),
+        ("n[08-11]", ["n08", "n09", "n10", "n11"]),
+        ("gpu-[1,3],login", ["gpu-1", "gpu-3", "login"]),
+        ("r[1-2]n[1-2].site", ["r1n1.site", "r1n2.site", "r2n1.site", "r2n2.site"]),
+    ],
+)
+def test_a_packed_list_of_nodes_is_unpacked(text: str, names: list[str]) -> None:
+    assert list(expand(text)) == names
+
+
+@pytest.mark.parametrize("text", ["", ",", "a b", "-rf", "a,$(x)"])
+def test_what_is_no_host_is_refused(text: str) -> None:
+    with pytest.raises(RefusedError):
+        parse_hosts(text)
+
+
+def test_named_hosts_beat_the_job() -> None:
+    assert find(("a,b", "a"), SLURM) == Allocation("hosts", ("a", "b"))
+
+
+def test_a_slurm_job_of_several_nodes_is_found() -> None:
+    assert find((), SLURM) == Allocation("slurm", ("n1", "n2", "n3"))
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"},
+        {**SLURM, "MILLRACE_SUPERVISED": "1"},
+        {**SLURM, "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "n2"},
+    ],
+    ids=["no job", "one node", "supervised", "a step of one node"],
+)
+def test_a_run_stays_on_its_machine(environ: dict[str, str]) -> None:
+    assert find((), environ) is None
+
+
+def test_an_interactive_step_has_the_whole_job() -> None:
+    interactive = {**SLURM, "SLURM_STEP_ID": str(0xFFFFFFFA), "SLURM_STEP_NODELIST": "n1"}
+    assert find((), interactive) == Allocation("slurm", ("n1", "n2", "n3"))
+
+
+def test_the_nodes_of_a_pbs_job_count_once_each(tmp_path: Path) -> None:
+    (tmp_path / "nodes").write_text("a\na\nb\nb\n")
+    environ = {"PBS_JOBID": "1.server", "PBS_NODEFILE": str(tmp_path / "nodes")}
+    assert find((), environ) == Allocation("pbs", ("a", "b"))
+
+
+def launcher_script(folder: Path, name: str, says: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\necho '{says}'\n")
+    path.chmod(0o755)
+
+
+def test_the_launcher_is_of_the_library_that_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "nowhere"))
+    launcher_script(tmp_path, "mpirun", "HYDRA build details")
+    launcher_script(tmp_path, "mpirun.openmpi", "mpirun (Open MPI) 4.1.4")
+    environ = {"PATH": str(tmp_path)}
+    assert command.choose(environ, "Open MPI v5.0.11").program == str(tmp_path / "mpirun.openmpi")
+    assert command.choose(environ, "MPICH Version: 5.0.2").kind == "hydra"
+
+
+def test_a_launcher_of_another_library_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "nowhere"))
+    launcher_script(tmp_path, "mpirun", "HYDRA build details")
+    with pytest.raises(RefusedError, match="is of another: HYDRA build details"):
+        command.choose({"PATH": str(tmp_path)}, "Open MPI v5.0.11")
+
+
+def test_srun_starts_ranks_where_the_library_has_no_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "nowhere"))
+    launcher_script(tmp_path, "srun", "MPI plugin types are... none cray_shasta pmi2 pmix")
+    chosen = command.choose({"PATH": str(tmp_path), "SLURM_JOB_ID": "7"}, "MPI VERSION: CRAY MPICH version 8.1")
+    assert (chosen.kind, chosen.plugin) == ("srun", "cray_shasta")
+
+
+@pytest.mark.parametrize("kind", ["openmpi", "hydra", "srun"])
+def test_each_node_gets_one_rank(kind: command.Kind) -> None:
+    words = command.ranks(
+        command.Launcher(kind, "x", "y"), Allocation("hosts", ("a", "b")), ["a", "b"], ["millrace", "run"],
+        cwd=Path("/w"), forward=["BLASTDB"],
+    )  # fmt: skip
+    assert words[0] == "x"
+    assert words[-2:] == ["millrace", "run"]
+    assert "2" in " ".join(words).replace("=", " ").split()
+    assert "/w" in " ".join(words)
+    assert ("BLASTDB" in words) == (kind == "openmpi")
+
+
+def test_the_users_variables_reach_the_ranks_but_not_those_of_the_session() -> None:
+    environ = {
+        "BLASTDB": "/db",
+        "PATH": "/bin",
+        "SLURM_JOB_ID": "7",
+        "SSH_CLIENT": "x",
+        "PWD": "/",
+        "BASH_FUNC_a%%": "",
+    }
+    assert command.forwarded(environ) == ["BLASTDB", "PATH"]
+
+
+def test_output_is_passed_on_once_though_it_is_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "stdout"
+    reader, writer = os.pipe()
+    output = Output(path, writer)
+    for content in (b"one ", b"one two", b"", b"one", b"one two three"):  # the third is a new start
+        path.write_bytes(content)
+        output.pump()
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        assert file.read() == b"one two three"
+
+
+def test_what_a_launcher_says_of_its_end_is_kept_for_the_worst_case() -> None:
+    reader, writer = os.pipe()
+    words = Words(writer, all_of_it=False)
+    frame = b"-" * 76 + b"\n"
+    for part in (
+        b"millrace: 10 %\n",
+        b"\0[node1:17] PMIX ERROR\nhal",
+        b"f\n" + frame,
+        b"PRTE has lost\n",
+        frame,
+        b"millrace: 20 %",
+    ):
+        words.take(part)
+    words.take(b"")
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        assert file.read() == b"millrace: 10 %\nhalf\nmillrace: 20 %"
+    assert "PRTE has lost" in words.kept
+
+
+def test_silence_is_counted_from_the_last_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("millrace.launch.watch.time.monotonic", lambda: now[0])
+    signs = Signs(tmp_path)
+    signs.begin()
+    signs.listen()
+    now[0] += START - 1  # nobody is heard before MPI has started
+    assert not signs.silent_for(4, 1.0)
+    (tmp_path / "heartbeat").write_text("1 40\n")
+    signs.listen()
+    assert signs.records == 40
+    now[0] += SILENCE + 1
+    signs.listen()
+    assert signs.silent_for(4, 1.0) > SILENCE
+    assert not signs.silent_for(4, 2.0)
+    (tmp_path / "heartbeat").write_text("2 41\n")
+    signs.listen()
+    assert not signs.silent_for(4, 1.0)
+
+
+def test_the_end_is_what_the_coordinator_says_it_is(tmp_path: Path) -> None:
+    signs = Signs(tmp_path)
+    signs.begin()
+    assert signs.code() is None
+    (tmp_path / "done").write_text("3\n")
+    assert signs.code() == 3
+    signs.begin()
+    assert signs.code() is None
+
+
+def test_signals_are_passed_on_one_a_line(tmp_path: Path) -> None:
+    signs = Signs(tmp_path)
+    signs.begin()
+    signs.stop([10])
+    signs.stop([10, 10])
+    assert (tmp_path / "stop").read_text() == "10\n10\n"
