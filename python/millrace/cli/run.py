@@ -12,7 +12,6 @@ import click
 import msgspec
 
 from millrace.cli.options import JobCommand, job_options
-from millrace.errors import ExitCode
 from millrace.job import Job
 
 if TYPE_CHECKING:
@@ -62,11 +61,9 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
     from millrace.report import summary
 
     crew = runner.join(launched, supervision) if launched else None
-    if launched and not crew:
-        return ExitCode.DONE
     if supervision.active:
         job = msgspec.structs.replace(job, fresh=False)  # that was for the first start, and is done
-    plan = planner.make(job, here(), for_tools(os.environ) if crew or supervision.active else os.environ)
+    plan = planner.make(job, here(), for_tools(os.environ) if launched or supervision.active else os.environ)
     if job.verbosity > 0:
         for note in plan.notes:
             if crew and note.startswith("slots: "):
@@ -85,6 +82,8 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
         click.echo(f"millrace: {finished.text}", err=True)
     if as_json:
         print_json(finished.summary)
+    if crew:
+        crew.exit_code = finished.code
     return finished.code
 
 
