@@ -17,7 +17,8 @@ import msgspec
 
 from millrace import _core
 from millrace.engine.cluster import Cluster, Crew, Member, share
-from millrace.engine.launched import Launched
+from millrace.engine.launched import Launched, garbles_stdin
+from millrace.engine.launched import process as launcher_process
 from millrace.engine.local import LocalEngine, disk_full
 from millrace.engine.mpi import World
 from millrace.engine.quarantine import QuarantineWriter
@@ -54,15 +55,18 @@ class Finished:
 
 
 def join(launched: Launched, supervision: Supervision) -> Crew | None:
-    """Become one process of an MPI job.
+    """Become one process of a job.
 
     Returns:
-        The others, for the coordinator; None in all others, when their part is over.
+        The others, for the coordinator; None if there are none. In them it does not return: it ends the process when
+        its part is over.
 
     Raises:
         RefusedError: There is no MPI, or it is not the launcher's.
     """
-    cores.unbind()
+    cores.unbind(launcher_process())
+    if launched.size == 1:
+        return None
     work = workdir.choose()
     watchdog = _core.Watchdog(str(work.path), work.token)  # before any thread; MPI starts some
     work.make()
@@ -78,7 +82,7 @@ def join(launched: Launched, supervision: Supervision) -> Crew | None:
             Agent(world, work).run(interrupt)
         watchdog.close()
         world.leave()
-        return None
+        sys.exit(ExitCode.DONE)
     crew = Crew(world, work)
     # At the very end, when what went wrong has been said.
     atexit.register(crew.leave)
@@ -96,6 +100,11 @@ def run(plan: Plan, supervision: Supervision, crew: Crew | None = None) -> Finis
     Raises:
         MillraceError: The run did not get to its end; the run directory holds what was done.
     """
+    if any(item.path == "-" for item in plan.use.inputs) and garbles_stdin(os.environ):
+        raise RefusedError(
+            "standard input: the mpirun of Open MPI 5 does not pass it on as it is",
+            "let each process open the file itself: mpirun ... sh -c 'millrace run ... -- TOOL < FILE'",
+        )
     with ExitStack() as stack:
         interrupt = stack.enter_context(Interrupt(supervised=supervision.active))
         supervision.obey(interrupt)

@@ -12,7 +12,6 @@ import click
 import msgspec
 
 from millrace.cli.options import JobCommand, job_options
-from millrace.errors import ExitCode
 from millrace.job import Job
 
 if TYPE_CHECKING:
@@ -62,17 +61,16 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
     from millrace.report import summary
 
     crew = runner.join(launched, supervision) if launched else None
-    if launched and not crew:
-        return ExitCode.DONE
     if supervision.active:
         job = msgspec.structs.replace(job, fresh=False)  # that was for the first start, and is done
-    plan = planner.make(job, here(), for_tools(os.environ) if crew or supervision.active else os.environ)
+    plan = planner.make(job, here(), for_tools(os.environ) if launched else os.environ)
     if job.verbosity > 0:
         for note in plan.notes:
             if crew and note.startswith("slots: "):
                 continue  # those of this process alone
             click.echo(f"millrace: {note}", err=True)
-    if not launched and (nodes := allocation.find(job.hosts, os.environ)):
+    alone = launched is None or (launched.size == 1 and launched.launcher == "srun")  # as in a shell of an allocation
+    if alone and (nodes := allocation.find(job.hosts, os.environ)):
         from millrace.launch import supervise
 
         return supervise.run(plan, nodes, os.environ)

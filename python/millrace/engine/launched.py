@@ -1,9 +1,11 @@
-"""What the launcher of an MPI job says in the environment of the processes that it starts. Pure, and without MPI."""
+"""The launcher of an MPI job: what it says in the environment of the processes that it starts, and where it is."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,12 @@ OF_MPI = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "OPAL_", "HYDRA_", "HYDI_", "MPIR_"
 
 
 def find(environ: Mapping[str, str]) -> Launched | None:
-    """The job of several processes that this one is part of; None: it is alone."""
+    """The job that this process is part of, if a launcher started it."""
     for launcher, rank, size in LAUNCHERS:
         if launcher == "srun" and "SLURM_STEP_ID" not in environ:
             continue  # a batch script, which is no step
         if environ.get(rank, "").isdigit() and environ.get(size, "").isdigit():
-            found = Launched(launcher, int(environ[rank]), int(environ[size]))
-            return found if found.size > 1 else None
+            return Launched(launcher, int(environ[rank]), int(environ[size]))
     return None
 
 
@@ -53,3 +54,35 @@ def for_tools(environ: Mapping[str, str]) -> dict[str, str]:
         else:
             del kept["LD_LIBRARY_PATH"]
     return kept
+
+
+#: Programs that start the processes of an MPI job on a machine, as the kernel names them.
+PROGRAMS = ("prted", "prterun", "orted", "orterun", "mpirun", "mpiexec", "hydra_pmi_proxy", "pmi_proxy")
+
+
+def process() -> int | None:
+    """The process of the launcher that started this one, perhaps by way of a shell; None: none that is known."""
+    ancestor = os.getppid()
+    try:
+        while ancestor > 1:
+            if Path(f"/proc/{ancestor}/comm").read_text().strip() in PROGRAMS:
+                return ancestor
+            ancestor = int(Path(f"/proc/{ancestor}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        pass
+    return None
+
+
+def garbles_stdin(environ: Mapping[str, str]) -> bool:
+    """Whether what comes on standard input goes through the hands of the mpirun of Open MPI 5.
+
+    It passes on some parts many times over, and never the end (https://github.com/openpmix/prrte/issues/2579).
+    """
+    if not environ.get("OMPI_VERSION", "").startswith("5."):
+        return False
+    try:
+        ours = os.readlink("/proc/self/fd/0")
+        folder = f"/proc/{process()}/fd"
+        return ours.startswith("pipe:") and any(os.readlink(f"{folder}/{name}") == ours for name in os.listdir(folder))
+    except OSError:
+        return False

