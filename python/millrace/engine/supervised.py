@@ -11,7 +11,7 @@ from pathlib import Path
 
 from millrace.engine.stop import Interrupt
 from millrace.launch.allocation import SUPERVISED
-from millrace.launch.watch import DONE, HEARTBEAT, STDOUT, STOP
+from millrace.launch.watch import DONE, HEARTBEAT, STDIN, STDOUT, STOP
 
 #: Seconds between heartbeats.
 PERIOD = 1.0
@@ -32,8 +32,9 @@ class Supervision:
         #: Whether there is a supervisor.
         self.active = bool(environ.get(SUPERVISED))
         speaks = self.active and coordinator
-        self._heartbeat, self._done, self._stop, self._stdout = (
-            Path(environ[name]) if speaks and name in environ else None for name in (HEARTBEAT, DONE, STOP, STDOUT)
+        self._heartbeat, self._done, self._stop, self._stdin, self._stdout = (
+            Path(environ[name]) if speaks and name in environ else None
+            for name in (HEARTBEAT, DONE, STOP, STDIN, STDOUT)
         )
         self._interrupt: Interrupt | None = None
         self._signals = 0
@@ -42,11 +43,12 @@ class Supervision:
         self._turned: float | None = None
 
     def begin(self) -> None:
-        """Take standard output to its file, and let the heart beat in a thread of its own."""
-        if self._stdout:
-            file = os.open(self._stdout, os.O_WRONLY | os.O_CLOEXEC)
-            os.dup2(file, 1)
-            os.close(file)
+        """Join standard input and output to their files, and let the heart beat in a thread of its own."""
+        for path, how, number in ((self._stdin, os.O_RDONLY, 0), (self._stdout, os.O_WRONLY, 1)):
+            if path:
+                file = os.open(path, how | os.O_CLOEXEC)
+                os.dup2(file, number)
+                os.close(file)
         if self._heartbeat:
             threading.Thread(target=self._serve, name="heartbeat", daemon=True).start()
 

@@ -11,6 +11,9 @@ from pathlib import Path
 #: Environment variables that name the files; see `Signs`.
 HEARTBEAT, DONE, STOP, STDOUT = "MILLRACE_HEARTBEAT", "MILLRACE_DONE", "MILLRACE_STOP", "MILLRACE_STDOUT"
 
+#: Environment variable that names the file on standard input, if there is one: launchers do not pass it on as it is.
+STDIN = "MILLRACE_STDIN"
+
 #: Seconds without a heartbeat after which the coordinator is taken for frozen.
 SILENCE = 10.0
 
