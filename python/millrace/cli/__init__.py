@@ -17,7 +17,7 @@ import click
 from millrace import __version__
 from millrace.errors import ExitCode, MillraceError, RefusedError
 
-VERBS = ("run", "plan", "status", "gather", "report", "doctor", "demo", "completion")
+VERBS = ("run", "plan", "status", "gather", "report", "simulate", "doctor", "demo", "completion")
 
 
 class Verbs(click.Group):
