@@ -106,7 +106,7 @@ def test_before_anything_is_measured_each_slot_gets_one_small_batch() -> None:
 def test_batches_of_a_tool_with_passes_are_whole_passes() -> None:
     model = CostModel(CostHint(unit="residues", pass_units=10_000))
     model.observe(10_000, 1.0)
-    assert next_units(model, 2, 100_000) == 30_000
+    assert next_units(model, 2, 100_000) == 40_000
 
 
 def test_short_batches_wait_in_numbers_and_long_or_large_ones_do_not() -> None:

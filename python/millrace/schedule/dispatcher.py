@@ -126,8 +126,8 @@ class Dispatcher:
     def wanted(self, remaining: float | None) -> tuple[int, int, int] | None:
         """Limits (records, units, bytes) of one more batch to cut, or None if enough are ready.
 
-        Batches are kept ready beyond those that run, so that no slot ever waits for its input: one a slot, more of
-        them if they are short; but none while nothing is measured, as its size would be a guess.
+        Batches are kept ready beyond those that run, so that no slot ever waits for its input: one a slot, or more if
+        they are short and their size is fixed; but none while nothing is measured, as its size would be a guess.
         """
         if self.ended or self._asked or self._lacking <= 0:
             return None
@@ -147,8 +147,10 @@ class Dispatcher:
     @property
     def _lacking(self) -> int:
         """Batches that could be cut now, beyond those that were asked for."""
-        measured = self.cost.per_unit or self.fixed != (0, 0)
-        most = self.slots * (1 + self.cost.ready) if measured else self.slots
+        if self.fixed != (0, 0):
+            most = self.slots * (1 + self.cost.ready)
+        else:
+            most = self.slots * (2 if self.cost.per_unit else 1)
         return most + len(self._held) - len(self._batches) - self._asked
 
     def more(self) -> int:

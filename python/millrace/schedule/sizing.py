@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from millrace.model import CostHint
 
 #: A batch is at most this share of what is left for one slot: 1 / FACTOR of it.
-FACTOR = 1.5
+FACTOR = 1.2
 
 #: Seconds that a batch takes at most, so that a crash loses little and output keeps flowing.
 LONGEST_SECONDS = 30.0
@@ -69,8 +69,8 @@ class CostModel:
         spread = n * xx - x * x
         # Batches of alike size cannot tell start from slope: keep the start that is known, fit the slope.
         if spread > 0.05 * n * xx:
-            # A busy machine hides the start in the noise: half of what is known of the tool is not given up.
-            self.startup = max((y - (n * xy - x * y) / spread * x) / n, self.hint.startup_seconds / 2)
+            # A busy machine hides the start in the noise: what is known of the tool is not given up.
+            self.startup = max((y - (n * xy - x * y) / spread * x) / n, self.hint.startup_seconds)
         self.startup = min(self.startup, self._shortest)
         self._plain = _add(self._plain, 1.0, units, seconds)
         n, x, y = self._plain
