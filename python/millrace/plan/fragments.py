@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from millrace.job import MOST_FRAGMENTS
 from millrace.model import CostHint, Frozen
 from millrace.plan.queries import Queries
 from millrace.report import words
@@ -45,10 +46,10 @@ def decide(
         memory: Bytes of memory for all of them, page cache included.
     """
     number, size = asked
-    most = max(1, database.entries)
+    most = max(1, min(database.entries, MOST_FRAGMENTS))
     if number:
         n = min(number, most)
-        return Decision(n=n, why="as asked" if n == number else f"as asked, but there are only {n} entries")
+        return Decision(n=n, why="as asked" if n == number else f"there are no more than {n} entries")
     if size:
         n = min(max(1, math.ceil(database.bytes / size)), most)
         return Decision(n=n, why=f"as asked: {words.size(database.bytes)} in parts of {words.size(size)} at most")
