@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 
+mod candidates;
 mod errors;
 mod join;
 mod journal;
@@ -12,6 +13,7 @@ mod writer;
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    candidates::register(module)?;
     errors::register(module)?;
     join::register(module)?;
     journal::register(module)?;
