@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from millrace.errors import RefusedError
 from millrace.job import MOST_FRAGMENTS, parse_fragments
-from millrace.model import CostHint
+from millrace.model import CostHint, InputUse
 from millrace.plan import memory
 from millrace.plan.fragments import DATABASE_SHARE, Decision, decide
-from millrace.plan.queries import Queries
+from millrace.plan.queries import Queries, look
 from millrace.tools.base import Fragmentable
 
 GB = 1 << 30
@@ -36,7 +36,7 @@ def auto(base: Fragmentable, seen: Queries | None, slots: int, memory_bytes: int
 
 def test_queries_that_keep_the_slots_busy_are_not_searched_in_fragments() -> None:
     assert auto(database(GB), queries(10_000, 300), 128) == Decision(n=1, why="10,000 queries keep 128 slots busy")
-    assert auto(database(GB), queries(200_000, 300, complete=False), 128).n == 1
+    assert auto(database(GB), queries(200_000, 300, complete=False), 128).why.startswith("about 200,000 queries")
 
 
 def test_one_long_query_gets_whole_rounds_of_equal_tasks() -> None:
@@ -94,6 +94,18 @@ def test_decisions_hold_what_they_promise(
     if decision.n > 1 and size <= DATABASE_SHARE * free / 4:
         assert records < 4 * slots, "queries alone would do"
         assert decision.n * records <= 4 * slots + records + slots
+
+
+def test_queries_are_counted_or_estimated_from_the_beginning(tmp_path: Path) -> None:
+    item = InputUse(path="q.fa", format="fasta")
+    (tmp_path / "q.fa").write_text(">a\nMKV\n>b\nMKVMKV\n")
+    assert look(item, tmp_path) == Queries(records=2, units=9, longest=6)
+    n = 3_000
+    (tmp_path / "q.fa").write_text(f">a\n{'MKV' * 2000}\n" * n)
+    found = look(item, tmp_path)
+    assert found and not found.complete and found.longest == 6000
+    assert 0.99 * n < found.records < 1.01 * n and 0.99 * 6000 * n < found.units < 1.01 * 6000 * n
+    assert look(InputUse(path="none", format="fasta"), tmp_path) is None
 
 
 @pytest.mark.parametrize(

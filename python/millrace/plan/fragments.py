@@ -84,13 +84,12 @@ def _for_slots(database: Fragmentable, queries: Queries, slots: int) -> Decision
     """As many that every slot has work to the end, if the queries alone are too few for that."""
     if slots == 1:
         return Decision(n=1, why="there is one slot, and the database fits into memory")
-    n_queries = words.count(queries.records, "query")
+    n_queries = ("" if queries.complete else "about ") + words.count(queries.records, "query")
     mean = queries.units / queries.records
     alone = max(queries.longest, math.ceil(queries.records / slots) * mean)
     gain = alone * slots / max(queries.units, 1)
-    if not queries.complete or gain < LEAST_GAIN:
-        more = "" if queries.complete else " and more"
-        return Decision(n=1, why=f"{n_queries}{more} keep {slots} slots busy")
+    if gain < LEAST_GAIN:
+        return Decision(n=1, why=f"{n_queries} keep {slots} slots busy")
     affordable = int(queries.units * float(database.residues) / queries.records / LEAST_CELLS)
     if affordable < 2:
         return Decision(n=1, why=f"the search of the {n_queries} is too short to gain by it")
