@@ -155,8 +155,8 @@ def sniff(path: str | PathLike[str]) -> str | None:
 class CorruptJournal(Exception):
     """A journal, or a block that is to be joined, does not hold what was committed."""
 
-def crc32c(data: bytes) -> int:
-    """CRC-32C of ``data``."""
+def crc32c(data: bytes | memoryview) -> int:
+    """CRC-32C of ``data``, which is not copied. Other threads run meanwhile."""
 
 @final
 class BlockRef:
@@ -182,6 +182,9 @@ class TaskRef:
     def first(self) -> int: ...
     @property
     def last(self) -> int: ...
+    @property
+    def fragment(self) -> int:
+        """Number of the fragment of the database, from 1; 0 for what belongs to the output."""
     @property
     def quarantined(self) -> bool: ...
     @property
@@ -329,8 +332,19 @@ class Pool:
         inputs: Sequence[tuple[int, int]],
         urgent: bool,
         compare: Sequence[BlockRef] | None = None,
+        fragment: int = 0,
+        exe: str | None = None,
+        substitutions: Sequence[tuple[bytes, bytes]] = (),
+        patches: Sequence[tuple[int, str, str]] = (),
     ) -> None:
-        """Queue one execution of the tool; with ``compare`` its outputs are compared instead of committed."""
+        """Queue one execution of the tool; with ``compare`` its outputs are compared instead of committed.
+
+        Args:
+            fragment: What is committed is what the search of this fragment found, not a part of the output.
+            exe: Another program than the pool's.
+            substitutions: (private text, the user's text) of this task alone.
+            patches: (stream, kind, side file) of outputs that are changed before they are committed.
+        """
     def events(self, timeout_seconds: float) -> list[PoolEvent]:
         """Wait for events, at most so long; return all that are there."""
     def withdraw(self) -> list[int]:

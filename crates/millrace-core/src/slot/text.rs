@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use memchr::memmem;
 
@@ -10,18 +12,26 @@ pub(super) type Substitutions = [(Vec<u8>, Vec<u8>)];
 
 const WINDOW: usize = 256 << 10;
 
+/// `text` with the directory `root` of a slot in every place of `mark`.
+pub(super) fn in_slot(text: &[u8], mark: &[u8], root: &Path) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = memmem::find(rest, mark) {
+        bytes.extend(&rest[..at]);
+        bytes.extend(root.as_os_str().as_bytes());
+        rest = &rest[at + mark.len()..];
+    }
+    bytes.extend(rest);
+    bytes
+}
+
 /// Returns `file` if none of its bytes mention `mark`, else a new file at `scratch` with the user's texts.
 ///
 /// `mark` is the part that all private texts share; it is random, so a clash with data does not happen.
 ///
 /// # Errors
 /// If a private path stands there in a form that cannot be put back: better no block than a wrong one.
-pub(super) fn restore(
-    mut file: File,
-    mark: &[u8],
-    pairs: &Substitutions,
-    scratch: &std::path::Path,
-) -> io::Result<File> {
+pub(super) fn restore(mut file: File, mark: &[u8], pairs: &Substitutions, scratch: &Path) -> io::Result<File> {
     if !mentions(&mut file, mark)? {
         return Ok(file);
     }
