@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from millrace import _core
 from millrace.model import Command, DatabaseArg, InputArg, OutputArg, Token, ToolUse
 from millrace.node import fragments
 from millrace.tools.base import Fragmentable
+from millrace.tools.hmmer import VOLATILE
 from millrace.tools.hmmer_fragments import ADAPTER
 
 pytestmark = pytest.mark.skipif(shutil.which("hmmsearch") is None, reason="hmmer is not installed")
@@ -28,6 +30,7 @@ pytestmark = pytest.mark.skipif(shutil.which("hmmsearch") is None, reason="hmmer
 ENVIRON = {**os.environ, "HMMER_NCPU": "0"}
 #: Longer than any column is wide.
 LONG_NAME = b"a_name_that_is_" + b"very_" * 9 + b"long"
+MILLRACE = [sys.executable, "-m", "millrace", "run", "-q", "--progress", "none"]
 TABLES = ("-o", "out.txt", "--tblout", "hits.tbl", "--domtblout", "domains.tbl", "--pfamtblout", "pfam.tbl")
 
 
@@ -183,15 +186,38 @@ def test_all_outputs_with_any_options(program: str, options: str, bench: Path, t
     assert expected["tblout"].count(b"\n") > 15
 
 
-@pytest.mark.parametrize(("n", "size"), [(2, 1), (3, 4), (7, 3), (16, 100)])
-@pytest.mark.parametrize("program", ["hmmsearch", "hmmscan", "phmmer"])
-def test_many_fragments_and_odd_batches(program: str, n: int, size: int, bench: Path, tmp_path: Path) -> None:
-    files = {"hmmsearch": ("q.hmm", "db.faa"), "phmmer": ("q3.faa", "db.faa"), "hmmscan": ("p.hmm", "q.faa")}[program]
-    check((program, *TABLES, *files), bench, tmp_path / "run", [(n, size)])
-
-
-def test_more_fragments_than_targets(bench: Path, tmp_path: Path) -> None:
-    check(("hmmscan", *TABLES, "p.hmm", "q.faa"), bench, tmp_path / "run", [(100, 5)])
+@pytest.mark.parametrize(
+    ("command", "n", "batch"),
+    [
+        ("hmmsearch -A a.sto -o out.txt {tables} q.hmm db.faa", 2, "1"),
+        ("hmmsearch --cut_ga --acc {tables} q.hmm db.faa", 7, "3"),
+        ("hmmsearch {tables} -E 1000 -Z 3 --domZ 5 q.hmm db.faa", 16, "auto"),
+        ("hmmsearch --cpu 0 {tables} - db.faa", 3, "5"),
+        ("hmmscan -o out.txt {tables} p.hmm q.faa", 2, "1"),
+        ("hmmscan -T 20 {tables} --notextw p.hmm q.faa", 7, "2"),
+        ("hmmscan {tables} p.hmm q.faa", 100, "auto"),
+        ("phmmer -A a.sto {tables} --noali q3.faa db.faa", 3, "2"),
+    ],
+)
+def test_command_line(command: str, n: int, batch: str, bench: Path, tmp_path: Path) -> None:
+    argv = command.format(tables="--tblout hits.tbl --domtblout domains.tbl --pfamtblout pfam.tbl").split()
+    written = []
+    for folder, before in (
+        (tmp_path / "serial", []),
+        (tmp_path / "parallel", [*MILLRACE, "--slots", "2", "--batch", batch, "--fragments", str(n), "--"]),
+    ):
+        folder.mkdir()
+        for path in bench.glob("*.[fh]*"):
+            (folder / path.name).symlink_to(path)
+        inputs = {path.name for path in folder.iterdir()}
+        stdin = (bench / "q.hmm").read_bytes() if "-" in argv else b""
+        done = subprocess.run([*before, *argv], cwd=folder, env=ENVIRON, input=stdin, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        outputs = {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in inputs}
+        volatile = [pattern for patterns in VOLATILE.values() for pattern in patterns]
+        written.append({name: still(text, [*volatile, "^# Current dir: .*$"]) for name, text in outputs.items()})
+        written[-1]["-"] = still(done.stdout, volatile)
+    assert written[0] == written[1]
 
 
 def test_without_filters_every_target_may_be_a_candidate(bench: Path, tmp_path: Path) -> None:
