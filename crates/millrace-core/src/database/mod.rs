@@ -10,6 +10,8 @@ mod index;
 mod profiles;
 mod report;
 mod sequences;
+#[cfg(test)]
+mod tests;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
