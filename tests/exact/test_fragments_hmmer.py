@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tool_batches import cut, still
 
 from millrace import _core

@@ -209,6 +209,7 @@ class Crew:
             self.world.broken = True
             missing = sorted(set(range(self.world.size)) - set(self.hellos))
             raise LostError(f"no word from rank {', '.join(map(str, missing))}", "look at these nodes")
+        self.world.all_are_here()
         found = [self.hellos[rank] for rank in range(self.world.size)]
         for rank, one in enumerate(found):
             if one.millrace != __version__:
