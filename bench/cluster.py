@@ -108,7 +108,7 @@ def coordinate(crew: Crew, slots: int, seconds: float, n_tasks: int, ahead: int)
     for member in members[1:]:
         crew.tell(member.rank, say.Setup(
             use=USE, cwd="/", program="sleep", fingerprint="", environ={}, nice=0, run_dir="/", run_id=b"", journal="",
-            sync=seconds, slots=slots,
+            sync=seconds, slots=slots, first_slot=member.first_slot, name="",
         ))  # fmt: skip
     cluster = Cluster(crew, Sleepers(slots, seconds), members, USE, print)
     crew.wait_until_ready()

@@ -112,7 +112,7 @@ class Agent:
         return bool(heard)
 
     def _wait(self) -> bool:
-        if not self._node or self._stopped:
+        if not self._node or not self._setup or self._stopped:
             time.sleep(self._nap)
             return False
         if self._commit and self._commit.error:
@@ -121,9 +121,9 @@ class Agent:
         told: list[say.Started | say.Ended] = []
         for event in events:
             if event.kind == "started":
-                told.append(say.Started(event.id, event.slot))
+                told.append(say.Started(event.id, self._setup.first_slot + event.slot))
             elif event.kind == "ended":
-                told.append(say.from_event(event))
+                told.append(say.from_event(event, self._setup))
                 self._forget(event.id)
         if self._durable:
             if self._durable.error:
