@@ -269,9 +269,9 @@ class Session:
             for offset, problem, was_synced in scan.damage:
                 if was_synced:
                     self.message(f"{name}: byte {offset}: {problem}; what is damaged is not used but computed again")
-        everything = [task for _, scan in scans for task in scan.tasks]
-        tasks = chosen(everything, self.plan.job.retry_quarantined)
-        return journal, tasks, begun(everything, tasks)
+        found = [task for _, scan in scans for task in scan.tasks]
+        tasks = chosen(found, self.plan.job.retry_quarantined)
+        return journal, tasks, begun(found, tasks)
 
     def _run_event(self, done: Sequence[tuple[int, int, object]]) -> RunEvent:
         use = self.plan.use

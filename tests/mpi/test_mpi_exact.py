@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,23 @@ from test_exact import CASES, Case, collect, masked, need, run, volatile_of
 #: A table, a report, standard input to standard output, several outputs of one tool, another joiner, a filter.
 NAMES = ("blastp-6", "blastp-0", "blastp-stdin", "hmmscan", "obabel-sdf", "filter")
 
+#: The same in fragments of the database, which any process may search.
+IN_FRAGMENTS = ("blastp-6", "hmmscan")
+
+JOBS = [
+    *(case for case in CASES if case.name in NAMES),
+    *(
+        replace(case, name=f"{case.name}-fragments", options=("--fragments", "3"))
+        for case in CASES
+        if case.name in IN_FRAGMENTS
+    ),
+]
+
 #: (processes, batch): alone, sized by measurement, and in sizes that cut badly with more processes than batches.
 WAYS = ((1, "4"), (2, "auto"), (5, "3"), (16, "1"))
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.name in NAMES], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", JOBS, ids=lambda case: case.name)
 def test_output_is_the_serial_tools(mpi: Mpi, case: Case, bench_of: Path, tmp_path: Path) -> None:
     words = shlex.split(case.command)
     need(words[0])

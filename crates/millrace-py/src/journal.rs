@@ -1,3 +1,4 @@
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,8 +23,8 @@ impl BlockRef {
         Self(block_of(values), journal.into())
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyType>, (&Path, BlockParts<'py>))> {
-        Ok((py.get_type::<Self>(), (&self.1, parts(py, &self.0))))
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyType>, (&OsStr, BlockParts<'py>))> {
+        Ok((py.get_type::<Self>(), (self.1.as_os_str(), parts(py, &self.0))))
     }
 
     #[getter]
@@ -82,10 +83,11 @@ impl TaskRef {
     fn __reduce__<'py>(
         &self,
         py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyType>, (&Path, (u64, u64, u32), bool, Vec<(u64, u32)>, Vec<BlockParts<'py>>))> {
+    ) -> PyResult<(Bound<'py, PyType>, (&OsStr, (u64, u64, u32), bool, Vec<(u64, u32)>, Vec<BlockParts<'py>>))> {
         let task = &self.0;
         let blocks = task.blocks.iter().map(|block| parts(py, block)).collect();
-        let values = (&*self.1, (task.first, task.last, task.fragment), task.quarantined, self.inputs(), blocks);
+        let values =
+            (self.1.as_os_str(), (task.first, task.last, task.fragment), task.quarantined, self.inputs(), blocks);
         Ok((py.get_type::<Self>(), values))
     }
 

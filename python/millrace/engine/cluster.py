@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from millrace import __version__, _core
 from millrace.engine import messages as say
@@ -209,6 +210,7 @@ class Crew:
             self.world.broken = True
             missing = sorted(set(range(self.world.size)) - set(self.hellos))
             raise LostError(f"no word from rank {', '.join(map(str, missing))}", "look at these nodes")
+        self.world.all_are_here()
         found = [self.hellos[rank] for rank in range(self.world.size)]
         for rank, one in enumerate(found):
             if one.millrace != __version__:
@@ -226,7 +228,8 @@ class Crew:
             self.tell(member.rank, say.Setup(
                 use=plan.use, cwd=str(plan.command.cwd), program=plan.command.argv[0], fingerprint=digest, environ=whole,
                 nice=plan.job.nice, run_dir=str(rundir.path), run_id=bytes.fromhex(manifest.run_id),
-                journal=str(rundir.journal_of(start, member.rank)), sync=plan.job.sync, slots=member.slots,
+                journal=str(rundir.journal_of(start, member.rank)), sync=plan.job.sync, slots=member.slots, first_slot=member.first_slot,
+                name=member.name,
             ))  # fmt: skip
 
     def wait_until_ready(self) -> None:
@@ -262,6 +265,12 @@ class Crew:
         if not self.world.broken and not self.world.flush(PERIOD):
             self.world.broken = True
         self.world.leave(self.exit_code)
+
+
+def content_of(path: Path) -> bytes:
+    """The bytes of a small file in memory."""
+    with open(path, "rb", buffering=0) as file:
+        return file.readall()
 
 
 @dataclass
@@ -327,7 +336,7 @@ class Cluster:
     def _task(self, number: int, out: _Out) -> say.Task:
         batch = out.batch
         inputs = zip(self._use.inputs, batch.spooled, strict=True)
-        contents = [b"" if item.format == "files" else path.read_bytes() for item, path in inputs]
+        contents = [b"" if item.format == "files" else content_of(path) for item, path in inputs]
         return say.Task(
             number, out.attempt, batch.first, batch.last, batch.units, batch.bytes, batch.digests, contents, batch.files,
             out.timeout_seconds, out.urgent, out.compare, out.fragment, out.found,
@@ -369,20 +378,11 @@ class Cluster:
         match message:
             case say.Report(events):
                 for event in events:
-                    found += self._happened(rank, self._named(rank, event))
+                    found += self._happened(rank, event)  # type: ignore[arg-type] # one that started has less to say
             case say.Withdrawn(tasks):
                 for task in tasks:
                     found += self._came_back(rank, task)
         return found
-
-    def _named(self, rank: int, event: say.Started | say.Ended) -> Event:
-        """An event with the number of its slot among all, and with the node's name where it says what went wrong."""
-        member = self._members[rank]
-        slot = member.first_slot + event.slot
-        if isinstance(event, say.Started):
-            return event._replace(slot=slot)  # type: ignore[return-value] # one that started has no more than this
-        detail = f"{member.name}: {event.detail}" if event.detail and event.status in ("io", "spawn") else event.detail
-        return event._replace(slot=slot, detail=detail)
 
     def _happened(self, rank: int, event: Event) -> list[Event]:
         """What is to be told of an event of a slot: of a task that is out twice, the first result counts."""

@@ -25,6 +25,10 @@ class Setup(NamedTuple):
     journal: str
     sync: float
     slots: int
+    #: Number of the first of these slots among all.
+    first_slot: int
+    #: What you are called in messages: host and rank.
+    name: str
 
 
 class Task(NamedTuple):
@@ -162,10 +166,11 @@ class Bye(NamedTuple):
     """All that I have is on the disk."""
 
 
-def from_event(event: _core.PoolEvent) -> Ended:
-    """The end of a task, to be sent."""
+def from_event(event: _core.PoolEvent, setup: Setup) -> Ended:
+    """The end of a task as it is told: slots are numbered among all, and what failed here says where that is."""
+    detail = f"{setup.name}: {event.detail}" if event.status in ("io", "spawn") else event.detail
     return Ended(
-        event.id, event.slot, event.status, event.exit_status, event.signal, event.detail, event.disk_full,
+        event.id, setup.first_slot + event.slot, event.status, event.exit_status, event.signal, detail, event.disk_full,
         event.cpu_seconds, event.wall_seconds, event.peak_rss_bytes, event.stderr, event.extra, event.task, event.differs,
         event.ago_seconds,
     )  # fmt: skip

@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,16 @@ class World:
                 return False
             time.sleep(0.001)
         return True
+
+    def all_are_here(self) -> None:
+        """All processes have started MPI: what only its start needs goes.
+
+        MPICH keeps the name of its shared memory until its end, and leaves it behind when a process is killed.
+        """
+        with suppress(OSError), open("/proc/self/maps") as maps:
+            for name in {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}:
+                with suppress(OSError):  # another one was faster
+                    os.unlink(name)
 
     def leave(self, exit_code: int) -> None:
         """End MPI together with the others; if one of them is lost, end this process at once with ``exit_code``."""

@@ -12,6 +12,7 @@ from platform import machine
 
 from millrace import __version__, _core
 from millrace.engine import messages as say
+from millrace.engine.durable import Durable, is_lazy
 from millrace.engine.launched import for_tools
 from millrace.engine.mpi import World
 from millrace.engine.stop import Interrupt
@@ -71,6 +72,7 @@ class Agent:
         self._node: Node | None = None
         self._journal: _core.Journal | None = None
         self._commit: GroupCommit | None = None
+        self._durable: Durable[say.Started | say.Ended] | None = None
         self._setup: say.Setup | None = None
         self._batches: dict[int, Batch] = {}
         self._nap = NAPS[0]
@@ -110,7 +112,7 @@ class Agent:
         return bool(heard)
 
     def _wait(self) -> bool:
-        if not self._node or self._stopped:
+        if not self._node or not self._setup or self._stopped:
             time.sleep(self._nap)
             return False
         if self._commit and self._commit.error:
@@ -119,10 +121,17 @@ class Agent:
         told: list[say.Started | say.Ended] = []
         for event in events:
             if event.kind == "started":
-                told.append(say.Started(event.id, event.slot, event.ago_seconds))
+                slot = self._setup.first_slot + event.slot
+                told.append(say.Started(event.id, slot, event.ago_seconds))
             elif event.kind == "ended":
-                told.append(say.from_event(event))
+                told.append(say.from_event(event, self._setup))
                 self._forget(event.id)
+        if self._durable:
+            if self._durable.error:
+                raise self._durable.error
+            if told:
+                self._durable.put(told)
+            told = self._durable.take()
         if told:
             self._tell(say.Report(told))
         return bool(events)
@@ -131,6 +140,7 @@ class Agent:
         self._on = self._node is not None
         match message:
             case say.Setup():
+                self._world.all_are_here()
                 self._set_up(message)
                 self._tell(say.Ready())
             case say.Work(tasks) if self._node and not self._stopped:
@@ -189,6 +199,8 @@ class Agent:
             nice=setup.nice, hidden=frozenset({run_dir}),
         )  # fmt: skip
         self._commit = GroupCommit(self._journal, setup.sync, self._node.wake)
+        if is_lazy(run_dir):
+            self._durable = Durable(self._journal, self._node.wake)
 
     def _submit(self, node: Node, task: say.Task) -> None:
         paths = tuple(self._work.spool / f"{task.number}.{k}" for k in range(len(task.contents)))
@@ -216,10 +228,12 @@ class Agent:
             self._node.close()
         if self._commit:
             self._commit.close()
+        if self._durable:
+            self._durable.close()
         if self._journal:
             self._journal.sync()
         # Nothing stays open in the run directory, which is about to be removed.
-        self._node = self._commit = self._journal = None
+        self._node = self._commit = self._durable = self._journal = None
 
 
 def check_shared(run_dir: Path, run_id: bytes) -> None:

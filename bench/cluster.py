@@ -1,0 +1,197 @@
+"""What the coordinator of a cluster costs, and how busy it keeps many slots: real MPI, real messages, tasks that sleep.
+
+A task here is no process, only time: so that hundreds of slots fit on a machine with a few cores, and what is
+measured is dispatch alone. Ratios only; the processes share the cores.
+
+    python -m bench.cluster --ranks 4 --slots 64 --seconds 0      # messages a second of coordinator CPU
+    python -m bench.cluster --ranks 64 --slots 4 --seconds 0.1    # parallel efficiency
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from millrace import _core
+from millrace.engine import messages as say
+from millrace.engine.cluster import Cluster, Crew, Member
+from millrace.engine.launched import find
+from millrace.engine.mpi import World
+from millrace.engine.remote import Agent
+from millrace.engine.stop import Interrupt
+from millrace.model import InputUse, OutputUse, ToolUse
+from millrace.node import workdir
+from millrace.node.feed import Batch
+
+REPO = Path(__file__).resolve().parent.parent
+
+USE = ToolUse(
+    adapter="generic", argv=("sleep",), inputs=(InputUse(path="in", format="lines"),),
+    outputs=(OutputUse(name="out", path="out"),),
+)  # fmt: skip
+
+
+class Sleepers:
+    """Slots whose tasks only take time; the face of a node (`millrace.node.agent.Slots`)."""
+
+    def __init__(self, slots: int, seconds: float) -> None:
+        self._free, self._seconds = list(range(slots)), seconds
+        self._queue: list[tuple[int, Batch]] = []
+        self._running: list[tuple[float, int, int, Batch]] = []
+        self._started: list[say.Started] = []
+
+    def submit(self, task: int, batch: Batch, attempt: int, **_: object) -> None:
+        self._queue.append((task, batch))
+        self._take()
+
+    def _take(self) -> None:
+        now = time.monotonic()
+        while self._free and self._queue:
+            (task, batch), slot = self._queue.pop(0), self._free.pop()
+            heapq.heappush(self._running, (now + self._seconds, task, slot, batch))
+            self._started.append(say.Started(task, slot))
+
+    def events(self, timeout_seconds: float) -> Sequence[say.Started | say.Ended]:
+        now = time.monotonic()
+        wait = min(timeout_seconds, self._running[0][0] - now) if self._running else timeout_seconds
+        if wait > 0 and not self._started:
+            time.sleep(wait)
+        found: list[say.Started | say.Ended] = list(self._started)
+        self._started.clear()
+        now = time.monotonic()
+        while self._running and self._running[0][0] <= now:
+            _, task, slot, batch = heapq.heappop(self._running)
+            self._free.append(slot)
+            block = (0, b"", 28, 100, 0)
+            extent = (batch.first, batch.last, 0)
+            done = _core.TaskRef("/run/journal-1-1.mrj", extent, False, list(batch.digests), [block])
+            seconds = self._seconds or 1e-6
+            found.append(say.Ended(task, slot, "done", None, None, "", False, 0.0, seconds, 0, b"", [], done, []))
+        self._take()
+        return found
+
+    def withdraw(self) -> list[int]:
+        return []
+
+    def kill_all(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def argv(self, batch: Batch) -> list[bytes]:
+        return [b"sleep"]
+
+    def no_more(self) -> None:
+        pass
+
+
+class SleepingAgent(Agent):
+    """A node agent whose slots are `Sleepers`."""
+
+    def _set_up(self, setup: say.Setup) -> None:
+        self._setup = setup
+        self._node = Sleepers(setup.slots, setup.sync)  # type: ignore[assignment]
+
+
+def coordinate(crew: Crew, slots: int, seconds: float, n_tasks: int, ahead: int) -> dict[str, float]:
+    """Dispatch ``n_tasks``, with ``ahead`` times as many at hand as there are slots."""
+    hellos = crew.gather()
+    members = [Member(rank, hello, slots, rank * slots) for rank, hello in enumerate(hellos)]
+    for member in members[1:]:
+        crew.tell(member.rank, say.Setup(
+            use=USE, cwd="/", program="sleep", fingerprint="", environ={}, nice=0, run_dir="/", run_id=b"", journal="",
+            sync=seconds, slots=slots, first_slot=member.first_slot, name="",
+        ))  # fmt: skip
+    cluster = Cluster(crew, Sleepers(slots, seconds), members, USE, print)
+    crew.wait_until_ready()
+    spooled = crew.work.spool / "batch"
+    spooled.write_bytes(b"ACGT" * 100)
+    total = slots * len(members)
+    done = submitted = 0
+    begun, cpu, marks = time.monotonic(), time.process_time(), {}
+    while done < n_tasks:
+        while submitted < n_tasks and submitted - done < ahead * total:
+            submitted += 1
+            batch = Batch(submitted, submitted + 1, 400, 400, ((400, 1),), (spooled,))
+            cluster.submit(submitted, batch, 1)
+        for event in cluster.events(0.2):
+            done += event.kind == "ended"
+        for share in (0.1, 0.9):
+            if done >= share * n_tasks and share not in marks:
+                marks[share] = (time.monotonic(), done)
+    wall, cpu = time.monotonic() - begun, time.process_time() - cpu
+    (start, first), (end, last) = marks[0.1], marks[0.9]
+    return {
+        "tasks": n_tasks, "wall_seconds": wall, "cpu_seconds": cpu, "tasks_per_cpu_second": n_tasks / cpu,
+        "efficiency": n_tasks * seconds / (total * wall),
+        "efficiency_between": (last - first) * seconds / (total * (end - start)),
+    }  # fmt: skip
+
+
+def rank(options: argparse.Namespace) -> None:
+    """One process of the job."""
+    launched = find(os.environ)
+    assert launched
+    work = workdir.choose()
+    watchdog = _core.Watchdog(str(work.path), work.token)
+    work.make()
+    world = World(launched, work.path)
+    if world.rank:
+        with Interrupt() as interrupt:
+            SleepingAgent(world, work).run(interrupt)
+        watchdog.close()
+        world.leave(0)
+        return
+    crew = Crew(world, work)
+    print(json.dumps(coordinate(crew, options.slots, options.seconds, options.tasks, options.ahead)), flush=True)
+    watchdog.close()
+    crew.leave()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--slots", type=int, default=64, help="slots of each rank")
+    parser.add_argument("--seconds", type=float, default=0.0, help="time of a task")
+    parser.add_argument("--tasks", type=int, default=100_000)
+    parser.add_argument("--ahead", type=int, default=3, help="tasks at hand for each slot")
+    parser.add_argument("--mpirun", default=str(REPO / ".tools" / "mpi" / "openmpi" / "bin" / "mpirun"))
+    parser.add_argument("--tcp", action="store_true", help="no shared memory between the ranks")
+    options = parser.parse_args()
+    if find(os.environ):
+        rank(options)
+        return
+    environ = {
+        **os.environ,
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PYTHONPATH": str(REPO),
+    }
+    if options.tcp:
+        environ |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,tcp"}
+    python = str(Path(options.mpirun).parent / "python")
+    command = [
+        options.mpirun,
+        "--map-by",
+        ":oversubscribe",
+        "--bind-to",
+        "none",
+        "-n",
+        str(options.ranks),
+        python,
+        "-m",
+        "bench.cluster",
+    ]
+    sys.exit(subprocess.run([*command, *sys.argv[1:]], env=environ).returncode)
+
+
+if __name__ == "__main__":
+    main()
