@@ -81,7 +81,8 @@ class Slurm:
         folder, names = self.folder, [f"n{number}" for number in range(1, self.n_nodes + 1)]
         for name in ("state", "log", "run", *(f"spool/{name}" for name in names), *(f"etc/{name}" for name in names)):
             (folder / name).mkdir(parents=True)
-        (folder / "run").chmod(0o711)
+        for each in (folder, folder / "run"):
+            each.chmod(0o711)  # munge insists
         key = folder / "run" / "munge.key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o600)

@@ -183,6 +183,8 @@ def test_the_end_is_what_the_coordinator_says_it_is(tmp_path: Path) -> None:
     assert signs.code() == 3
     signs.begin()
     assert signs.code() is None
+    (tmp_path / "done").write_text("again\n")
+    assert signs.code() is None and signs.again()
 
 
 def test_signals_are_passed_on_one_a_line(tmp_path: Path) -> None:

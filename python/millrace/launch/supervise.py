@@ -223,6 +223,8 @@ class Start:
                 finished = finished or now
                 if now - finished > LAST * (1.0 if self.code is not None else 0.1):
                     return self._ending()
+            elif signs.again():
+                return "a part of the job is lost"
             elif silence := signs.silent_for(len(self._nodes), self._patience):
                 return f"no sign of life from the coordinator for {silence:.0f} s"
             if interrupt.signal:
