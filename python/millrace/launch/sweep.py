@@ -63,12 +63,21 @@ def sweep(token: str) -> bool:
             with suppress(OSError):
                 os.kill(pid, signal.SIGCONT)
         if not kill and not watchdogs:
+            clean()
             shutil.rmtree(temporary(token), ignore_errors=True)
             return True
         if time.monotonic() > deadline:
             return False
         time.sleep(pause)
         pause = min(pause * 1.5, 0.1)
+
+
+def clean() -> None:
+    """Remove the work directories of dead runs: somebody may have killed their watchdogs."""
+    from millrace.node import workdir  # the rest must do without, while processes are to be killed
+
+    for place in workdir.candidates():
+        workdir.sweep_dead(place)
 
 
 if __name__ == "__main__":
