@@ -81,7 +81,7 @@ def join(launched: Launched, supervision: Supervision) -> Crew | None:
         with Interrupt(supervised=supervision.active) as interrupt:
             Agent(world, work).run(interrupt)
         watchdog.close()
-        world.leave()
+        world.leave(ExitCode.DONE)
         sys.exit(ExitCode.DONE)
     crew = Crew(world, work)
     # At the very end, when what went wrong has been said.
@@ -296,7 +296,7 @@ class Session:
         stack.callback(node.close)
         slots: Slots = node
         if self.crew:
-            slots = Cluster(self.crew, node, self.members, use)
+            slots = Cluster(self.crew, node, self.members, use, self.message)
             self.crew.wait_until_ready()
         feeder = Feeder(use.inputs, [self._source(item) for item in use.inputs], self.work.spool, done, node.wake)
         feeder.start()

@@ -22,6 +22,8 @@ def _fixture(path: Path, name: str) -> Any:
 
 bench_of = _fixture(REPO / "tests" / "exact" / "conftest.py", "bench_of")
 
+Site = _fixture(REPO / "tests" / "crash" / "conftest.py", "Site")
+
 
 @pytest.fixture(params=["openmpi", "mpich"], scope="session")
 def mpi(request: pytest.FixtureRequest) -> Mpi:

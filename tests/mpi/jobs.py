@@ -32,13 +32,15 @@ class Mpi:
     mpirun: tuple[str, ...]
     millrace: str
     environ: dict[str, str] = field(default_factory=dict)
+    #: What is put in front of ``millrace``.
+    before: tuple[str, ...] = ()
 
     def start(
         self, n: int, words: list[str], folder: Path, mark: str = "mpi", wrap: tuple[str, ...] = (), stdin: str = "",
         **environ: str,
     ) -> subprocess.Popen[bytes]:  # fmt: skip
         """``mpirun -n N millrace WORDS`` in a session of its own; standard output and error go to files in ``folder``."""
-        command = [self.millrace, *words]
+        command = [*self.before, self.millrace, *words]
         if stdin:  # not by way of the launcher: see `millrace.engine.launched.garbles_stdin`
             command = ["sh", "-c", f"exec {shlex.join(command)} < {stdin}"]
         with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
@@ -109,15 +111,15 @@ def ranks(mark: str) -> dict[int, int]:
     """Process of each rank of the jobs of ``mark``."""
     found = {}
     for pid in harness.marked(mark):
-        environ = (Path("/proc") / str(pid) / "environ").read_bytes().split(b"\0")
+        try:
+            environ = (Path("/proc") / str(pid) / "environ").read_bytes().split(b"\0")
+            words = (Path("/proc") / str(pid) / "cmdline").read_bytes().split(b"\0")
+            watches = (Path("/proc") / str(pid) / "comm").read_text().strip() == "millrace-watch"
+        except OSError:
+            continue  # it has just ended
         named = dict(each.split(b"=", 1) for each in environ if b"=" in each)
         rank = named.get(b"OMPI_COMM_WORLD_RANK", named.get(b"PMI_RANK"))
-        words = (Path("/proc") / str(pid) / "cmdline").read_bytes().split(b"\0")
         # Not the watchdog, which is a copy of its rank, nor the tools, which have no rank.
-        if rank and any(word.endswith(b"bin/millrace") for word in words) and not watches(pid):
+        if rank and any(word.endswith(b"bin/millrace") for word in words) and not watches:
             found[int(rank)] = pid
     return found
-
-
-def watches(pid: int) -> bool:
-    return (Path("/proc") / str(pid) / "comm").read_text().strip() == "millrace-watch"

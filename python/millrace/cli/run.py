@@ -65,7 +65,7 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
     crew = runner.join(launched, supervision) if launched else None
     if supervision.active:
         job = msgspec.structs.replace(job, fresh=False)  # that was for the first start, and is done
-    plan = planner.make(job, here(), for_tools(os.environ) if launched else os.environ)
+    plan = planner.make(job, here(), for_tools(os.environ) if launched or supervision.active else os.environ)
     if job.verbosity > 0:
         for note in plan.notes:
             if crew and note.startswith("slots: "):
@@ -85,6 +85,8 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
         click.echo(f"millrace: {finished.text}", err=True)
     if as_json:
         print_json(finished.summary)
+    if crew:
+        crew.exit_code = finished.code
     return finished.code
 
 

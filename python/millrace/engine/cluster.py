@@ -95,9 +95,15 @@ class Crew:
         self._told = dict.fromkeys(self._patience, 0.0)
         self._limit = SILENCE_AT_START
         self._ready: set[int] = set()
+        #: Who has said goodbye, and who is lost.
         self._gone: set[int] = set()
+        self.lost: set[int] = set()
+        #: Told of each process that is lost while the run is on.
+        self.on_lost: Callable[[int, str], None] | None = None
         self._turned = 0.0
-        self._dismissed = False
+        self._dismissed: float | None = None
+        #: What this process ends with if it cannot end together with the others.
+        self.exit_code = int(ExitCode.STOPPED)
 
     # Messages
 
@@ -107,7 +113,8 @@ class Crew:
 
     def tell_all(self, message: object) -> None:
         for rank in self._told:
-            self.tell(rank, message)
+            if rank not in self.lost:
+                self.tell(rank, message)
 
     def hear(self) -> list[tuple[int, object]]:
         """What has come that is not this class's own affair.
@@ -117,6 +124,8 @@ class Crew:
         """
         found, now = [], time.monotonic()
         for rank, message in self.world.receive():
+            if rank in self.lost:
+                continue  # it stood still and goes on now, but others have its tasks
             self._patience[rank].turn(now, heard=True)
             match message:
                 case say.Alive():
@@ -145,17 +154,32 @@ class Crew:
         if now - self._turned < PERIOD / 4:
             return
         self._turned = now
+        failed = self.world.failed()
         for rank, patience in self._patience.items():
-            if rank in self._gone:
+            if rank in self._gone or rank in self.lost:
                 continue
-            if patience.turn(now, heard=False) > self._limit:
-                self.world.broken = True
-                raise LostError(
-                    f"{self._name(rank)} is lost: no sign of life for {self._limit:.0f} s",
-                    "nothing that was done is lost: the same command resumes",
-                )
-            if now - self._told[rank] > PERIOD:
+            if rank in failed:
+                self._lose(rank, "its process is gone")
+            elif patience.turn(now, heard=False) > self._limit_of(patience):
+                self._lose(rank, f"no sign of life for {self._limit_of(patience):.0f} s")
+            elif now - self._told[rank] > PERIOD:
                 self.tell(rank, say.Ping())
+
+    def _limit_of(self, patience: Patience) -> float:
+        """Seconds of silence after which a process is lost; one that is about to end its work may be busy with it."""
+        if self._dismissed is not None and patience.heard > self._dismissed:
+            return LONGEST_GOODBYE
+        return self._limit
+
+    def _lose(self, rank: int, why: str) -> None:
+        self.lost.add(rank)
+        self.world.broken = True
+        if self.on_lost:
+            self.on_lost(rank, why)
+        elif self._dismissed is None:
+            raise LostError(
+                f"{self._name(rank)} is lost: {why}", "nothing that was done is lost: the same command resumes"
+            )
 
     def _name(self, rank: int) -> str:
         known = self.hellos.get(rank)
@@ -217,19 +241,19 @@ class Crew:
 
     def dismiss(self) -> None:
         """End the work of all others; when this returns, what they committed is on the disk."""
-        if self._dismissed or self.world.broken:
+        if self._dismissed is not None:
             return
-        self._dismissed = True
+        self._dismissed, self.on_lost = time.monotonic(), None
         self._limit = SILENCE
         self.tell_all(say.Stop())
+        everybody = self.world.size - 1
         while True:
             try:
-                if not self._wait(lambda: len(self._gone) == self.world.size - 1, LONGEST_GOODBYE):
+                if not self._wait(lambda: len(self._gone | self.lost) == everybody, 2 * LONGEST_GOODBYE):
                     self.world.broken = True
                 return
             except MillraceError:
-                if self.world.broken:
-                    return
+                continue  # what is wrong with its last words does not matter any more
 
     def leave(self) -> None:
         """Let all processes end; to be called when there is nothing more to say."""
@@ -237,7 +261,7 @@ class Crew:
         self.tell_all(say.Leave())
         if not self.world.broken and not self.world.flush(PERIOD):
             self.world.broken = True
-        self.world.leave()
+        self.world.leave(self.exit_code)
 
 
 @dataclass
@@ -255,8 +279,11 @@ class _Out:
 class Cluster:
     """The slots of all processes, with the face of one node (`millrace.node.agent.Slots`)."""
 
-    def __init__(self, crew: Crew, own: Slots, members: Sequence[Member], use: ToolUse) -> None:
-        self._crew, self._own, self._members, self._use = crew, own, members, use
+    def __init__(
+        self, crew: Crew, own: Slots, members: Sequence[Member], use: ToolUse, message: Callable[[str], None]
+    ) -> None:
+        self._crew, self._own, self._members, self._use, self._message = crew, own, members, use, message
+        crew.on_lost = self._lose
         self._spread = Spread()
         self._out: dict[int, _Out] = {}
         self._nap = NAPS[0]
@@ -384,6 +411,13 @@ class Cluster:
         if self._last and self._out and now - self._looked > LOOK_FOR_STRAGGLERS:
             self._looked = now
             self._send(self._spread.straggling(now))
+
+    def _lose(self, rank: int, why: str) -> None:
+        """Go on without a process; a launcher that ends the whole job then leaves it to the next start to resume."""
+        self._work.pop(rank, None)
+        back, sends = self._spread.node_lost(rank, time.monotonic())
+        self._message(f"{self._members[rank].name} is lost: {why}; {count(len(back), 'task')} of its own go to others")
+        self._send(sends)
 
     # The end
 

@@ -74,6 +74,8 @@ class World:
         self._comm.Set_errhandler(MPI.ERRORS_RETURN)
         close_on_exec()
         self._status = MPI.Status()
+        #: Whether the launcher was told to go on when a process dies (``mpirun --with-ft ulfm``).
+        self._tolerant = bool(os.environ.get("OMPI_MCA_mpi_ft_enable"))  # noqa: SIM112
         self._out: dict[int, _Outbox] = {}
         self._partial: dict[int, list[bytes]] = {}
         #: Whether a process was lost: the others cannot end together then.
@@ -98,11 +100,17 @@ class World:
         return bool(self._out)
 
     def _push(self, rank: int, box: _Outbox) -> None:
-        while box.flying and box.flying[0][0].Test():
-            box.flying.popleft()
-        while box.waiting and len(box.flying) < IN_FLIGHT:
-            piece, tag = box.waiting.popleft()
-            box.flying.append((self._comm.Isend([piece, self._mpi.BYTE], rank, tag), piece))
+        try:
+            while box.flying and box.flying[0][0].Test():
+                box.flying.popleft()
+            while box.waiting and len(box.flying) < IN_FLIGHT:
+                piece, tag = box.waiting.popleft()
+                box.flying.append((self._comm.Isend([piece, self._mpi.BYTE], rank, tag), piece))
+        except self._mpi.Exception:
+            if not self._tolerant:
+                raise
+            box.waiting.clear()
+            box.flying.clear()  # its process is gone: `failed` tells
         if not box.flying:
             self._out.pop(rank, None)
 
@@ -110,12 +118,7 @@ class World:
         """(rank, message) of what has come."""
         found: list[tuple[int, Any]] = []
         comm, status = self._comm, self._status
-        while len(found) < MOST_AT_ONCE:
-            # A message that arrives during the first look is only seen by the second.
-            if not comm.Iprobe(self._mpi.ANY_SOURCE, self._mpi.ANY_TAG, status) and not comm.Iprobe(
-                self._mpi.ANY_SOURCE, self._mpi.ANY_TAG, status
-            ):
-                break
+        while len(found) < MOST_AT_ONCE and self._probe():
             rank, tag = status.Get_source(), status.Get_tag()
             content = bytearray(status.Get_count(self._mpi.BYTE))
             comm.Recv([content, self._mpi.BYTE], rank, tag)
@@ -127,6 +130,31 @@ class World:
                 found.append((rank, pickle.loads(content)))
         return found
 
+    def _probe(self) -> bool:
+        """Whether a message is there; its envelope is in ``_status``."""
+        any_source, any_tag = self._mpi.ANY_SOURCE, self._mpi.ANY_TAG
+        try:
+            # A message that arrives during the first look is only seen by the second.
+            return bool(
+                self._comm.Iprobe(any_source, any_tag, self._status)
+                or self._comm.Iprobe(any_source, any_tag, self._status)
+            )
+        except self._mpi.Exception:
+            if not self._tolerant:
+                raise
+            self._comm.Ack_failed(self.size)  # or every later look fails again
+            return False
+
+    def failed(self) -> set[int]:
+        """Ranks whose process is gone, where MPI goes on without them (ULFM); else empty."""
+        if not self._tolerant:
+            return set()
+        group = self._comm.Get_failed()
+        if not group.size:
+            return set()
+        mine = range(group.size)
+        return set(self._mpi.Group.Translate_ranks(group, list(mine), self._comm.Get_group()))
+
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until everything is sent; whether it was within the time."""
         deadline = time.monotonic() + timeout_seconds
@@ -136,15 +164,16 @@ class World:
             time.sleep(0.001)
         return True
 
-    def leave(self) -> None:
-        """End MPI together with the others; ends this process at once if one of them is lost."""
-        if not self.broken:
+    def leave(self, exit_code: int) -> None:
+        """End MPI together with the others; if one of them is lost, end this process at once with ``exit_code``."""
+        if not self.broken and not self._tolerant:
             self._mpi.Finalize()
             return
         sys.stdout.flush()
         sys.stderr.flush()
-        # The launcher ends the others. Finalize would wait for those that are lost.
-        os._exit(1)
+        # Finalize would wait for those that are lost, and after a failure now and then for ever. Without it a
+        # launcher that does not tolerate failures ends the others.
+        os._exit(exit_code)
 
 
 def name_of(version: str) -> str:

@@ -37,7 +37,7 @@ PERIOD = 1.0
 SILENCE = 10.0
 
 #: The same while a rank gets ready: folders are made, programs are looked at.
-SILENCE_AT_START = 600.0
+SILENCE_AT_START = 120.0
 
 
 def hello(environ: Mapping[str, str]) -> say.Hello:
@@ -50,17 +50,17 @@ class Patience:
     """When the other was last heard; time in which this process itself stood still does not count."""
 
     def __init__(self) -> None:
-        self._turned = self._heard = time.monotonic()
+        self._turned = self.heard = time.monotonic()
 
     def turn(self, now: float, *, heard: bool) -> float:
         """A turn of the loop at ``now``; returns the seconds of silence."""
         still = now - self._turned - 1.0
         self._turned = now
         if heard:
-            self._heard = now
+            self.heard = now
         elif still > 0:
-            self._heard += still
-        return now - self._heard
+            self.heard += still
+        return now - self.heard
 
 
 class Agent:
@@ -76,6 +76,8 @@ class Agent:
         self._nap = NAPS[0]
         self._patience = Patience()
         self._told = 0.0
+        #: Whether the run is on: the coordinator's loop turns. Before and after it may be busy for any time.
+        self._on = False
         self._stopped = self._left = self._troubled = False
 
     def run(self, interrupt: Interrupt) -> None:
@@ -88,16 +90,11 @@ class Agent:
                 asked = True
                 self._tell(say.Signalled(interrupt.signal))
             now = time.monotonic()
-            if self._patience.turn(now, heard=happened) > self._limit():
+            if self._patience.turn(now, heard=happened) > SILENCE and self._on:
                 os._exit(1)  # the watchdog ends the tools
             if now - self._told > PERIOD:
                 self._tell(say.Alive())
             self._world.push()
-
-    def _limit(self) -> float:
-        if self._stopped:  # the coordinator writes the end of the output, which may take any time
-            return float("inf")
-        return SILENCE if self._node else SILENCE_AT_START
 
     def _look(self) -> bool:
         """One turn: what the slots did, what the coordinator says; returns whether it said anything."""
@@ -131,6 +128,7 @@ class Agent:
         return bool(events)
 
     def _obey(self, message: object) -> None:
+        self._on = self._node is not None
         match message:
             case say.Setup():
                 self._set_up(message)
@@ -146,6 +144,8 @@ class Agent:
             case say.Kill() if self._node and not self._stopped:
                 self._node.kill_all()
             case say.Stop():
+                self._on = False
+                self._tell(say.Alive())  # what follows may take a while
                 self._stop()
                 self._tell(say.Bye())
             case say.Leave():

@@ -1,0 +1,264 @@
+"""Whatever goes wrong on one node ends the whole job soon, in order, with a reason; the same command goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import harness
+import pytest
+from jobs import Mpi, end, ranks, said
+
+from conftest import Site
+from millrace import _core
+
+#: Records and the batches that they make.
+N, BATCHES = 60, 15
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path, n=N)
+
+
+def words(*more: str) -> list[str]:
+    tool = ["./tool", "in.fa", "out.fa"]
+    return ["run", "--slots", "1", "--batch", "4", *more, "--input", "in.fa", "--output", "out.fa", "--", *tool]
+
+
+def whole(mpi: Mpi, n: int, site: Site, *more: str, **environ: str) -> tuple[int, str]:
+    return mpi.run(n, words(*more), site.folder, LOG=f"{site.folder}/log", **environ)
+
+
+class Job:
+    """A job that has begun to work, to be hurt."""
+
+    def __init__(self, mpi: Mpi, n: int, site: Site, executions: int = 6, **environ: str) -> None:
+        self.site, self.mark = site, f"{site.folder.name}-{os.getpid()}"
+        self.process = mpi.start(n, words(), site.folder, self.mark, LOG=f"{site.folder}/log", **environ)
+        try:
+            assert harness.wait_until(lambda: site.executions >= executions, 60), said(site.folder)
+            self.ranks = ranks(self.mark)
+            assert sorted(self.ranks) == list(range(n))
+        except BaseException:
+            end(self.process, self.mark)
+            raise
+
+    def ends_within(self, seconds: float) -> int:
+        """The exit code; nothing may be left."""
+        try:
+            code = self.process.wait(seconds)
+        finally:
+            end(self.process, self.mark)
+        assert not harness.left_over(self.mark)
+        return code
+
+
+def resumed(site: Site) -> int:
+    """Records that the last start found done."""
+    lines = (site.run_dir / "events.jsonl").read_text().splitlines()
+    return [json.loads(line)["records_resumed"] for line in lines if '"event":"run"' in line][-1]
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_process_ends_the_job_and_the_same_command_resumes(mpi: Mpi, site: Site, victim: int) -> None:
+    job = Job(mpi, 3, site, SLEEP="0.3")
+    os.kill(job.ranks[victim], signal.SIGKILL)
+    assert job.ends_within(20) != 0
+    assert site.run_dir.exists()
+    before = site.executions
+    code, text = whole(mpi, 5, site, "--keep-run-dir")
+    assert code == 0, text
+    assert site.output.read_bytes() == site.expected
+    assert resumed(site) > 0
+    assert site.executions - before < BATCHES
+
+
+def test_results_of_several_processes_are_taken_over_by_one_machine_and_back(mpi: Mpi, site: Site) -> None:
+    job = Job(mpi, 3, site, executions=5, SLEEP="0.3")
+    os.kill(job.ranks[2], signal.SIGKILL)
+    job.ends_within(20)
+    local = site.start(SLEEP="0.3")
+    assert harness.wait_until(lambda: site.executions >= 10)
+    local.send_signal(signal.SIGTERM)
+    local.communicate(timeout=60)
+    assert len(list(site.run_dir.glob("journal*.mrj"))) == 4
+    code, text = whole(mpi, 2, site, "--keep-run-dir")
+    assert code == 0, text
+    assert site.output.read_bytes() == site.expected
+    # What was killed ran again, what was committed did not.
+    assert BATCHES <= site.executions <= BATCHES + 3
+    gathered = subprocess.run(
+        [*site.command()[:3], "gather", "--stream", "out.fa", "out.fa.millrace"],
+        cwd=site.folder,
+        capture_output=True,
+        check=True,
+    )
+    assert gathered.stdout == site.expected
+
+
+def test_processes_that_lose_the_coordinator_end_by_themselves(openmpi: Mpi, site: Site) -> None:
+    job = Job(openmpi, 3, site, SLEEP="0.5")
+    os.kill(job.ranks[0], signal.SIGSTOP)
+    try:
+        others = [job.ranks[1], job.ranks[2]]
+        assert harness.wait_until(lambda: not any(alive(pid) for pid in others), 20)
+    finally:
+        os.kill(job.ranks[0], signal.SIGKILL)
+    job.ends_within(20)
+    assert whole(openmpi, 2, site)[0] == 0
+    assert site.output.read_bytes() == site.expected
+
+
+def test_a_process_that_stands_still_is_done_without(openmpi: Mpi, site: Site) -> None:
+    site.n = 240
+    site.write_input()
+    job = Job(openmpi, 3, site, SLEEP="0.5")
+    os.kill(job.ranks[1], signal.SIGSTOP)
+    job.ends_within(40)
+    assert "(rank 1) is lost: no sign of life for 10 s" in said(site.folder)
+    assert site.output.read_bytes() == site.expected
+    assert not site.run_dir.exists()
+
+
+def test_a_killed_process_is_done_without_where_mpi_can(openmpi: Mpi, site: Site) -> None:
+    tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))
+    job = Job(tolerant, 4, site, SLEEP="0.5")
+    os.kill(job.ranks[2], signal.SIGKILL)
+    assert job.ends_within(40) == 0
+    assert "(rank 2) is lost: its process is gone" in said(site.folder)
+    assert site.output.read_bytes() == site.expected
+
+
+def alive(pid: int) -> bool:
+    try:
+        return b") Z " not in (Path("/proc") / str(pid) / "stat").read_bytes()
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT], ids=lambda number: number.name)
+def test_a_signal_to_one_process_stops_the_job_in_order(mpi: Mpi, site: Site, number: signal.Signals) -> None:
+    job = Job(mpi, 3, site, SLEEP="0.4")
+    os.kill(job.ranks[2], number)
+    code = job.ends_within(40)
+    assert code in (130, 143), said(site.folder)
+    assert f"stopped by {number.name}" in said(site.folder)
+    assert site.executions < BATCHES
+    # All that had begun was kept.
+    assert sum(len(_core.scan(path, True).tasks) for path in site.run_dir.glob("*.mrj")) == site.executions
+    assert whole(mpi, 3, site)[0] == 0
+    assert site.output.read_bytes() == site.expected
+    assert not site.run_dir.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT], ids=lambda number: number.name)
+def test_a_signal_to_the_launcher_ends_the_job_and_it_resumes(mpi: Mpi, site: Site, number: signal.Signals) -> None:
+    job = Job(mpi, 3, site, SLEEP="0.4")
+    job.process.send_signal(number)
+    assert job.ends_within(40) != 0
+    assert whole(mpi, 3, site)[0] == 0
+    assert site.output.read_bytes() == site.expected
+
+
+def on_rank(folder: Path, rank: int, preparation: str) -> Callable[[Mpi], Mpi]:
+    """Let one rank begin with ``preparation``, a line of shell."""
+    script = folder / "wrapped"
+    script.write_text(f"""#!/bin/sh
+millrace=$1; shift
+[ "$OMPI_COMM_WORLD_RANK$PMI_RANK" != {rank} ] || {preparation}
+exec "$millrace" "$@"
+""")
+    script.chmod(0o755)
+    return lambda mpi: Mpi(mpi.name, mpi.mpirun, mpi.millrace, mpi.environ, (str(script),))
+
+
+def test_a_tool_that_is_missing_on_one_node_is_named_with_it(mpi: Mpi, site: Site) -> None:
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
+        pytest.skip("no mount namespaces here")
+    (site.folder / "bin").mkdir()
+    (site.folder / "tool").rename(site.folder / "bin" / "tool")
+    (site.folder / "tool").symlink_to("bin/tool")
+    hide = f'exec unshare --mount sh -c \'mount -t tmpfs none {site.folder}/bin; exec "$@"\' sh "$millrace" "$@"'
+    code, text = whole(on_rank(site.folder, 2, hide)(mpi), 3, site)
+    assert code == 4
+    assert "(rank 2): ./tool: no such program" in text
+    assert site.executions == 0
+    assert not site.run_dir.exists()
+
+
+def test_another_program_under_the_same_name_is_refused(openmpi: Mpi, site: Site) -> None:
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
+        pytest.skip("no mount namespaces here")
+    (site.folder / "other").write_text("#!/bin/sh\necho other release > $2\n")
+    (site.folder / "other").chmod(0o755)
+    swap = f'exec unshare --mount sh -c \'mount --bind {site.folder}/other {site.folder}/tool; exec "$@"\' sh "$millrace" "$@"'
+    code, text = whole(on_rank(site.folder, 1, swap)(openmpi), 3, site)
+    assert code == 4
+    assert "(rank 1): " in text and "is not the program that the coordinator has" in text
+    assert not site.run_dir.exists()
+
+
+def test_a_disk_that_is_full_on_one_node_stops_the_job_and_it_resumes(openmpi: Mpi, site: Site) -> None:
+    # A limit on the size of files is what a full disk is to its writer: here, to one journal.
+    code, text = whole(on_rank(site.folder, 1, "ulimit -f 1")(openmpi), 3, site, SLEEP="0.2")
+    assert code == 1, text
+    assert "(rank 1): " in text and "no space left" in text
+    assert whole(openmpi, 3, site)[0] == 0
+    assert site.output.read_bytes() == site.expected
+
+
+def test_a_bad_record_is_quarantined_wherever_it_runs(mpi: Mpi, site: Site) -> None:
+    code, text = whole(mpi, 3, site, BAD="record17$")
+    assert code == 3, text
+    records = site.expected.split(b">seen ")
+    assert site.output.read_bytes() == b">seen ".join(part for part in records if not part.startswith(b"record17\n"))
+    assert (site.run_dir / "quarantine" / "record-18").is_dir()
+
+
+def test_a_tool_that_never_works_ends_the_job(mpi: Mpi, site: Site) -> None:
+    code, text = whole(mpi, 3, site, BAD="record")
+    assert code == 4
+    assert "cannot do this work" in text
+
+
+def test_verification_compares_with_results_of_any_node(openmpi: Mpi, site: Site) -> None:
+    code, text = whole(openmpi, 3, site, "--verify", "1")
+    assert code == 0, text
+    assert f"verified: {BATCHES} batches run again, all bytes equal" in text
+    code, text = whole(openmpi, 3, site, "--verify", "1", "--fresh", RANDOMLY="1")
+    assert code == 5
+    assert "a second run of the tool gave other bytes" in text
+
+
+def test_what_a_coordinator_refuses_is_said_once(mpi: Mpi, site: Site) -> None:
+    (site.folder / "in.fa").unlink()
+    code, text = whole(mpi, 3, site)
+    assert code == 2
+    assert text.count("no such file") == 1
+
+
+def test_waiting_costs_little(mpi: Mpi, site: Site) -> None:
+    """Two ranks wait for their tools, of which there are fewer than slots, and one has none."""
+    site.n = 8
+    site.write_input()
+    job = Job(mpi, 3, site, executions=2, SLEEP="12")
+    begun = time.monotonic()
+    before = {rank: cpu_seconds(pid) for rank, pid in job.ranks.items()}
+    time.sleep(6)
+    spent = {rank: cpu_seconds(pid) - before[rank] for rank, pid in job.ranks.items()}
+    elapsed = time.monotonic() - begun
+    assert job.ends_within(60) == 0
+    assert all(seconds < 0.02 * elapsed for seconds in spent.values()), (spent, elapsed)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process, without its children."""
+    fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
