@@ -29,8 +29,17 @@ class OutputArg(Frozen, tag="output", frozen=True):
     prefix: str = ""
 
 
-#: One argument of the tool, in order: literal text, or the place of an input or output.
-Token = str | InputArg | OutputArg
+class DatabaseArg(Frozen, tag="database", frozen=True):
+    """A place in the arguments of a search in fragments where the path of the database stands.
+
+    In `Fragment.argv` it is the fragment, in `Fragmented.finish` the candidates; ``prefix`` as in `InputArg`.
+    """
+
+    prefix: str = ""
+
+
+#: One argument of the tool, in order: literal text, or the place of an input, an output or a fragment.
+Token = str | InputArg | OutputArg | DatabaseArg
 
 
 class InputUse(Frozen, frozen=True):
@@ -89,6 +98,40 @@ class CostHint(Frozen, frozen=True):
     max_records: int = 0
 
 
+class Fragment(Frozen, frozen=True):
+    """A part of the database: a run of its entries, in their order."""
+
+    #: Ordinals of its entries: [first, last).
+    first: int
+    last: int
+    #: Residues (or what the search's time depends on).
+    size: int
+    #: Program and arguments that search it; its output ``found`` is read by `Fragmented.kind`.
+    argv: tuple[Token, ...]
+
+
+class Fragmented(Frozen, frozen=True):
+    """How a batch is searched in fragments of the database, with the bytes of the search of the whole.
+
+    First each fragment is searched with the statistics of the whole database, for *candidates* only: all entries
+    that the search of the whole could report (and perhaps more). Then the tool itself, with the user's own options,
+    searches the batch in the candidates alone, again with the statistics of the whole; what it writes is the result.
+    So every format is exact that is exact for batches, and no result is ever parsed, merged or formatted by us.
+    """
+
+    #: Who makes fragments and candidates: `millrace.node.fragments`.
+    kind: str
+    fragments: tuple[Fragment, ...]
+    #: Output of the search of one fragment.
+    found: OutputUse
+    #: Program and arguments of the search in the candidates: those of `ToolUse.argv` with `DatabaseArg`.
+    finish: tuple[Token, ...]
+    #: Name of the database as the tool shall print it.
+    database: str
+    #: What ``kind`` needs to know beyond this.
+    about: dict[str, str] = {}
+
+
 class ToolUse(Frozen, frozen=True):
     """What an adapter understood of one command: all that the engine needs to know of a tool."""
 
@@ -114,6 +157,8 @@ class ToolUse(Frozen, frozen=True):
     failures_said: tuple[str, ...] = ()
     #: Version line of the tool, as it prints it; empty if unknown.
     version: str = ""
+    #: How the database is searched in fragments; None: as a whole.
+    fragmented: Fragmented | None = None
     #: Decisions with their reason in words, for ``millrace plan``.
     notes: tuple[str, ...] = ()
 

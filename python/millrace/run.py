@@ -40,7 +40,7 @@ from millrace.plan.plan import Plan
 from millrace.report import progress, summary
 from millrace.report.events import EndEvent, EventLog, RunEvent, WarningEvent, read_typed
 from millrace.report.words import count
-from millrace.resume import chosen, done_extents, outputs_are_there, take_over
+from millrace.resume import Begun, as_before, begun, chosen, done_extents, outputs_are_there, take_over
 from millrace.rundir import Complete, Manifest, RunDir, write_whole
 
 
@@ -112,6 +112,7 @@ def run(plan: Plan, supervision: Supervision, crew: Crew | None = None) -> Finis
         if supervision.active:
             wait_for_the_last_start(rundir)
         stack.callback(os.close, rundir.lock())
+        plan = as_before(plan, rundir)
         manifest, resuming = take_over(plan, rundir)
         stack.push(remove_if_fruitless(rundir))
         if done := already_complete(plan, rundir, supervision):
@@ -207,14 +208,14 @@ class Session:
         if self.crew:
             self._share(self.crew)
         plan = self.plan
-        begun = time.monotonic()
-        journal, tasks = self._open_journal()
+        started = time.monotonic()
+        journal, tasks, searched = self._open_journal()
         done = done_extents(tasks)
         events = stack.enter_context(EventLog(self.rundir.events))
         events.write(self._run_event(done), 0.0)
         try:
             engine = self._engine(
-                stack, journal, events, show, done, begun, any(not task.quarantined for task in tasks)
+                stack, journal, events, show, done, searched, started, any(not task.quarantined for task in tasks)
             )
             for task in tasks:
                 engine.stage.put(task)
@@ -228,8 +229,8 @@ class Session:
             stopped = error if isinstance(error, MillraceError) else translated(error, plan)
             status = "interrupted" if isinstance(stopped, StoppedBySignal) else "stopped"
             events.write(
-                EndEvent(t=time.monotonic() - begun, status=status, message=str(stopped or error)),
-                time.monotonic() - begun,
+                EndEvent(t=time.monotonic() - started, status=status, message=str(stopped or error)),
+                time.monotonic() - started,
             )
             self._last_commit(journal)
             if stopped is None:
@@ -246,7 +247,7 @@ class Session:
             self.message(note)
         self.plan = msgspec.structs.replace(self.plan, slots=sum(member.slots for member in self.members))
 
-    def _open_journal(self) -> tuple[_core.Journal, list[_core.TaskRef]]:
+    def _open_journal(self) -> tuple[_core.Journal, list[_core.TaskRef], list[Begun]]:
         self.start = self.rundir.next_start()
         path = self.rundir.journal_of(self.start, 0) if self.crew else self.rundir.journal
         earlier = self.rundir.journals() if self.resuming else []
@@ -268,8 +269,9 @@ class Session:
             for offset, problem, was_synced in scan.damage:
                 if was_synced:
                     self.message(f"{name}: byte {offset}: {problem}; what is damaged is not used but computed again")
-        tasks = [task for _, scan in scans for task in scan.tasks]
-        return journal, chosen(tasks, self.plan.job.retry_quarantined)
+        found = [task for _, scan in scans for task in scan.tasks]
+        tasks = chosen(found, self.plan.job.retry_quarantined)
+        return journal, tasks, begun(found, tasks)
 
     def _run_event(self, done: Sequence[tuple[int, int, object]]) -> RunEvent:
         use = self.plan.use
@@ -281,7 +283,7 @@ class Session:
 
     def _engine(
         self, stack: ExitStack, journal: _core.Journal, events: EventLog, show: progress.Progress,
-        done: list[tuple[int, int, Sequence[tuple[int, int]]]], begun: float, resumes: bool,
+        done: list[tuple[int, int, Sequence[tuple[int, int]]]], searched: list[Begun], started: float, resumes: bool,
     ) -> LocalEngine:  # fmt: skip
         plan, use = self.plan, self.plan.use
         cwd = plan.command.cwd
@@ -298,15 +300,18 @@ class Session:
         if self.crew:
             slots = Cluster(self.crew, node, self.members, use, self.message)
             self.crew.wait_until_ready()
-        feeder = Feeder(use.inputs, [self._source(item) for item in use.inputs], self.work.spool, done, node.wake)
+        feeder = Feeder(
+            use.inputs, [self._source(item) for item in use.inputs], self.work.spool, done, node.wake,
+            [(batch.first, batch.last, batch.inputs) for batch in searched],
+        )  # fmt: skip
         feeder.start()
         stack.callback(feeder.close)
         commit = GroupCommit(journal, plan.job.sync, node.wake)
         stack.callback(commit.close)
         return LocalEngine(
             plan=plan, node=slots, supervision=self.supervision, feeder=feeder, stage=OutputStage(streams, node.wake), journal=journal, commit=commit,
-            events=events, interrupt=self.interrupt, show=show.update, message=self.message, sampler=self.sampler, begun=begun,
-            resumes_results=resumes,
+            events=events, interrupt=self.interrupt, show=show.update, message=self.message, sampler=self.sampler, begun=started,
+            resumes_results=resumes, begun_searches={(batch.first, batch.last): batch.found for batch in searched},
             quarantine=QuarantineWriter(self.rundir.quarantine, use, cwd),
         )  # fmt: skip
 

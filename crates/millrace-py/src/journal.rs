@@ -99,6 +99,12 @@ impl TaskRef {
         self.0.last
     }
 
+    /// Number of the fragment of the database, from 1; 0 for what belongs to the output.
+    #[getter]
+    fn fragment(&self) -> u32 {
+        self.0.fragment
+    }
+
     #[getter]
     fn quarantined(&self) -> bool {
         self.0.quarantined
@@ -178,7 +184,7 @@ impl Journal {
 
     /// Commits that the records `[first, last)` are given up.
     fn quarantine(&self, first: u64, last: u64, attempt: u32, inputs: Vec<(u64, u32)>) -> PyResult<TaskRef> {
-        let task = head(first, last, attempt, true, &inputs);
+        let task = core::TaskHead { quarantined: true, ..head(first, last, 0, attempt, &inputs) };
         Ok(TaskRef(Self::lock(&self.0).append(&task, &mut []).map_err(journal_error)?, self.1.clone()))
     }
 
@@ -200,8 +206,8 @@ impl Journal {
     }
 }
 
-pub(crate) fn head(first: u64, last: u64, attempt: u32, quarantined: bool, inputs: &[(u64, u32)]) -> core::TaskHead {
-    core::TaskHead { first, last, fragment: 0, attempt, quarantined, inputs: digests(inputs) }
+pub(crate) fn head(first: u64, last: u64, fragment: u32, attempt: u32, inputs: &[(u64, u32)]) -> core::TaskHead {
+    core::TaskHead { first, last, fragment, attempt, quarantined: false, inputs: digests(inputs) }
 }
 
 fn digests(inputs: &[(u64, u32)]) -> Vec<core::InputDigest> {

@@ -273,6 +273,8 @@ class _Out:
     urgent: bool
     timeout_seconds: float | None
     compare: list[_core.BlockRef] | None
+    fragment: int
+    found: list[_core.BlockRef]
     started: bool = False
 
 
@@ -301,11 +303,11 @@ class Cluster:
 
     def submit(
         self, task: int, batch: Batch, attempt: int, *, urgent: bool = False, timeout_seconds: float | None = None,
-        compare: Sequence[_core.BlockRef] | None = None,
+        compare: Sequence[_core.BlockRef] | None = None, fragment: int = 0, found: Sequence[_core.BlockRef] = (),
     ) -> None:  # fmt: skip
         """See `Slots`."""
         blocks = list(compare) if compare is not None else None
-        self._out[task] = _Out(batch, attempt, urgent, timeout_seconds, blocks)
+        self._out[task] = _Out(batch, attempt, urgent, timeout_seconds, blocks, fragment, list(found))
         units = float(batch.units or batch.n_records)
         self._send(self._spread.task_ready(task, units, time.monotonic(), urgent=urgent))
 
@@ -317,7 +319,7 @@ class Cluster:
             if send.node == 0:
                 self._own.submit(
                     send.task, out.batch, out.attempt, urgent=out.urgent, timeout_seconds=out.timeout_seconds,
-                    compare=out.compare,
+                    compare=out.compare, fragment=out.fragment, found=out.found,
                 )  # fmt: skip
             else:
                 self._work[send.node].append(self._task(send.task, out))
@@ -328,7 +330,7 @@ class Cluster:
         contents = [b"" if item.format == "files" else path.read_bytes() for item, path in inputs]
         return say.Task(
             number, out.attempt, batch.first, batch.last, batch.units, batch.bytes, batch.digests, contents, batch.files,
-            out.timeout_seconds, out.urgent, out.compare,
+            out.timeout_seconds, out.urgent, out.compare, out.fragment, out.found,
         )  # fmt: skip
 
     # Events

@@ -43,6 +43,8 @@ class Task(NamedTuple):
     timeout_seconds: float | None
     urgent: bool
     compare: list[_core.BlockRef] | None
+    fragment: int
+    found: list[_core.BlockRef]
 
 
 class Work(NamedTuple):

@@ -200,7 +200,7 @@ class Agent:
         self._batches[task.number] = batch
         node.submit(
             task.number, batch, task.attempt, urgent=task.urgent, timeout_seconds=task.timeout_seconds,
-            compare=task.compare,
+            compare=task.compare, fragment=task.fragment, found=task.found,
         )  # fmt: skip
 
     def _forget(self, task: int) -> None:

@@ -10,7 +10,7 @@ import glob
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -35,6 +35,32 @@ class Adapter(Protocol):
         Raises:
             RefusedError: The command cannot be answered exactly; says why and what to use instead.
         """
+        ...
+
+
+class Fragmentable(Frozen, frozen=True, kw_only=True):
+    """What is known of a command's database before it is decided whether it is searched in fragments."""
+
+    #: Entries (sequences, profiles), which a fragment has whole.
+    entries: int = 0
+    #: Residues, or what else the time of a search grows with.
+    residues: int = 0
+    #: Bytes that a search of all of it reads.
+    bytes: int = 0
+    #: Why it cannot be searched in fragments with the same bytes as result, in words; empty: it can.
+    why_not: str = ""
+
+
+@runtime_checkable
+class Fragmenting(Protocol):
+    """An adapter that can have a database searched in fragments."""
+
+    def fragmentable(self, use: ToolUse, command: Command) -> Fragmentable:
+        """Look at the database of a command that was understood."""
+        ...
+
+    def fragment(self, use: ToolUse, command: Command, n: int) -> ToolUse:
+        """Have the database searched in ``n`` fragments of equal cost (fewer, if it has not so many entries)."""
         ...
 
 

@@ -20,21 +20,14 @@ import msgspec
 
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputArg, InputUse, OutputArg, OutputUse, Token, ToolUse
-from millrace.tools.blastdb import SearchPath, split_names
+from millrace.tools import blast_fragments
+from millrace.tools.base import Fragmentable
+from millrace.tools.blastdb import FLAGS, SearchPath, split_names
 
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
-
-#: Options without a value, of all programs (``PROGRAM -xmlhelp`` of 2.12, and one known of later releases).
-FLAGS = frozenset(
-    _words("""
-    h help version version-full version-full-xml version-full-json xmlhelp dryrun html ignore_msa_master
-    lcase_masking no_greedy no_taxid_expansion parse_deflines remote save_each_pssm save_pssm_after_last_round
-    show_domain_hits show_gis subject_besthit ungapped use_sw_tback
-    """)
-)
 
 #: Options that make BLAST print something about itself and do nothing else.
 ABOUT = ("h", "help", "version", "version-full", "version-full-xml", "version-full-json", "xmlhelp", "dryrun")
@@ -138,8 +131,7 @@ class Blast:
 
     def understand(self, command: Command) -> ToolUse:
         """See `Adapter.understand`. Reads the query file once, for records that have no name."""
-        program = command.exe.name if command.exe.name in self.programs else Path(command.argv[0]).name
-        program = program.removesuffix("+")
+        program = self._program(command)
         options = parse_options(command.argv[1:])
         _refuse_options(program, options)
         fmt = parse_format(options.get("outfmt", "0"))
@@ -165,6 +157,20 @@ class Blast:
             version=_version(command.exe),
             notes=tuple(notes),
         )
+
+    def fragmentable(self, use: ToolUse, command: Command) -> Fragmentable:
+        """See `Fragmenting.fragmentable`."""
+        return blast_fragments.fragmentable(self._program(command), parse_options(command.argv[1:]), command)
+
+    def fragment(self, use: ToolUse, command: Command, n: int) -> ToolUse:
+        """See `Fragmenting.fragment`."""
+        options = parse_options(command.argv[1:])
+        fragmented = blast_fragments.fragment(use, self._program(command), options, command, n)
+        return msgspec.structs.replace(use, fragmented=fragmented)
+
+    def _program(self, command: Command) -> str:
+        program = command.exe.name if command.exe.name in self.programs else Path(command.argv[0]).name
+        return program.removesuffix("+")
 
 
 def parse_options(arguments: tuple[str, ...]) -> dict[str, str]:

@@ -8,6 +8,34 @@ from pathlib import Path
 from millrace.errors import RefusedError
 from millrace.model import Command
 
+#: Options without a value, of all programs (``PROGRAM -xmlhelp`` of 2.12, and one known of later releases).
+FLAGS = frozenset(
+    [
+        "h",
+        "help",
+        "version",
+        "version-full",
+        "version-full-xml",
+        "version-full-json",
+        "xmlhelp",
+        "dryrun",
+        "html",
+        "ignore_msa_master",
+        "lcase_masking",
+        "no_greedy",
+        "no_taxid_expansion",
+        "parse_deflines",
+        "remote",
+        "save_each_pssm",
+        "save_pssm_after_last_round",
+        "show_domain_hits",
+        "show_gis",
+        "subject_besthit",
+        "ungapped",
+        "use_sw_tback",
+    ]
+)
+
 
 def split_names(text: str) -> list[str]:
     """Database names in one ``-db``: separated by spaces, or in double quotes if they hold spaces.
@@ -45,16 +73,24 @@ class SearchPath:
             )
         return found
 
+    def base(self, name: str, letter: str) -> Path | None:
+        """The path without an ending of database ``name``; None if there is none."""
+        return self._base(name, letter, self.folders)
+
     def taxonomy(self) -> list[Path]:
         """The files that hold the names of taxa, if there are any."""
         names = ("taxdb.btd", "taxdb.bti", "taxonomy4blast.sqlite3")
         return [folder / name for name in names for folder in self.folders if (folder / name).exists()]
 
     def _files(self, name: str, letter: str, folders: list[Path], seen: set[Path]) -> list[Path] | None:
+        base = self._base(name, letter, folders)
+        return None if base is None else self._with_aliases(base, letter, folders, seen)
+
+    def _base(self, name: str, letter: str, folders: list[Path]) -> Path | None:
         for folder in folders:
             base = folder / name
             if any(base.with_name(base.name + f".{letter}{end}").exists() for end in ("al", "in")):
-                return self._with_aliases(base, letter, folders, seen)
+                return base
         return None
 
     def _with_aliases(self, base: Path, letter: str, folders: list[Path], seen: set[Path]) -> list[Path]:

@@ -1,0 +1,54 @@
+"""What every kind of database owes to a search in fragments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from millrace.model import Fragmented
+
+#: What the search of one fragment wrote: a view of the journal, never all in memory.
+Found = bytes | memoryview
+
+
+class Kind(Protocol):
+    """One kind of database. Its methods may start programs; they never change the user's files."""
+
+    def prepare(self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str]) -> Sequence[str]:
+        """Make what the fragments need in the empty ``folder``, once on each node.
+
+        Returns:
+            The text of `millrace.model.DatabaseArg` of each fragment: an absolute path, as a rule.
+
+        Raises:
+            MillraceError: It cannot be made.
+        """
+        ...
+
+    def candidates(
+        self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found]
+    ) -> str:
+        """Make a database of the candidates of one batch in the empty ``folder``.
+
+        Called in a thread of its own, several at a time.
+
+        Args:
+            found: What the search of each fragment wrote, in the order of the fragments.
+
+        Returns:
+            Its path, relative to ``folder``.
+
+        Raises:
+            MillraceError: What was found cannot be understood, or the database cannot be made.
+        """
+        ...
+
+    def patch(self, fragmented: Fragmented, folder: Path) -> Sequence[tuple[int, str, str]]:
+        """What has to be changed in the outputs of the search of the candidates in ``folder``.
+
+        Returns:
+            (index of the output, patch by name as in ``crates/millrace-core/src/join/fragment``, absolute path of
+            the file that `candidates` has written for it).
+        """
+        ...

@@ -1,0 +1,166 @@
+"""The volumes of BLAST databases: how many entries and residues, and where to cut them into equal parts.
+
+Read from the index files (``.pin``, ``.nin``) alone: numbers in the head, then the offset of each entry in the
+sequence file, so that the place of a cut is found without reading the database.
+
+Source: "BLAST Database Format" of the NCBI C++ Toolkit (``objtools/blast/seqdb_reader``): big-endian, but for the
+number of residues; version 5 has two more fields than version 4.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from millrace.errors import RefusedError
+
+
+@dataclass(frozen=True)
+class Volume:
+    """One volume, as its index file says."""
+
+    #: Path without the ending.
+    base: Path
+    #: ``p`` or ``n``.
+    letter: str
+    title: str
+    entries: int
+    residues: int
+    #: Whether names were parsed when it was made, so that its entries have ids of their own.
+    parsed: bool
+    #: Place of the offsets in the sequence file, in the index file.
+    offsets: int
+
+    @property
+    def index(self) -> Path:
+        """The index file."""
+        return ending(self.base, f"{self.letter}in")
+
+
+def ending(base: Path, suffix: str) -> Path:
+    """``base`` with a file's ending; names of databases may have dots in them."""
+    return base.with_name(f"{base.name}.{suffix}")
+
+
+def read_volume(base: Path, letter: str) -> Volume:
+    """Read the head of an index file.
+
+    Raises:
+        RefusedError: It is not of version 4 or 5, or is cut off.
+    """
+    path = ending(base, f"{letter}in")
+    with _mapped(path) as data:
+        try:
+            return _read_head(data, base, letter)
+        except (struct.error, ValueError) as error:
+            raise RefusedError(f"{path} is not the index of a BLAST database: {error}", "make it again") from None
+
+
+def _read_head(data: mmap.mmap, base: Path, letter: str) -> Volume:
+    version, kind = struct.unpack_from(">2i", data)
+    if version not in (4, 5) or kind != (letter == "p"):
+        raise ValueError(f"version {version}, kind {kind}")
+    at = 8 if version == 4 else 12
+    title, at = _text(data, at)
+    if version == 5:
+        _lmdb, at = _text(data, at)
+    _date, at = _text(data, at)
+    (entries,) = struct.unpack_from(">i", data, at)
+    (residues,) = struct.unpack_from("<q", data, at + 4)
+    offsets = at + 16 + 4 * (entries + 1)
+    if entries < 0 or offsets + 4 * (entries + 1) > len(data):
+        raise ValueError("it is cut off")
+    # Version 5 keeps the ids of entries in a B-tree (.pot, .pto) even for names that were not parsed; only parsed
+    # names have the list of ids by number or text.
+    parsed = any(ending(base, f"{letter}{end}").exists() for end in ("og", "si", "nd"))
+    return Volume(base, letter, title.decode("utf-8", "surrogateescape"), entries, residues, parsed, offsets)
+
+
+def _text(data: mmap.mmap, at: int) -> tuple[bytes, int]:
+    (length,) = struct.unpack_from(">i", data, at)
+    text = data[at + 4 : at + 4 + length]
+    if len(text) != length:
+        raise ValueError("it is cut off")
+    # The date is filled up with zero bytes so that the numbers after it are aligned; its length says so.
+    return text.rstrip(b"\0"), at + 4 + length
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[mmap.mmap]:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        yield data
+
+
+class _Offsets(Sequence[int]):
+    """Bytes of the sequences before each entry: read where they are asked for."""
+
+    def __init__(self, data: mmap.mmap, at: int, count: int) -> None:
+        self.data, self.at, self.length = data, at, count
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> int:  # type: ignore[override]
+        value: int = struct.unpack_from(">I", self.data, self.at + 4 * index)[0]
+        return value
+
+
+def cut(volumes: Sequence[Volume], n: int) -> list[tuple[int, int, int]]:
+    """Cut the entries of all volumes, one after another, into at most ``n`` runs of about equal size.
+
+    Size is what the entries take in the sequence files: a byte for a residue of a protein, four bases in one for
+    nucleotides; what a search reads. An entry longer than a share makes a run of its own.
+
+    Returns:
+        (first, last, residues) of each run, ordinals half-open, none empty, together all entries. Residues of
+        nucleotides are rounded.
+    """
+    sizes: list[int] = []
+    starts = [0]
+    for volume in volumes:
+        with _mapped(volume.index) as data:
+            table = _Offsets(data, volume.offsets, volume.entries + 1)
+            sizes.append(table[volume.entries] - table[0] if volume.entries else 0)
+        starts.append(starts[-1] + volume.entries)
+    total, entries = sum(sizes), starts[-1]
+    places = [0]
+    for share in range(1, n):
+        places.append(_place(volumes, sizes, starts, total * share // n))
+    places.append(entries)
+    runs = [(first, last) for first, last in pairwise(places) if first < last]
+    residues = sum(volume.residues for volume in volumes)
+    weights = [_bytes_before(volumes, sizes, starts, last) for _, last in runs]
+    before = [0, *weights]
+    return [
+        (first, last, residues * (end - begin) // max(total, 1))
+        for (first, last), begin, end in zip(runs, before, weights, strict=False)
+    ]
+
+
+def _place(volumes: Sequence[Volume], sizes: Sequence[int], starts: Sequence[int], target: int) -> int:
+    """The first entry that has at least ``target`` bytes before it."""
+    for volume, size, start in zip(volumes, sizes, starts, strict=False):
+        if target <= size:
+            with _mapped(volume.index) as data:
+                table = _Offsets(data, volume.offsets, volume.entries + 1)
+                return start + bisect_left(table, table[0] + target)
+        target -= size
+    return starts[-1]
+
+
+def _bytes_before(volumes: Sequence[Volume], sizes: Sequence[int], starts: Sequence[int], entry: int) -> int:
+    total = 0
+    for volume, size, start in zip(volumes, sizes, starts, strict=False):
+        if entry >= start + volume.entries:
+            total += size
+        elif entry > start:
+            with _mapped(volume.index) as data:
+                table = _Offsets(data, volume.offsets, volume.entries + 1)
+                total += table[entry - start] - table[0]
+    return total
