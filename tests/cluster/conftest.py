@@ -119,14 +119,14 @@ class Cluster:
     millrace: str
     site: Site
 
-    def start(self, *options: str, shell: str = "") -> subprocess.Popen[bytes]:
-        """Start it; ``shell`` ends the command line."""
+    def start(self, *options: str, sleep: str = "0.25") -> subprocess.Popen[bytes]:
+        """Start it; a task takes ``sleep`` seconds."""
         words = " ".join([self.millrace, "run", "--hosts", ",".join(NAMES[1:]), *self.site.options(*options)])
-        command = f"cd {self.site.folder}; exec env MILLRACE_RSH={self.nodes.rsh} {words} {shell}"
-        return self.start_command(command)
+        return self.start_command(words, sleep)
 
-    def start_command(self, command: str) -> subprocess.Popen[bytes]:
-        """Start a command at the head."""
+    def start_command(self, words: str, sleep: str = "0.25") -> subprocess.Popen[bytes]:
+        """Start a command at the head, in the site's folder."""
+        command = f"cd {self.site.folder}; exec env MILLRACE_RSH={self.nodes.rsh} SLEEP={sleep} {words}"
         with (self.site.folder / "said").open("wb") as said:
             return subprocess.Popen(self.nodes.command("head", command), stdin=subprocess.DEVNULL, stderr=said)
 

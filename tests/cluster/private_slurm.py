@@ -81,7 +81,8 @@ class Slurm:
         folder, names = self.folder, [f"n{number}" for number in range(1, self.n_nodes + 1)]
         for name in ("state", "log", "run", *(f"spool/{name}" for name in names), *(f"etc/{name}" for name in names)):
             (folder / name).mkdir(parents=True)
-        (folder / "run").chmod(0o711)
+        for each in (folder, folder / "run"):
+            each.chmod(0o711)  # munge insists
         key = folder / "run" / "munge.key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o600)
@@ -108,10 +109,11 @@ class Slurm:
         self.command("scancel", "--user=root")
         with contextlib.suppress(AssertionError):
             self.wait(lambda: not self.command("squeue", "--noheader"), "an empty queue", 15)
-        for path in [*self.folder.glob("run/slurmd-*.pid"), *self.folder.glob("run/*.pid")]:
-            with contextlib.suppress(OSError, ValueError):
-                os.kill(int(path.read_text()), signal.SIGTERM)
-        self.wait(lambda: not list(self.folder.glob("run/*.pid")), "the daemons' end", 15)
+        daemons = [int(path.read_text()) for path in self.folder.glob("run/*.pid")]
+        for pid in daemons:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGTERM)
+        self.wait(lambda: not any(str(self.folder).encode() in read(pid, "environ") for pid in daemons), "end", 15)
 
     def command(self, *words: str) -> str:
         """What a command of Slurm's says."""

@@ -44,7 +44,9 @@ def command(job: Job, as_json: bool) -> None:
     try:
         code = _run(job, launched, supervision, as_json=as_json)
     except MillraceError as error:
-        if not isinstance(error, LostError):
+        if isinstance(error, LostError):
+            supervision.lost()
+        else:
             supervision.ended(error.status)
         raise
     sys.stdout.flush()

@@ -138,10 +138,10 @@ class Supervisor:
         """End what the last start left; the nodes that answer, for which we wait if none does."""
         for turn in range(1, MOST_FRUITLESS + 1):
             alive = nodes.sweep_all(self.allocation, self.allocation.nodes, token, self.environ)
-            if alive or self.interrupt.signal:
-                return alive
+            if alive or self.interrupt.signal or turn == MOST_FRUITLESS:
+                break
             self._pause(turn)
-        return ()
+        return alive
 
     def _pause(self, turn: int) -> None:
         """Nothing before the first new start; a fault that stays gets some time to go away."""
@@ -223,6 +223,8 @@ class Start:
                 finished = finished or now
                 if now - finished > LAST * (1.0 if self.code is not None else 0.1):
                     return self._ending()
+            elif signs.again():
+                return "a part of the job is lost"
             elif silence := signs.silent_for(len(self._nodes), self._patience):
                 return f"no sign of life from the coordinator for {silence:.0f} s"
             if interrupt.signal:
