@@ -31,6 +31,10 @@ def test_a_measured_trace_is_simulated() -> None:
         assert words in ended.stdout
 
 
+def test_without_more_it_is_the_run_again_on_another_machine() -> None:
+    assert json.loads(simulate("--trace", str(BLASTP), "--json").stdout)["records"] == 500
+
+
 def test_figures_are_printed_as_json() -> None:
     ended = simulate("--trace", "fixed:1", "--records", "120", "--batch", "1", "--partition-size", "2", "--json")
     found = json.loads(ended.stdout)
