@@ -124,7 +124,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestAnyOrder.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
 
 
 @dataclass
@@ -265,6 +265,21 @@ def test_the_queue_hides_the_measured_delay() -> None:
     spread.task_ready(0, 1.0, 0.0)
     spread.task_ended(1, 0, 1.0, 1.5)  # ran for 1 s, was away for 1.5 s
     assert 4 + 2 < spread.depth(1) <= 4 + 8
+
+
+def test_a_partition_gets_a_task_ahead_for_each_of_its_nodes() -> None:
+    spread = Spread(0.001)
+    spread.node_joined(1, 96, 0.0, members=8)
+    spread.node_joined(2, 96, 0.0)
+    assert (spread.depth(1), spread.depth(2)) == (96 + 8, 96 + 1)
+
+
+def test_without_prefetch_a_node_gets_no_more_than_its_slots() -> None:
+    spread = Spread(1.0, most_ahead=0)
+    spread.node_joined(1, 4, 0.0, members=2)
+    spread.task_ready(0, 1.0, 0.0)
+    spread.task_ended(1, 0, 0.1, 2.0)
+    assert spread.depth(1) == 4
 
 
 @pytest.mark.parametrize("delay", [0.001, 0.02, 0.1])
