@@ -288,9 +288,9 @@ class Spread:
     def straggling(self, now: float) -> list[Send]:
         """Duplicate tasks on idle slots where that is likely to end sooner. Only for when no more tasks will come.
 
-        A task is out twice at most. It is copied if what is left of it is likely longer than a run from its start on the node
-        with the idle slot: it waits behind others, its node is slow, or it is overdue. Of an overdue task, as much
-        is taken to be left as has passed.
+        A task is out twice at most. It is copied if what is left of it is likely longer than a run from its start
+        on the node with the idle slot: it waits behind others, its node is slow, or it is overdue. Of an overdue
+        task, as much is taken to be left as has passed.
 
         Source: backup tasks of MapReduce (Dean and Ghemawat 2004, 3.6); the comparison of what is left with a new
         run is that of LATE (Zaharia et al. 2008).
