@@ -11,7 +11,7 @@ import pytest
 
 from millrace.model import CostHint
 from millrace.schedule.dispatcher import Dispatcher, Result, Run
-from millrace.schedule.sizing import GROWTH, MOST_BYTES, CostModel, next_units
+from millrace.schedule.sizing import FACTOR, GROWTH, HANDLING_SECONDS, MOST_BYTES, CostModel, next_units
 
 
 @dataclass
@@ -122,3 +122,12 @@ def test_short_batches_wait_in_numbers_and_long_or_large_ones_do_not() -> None:
     assert ready(1000, 1.0) == 1
     assert ready(16 << 20, 0.02) == 1  # what waits lies in memory
     assert ready(1, 0.02, "records") == 1  # of unknown size
+
+
+def test_many_slots_get_batches_that_a_coordinator_can_hand_out() -> None:
+    model = CostModel(CostHint(unit="records", startup_seconds=0.0))
+    for _ in range(20):
+        model.observe(10, 1.0)
+    few, many = next_units(model, 64, 1000.0), next_units(model, 100_000, 1000.0)
+    assert few == int(1000 / (FACTOR * 64))
+    assert many * 0.1 == pytest.approx(100_000 * HANDLING_SECONDS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 
@@ -10,9 +12,17 @@ import click
 @click.option("--cores", type=click.IntRange(1), required=True, metavar="C", help="Cores of a node.")
 @click.option("--trace", required=True, metavar="FILE", help="What records cost: the run directory or events.jsonl of a real run; or "
               "fixed:S, lognormal:MEAN,SIGMA, pareto:MEAN,ALPHA, skewed.")  # fmt: skip
-@click.option("--records", type=click.IntRange(1), metavar="N", help="Records of the input.")
 @click.option(
-    "--work", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Or: work for each core (default 1800)."
+    "--records",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Records of the input (default: those of the run, in their order).",
+)
+@click.option(
+    "--work",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Or: work for each core (default for a distribution: 1800).",
 )
 @click.option(
     "--mean",
@@ -63,9 +73,11 @@ def command(
 
     if records and work:
         raise RefusedError("--records and --work contradict each other", "give one of them")
-    known = load(trace, mean, fragments, seed)
+    known = load(trace, mean, fragments, seed, replay=not records and not work)
     if records:
         records *= fragments
+    elif not work and Path(trace).exists():
+        records = known.n_records
     else:
         records = max(round((work or 1800.0) * nodes * cores / known.mean_seconds), 1)
     machine = Machine(

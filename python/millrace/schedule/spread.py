@@ -256,19 +256,20 @@ class Spread:
             self._free.append(item)
         return []
 
-    def task_ended(self, node: int, task: int, seconds: float, now: float) -> list[Send]:
+    def task_ended(self, node: int, task: int, seconds: float, now: float, *, counts: bool = True) -> list[Send]:
         """A task came to its end at a node, well or not; the end of a node that was lost changes nothing.
 
         Args:
             seconds: Wall time of its run there; 0: it did not run, and says nothing of the node.
+            counts: False: it gave nothing, so a copy that is out elsewhere is waited for.
         """
         item = self._nodes.get(node)
         if item is None or not (task in item.running or task in item.queued):
             return []
         sent = item.give(task, now)
         known = self._tasks[task]
-        known.ended = True
         known.nodes.remove(node)
+        known.ended = known.ended or counts or not known.nodes
         self._forget(known)
         if seconds > 0:
             self._measure(item, known.units, seconds, None if sent is None else max(now - sent - seconds, 0.0))
@@ -287,9 +288,9 @@ class Spread:
     def straggling(self, now: float) -> list[Send]:
         """Duplicate tasks on idle slots where that is likely to end sooner. Only for when no more tasks will come.
 
-        A task is copied once at most, if what is left of it is likely longer than a run from its start on the node
-        with the idle slot: it waits behind others, its node is slow, or it is overdue. Of an overdue task, as much
-        is taken to be left as has passed.
+        A task is out twice at most. It is copied if what is left of it is likely longer than a run from its start
+        on the node with the idle slot: it waits behind others, its node is slow, or it is overdue. Of an overdue
+        task, as much is taken to be left as has passed.
 
         Source: backup tasks of MapReduce (Dean and Ghemawat 2004, 3.6); the comparison of what is left with a new
         run is that of LATE (Zaharia et al. 2008).

@@ -48,6 +48,11 @@ class Trace:
         self.longest_seconds = max(seconds)
 
     @property
+    def n_records(self) -> int:
+        """Records of the pool."""
+        return self._n
+
+    @property
     def hint(self) -> CostHint:
         """What the scheduler is told before it measures."""
         return CostHint(unit=self.unit, startup_seconds=self.startup_seconds)
@@ -85,7 +90,9 @@ class Trace:
         return max(last, first + 1)
 
 
-def load(source: str, mean_seconds: float | None = None, fragments: int = 1, seed: int = 1) -> Trace:
+def load(
+    source: str, mean_seconds: float | None = None, fragments: int = 1, seed: int = 1, *, replay: bool = False
+) -> Trace:
     """Read or draw a trace.
 
     Args:
@@ -96,6 +103,7 @@ def load(source: str, mean_seconds: float | None = None, fragments: int = 1, see
         fragments: Fragments of the database. Each record of the trace becomes so many, one against each fragment,
             which share its time equally.
         seed: Of the random numbers.
+        replay: The pool is the records of the run, in their order, where it can be; else they are drawn.
 
     Raises:
         RefusedError: There is no such file or distribution, or nothing was done in that run.
@@ -105,27 +113,27 @@ def load(source: str, mean_seconds: float | None = None, fragments: int = 1, see
     if name in _DRAWN and not Path(source).exists():
         costs, unit, startup, words = _drawn(name, rest, rng), "records", STARTUP_SECONDS, source
     else:
-        costs, unit, startup, words = _measured(Path(source), rng)
+        costs, unit, startup, words = _measured(Path(source), rng, replay)
     units, seconds = costs
     if mean_seconds is not None:
         factor = mean_seconds * len(seconds) / sum(seconds)
         seconds = [factor * each for each in seconds]
         words += f", scaled to {mean_seconds:g} s a record"
     if fragments > 1:
-        order = _in_fragments(len(seconds), fragments)
+        kept = len(seconds) if replay else max(len(seconds) // fragments, 1)
+        order = _in_fragments(kept, fragments)
         units, seconds = [units[record] for record in order], [seconds[record] / fragments for record in order]
         words += f", {fragments} fragments"
     return Trace((units, seconds), unit, startup, words)
 
 
 def _in_fragments(n: int, fragments: int) -> list[int]:
-    """The records of a pool in the order of tasks, each once for each fragment; about as many in all as before."""
-    kept = max(n // fragments, 1)
+    """Records in the order of tasks, each once for each fragment."""
     return [
         record
-        for first in range(0, kept, BATCH)
+        for first in range(0, n, BATCH)
         for _ in range(fragments)
-        for record in range(first, min(first + BATCH, kept))
+        for record in range(first, min(first + BATCH, n))
     ]
 
 
@@ -183,7 +191,7 @@ def _drawn(name: str, rest: str, rng: random.Random) -> Costs:
 # Measured
 
 
-def _measured(path: Path, rng: random.Random) -> tuple[Costs, str, float, str]:
+def _measured(path: Path, rng: random.Random, replay: bool) -> tuple[Costs, str, float, str]:
     log = path / "events.jsonl" if path.is_dir() else path
     if not log.is_file():
         raise RefusedError(
@@ -200,7 +208,11 @@ def _measured(path: Path, rng: random.Random) -> tuple[Costs, str, float, str]:
     weights = [task.last - task.first for task in tasks]
     units = [max(round(task.units / n), 1) for task, n in zip(tasks, weights, strict=True)]
     seconds = [max(_seconds(task) - startup, 1e-6) / n for task, n in zip(tasks, weights, strict=True)]
-    chosen = rng.choices(range(len(tasks)), weights, k=POOL)
+    if replay:
+        in_order = sorted(range(len(tasks)), key=lambda k: tasks[k].first)
+        chosen = [k for k in in_order for _ in range(weights[k])]
+    else:
+        chosen = rng.choices(range(len(tasks)), weights, k=POOL)
     words = f"{len(tasks)} tasks with {sum(weights)} records of {head.tool or 'a run'}"
     return ([units[k] for k in chosen], [seconds[k] for k in chosen]), head.unit, startup, words
 

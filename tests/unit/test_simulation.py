@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,18 @@ def test_a_measured_trace_has_the_time_of_its_run() -> None:
     per_residue = trace.seconds(POOL) / trace.units(POOL)
     assert trace.mean_seconds == pytest.approx(0.163, rel=0.1)
     assert per_residue == pytest.approx(0.163 / 490, rel=0.2)
+
+
+def test_a_run_is_replayed_with_its_own_records_in_their_order() -> None:
+    tasks = [json.loads(line) for line in BLASTP.read_text().splitlines()[1:]]
+    trace = load(str(BLASTP), replay=True)
+    assert trace.n_records == len(tasks) == 500
+    assert [trace.units(k + 1) - trace.units(k) for k in range(500)] == [
+        task["units"] for task in sorted(tasks, key=lambda task: task["first"])
+    ]
+    in_parts = load(str(BLASTP), fragments=4, replay=True)
+    assert in_parts.n_records == 2000
+    assert in_parts.seconds(2000) == pytest.approx(trace.seconds(500))
 
 
 def test_the_event_log_of_a_run_directory_is_found(tmp_path: Path) -> None:
