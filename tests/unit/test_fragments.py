@@ -19,7 +19,7 @@ from millrace.tools.base import Fragmentable
 GB = 1 << 30
 
 #: A pass over the database for every 10,000 residues, as blastp.
-PASSES = CostHint(unit="residues", pass_units=10_000)
+PASSES = CostHint(unit="residues", startup_seconds=0.06, pass_units=10_000)
 
 
 def queries(records: int, mean: int, longest: int = 0, complete: bool = True) -> Queries:
