@@ -140,28 +140,39 @@ class Searcher:
 
 @contextmanager
 def views(blocks: Sequence[_core.BlockRef]) -> Iterator[list[memoryview]]:
-    """What ``blocks`` hold, checked, without reading it into memory of our own: it may be gigabytes.
+    """What ``blocks`` hold, checked.
 
     Raises:
         CorruptError: A block is not what was committed.
     """
-    maps: list[mmap.mmap] = []
-    found: list[memoryview] = []
-    try:
-        for block in blocks:
-            if not block.length:
-                found.append(memoryview(b""))
-                continue
-            start = block.offset - block.offset % mmap.ALLOCATIONGRANULARITY
-            size = block.offset - start + block.length
-            with opened(block) as file:
-                maps.append(mmap.mmap(file.fileno(), size, offset=start, access=mmap.ACCESS_READ))
-            maps[-1].madvise(mmap.MADV_SEQUENTIAL)
-            found.append(memoryview(maps[-1])[block.offset - start :])
-            if _core.crc32c(found[-1]) != block.crc32c:
+    with mapped([(block.journal, block.offset, block.length) for block in blocks]) as found:
+        for view, block in zip(found, blocks, strict=True):
+            if _core.crc32c(view) != block.crc32c:
                 raise CorruptError(
                     f"{block.journal}: byte {block.offset}: the block's checksum is wrong", "start over with --fresh"
                 )
+        yield found
+
+
+@contextmanager
+def mapped(parts: Sequence[tuple[Path, int, int]]) -> Iterator[list[memoryview]]:
+    """Parts (file, offset, length) of files without reading them into memory of our own: they may have gigabytes.
+
+    Raises:
+        CorruptError: A file ends before its part.
+    """
+    maps: list[mmap.mmap] = []
+    found: list[memoryview] = []
+    try:
+        for path, offset, length in parts:
+            if not length:
+                found.append(memoryview(b""))
+                continue
+            before = offset % mmap.ALLOCATIONGRANULARITY
+            with opened(path, offset + length) as file:
+                maps.append(mmap.mmap(file.fileno(), before + length, offset=offset - before, access=mmap.ACCESS_READ))
+            maps[-1].madvise(mmap.MADV_SEQUENTIAL)
+            found.append(memoryview(maps[-1])[before:])
         yield found
     finally:
         for view in found:
@@ -170,20 +181,20 @@ def views(blocks: Sequence[_core.BlockRef]) -> Iterator[list[memoryview]]:
             each.close()
 
 
-def opened(block: _core.BlockRef) -> BinaryIO:
-    """The journal that holds ``block``, of this node or of another one.
+def opened(path: Path, size: int) -> BinaryIO:
+    """A journal of this node or of another one, which has ``size`` bytes at least.
 
     What another one has written and told of may not be seen at once on a network filesystem: opened again, it is.
 
     Raises:
-        CorruptError: The block is cut off.
+        CorruptError: It is cut off.
     """
     deadline = time.monotonic() + SEEN_WITHIN
     while True:
-        file = block.journal.open("rb")
-        if os.fstat(file.fileno()).st_size >= block.offset + block.length:
+        file = path.open("rb")
+        if os.fstat(file.fileno()).st_size >= size:
             return file
         file.close()
         if time.monotonic() > deadline:
-            raise CorruptError(f"{block.journal}: byte {block.offset}: the block is cut off", "start over with --fresh")
+            raise CorruptError(f"{path}: is cut off before byte {size}", "start over with --fresh")
         time.sleep(LOOK_AGAIN)
