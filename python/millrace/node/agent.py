@@ -6,14 +6,17 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from millrace import _core
 from millrace.model import ToolUse
 from millrace.node import mirror
 from millrace.node.execution import Execution, Output, Placement
 from millrace.node.feed import Batch
-from millrace.node.search import Searcher
 from millrace.node.workdir import WorkDir
+
+if TYPE_CHECKING:
+    from millrace.node.search import Searcher
 
 
 class Node:
@@ -46,9 +49,14 @@ class Node:
             records_said=use.records_said, failures_said=list(use.failures_said),
         )  # fmt: skip
         self.kill_all = self._pool.kill_all
-        self._searcher = Searcher(
-            use, use.fragmented, self._mirror, cwd=cwd, environ=tool_environ, work=work, threads=slots, journal=journal_path,
-        ) if use.fragmented else None  # fmt: skip
+        self._searcher: Searcher | None = None
+        if use.fragmented:
+            from millrace.node.search import Searcher  # few runs need it, and the threads that it imports
+
+            self._searcher = Searcher(
+                use, use.fragmented, self._mirror, cwd=cwd, environ=tool_environ, work=work, threads=slots,
+                journal=journal_path,
+            )  # fmt: skip
 
     def wake(self) -> None:
         """Let `events` return now; called from the threads of feeder and output, which may outlive the pool."""

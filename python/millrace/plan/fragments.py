@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from millrace.job import MOST_FRAGMENTS
 from millrace.model import CostHint, Frozen
 from millrace.plan.queries import Queries
 from millrace.report import words
@@ -45,10 +46,10 @@ def decide(
         memory: Bytes of memory for all of them, page cache included.
     """
     number, size = asked
-    most = max(1, database.entries)
+    most = max(1, min(database.entries, MOST_FRAGMENTS))
     if number:
         n = min(number, most)
-        return Decision(n=n, why="as asked" if n == number else f"as asked, but there are only {n} entries")
+        return Decision(n=n, why="as asked" if n == number else f"there are no more than {n} entries")
     if size:
         n = min(max(1, math.ceil(database.bytes / size)), most)
         return Decision(n=n, why=f"as asked: {words.size(database.bytes)} in parts of {words.size(size)} at most")
@@ -83,13 +84,12 @@ def _for_slots(database: Fragmentable, queries: Queries, slots: int) -> Decision
     """As many that every slot has work to the end, if the queries alone are too few for that."""
     if slots == 1:
         return Decision(n=1, why="there is one slot, and the database fits into memory")
-    n_queries = words.count(queries.records, "query")
+    n_queries = ("" if queries.complete else "about ") + words.count(queries.records, "query")
     mean = queries.units / queries.records
     alone = max(queries.longest, math.ceil(queries.records / slots) * mean)
     gain = alone * slots / max(queries.units, 1)
-    if not queries.complete or gain < LEAST_GAIN:
-        more = "" if queries.complete else " and more"
-        return Decision(n=1, why=f"{n_queries}{more} keep {slots} slots busy")
+    if gain < LEAST_GAIN:
+        return Decision(n=1, why=f"{n_queries} keep {slots} slots busy")
     affordable = int(queries.units * float(database.residues) / queries.records / LEAST_CELLS)
     if affordable < 2:
         return Decision(n=1, why=f"the search of the {n_queries} is too short to gain by it")
