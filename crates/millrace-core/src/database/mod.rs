@@ -53,7 +53,7 @@ impl Error {
 }
 
 /// Where an entry is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     /// Which entry of the whole database it is, from 0.
     ordinal: u64,
