@@ -9,6 +9,55 @@ __version__: str
 def join(spec: str, blocks: list[tuple[int, bytes]]) -> bytes:
     """Join the blocks (n_records, bytes) of one output stream, in input order, by the rule ``spec``."""
 
+def patch(kind: str, side: bytes, block: bytes) -> bytes:
+    """Put right what the search of candidates could not know of the whole database: the patch ``kind``."""
+
+def sequence_marks(path: str | PathLike[str], most: int) -> list[tuple[int, int]]:
+    """(sequences, residues) of a FASTA file up to about ``most`` evenly spread places, the last one its end.
+
+    Raises:
+        ValueError: It is not sure that HMMER reads the same sequences.
+    """
+
+def profile_nodes(path: str | PathLike[str]) -> list[int]:
+    """Nodes of each profile in a pressed file ``.h3f``.
+
+    Raises:
+        ValueError: It is laid out in another way.
+    """
+
+def prepare_sequences(path: str | PathLike[str], cuts: list[int], folder: str | PathLike[str]) -> None:
+    """Write ``starts.ssi`` and the places of all names; ``cuts``: first ordinals, and the number of sequences."""
+
+def prepare_profiles(path: str | PathLike[str], cuts: list[int], folder: str | PathLike[str]) -> None:
+    """Make a pressed database ``fragment-N`` for each cut; ``path`` is that of the whole, without suffix."""
+
+def sequence_candidates(
+    path: str | PathLike[str],
+    prepared: str | PathLike[str],
+    cuts: list[int],
+    found: Sequence[bytes | memoryview],
+    dest: str | PathLike[str],
+    side: str | PathLike[str],
+) -> None:
+    """Write the FASTA file ``dest`` in which all but the candidates have no residues.
+
+    ``found`` are the reports of all fragments; ``side`` gets the sums of what the pipeline counted.
+
+    Raises:
+        ValueError: A report that is not understood, or of other targets.
+    """
+
+def profile_candidates(
+    path: str | PathLike[str],
+    prepared: str | PathLike[str],
+    cuts: list[int],
+    found: Sequence[bytes | memoryview],
+    dest: str | PathLike[str],
+    side: str | PathLike[str],
+) -> None:
+    """As `sequence_candidates`, for pressed profiles; all but the candidates never pass the first filter."""
+
 class DiskFull(OSError):
     """No space left, or a quota is exhausted."""
 
@@ -106,8 +155,8 @@ def sniff(path: str | PathLike[str]) -> str | None:
 class CorruptJournal(Exception):
     """A journal, or a block that is to be joined, does not hold what was committed."""
 
-def crc32c(data: bytes) -> int:
-    """CRC-32C of ``data``."""
+def crc32c(data: bytes | memoryview) -> int:
+    """CRC-32C of ``data``, which is not copied. Other threads run meanwhile."""
 
 @final
 class BlockRef:
@@ -133,6 +182,9 @@ class TaskRef:
     def first(self) -> int: ...
     @property
     def last(self) -> int: ...
+    @property
+    def fragment(self) -> int:
+        """Number of the fragment of the database, from 1; 0 for what belongs to the output."""
     @property
     def quarantined(self) -> bool: ...
     @property
@@ -280,8 +332,19 @@ class Pool:
         inputs: Sequence[tuple[int, int]],
         urgent: bool,
         compare: Sequence[BlockRef] | None = None,
+        fragment: int = 0,
+        exe: str | None = None,
+        substitutions: Sequence[tuple[bytes, bytes]] = (),
+        patches: Sequence[tuple[int, str, str]] = (),
     ) -> None:
-        """Queue one execution of the tool; with ``compare`` its outputs are compared instead of committed."""
+        """Queue one execution of the tool; with ``compare`` its outputs are compared instead of committed.
+
+        Args:
+            fragment: What is committed is what the search of this fragment found, not a part of the output.
+            exe: Another program than the pool's.
+            substitutions: (private text, the user's text) of this task alone.
+            patches: (stream, kind, side file) of outputs that are changed before they are committed.
+        """
     def events(self, timeout_seconds: float) -> list[PoolEvent]:
         """Wait for events, at most so long; return all that are there."""
     def withdraw(self) -> list[int]:

@@ -17,6 +17,9 @@ MOST_SLOTS = 16384
 #: Records or units of size in a fixed batch; keeps sums within 64 bits.
 MOST_BATCH = 2**32
 
+#: Far above what helps: each costs a start of the tool a batch.
+MOST_FRAGMENTS = 4096
+
 Slots = Annotated[int, msgspec.Meta(ge=1, le=MOST_SLOTS)]
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
@@ -35,6 +38,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     record_start: str = ""
     record_end: str = ""
     batch: str = "auto"
+    fragments: str = "auto"
     retries: Annotated[int, msgspec.Meta(ge=0)] = 1
     record_timeout: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     on_failure: Literal["quarantine", "stop"] = "quarantine"
@@ -52,6 +56,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     def batch_size(self) -> tuple[int, int]:
         """(records, bytes) of a fixed batch; (0, 0) for ``auto``."""
         return parse_batch(self.batch)
+
+    @property
+    def fragment_size(self) -> tuple[int, int]:
+        """(number of fragments, bytes of a fragment) as asked; (0, 0) for ``auto``."""
+        return parse_fragments(self.fragments)
 
 
 def parse_batch(text: str) -> tuple[int, int]:
@@ -75,6 +84,25 @@ def parse_batch(text: str) -> tuple[int, int]:
     if not unit and not text.lower().endswith("b"):
         return (number, 0)
     return (0, number * 1024 ** " KMG".index(unit or " "))
+
+
+def parse_fragments(text: str) -> tuple[int, int]:
+    """``auto`` is (0, 0); ``8`` is (8 fragments, 0); ``500M``, ``2G`` is (0, bytes).
+
+    Raises:
+        RefusedError: It is none of these.
+    """
+    if text == "auto":
+        return (0, 0)
+    found = re.fullmatch(r"([1-9][0-9]*)(?:([KMGT])(?:i?B)?)?", text, re.IGNORECASE)
+    if not found or (not found[2] and int(found[1]) > MOST_FRAGMENTS):
+        raise RefusedError(
+            f"--fragments {text}: neither a number of fragments nor a size",
+            f"use auto, a number up to {MOST_FRAGMENTS} (8), or the size of a fragment (500M, 2G)",
+        )
+    if not found[2]:
+        return (int(found[1]), 0)
+    return (0, int(found[1]) * 1024 ** " KMGT".index(found[2].upper()))
 
 
 def from_values(values: dict[str, Any], where: str = "") -> Job:
@@ -105,8 +133,9 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
     for name in ("input", "output", "shared"):
         if isinstance(values.get(name), str):
             values[name] = [values[name]]
-    if isinstance(values.get("batch"), int):
-        values["batch"] = str(values["batch"])
+    for name in ("batch", "fragments"):
+        if isinstance(values.get(name), int):
+            values[name] = str(values[name])
     for name in ("input", "output", "shared"):
         if "" in values.get(name, ()):
             raise RefusedError(f"{prefix}{name}: an empty file name", "an unset variable in the command line, perhaps")
@@ -120,6 +149,7 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
             "write the serial command after --, as in: millrace run -- blastp -query q.faa -db nr -out hits.tsv",
         )
     job.batch_size  # noqa: B018 - checks the text
+    job.fragment_size  # noqa: B018 - as well
     return job
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+
+import msgspec
 
 from millrace import __version__, _core
 from millrace.errors import CorruptError, RefusedError
@@ -53,6 +57,8 @@ def differences(earlier: Manifest, now: Manifest) -> list[str]:
             found.append(f"{name}: was {was}, now {is_now}")
     if (earlier.record_start, earlier.record_end) != (now.record_start, now.record_end):
         found.append("--record-start or --record-end")
+    if earlier.use.fragmented != now.use.fragmented:
+        found.append(f"--fragments: was {fragments_of(earlier)}, now {fragments_of(now)}")
     # Environment and hints of an adapter may differ without changing a byte; what is joined how may not.
     if not found and (earlier.use.inputs, earlier.use.outputs, earlier.use.argv) != (
         now.use.inputs,
@@ -61,6 +67,25 @@ def differences(earlier: Manifest, now: Manifest) -> list[str]:
     ):
         found.append("inputs or outputs of the job")
     return found
+
+
+def fragments_of(manifest: Manifest) -> int:
+    """In how many fragments the database is searched."""
+    return len(manifest.use.fragmented.fragments) if manifest.use.fragmented else 1
+
+
+def as_before(plan: Plan, rundir: RunDir) -> Plan:
+    """``plan`` with the fragments of the run that it resumes, unless the user has asked for a number of them.
+
+    What was decided may have depended on what has changed since, such as the slots or the memory.
+    """
+    if plan.job.fragments != "auto" or plan.job.fresh or not rundir.holds_a_run():
+        return plan
+    earlier = rundir.read_manifest()
+    if earlier.argv != plan.command.argv:
+        return plan  # refused in a moment
+    use = msgspec.structs.replace(plan.use, fragmented=earlier.use.fragmented)
+    return msgspec.structs.replace(plan, use=use)
 
 
 def outputs_are_there(plan: Plan, complete: Complete) -> bool:
@@ -94,3 +119,41 @@ def chosen(tasks: Sequence[_core.TaskRef], retry_quarantined: bool) -> list[_cor
 def done_extents(tasks: Sequence[_core.TaskRef]) -> list[tuple[int, int, Sequence[tuple[int, int]]]]:
     """(first, last, digests of the inputs) of committed tasks."""
     return [(task.first, task.last, task.inputs) for task in tasks]
+
+
+@dataclass
+class Begun:
+    """A batch of which an earlier run has searched some fragments."""
+
+    first: int
+    last: int
+    inputs: Sequence[tuple[int, int]]
+    #: What was found, by fragment.
+    found: dict[int, _core.BlockRef]
+
+
+def begun(tasks: Sequence[_core.TaskRef], done: Sequence[_core.TaskRef]) -> list[Begun]:
+    """The batches that were at work when an earlier run ended, in input order.
+
+    Args:
+        tasks: All that is committed, in the order of the commits.
+        done: What of it belongs to the output, in input order.
+    """
+    batches: dict[tuple[int, int], Begun] = {}
+    # The latest first: where a batch was split, its parts count, not the whole.
+    for task in reversed(tasks):
+        if not task.fragment:
+            continue
+        batch = batches.setdefault((task.first, task.last), Begun(task.first, task.last, task.inputs, {}))
+        if [*batch.inputs] == [*task.inputs]:
+            batch.found.setdefault(task.fragment, task.blocks[0])
+    taken = [(task.first, task.last) for task in done]
+    found = []
+    for batch in batches.values():
+        at = bisect(taken, (batch.first, batch.last))
+        before, after = taken[at - 1 : at] if at else [], taken[at : at + 1]
+        if any(last > batch.first for _, last in before) or any(first < batch.last for first, _ in after):
+            continue
+        taken.insert(at, (batch.first, batch.last))
+        found.append(batch)
+    return sorted(found, key=lambda batch: batch.first)

@@ -32,7 +32,7 @@ from millrace.plan.plan import Plan
 from millrace.report import progress, summary
 from millrace.report.events import EndEvent, EventLog, RunEvent, WarningEvent, read_typed
 from millrace.report.words import count
-from millrace.resume import chosen, done_extents, outputs_are_there, take_over
+from millrace.resume import Begun, as_before, begun, chosen, done_extents, outputs_are_there, take_over
 from millrace.rundir import Complete, Manifest, RunDir, write_whole
 
 
@@ -56,6 +56,7 @@ def run(plan: Plan) -> Finished:
         interrupt = stack.enter_context(Interrupt())
         rundir = RunDir(plan.run_dir)
         stack.callback(os.close, rundir.lock())
+        plan = as_before(plan, rundir)
         manifest, resuming = take_over(plan, rundir)
         stack.push(remove_if_fruitless(rundir))
         if done := already_complete(plan, rundir):
@@ -128,14 +129,14 @@ class Session:
         plan = self.plan
         show = stack.enter_context(progress.make(self._mode(), sys.stderr))
         self.message = show.message if plan.job.verbosity >= 0 else _nothing
-        begun = time.monotonic()
-        journal, tasks = self._open_journal()
+        started = time.monotonic()
+        journal, tasks, searched = self._open_journal()
         done = done_extents(tasks)
         events = stack.enter_context(EventLog(self.rundir.events))
         events.write(self._run_event(done), 0.0)
         try:
             engine = self._engine(
-                stack, journal, events, show, done, begun, any(not task.quarantined for task in tasks)
+                stack, journal, events, show, done, searched, started, any(not task.quarantined for task in tasks)
             )
             for task in tasks:
                 engine.stage.put(task)
@@ -146,8 +147,8 @@ class Session:
             stopped = error if isinstance(error, MillraceError) else translated(error, plan)
             status = "interrupted" if isinstance(stopped, StoppedBySignal) else "stopped"
             events.write(
-                EndEvent(t=time.monotonic() - begun, status=status, message=str(stopped or error)),
-                time.monotonic() - begun,
+                EndEvent(t=time.monotonic() - started, status=status, message=str(stopped or error)),
+                time.monotonic() - started,
             )
             self._last_commit(journal)
             if stopped is None:
@@ -157,18 +158,19 @@ class Session:
     def _mode(self) -> progress.Mode:
         return "none" if self.plan.job.verbosity < 0 and self.plan.job.progress == "auto" else self.plan.job.progress
 
-    def _open_journal(self) -> tuple[_core.Journal, list[_core.TaskRef]]:
+    def _open_journal(self) -> tuple[_core.Journal, list[_core.TaskRef], list[Begun]]:
         path = str(self.rundir.journal)
         try:
             if not self.resuming:
-                return _core.Journal.create(path, self.run_id), []
+                return _core.Journal.create(path, self.run_id), [], []
             journal, scan = _core.Journal.open(path, self.run_id)
         except _core.CorruptJournal as error:
             raise CorruptError(str(error), "start over with --fresh") from error
         for offset, problem, was_synced in scan.damage:
             if was_synced:
                 self.message(f"{path}: byte {offset}: {problem}; what is damaged is not used but computed again")
-        return journal, chosen(scan.tasks, self.plan.job.retry_quarantined)
+        tasks = chosen(scan.tasks, self.plan.job.retry_quarantined)
+        return journal, tasks, begun(scan.tasks, tasks)
 
     def _run_event(self, done: Sequence[tuple[int, int, object]]) -> RunEvent:
         use = self.plan.use
@@ -180,7 +182,7 @@ class Session:
 
     def _engine(
         self, stack: ExitStack, journal: _core.Journal, events: EventLog, show: progress.Progress,
-        done: list[tuple[int, int, Sequence[tuple[int, int]]]], begun: float, resumes: bool,
+        done: list[tuple[int, int, Sequence[tuple[int, int]]]], searched: list[Begun], started: float, resumes: bool,
     ) -> LocalEngine:  # fmt: skip
         plan, use = self.plan, self.plan.use
         cwd = plan.command.cwd
@@ -190,15 +192,18 @@ class Session:
             journal=journal, journal_path=self.rundir.journal, nice=plan.job.nice, hidden=frozenset({plan.run_dir}),
         )  # fmt: skip
         stack.callback(node.close)
-        feeder = Feeder(use.inputs, [self._source(item) for item in use.inputs], self.work.spool, done, node.wake)
+        feeder = Feeder(
+            use.inputs, [self._source(item) for item in use.inputs], self.work.spool, done, node.wake,
+            [(batch.first, batch.last, batch.inputs) for batch in searched],
+        )  # fmt: skip
         feeder.start()
         stack.callback(feeder.close)
         commit = GroupCommit(journal, plan.job.sync, node.wake)
         stack.callback(commit.close)
         return LocalEngine(
             plan=plan, node=node, feeder=feeder, stage=OutputStage(streams, node.wake), journal=journal, commit=commit,
-            events=events, interrupt=self.interrupt, show=show.update, message=self.message, sampler=self.sampler, begun=begun,
-            resumes_results=resumes,
+            events=events, interrupt=self.interrupt, show=show.update, message=self.message, sampler=self.sampler, begun=started,
+            resumes_results=resumes, begun_searches={(batch.first, batch.last): batch.found for batch in searched},
             quarantine=QuarantineWriter(self.rundir.quarantine, use, cwd),
         )  # fmt: skip
 

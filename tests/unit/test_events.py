@@ -15,7 +15,7 @@ def test_events_come_back_in_order_as_the_page_names_them(tmp_path: Path) -> Non
     assert run["event"] == "run" and run["argv"] == ["blastp"] and run["bytes_total"] is None
     assert task == {
         "event": "task", "t": 1.5, "start": 0.5, "slot": 0, "first": 0, "last": 10, "units": 0, "bytes": 0,
-        "cpu": 0.9, "rss": 0, "out": 0, "attempt": 1, "status": "done", "detail": "",
+        "cpu": 0.9, "rss": 0, "out": 0, "attempt": 1, "fragment": 0, "status": "done", "detail": "",
     }  # fmt: skip
     assert (end["event"], end["status"], end["records_done"]) == ("end", "done", 10)
 

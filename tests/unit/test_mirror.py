@@ -21,7 +21,7 @@ def a_use(source: str, dest: str) -> ToolUse:
 def built(use: ToolUse, cwd: Path, slot: Path) -> tuple[mirror.Mirror, list[bytes]]:
     layout = mirror.lay_out(use, cwd)
     layout.build(slot)
-    return layout, mirror.render(use, layout, [], {})
+    return layout, mirror.render(use.argv, use, layout, [], {})
 
 
 def test_relative_paths_keep_their_text_and_are_not_links(tmp_path: Path) -> None:

@@ -18,6 +18,16 @@ fn join<'py>(py: Python<'py>, spec: &str, blocks: Vec<(u64, Vec<u8>)>) -> PyResu
     Ok(PyBytes::new(py, &out))
 }
 
+/// Puts right what the search of the candidates could not know: the patch `kind` with what `side` says.
+#[pyfunction]
+fn patch<'py>(py: Python<'py>, kind: &str, side: &[u8], block: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    let mut out = Vec::new();
+    core::fragment::patch(kind, &mut &*side, &mut &*block, &mut out)
+        .map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok(PyBytes::new(py, &out))
+}
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(patch, module)?)?;
     module.add_function(wrap_pyfunction!(join, module)?)
 }

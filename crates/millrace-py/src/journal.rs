@@ -57,6 +57,12 @@ impl TaskRef {
         self.0.last
     }
 
+    /// Number of the fragment of the database, from 1; 0 for what belongs to the output.
+    #[getter]
+    fn fragment(&self) -> u32 {
+        self.0.fragment
+    }
+
     #[getter]
     fn quarantined(&self) -> bool {
         self.0.quarantined
@@ -135,7 +141,7 @@ impl Journal {
 
     /// Commits that the records `[first, last)` are given up.
     fn quarantine(&self, first: u64, last: u64, attempt: u32, inputs: Vec<(u64, u32)>) -> PyResult<TaskRef> {
-        let task = head(first, last, attempt, true, &inputs);
+        let task = core::TaskHead { quarantined: true, ..head(first, last, 0, attempt, &inputs) };
         Ok(TaskRef(Self::lock(&self.0).append(&task, &mut []).map_err(journal_error)?))
     }
 
@@ -157,9 +163,9 @@ impl Journal {
     }
 }
 
-pub(crate) fn head(first: u64, last: u64, attempt: u32, quarantined: bool, inputs: &[(u64, u32)]) -> core::TaskHead {
+pub(crate) fn head(first: u64, last: u64, fragment: u32, attempt: u32, inputs: &[(u64, u32)]) -> core::TaskHead {
     let inputs = inputs.iter().map(|&(bytes, crc32c)| core::InputDigest { bytes, crc32c }).collect();
-    core::TaskHead { first, last, fragment: 0, attempt, quarantined, inputs }
+    core::TaskHead { first, last, fragment, attempt, quarantined: false, inputs }
 }
 
 /// Reads what a journal holds; with `verify` all checksums of all blocks.

@@ -1,8 +1,11 @@
 //! The thin PyO3 face of `millrace-core`; typed in `_core.pyi`.
 
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 
 mod candidates;
+mod database;
 mod errors;
 mod join;
 mod journal;
@@ -13,6 +16,7 @@ mod writer;
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    database::register(module)?;
     candidates::register(module)?;
     errors::register(module)?;
     join::register(module)?;
@@ -24,9 +28,14 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// CRC-32C of `data`.
+/// CRC-32C of `data`, which is not copied.
 #[pyfunction]
 #[pyo3(name = "crc32c")]
-fn checksum(data: &[u8]) -> u32 {
-    crc32c::crc32c(data)
+fn checksum(py: Python<'_>, data: PyBuffer<u8>) -> PyResult<u32> {
+    if !data.is_c_contiguous() {
+        return Err(PyBufferError::new_err("the bytes do not lie side by side"));
+    }
+    // SAFETY: contiguous bytes, held by `data`; nobody writes to what is committed or to bytes of Python.
+    let bytes = unsafe { std::slice::from_raw_parts(data.buf_ptr().cast::<u8>(), data.len_bytes()) };
+    Ok(py.detach(|| crc32c::crc32c(bytes)))
 }

@@ -1,12 +1,13 @@
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, BufReader, BufWriter, Read, Seek};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use millrace_core::join::{JoinError, fragment};
 use millrace_core::journal::{self as core_journal, BlockReader};
 use millrace_core::slot::{self, Collect, Ending, Event, Failure, Output, Placement, Sink, Task};
 use pyo3::exceptions::PyValueError;
@@ -19,8 +20,15 @@ use crate::journal::{BlockRef, Journal, TaskRef, head};
 
 /// What is to become of a task's outputs.
 enum Purpose {
-    Commit(core_journal::TaskHead),
+    Commit(core_journal::TaskHead, Vec<Patch>),
     Compare(Vec<core_journal::BlockRef>),
+}
+
+/// A change of one output before it is committed; see `millrace_core::join::fragment`.
+struct Patch {
+    stream: u16,
+    kind: String,
+    side: PathBuf,
 }
 
 /// What became of them.
@@ -51,8 +59,9 @@ impl Sink for JournalSink {
         }
         let pattern = self.records_said.as_ref()?;
         let expected = match self.purposes.lock().unwrap_or_else(PoisonError::into_inner).get(&task.id)? {
-            Purpose::Commit(head) => head.last - head.first,
-            Purpose::Compare(_) => return None,
+            Purpose::Commit(head, _) if head.fragment == 0 => head.last - head.first,
+            // The search of a fragment is no command of the user's: other options, other words.
+            Purpose::Commit(..) | Purpose::Compare(_) => return None,
         };
         let said = pattern.captures_iter(stderr).last().and_then(|found| found.get(1));
         let said = said.and_then(|text| std::str::from_utf8(text.as_bytes()).ok()?.parse::<u64>().ok());
@@ -65,11 +74,17 @@ impl Sink for JournalSink {
     fn commit(&self, task: &Task, outputs: Vec<(u16, Vec<u8>, File)>) -> io::Result<Receipt> {
         let purpose = self.purposes.lock().unwrap_or_else(PoisonError::into_inner).remove(&task.id);
         match purpose {
-            Some(Purpose::Commit(head)) => {
-                let mut blocks: Vec<_> = outputs
+            Some(Purpose::Commit(head, patches)) => {
+                let mut blocks = outputs
                     .into_iter()
-                    .map(|(stream, name, file)| core_journal::Source { stream, name, file })
-                    .collect();
+                    .map(|(stream, name, file)| {
+                        let file = match patches.iter().find(|patch| patch.stream == stream) {
+                            Some(patch) => patched(patch, file)?,
+                            None => file,
+                        };
+                        Ok(core_journal::Source { stream, name, file })
+                    })
+                    .collect::<io::Result<Vec<_>>>()?;
                 let committed = Journal::lock(&self.journal).append(&head, &mut blocks).map_err(into_io)?;
                 Ok(Receipt::Committed(committed))
             }
@@ -99,6 +114,22 @@ impl JournalSink {
             }
         }
         Ok(differ)
+    }
+}
+
+/// The output in `file` with `patch` done to it, in a new file beside what the patch needs.
+fn patched(patch: &Patch, mut file: File) -> io::Result<File> {
+    file.rewind()?;
+    let side = fs_err::File::open(&patch.side)?.into_file();
+    let mut path = patch.side.clone().into_os_string();
+    path.push(".patched");
+    let fresh = fs_err::OpenOptions::new().read(true).write(true).create_new(true).open(path)?.into_file();
+    let mut out = BufWriter::with_capacity(256 << 10, fresh);
+    let (mut side, mut block) = (BufReader::new(side), BufReader::with_capacity(256 << 10, file));
+    match fragment::patch(&patch.kind, &mut side, &mut block, &mut out) {
+        Ok(()) => out.into_inner().map_err(io::IntoInnerError::into_error),
+        Err(JoinError::Io(error)) => Err(error),
+        Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
     }
 }
 
@@ -320,10 +351,11 @@ impl Pool {
 
     /// Queues one execution of the tool.
     ///
-    /// `placements`: ("batch", from, to), ("stdin", from, "") or ("folder", "", path);
+    /// `placements`: ("batch", from, to), ("stdin", from, ""), ("folder", "", path) or ("link", target, path);
     /// `outputs`: (stream, "stdout" | "file" | "folder", path, block name, optional).
     /// With `compare` the outputs are compared with those blocks instead of being committed.
-    #[pyo3(signature = (id, argv, placements, outputs, *, timeout_seconds, first, last, attempt, inputs, urgent, compare=None))]
+    #[pyo3(signature = (id, argv, placements, outputs, *, timeout_seconds, first, last, attempt, inputs, urgent,
+        compare=None, fragment=0, exe=None, substitutions=vec![], patches=vec![]))]
     #[allow(clippy::too_many_arguments)] // as above
     fn submit(
         &self,
@@ -338,6 +370,10 @@ impl Pool {
         inputs: Vec<(u64, u32)>,
         urgent: bool,
         compare: Option<Vec<PyRef<'_, BlockRef>>>,
+        fragment: u32,
+        exe: Option<PathBuf>,
+        substitutions: Vec<(Vec<u8>, Vec<u8>)>,
+        patches: Vec<(u16, String, PathBuf)>,
     ) -> PyResult<()> {
         let placements = placements.into_iter().map(placement).collect::<PyResult<_>>()?;
         let outputs = outputs.into_iter().map(output).collect::<PyResult<_>>()?;
@@ -347,10 +383,14 @@ impl Pool {
             })
             .transpose()?;
         let purpose = compare.map_or_else(
-            || Purpose::Commit(head(first, last, attempt, false, &inputs)),
+            || {
+                let patches = patches.into_iter().map(|(stream, kind, side)| Patch { stream, kind, side }).collect();
+                Purpose::Commit(head(first, last, fragment, attempt, &inputs), patches)
+            },
             |blocks| Purpose::Compare(blocks.iter().map(|block| block.0.clone()).collect()),
         );
-        self.enqueue(Task { id, argv, placements, outputs, timeout }, purpose, urgent)
+        let exe = exe.map(|exe| CString::new(exe.into_os_string().into_vec())).transpose()?;
+        self.enqueue(Task { id, exe, argv, placements, outputs, substitutions, timeout }, purpose, urgent)
     }
 
     /// Waits for events, at most `timeout_seconds`; returns all that are there.
@@ -404,6 +444,7 @@ fn placement((kind, from, to): (String, PathBuf, PathBuf)) -> PyResult<Placement
         "batch" => Ok(Placement::Batch { from, to }),
         "stdin" => Ok(Placement::Stdin(from)),
         "folder" => Ok(Placement::Folder(to)),
+        "link" => Ok(Placement::Link { target: from, to }),
         _ => Err(PyValueError::new_err(format!("unknown placement {kind}"))),
     }
 }

@@ -66,6 +66,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         option("--record-start", metavar="REGEX", help="A record begins at a line that matches."),
         option("--record-end", metavar="REGEX", help="A record ends after a line that matches."),
         option("--batch", metavar="auto|N|SIZE", help="Records (100) or bytes (64K) a task; auto measures (default)."),
+        option("--fragments", metavar="auto|N|SIZE", help="Search the database in N parts, or in parts of SIZE (500M); auto decides (default)."),
         option("--retries", type=int, metavar="N", help="Further tries of a failing task before it is split (default 1)."),
         option("--record-timeout", type=float, metavar="SECONDS", help="Longest time for one record."),
         option("--on-failure", type=click.Choice(["quarantine", "stop"]), help="What to do with a record that fails (default quarantine)."),

@@ -28,7 +28,7 @@ def command(job: Job, as_json: bool) -> None:
         print_json({
             "adapter": use.adapter, "command": plan.command.argv, "program": str(plan.command.exe), "version": use.version,
             "inputs": use.inputs, "outputs": use.outputs, "databases": [str(path) for path in use.databases],
-            "slots": plan.slots, "threads": use.threads, "run_dir": str(plan.run_dir), "notes": plan.notes,
+            "slots": plan.slots, "fragments": len(use.fragmented.fragments) if use.fragmented else 1, "threads": use.threads, "run_dir": str(plan.run_dir), "notes": plan.notes,
         })  # fmt: skip
         return
     click.echo(f"tool:      {plan.command.exe} ({use.version or 'version unknown'}), known as {use.adapter}")

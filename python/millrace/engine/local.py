@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from millrace import _core
 from millrace.engine.quarantine import QuarantineWriter
 from millrace.engine.said import Said, failure_words, signature
+from millrace.engine.searches import Searches
 from millrace.engine.stop import Interrupt
 from millrace.engine.verify import Sampler
 from millrace.errors import ExitCode, MillraceError, ToolError
@@ -40,6 +41,8 @@ class Attempt:
     slot: int = 0
     #: A second look at committed results, not work.
     compare: bool = False
+    #: The fragment of the database that is searched, from 1; 0: what it writes is part of the output.
+    fragment: int = 0
 
 
 @dataclass
@@ -79,6 +82,8 @@ class LocalEngine:
     begun: float
     #: Whether an earlier run of the same command had results.
     resumes_results: bool = False
+    #: What an earlier run found in fragments, by the extent of the batch.
+    begun_searches: Mapping[tuple[int, int], Mapping[int, _core.BlockRef]] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
     _batches: dict[int, Batch] = field(default_factory=dict)
     _attempts: dict[int, Attempt] = field(default_factory=dict)
@@ -95,6 +100,8 @@ class LocalEngine:
         self.dispatcher = Dispatcher(
             self.plan.slots, use.cost, job.retries, fixed, job.on_failure == "stop", proven=self.resumes_results
         )
+        fragmented = self.plan.use.fragmented
+        self.searches = Searches(len(fragmented.fragments)) if fragmented else None
         self.said = Said(use.argv[0] if isinstance(use.argv[0], str) else "tool", self.message)
 
     def now(self) -> float:
@@ -116,6 +123,7 @@ class LocalEngine:
             for event in self.node.events(TICK):
                 self._handle(event)
             self._take_fed()
+            self._hand_out()
             self._look_around()
 
     def _look_around(self) -> None:
@@ -172,7 +180,7 @@ class LocalEngine:
                 case Run() | Split() if self.interrupt.signal:
                     pass  # a run that is to stop begins nothing new
                 case Run(batch, attempt, urgent):
-                    self._submit(batch, Attempt(batch, attempt), urgent)
+                    self._run(batch, attempt, urgent)
                 case Split(batch, records):
                     self._split(batch, records)
                 case Quarantine(batch):
@@ -182,13 +190,42 @@ class LocalEngine:
                 case Stop(batch, tool):
                     raise self._stop(batch, tool)
 
-    def _submit(self, batch: int, attempt: Attempt, urgent: bool, compare: list[_core.BlockRef] | None = None) -> None:
+    def _run(self, batch: int, attempt: int, urgent: bool) -> None:
+        item = self._batches[batch]
+        item_found = self.begun_searches.get((item.first, item.last), {})
+        if not self.searches or not item.n_records:  # of nothing, the whole database is as good as fragments
+            self._submit(batch, Attempt(batch, attempt), urgent)
+        elif self.searches.begin(batch, attempt, item_found):
+            self._finish(batch)
+
+    def _hand_out(self) -> None:
+        """Give the slots searches of fragments, one more than they work at: which comes next is decided late."""
+        while self.searches and len(self._attempts) < 2 * self.plan.slots and not self.interrupt.signal:
+            search = self.searches.next()
+            if not search:
+                return
+            batch, fragment = search
+            self._submit(batch, Attempt(batch, self.searches.attempt(batch), fragment=fragment), False)
+
+    def _finish(self, batch: int) -> None:
+        """Everything is found: run the user's command with the candidates. First of all, as it ends a batch."""
+        if self.searches and not self.interrupt.signal:
+            attempt = Attempt(batch, self.searches.attempt(batch))
+            self._submit(batch, attempt, True, found=self.searches.blocks(batch))
+
+    def _submit(
+        self, batch: int, attempt: Attempt, urgent: bool, compare: list[_core.BlockRef] | None = None,
+        found: Sequence[_core.BlockRef] = (),
+    ) -> None:  # fmt: skip
         self._serial += 1
         self._attempts[self._serial] = attempt
         item = self._batches[batch]
         per_record = self.plan.job.record_timeout
         timeout = per_record * max(item.n_records, 1) if per_record else None
-        self.node.submit(self._serial, item, attempt.number, urgent=urgent, timeout_seconds=timeout, compare=compare)
+        self.node.submit(
+            self._serial, item, attempt.number, urgent=urgent, timeout_seconds=timeout, compare=compare,
+            fragment=attempt.fragment, found=found,
+        )  # fmt: skip
 
     def _split(self, batch: int, records: int) -> None:
         whole = self._batches[batch]
@@ -258,14 +295,28 @@ class LocalEngine:
         self.said.extra(event.extra)
         if attempt.compare:
             self._compared(attempt.batch, batch, event)
+        elif event.status == "done" and attempt.fragment:
+            self._found(attempt, event)
         elif event.status == "done":
             self._committed(attempt, batch, event)
         elif event.status == "killed":
-            self._forget(attempt.batch)
+            self._killed(attempt)
         elif event.status == "io":
             raise self._our_failure(event)
         else:
             self._failed(attempt, batch, event)
+
+    def _killed(self, attempt: Attempt) -> None:
+        # Only when the run is to stop; other searches of the batch may still end, so it is not forgotten.
+        if not attempt.fragment:
+            self._forget(attempt.batch)
+
+    def _found(self, attempt: Attempt, event: _core.PoolEvent) -> None:
+        # What it says is not passed on: it is no command of the user's.
+        assert event.task is not None and self.searches is not None  # as in _committed
+        self.counts.tasks += 1
+        if self.searches.found(attempt.batch, attempt.fragment, event.task.blocks[0], event.wall_seconds):
+            self._finish(attempt.batch)
 
     def _committed(self, attempt: Attempt, batch: Batch, event: _core.PoolEvent) -> None:
         task = event.task
@@ -274,7 +325,11 @@ class LocalEngine:
         self.stage.put(task)
         self.counts.tasks += 1
         self._count_done(batch)
-        actions = self.dispatcher.attempt_ended(attempt.batch, Result.DONE, seconds=event.wall_seconds)
+        seconds: float | None = event.wall_seconds
+        if self.searches:
+            searched = self.searches.seconds(attempt.batch)
+            seconds = None if searched is None else event.wall_seconds + searched
+        actions = self.dispatcher.attempt_ended(attempt.batch, Result.DONE, seconds=seconds)
         if self.sampler.takes(batch.first) and not self.interrupt.signal:
             self._comparing += 1
             self._submit(attempt.batch, Attempt(attempt.batch, 1, compare=True), False, task.blocks)
@@ -289,10 +344,18 @@ class LocalEngine:
         fatal = event.status == "spawn" or event.exit_status in self.plan.use.fatal_statuses
         result = Result.FATAL if fatal else Result.TIMED_OUT if event.status == "timeout" else Result.FAILED
         mark = signature(event, self.quarantine.names(batch))
-        actions = self.dispatcher.attempt_ended(attempt.batch, result, mark, event.wall_seconds)
+        if attempt.fragment and self.searches and not fatal:
+            self.searches.failed(attempt.batch, lambda: self._tell_failure(attempt.batch, result, mark))
+        else:
+            self._tell_failure(attempt.batch, result, mark)
+
+    def _tell_failure(self, number: int, result: Result, mark: str) -> None:
+        batch = self._batches[number]
+        actions = self.dispatcher.attempt_ended(number, result, mark)
         if any(isinstance(action, Run) for action in actions):
+            reason = self._failures[number]
             self.counts.retries += 1
-            self.events.write(RetryEvent(t=self.now(), first=batch.first, last=batch.last, reason=words), self.now())
+            self.events.write(RetryEvent(t=self.now(), first=batch.first, last=batch.last, reason=reason), self.now())
         self._do(actions)
 
     def _compared(self, number: int, batch: Batch, event: _core.PoolEvent) -> None:
@@ -338,6 +401,8 @@ class LocalEngine:
         self._forget(number)
 
     def _forget(self, number: int) -> None:
+        if self.searches:
+            self.searches.forget(number)
         self._batches.pop(number, None)
         self._failures.pop(number, None)
 
@@ -357,16 +422,20 @@ class LocalEngine:
             TaskEvent(
                 t=now, start=attempt.start, slot=event.slot, first=batch.first, last=batch.last, units=self._units(batch),
                 bytes=batch.bytes, cpu=event.cpu_seconds, rss=event.peak_rss_bytes, out=written,
-                attempt=attempt.number, status=status, detail=event.detail,
+                attempt=attempt.number, fragment=attempt.fragment, status=status, detail=event.detail,
             ),
             now,
         )  # fmt: skip
 
     def _snapshot(self) -> Snapshot:
         counts = self.counts
+        searched = 0
+        if self.searches:  # few batches, each of them long: what is found shows that the run goes on
+            shares = ((batch.bytes, self.searches.share(number)) for number, batch in self._batches.items())
+            searched = int(sum(size * share for size, share in shares))
         return Snapshot(
             elapsed=self.now(), slots=self.plan.slots, slots_busy=self._running, records_done=counts.records,
-            units_done=counts.units, unit=self.plan.use.cost.unit, bytes_done=counts.bytes,
+            units_done=counts.units, unit=self.plan.use.cost.unit, bytes_done=counts.bytes + searched,
             bytes_total=self.feeder.total, records_resumed=counts.resumed, tasks_done=counts.tasks,
             retries=counts.retries, quarantined=counts.quarantined, cpu=counts.cpu,
         )  # fmt: skip

@@ -6,12 +6,17 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from millrace import _core
 from millrace.model import ToolUse
 from millrace.node import mirror
+from millrace.node.execution import Execution, Output, Placement
 from millrace.node.feed import Batch
 from millrace.node.workdir import WorkDir
+
+if TYPE_CHECKING:
+    from millrace.node.search import Searcher
 
 
 class Node:
@@ -43,8 +48,15 @@ class Node:
             substitutions=list(self._mirror.substitutions), volatile=[list(output.volatile) for output in use.outputs],
             records_said=use.records_said, failures_said=list(use.failures_said),
         )  # fmt: skip
-        self.events, self.withdraw = self._pool.events, self._pool.withdraw
-        self.kill_all, self.close = self._pool.kill_all, self._pool.close
+        self.kill_all = self._pool.kill_all
+        self._searcher: Searcher | None = None
+        if use.fragmented:
+            from millrace.node.search import Searcher  # few runs need it, and the threads that it imports
+
+            self._searcher = Searcher(
+                use, use.fragmented, self._mirror, cwd=cwd, environ=tool_environ, work=work, threads=slots,
+                journal=journal_path,
+            )  # fmt: skip
 
     def wake(self) -> None:
         """Let `events` return now; called from the threads of feeder and output, which may outlive the pool."""
@@ -53,15 +65,63 @@ class Node:
 
     def submit(
         self, task: int, batch: Batch, attempt: int, *, urgent: bool = False, timeout_seconds: float | None = None,
-        compare: Sequence[_core.BlockRef] | None = None,
+        compare: Sequence[_core.BlockRef] | None = None, fragment: int = 0, found: Sequence[_core.BlockRef] = (),
     ) -> None:  # fmt: skip
-        """Queue one execution of the tool on ``batch``; the slot that is free first takes it."""
-        names = self._record_names(batch)
-        self._pool.submit(
-            task, self.argv(batch), self._placements(batch), self._outputs(names),
-            timeout_seconds=timeout_seconds, first=batch.first, last=batch.last, attempt=attempt,
-            inputs=list(batch.digests), urgent=urgent, compare=list(compare) if compare is not None else None,
-        )  # fmt: skip
+        """Queue one execution of the tool on ``batch``; the slot that is free first takes it.
+
+        Args:
+            compare: Compare the outputs with these blocks instead of committing them.
+            fragment: Search this fragment of the database, from 1, and commit what is found. 0: run the user's command.
+            found: What all fragments found: run the user's command with the candidates among it as its database.
+        """
+
+        def queue(execution: Execution) -> None:
+            self._pool.submit(
+                task, execution.argv, execution.placements, execution.outputs, timeout_seconds=timeout_seconds,
+                first=batch.first, last=batch.last, attempt=attempt, inputs=list(batch.digests), urgent=urgent,
+                compare=list(compare) if compare is not None else None, fragment=execution.fragment, exe=execution.exe,
+                substitutions=execution.substitutions, patches=execution.patches,
+            )  # fmt: skip
+
+        files = list(batch.files)
+        if fragment and self._searcher:
+            queue(self._searcher.search(fragment, files, self._inputs(batch)))
+        elif found and self._searcher:
+            self._searcher.finish(task, found, self._whole(batch), files, queue, self.wake)
+        else:
+            queue(self._whole(batch))
+
+    def events(self, timeout_seconds: float) -> list[_core.PoolEvent]:
+        """Wait for events, at most so long; return all that are there.
+
+        Raises:
+            MillraceError: The candidates of a batch could not be put together.
+        """
+        events = self._pool.events(timeout_seconds)
+        if self._searcher:
+            for event in events:
+                if event.kind == "ended":
+                    self._searcher.ended(event.id)
+            if self._searcher.error:
+                raise self._searcher.error
+        return events
+
+    def withdraw(self) -> list[int]:
+        """Take back the tasks that no slot has taken; return their ids."""
+        return [*(self._searcher.withdraw() if self._searcher else ()), *self._pool.withdraw()]
+
+    def close(self) -> None:
+        """Kill what runs, wait for it, free the slots."""
+        self._pool.close()
+        if self._searcher:
+            self._searcher.close()
+
+    def _whole(self, batch: Batch) -> Execution:
+        placements = self._inputs(batch)
+        for output, place in zip(self._use.outputs, self._mirror.outputs, strict=True):
+            if output.layout == "directory":
+                placements.append(("folder", "", place.path))
+        return Execution(self.argv(batch), placements, self._outputs(self._record_names(batch)))
 
     def argv(self, batch: Batch) -> list[bytes]:
         """The tool's arguments for ``batch``, in which `mirror.SLOT_MARK` stands for the slot."""
@@ -69,21 +129,18 @@ class Node:
             k: os.path.join(os.path.dirname(self._mirror.outputs[k].text), os.fsencode(os.path.basename(name)))
             for k, name in self._record_names(batch).items()
         }
-        return mirror.render(self._use, self._mirror, list(batch.files), rendered)
+        return mirror.render(self._use.argv, self._use, self._mirror, list(batch.files), rendered)
 
-    def _placements(self, batch: Batch) -> list[tuple[str, str, str]]:
-        found: list[tuple[str, str, str]] = []
+    def _inputs(self, batch: Batch) -> list[Placement]:
+        found: list[Placement] = []
         for item, place, spooled in zip(self._use.inputs, self._mirror.inputs, batch.spooled, strict=True):
             if item.format == "files":
                 continue
             found.append(("stdin", str(spooled), "") if item.stdin else ("batch", str(spooled), place.path))
-        for output, place in zip(self._use.outputs, self._mirror.outputs, strict=True):
-            if output.layout == "directory":
-                found.append(("folder", "", place.path))
         return found
 
-    def _outputs(self, names: Mapping[int, str]) -> list[tuple[int, str, str, bytes, bool]]:
-        found: list[tuple[int, str, str, bytes, bool]] = []
+    def _outputs(self, names: Mapping[int, str]) -> list[Output]:
+        found: list[Output] = []
         for k, (output, place) in enumerate(zip(self._use.outputs, self._mirror.outputs, strict=True)):
             name = os.fsencode(names.get(k, ""))
             if output.stdout:

@@ -136,10 +136,13 @@ class Feeder:
     #: Committed extents (first, last, digests), in order: read past, not cut.
     done: Sequence[tuple[int, int, Sequence[tuple[int, int]]]]
     wake: Callable[[], None]
+    #: Extents of which an earlier run has searched some fragments: cut just so. None overlaps another or one of `done`.
+    begun: Sequence[tuple[int, int, Sequence[tuple[int, int]]]] = ()
     results: deque[Batch | Skipped | End | BaseException] = field(default_factory=deque)
     _requests: queue.SimpleQueue[Limits | None] = field(default_factory=queue.SimpleQueue)
     _next: int = 0
     _done_at: int = 0
+    _begun_at: int = 0
     _serial: int = 0
 
     def start(self) -> None:
@@ -187,23 +190,37 @@ class Feeder:
                 # The run of an empty input, which is done.
                 self.results.append(End(0))
                 return
-        if self._done_at < len(self.done):
-            gap = self.done[self._done_at][0] - self._next
-            limits = Limits(min(limits.records or gap, gap), limits.units, limits.bytes)
+        for extent in (*self.done[self._done_at :][:1], *self.begun[self._begun_at :][:1]):
+            gap = extent[0] - self._next
+            if gap:
+                limits = Limits(min(limits.records or gap, gap), limits.units, limits.bytes)
+            else:
+                self.results.append(self._cut_as_before(*extent))
+                return
         self.results.append(self._cut(limits))
+
+    def _cut_as_before(self, first: int, last: int, digests: Sequence[tuple[int, int]]) -> Batch | End:
+        self._begun_at += 1
+        batch = self._cut(Limits(last - first))
+        if not isinstance(batch, Batch) or (batch.last, [*batch.digests]) != (last, [*digests]):
+            raise self._changed(first, last, self.inputs[0])
+        return batch
 
     def _skip(self, first: int, last: int, digests: Sequence[tuple[int, int]]) -> None:
         units = 0
         for item, source, (size, crc) in zip(self.inputs, self.sources, digests, strict=True):
             found = source.skip(last - first)
             if found is None or (found.records, found.bytes, found.crc32c) != (last - first, size, crc):
-                raise RefusedError(
-                    f"{item.path}: records {first + 1} to {last} are not what they were when this run began",
-                    "restore the input, or start over with --fresh",
-                )
+                raise self._changed(first, last, item)
             units += found.cost
         self._next = last
         self.results.append(Skipped(first, last, units, self._offset()))
+
+    def _changed(self, first: int, last: int, item: InputUse) -> RefusedError:
+        return RefusedError(
+            f"{item.path}: records {first + 1} to {last} are not what they were when this run began",
+            "restore the input, or start over with --fresh",
+        )
 
     def _cut(self, limits: Limits) -> Batch | End:
         self._serial += 1

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from millrace.model import InputArg, OutputArg, ToolUse
+from millrace.model import DatabaseArg, InputArg, OutputArg, Token, ToolUse
 
 #: Text in arguments that stands for the slot's own directory; no path can hold a NUL, so no clash.
 SLOT_MARK = b"\0slot\0"
@@ -97,6 +98,8 @@ def lay_out(use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset()) -> M
         else placer.place(item.path, f"out{k}", folder=item.layout == "directory", named=item.layout == "record")
         for k, item in enumerate(use.outputs)
     )
+    if use.fragmented and not placer.folders:
+        placer.folders.append(PRIVATE)
     own = {top / place.path for place in (*inputs, *outputs) if place.path and not place.path.startswith(PRIVATE)}
     own |= {
         Path(f"{top / place.path}{suffix}")
@@ -116,7 +119,7 @@ def lay_out(use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset()) -> M
                 continue
             links.append((os.path.normpath(os.path.join(relative, name)), str(real)))
     folders.sort(key=lambda path: path.count("/"))
-    substitutions = [*placer.substitutions, (_slot_text(directory), os.fsencode(cwd))]
+    substitutions = [*placer.substitutions, (private_text(directory), os.fsencode(cwd))]
     if directory:
         substitutions.append((SLOT_MARK, os.fsencode(top)))
     substitutions.sort(key=lambda pair: -len(pair[0]))
@@ -154,7 +157,7 @@ class _Placer:
             self.folders.append(PRIVATE)
         self.folders.append(f"{PRIVATE}/{key}")
         path = f"{PRIVATE}/{key}/{name}"
-        text = _slot_text(path)
+        text = private_text(path)
         if named:  # every record has a name of its own: the folder is what they share
             self.substitutions.append((os.path.dirname(text), os.path.dirname(os.fsencode(typed)) or b"."))
             return Place(path, text)
@@ -162,7 +165,8 @@ class _Placer:
         return Place(path, text + (b"/" if folder and typed.endswith("/") else b""))
 
 
-def _slot_text(relative: str) -> bytes:
+def private_text(relative: str) -> bytes:
+    """What stands in arguments for the path ``relative`` to a slot's directory."""
     return SLOT_MARK + (b"/" + os.fsencode(relative) if relative else b"")
 
 
@@ -202,15 +206,20 @@ def _entries(folder: Path, arguments: list[str]) -> list[str]:
     return sorted(name for name in names if name.startswith(stems)) if stems else []
 
 
-def render(use: ToolUse, mirror: Mirror, files: list[str], rendered: dict[int, bytes]) -> list[bytes]:
+def render(
+    tokens: Sequence[Token], use: ToolUse, mirror: Mirror, files: list[str], rendered: Mapping[int, bytes],
+    database: bytes = b"",
+) -> list[bytes]:  # fmt: skip
     """Write one task's arguments.
 
     Args:
+        tokens: The arguments with their places.
         files: The batch's files, for an input of format ``files``.
         rendered: Text of outputs that are named anew for every task, by index.
+        database: Text of the database, where it is not the user's.
     """
     argv: list[bytes] = []
-    for token in use.argv:
+    for token in tokens:
         match token:
             case str():
                 argv.append(os.fsencode(token))
@@ -219,5 +228,7 @@ def render(use: ToolUse, mirror: Mirror, files: list[str], rendered: dict[int, b
             case InputArg(index=index, prefix=prefix):
                 argv.append(os.fsencode(prefix) + mirror.inputs[index].text)
             case OutputArg(index=index, prefix=prefix):
-                argv.append(os.fsencode(prefix) + rendered.get(index, mirror.outputs[index].text))
+                argv.append(os.fsencode(prefix) + (rendered.get(index) or mirror.outputs[index].text))
+            case DatabaseArg(prefix=prefix):
+                argv.append(os.fsencode(prefix) + database)
     return argv

@@ -34,9 +34,14 @@ class Ordered(Generic[Item]):
 
 
 def that_count(tasks: Iterable[_core.TaskRef]) -> list[_core.TaskRef]:
-    """The committed tasks that count, in input order: of one extent the first that was not given up."""
+    """The committed tasks that count, in input order: of one extent the first that was not given up.
+
+    What was found in fragments of a database is not part of the output.
+    """
     best: dict[int, _core.TaskRef] = {}
     for task in tasks:
+        if task.fragment:
+            continue
         before = best.get(task.first)
         if before is None or (before.quarantined and not task.quarantined):
             best[task.first] = task

@@ -14,11 +14,12 @@ import msgspec
 from millrace import _core
 from millrace.errors import RefusedError, ToolError
 from millrace.job import Job
-from millrace.model import Command, Frozen, OutputUse, ToolUse
-from millrace.plan import cores, fingerprint, formats
+from millrace.model import Command, Frozen, OutputUse, Token, ToolUse
+from millrace.plan import cores, fingerprint, formats, fragments, memory
+from millrace.plan.queries import look
 from millrace.rundir import default_name
 from millrace.tools import registry
-from millrace.tools.base import NUL, file_records, join_names
+from millrace.tools.base import NUL, Adapter, Fragmenting, file_records, join_names
 
 
 class Plan(Frozen, frozen=True):
@@ -59,16 +60,18 @@ def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
         inputs=job.input, outputs=job.output, shared=job.shared, format=job.format or ("regex" if job.record_start or job.record_end else ""),
         stdin_is_data=brings_data(stdin),
     )  # fmt: skip
-    use = with_files(registry.find(Path(job.command[0]).name).understand(command), command)
+    adapter = registry.find(Path(job.command[0]).name)
+    use = with_files(adapter.understand(command), command)
     check_inputs(use, cwd)
     use = with_formats(use, cwd)
     check_boundaries(job, use)
     check_outputs(use, cwd)
     slots, why = count_slots(job, use, environ)
+    use, in_parts = with_fragments(job, use, command, adapter, slots)
     run_dir = cwd / (job.run_dir or default_name(use, job.command))
     return Plan(
         job=job, command=command, use=use, slots=slots, run_dir=run_dir, fingerprints=fingerprints(use, command),
-        notes=(*use.notes, why, batch_note(job, use)),
+        notes=tuple(filter(None, (*use.notes, why, batch_note(job, use), in_parts))),
     )  # fmt: skip
 
 
@@ -131,6 +134,61 @@ def check_boundaries(job: Job, use: ToolUse) -> None:
     except ValueError as error:
         text = str(error).replace("record_start", "--record-start").replace("record_end", "--record-end")
         raise RefusedError(text, "write a regular expression, in single quotes") from error
+
+
+def with_fragments(job: Job, use: ToolUse, command: Command, adapter: Adapter, slots: int) -> tuple[ToolUse, str]:
+    """Have the database searched in fragments where that is asked for or pays; and the reason.
+
+    Raises:
+        RefusedError: The user asks for fragments where the result would not be exact.
+    """
+    asked = job.fragment_size
+    wanted = asked[0] > 1 or asked[1] > 0
+    if not isinstance(adapter, Fragmenting):
+        if wanted:
+            raise RefusedError(
+                f"--fragments {job.fragments}: {command.argv[0]} has no database that is known to be exact in fragments",
+                "leave --fragments out",
+            )
+        return use, ""
+    if asked == (1, 0):
+        return use, "fragments: 1, as asked"
+    database = adapter.fragmentable(use, command)
+    if database.why_not:
+        if wanted:
+            raise RefusedError(f"--fragments {job.fragments}: {database.why_not}", "leave --fragments out")
+        return use, f"fragments: 1; {database.why_not}"
+    queries = look(use.inputs[0], command.cwd) if asked == (0, 0) else None
+    decision = fragments.decide(asked, database, queries, slots, memory.usable()[0], use.cost)
+    if decision.n == 1:
+        return use, f"fragments: 1; {decision.why}"
+    use = with_programs(adapter.fragment(use, command, decision.n), command)
+    n = len(use.fragmented.fragments) if use.fragmented else 1
+    return use, f"fragments: {n}; {decision.why}"
+
+
+def with_programs(use: ToolUse, command: Command) -> ToolUse:
+    """Find the programs that search fragments and candidates, where they are not the user's own.
+
+    Raises:
+        ToolError: One is not there.
+    """
+    parts = use.fragmented
+    if not parts:
+        return use
+
+    def found(argv: tuple[Token, ...]) -> tuple[Token, ...]:
+        if argv[0] == use.argv[0]:
+            return argv
+        return (str(find_program(str(argv[0]), command.cwd, command.environ)), *argv[1:])
+
+    replace = msgspec.structs.replace
+    parts = replace(
+        parts,
+        fragments=tuple(replace(part, argv=found(part.argv)) for part in parts.fragments),
+        finish=found(parts.finish),
+    )
+    return replace(use, fragmented=parts)
 
 
 def find_program(name: str, cwd: Path, environ: Mapping[str, str]) -> Path:

@@ -46,7 +46,7 @@ class Run:
         """Return the attempts whose output counts, each batch once."""
         once: dict[tuple[int, int], TaskEvent] = {}
         for task in self.tasks:
-            if task.status == "done":
+            if task.status == "done" and not task.fragment:
                 once.setdefault((task.first, task.last), task)
         return list(once.values())
 
@@ -90,7 +90,7 @@ def still_quarantined(runs: Iterable[Run]) -> list[QuarantineEvent]:
     for run in runs:
         # A run with --retry-quarantined may do what an earlier one gave up; what it gives up itself follows.
         for task in run.tasks if given_up else ():
-            if task.status == "done":
+            if task.status == "done" and not task.fragment:
                 for record in [record for record in given_up if task.first <= record < task.last]:
                     del given_up[record]
         given_up.update({event.record: event for event in run.quarantined})

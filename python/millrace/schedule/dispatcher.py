@@ -189,18 +189,21 @@ class Dispatcher:
 
     # Results
 
-    def attempt_ended(self, batch: int, result: Result, signature: str = "", seconds: float = 0.0) -> list[Action]:
+    def attempt_ended(
+        self, batch: int, result: Result, signature: str = "", seconds: float | None = None
+    ) -> list[Action]:
         """An attempt came to its end.
 
         Args:
             signature: What makes two failures alike: status and message without names and numbers.
-            seconds: Wall time of the attempt, for the cost model.
+            seconds: Wall time of the attempt, for the cost model; None if it is not known.
         """
         item = self._batches[batch]
         if result is Result.DONE:
             del self._batches[batch]
             self._witnesses.pop(batch, None)
-            self.cost.observe(item.units, seconds)
+            if seconds is not None:
+                self.cost.observe(item.units, seconds)
             return [Release(batch), *self._prove()]
         if result is Result.FATAL:
             return [Stop(batch, tool=True)]

@@ -374,7 +374,7 @@ def find_databases(name: str, program: Program, command: Command, parsed: Parsed
 
 
 def _profiles(name: str, command: Command, target: str) -> list[Path]:
-    database = _profile_database(command, target)
+    database = profile_database(command, target)
     if database is None:
         raise RefusedError(f"{name}: profile database {target} not found", "check the path")
     pressed = [Path(f"{database}{suffix}") for suffix in PRESSED]
@@ -399,7 +399,7 @@ def _sequences(name: str, command: Command, target: str) -> list[Path]:
     return [database, index] if index.is_file() else [database]
 
 
-def _profile_database(command: Command, path: str) -> Path | None:
+def profile_database(command: Command, path: str) -> Path | None:
     """Find ``path`` as hmmscan does: as it is, else in the directories of PFAMDB."""
     directories = [each for each in command.environ.get("PFAMDB", "").split(":") if each]
     candidates = [command.cwd / path, *(command.cwd / each / path for each in directories)]

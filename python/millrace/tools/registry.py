@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from millrace.tools import blast, diamond, dock6, generic, hmmer, mafft, muscle, obabel, vina
+from millrace.tools import blast, diamond, dock6, generic, hmmer_fragments, mafft, muscle, obabel, vina
 from millrace.tools.base import Adapter
 
 ADAPTERS: tuple[Adapter, ...] = (
     blast.ADAPTER,
-    hmmer.ADAPTER,
+    hmmer_fragments.ADAPTER,
     muscle.ADAPTER,
     mafft.ADAPTER,
     diamond.ADAPTER,

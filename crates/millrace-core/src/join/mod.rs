@@ -9,6 +9,7 @@ use std::io::{self, BufRead, Write};
 
 mod blast;
 mod diamond;
+pub mod fragment;
 mod hmmer;
 mod obabel;
 mod vina;

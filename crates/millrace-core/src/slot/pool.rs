@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::task::{Control, Outcome, Place, Sink, Task};
+use super::text;
 
 /// What all slots have in common.
 #[derive(Debug, Clone)]
@@ -178,17 +179,7 @@ fn place(settings: &Settings, slot: usize) -> std::io::Result<Place> {
     let substitutions = settings
         .substitutions
         .iter()
-        .map(|(private, user)| {
-            let mut text = Vec::new();
-            let mut rest = private.as_slice();
-            while let Some(at) = memchr::memmem::find(rest, &settings.slot_mark) {
-                text.extend(&rest[..at]);
-                text.extend(root.as_os_str().as_bytes());
-                rest = &rest[at + settings.slot_mark.len()..];
-            }
-            text.extend(rest);
-            (text, user.clone())
-        })
+        .map(|(private, user)| (text::in_slot(private, &settings.slot_mark, &root), user.clone()))
         .collect();
     Ok(Place {
         directory: CString::new(root.join(&settings.directory).as_os_str().as_bytes())?,

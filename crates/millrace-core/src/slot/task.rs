@@ -1,5 +1,6 @@
 //! One task in one slot: place the inputs, run the tool, collect what it wrote, clean up.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::{CString, OsStr};
 use std::fs::File;
@@ -28,6 +29,13 @@ pub enum Placement {
     Stdin(PathBuf),
     /// A folder that must exist and be empty.
     Folder(PathBuf),
+    /// A symbolic link, for what belongs to one task but lies elsewhere.
+    Link {
+        /// What it names, absolute.
+        target: PathBuf,
+        /// Where it is, relative to the slot.
+        to: PathBuf,
+    },
 }
 
 /// How an output is found after the tool has ended.
@@ -59,12 +67,16 @@ pub struct Output {
 pub struct Task {
     /// The caller's number for it.
     pub id: u64,
+    /// The program, absolute, if it is not [`super::Settings::exe`].
+    pub exe: Option<CString>,
     /// Arguments; [`super::Settings::slot_mark`] in them stands for the slot's directory.
     pub argv: Vec<Vec<u8>>,
     /// What goes where before the start.
     pub placements: Vec<Placement>,
     /// What is collected after the end.
     pub outputs: Vec<Output>,
+    /// (private text, the user's text) of this task, besides [`super::Settings::substitutions`].
+    pub substitutions: Vec<(Vec<u8>, Vec<u8>)>,
     /// Time after which it is killed.
     pub timeout: Option<Duration>,
 }
@@ -205,7 +217,7 @@ impl Place {
         let process = {
             let mut running = control.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let process = spawn(&Start {
-                exe: &self.exe,
+                exe: task.exe.as_ref().unwrap_or(&self.exe),
                 argv: &argv,
                 environ: &self.environ,
                 directory: &self.directory,
@@ -221,7 +233,8 @@ impl Place {
         let (ending, timed_out) = wait(process, task.timeout, control, &mut outcome.usage).map_err(Failure::Io)?;
         outcome.wall_seconds = begun.elapsed().as_secs_f64();
         let stderr_of_tool = stderr.try_clone().map_err(Failure::Io)?;
-        outcome.stderr = self.said(stderr, "stderr").map_err(Failure::Io)?;
+        let pairs = self.substitutions_of(task);
+        outcome.stderr = self.said(stderr, "stderr", &pairs).map_err(Failure::Io)?;
         if timed_out {
             return Err(Failure::TimedOut);
         }
@@ -238,14 +251,14 @@ impl Place {
                 return Err(Failure::Killed);
             }
             if outcome.stderr.is_empty() {
-                outcome.stderr = self.said(stdout, "stdout").map_err(Failure::Io)?;
+                outcome.stderr = self.said(stdout, "stdout", &pairs).map_err(Failure::Io)?;
             }
             return Err(Failure::Ended(ending));
         }
         if let Some(doubt) = sink.doubt(task, &outcome.stderr) {
             return Err(Failure::Said(doubt));
         }
-        let outputs = self.collect(task, stdout)?;
+        let outputs = self.collect(task, stdout, &pairs)?;
         outcome.result = Ok(sink.commit(task, outputs).map_err(Failure::Io)?);
         Ok(())
     }
@@ -257,6 +270,7 @@ impl Place {
                 Placement::Batch { from, to } => fs_err::hard_link(from, self.root.join(to))?,
                 Placement::Stdin(from) => stdin = Some(fs_err::File::open(from)?.into_file()),
                 Placement::Folder(path) => fs_err::create_dir_all(self.root.join(path))?,
+                Placement::Link { target, to } => fs_err::os::unix::fs::symlink(target, self.root.join(to))?,
             }
         }
         stdin.map_or_else(|| fs_err::File::open("/dev/null").map(fs_err::File::into_file), Ok)
@@ -277,19 +291,23 @@ impl Place {
     }
 
     fn argument(&self, argument: &[u8]) -> io::Result<CString> {
-        let mut bytes = Vec::with_capacity(argument.len());
-        let mut rest = argument;
-        while let Some(at) = memchr::memmem::find(rest, &self.slot_mark) {
-            bytes.extend(&rest[..at]);
-            bytes.extend(self.root.as_os_str().as_bytes());
-            rest = &rest[at + self.slot_mark.len()..];
+        CString::new(text::in_slot(argument, &self.slot_mark, &self.root)).map_err(io::Error::from)
+    }
+
+    /// All substitutions for the outputs of `task`, longest private text first.
+    fn substitutions_of(&self, task: &Task) -> Cow<'_, text::Substitutions> {
+        if task.substitutions.is_empty() {
+            return Cow::Borrowed(&self.substitutions);
         }
-        bytes.extend(rest);
-        CString::new(bytes).map_err(io::Error::from)
+        let own = task.substitutions.iter();
+        let own = own.map(|(private, user)| (text::in_slot(private, &self.slot_mark, &self.root), user.clone()));
+        let mut all: Vec<_> = own.chain(self.substitutions.iter().cloned()).collect();
+        all.sort_by_key(|(private, _)| std::cmp::Reverse(private.len()));
+        Cow::Owned(all)
     }
 
     /// The end of what the tool said, with the user's paths in it.
-    fn said(&self, mut file: File, name: &str) -> io::Result<Vec<u8>> {
+    fn said(&self, mut file: File, name: &str, pairs: &text::Substitutions) -> io::Result<Vec<u8>> {
         let length = file.metadata()?.len();
         file.seek(SeekFrom::Start(length.saturating_sub(STDERR_KEPT)))?;
         let mut bytes = Vec::new();
@@ -300,9 +318,8 @@ impl Place {
         // For a person to read: whatever cannot be put back stays.
         let scratch = self.aside(&format!("{name}.said"));
         fs_err::write(&scratch, &bytes)?;
-        let restored = fs_err::File::open(&scratch).and_then(|file| {
-            text::restore(file.into_file(), &self.secret, &self.substitutions, &self.aside("said.restored"))
-        });
+        let restored = fs_err::File::open(&scratch)
+            .and_then(|file| text::restore(file.into_file(), &self.secret, pairs, &self.aside("said.restored")));
         if let Ok(mut restored) = restored {
             bytes.clear();
             restored.seek(SeekFrom::Start(0))?;
@@ -311,7 +328,12 @@ impl Place {
         Ok(bytes)
     }
 
-    fn collect(&self, task: &Task, stdout: File) -> Result<Vec<(u16, Vec<u8>, File)>, Failure> {
+    fn collect(
+        &self,
+        task: &Task,
+        stdout: File,
+        pairs: &text::Substitutions,
+    ) -> Result<Vec<(u16, Vec<u8>, File)>, Failure> {
         let mut stdout = Some(stdout);
         let mut found = Vec::with_capacity(task.outputs.len());
         for output in &task.outputs {
@@ -343,7 +365,7 @@ impl Place {
             .enumerate()
             .map(|(k, (stream, name, file))| {
                 let scratch = self.aside(&format!("restored.{k}"));
-                Ok((stream, name, text::restore(file, &self.secret, &self.substitutions, &scratch)?))
+                Ok((stream, name, text::restore(file, &self.secret, pairs, &scratch)?))
             })
             .collect::<io::Result<_>>()
             .map_err(Failure::Io)
@@ -354,7 +376,7 @@ impl Place {
         let mut wanted: BTreeSet<&Path> = BTreeSet::new();
         for placement in &task.placements {
             match placement {
-                Placement::Batch { to, .. } | Placement::Folder(to) => wanted.insert(to),
+                Placement::Batch { to, .. } | Placement::Link { to, .. } | Placement::Folder(to) => wanted.insert(to),
                 Placement::Stdin(_) => false,
             };
         }

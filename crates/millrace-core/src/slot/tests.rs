@@ -98,9 +98,11 @@ fn names(folder: &Path) -> Vec<String> {
 fn script_task(script: &str) -> Task {
     Task {
         id: 1,
+        exe: None,
         argv: vec![b"sh".to_vec(), b"-c".to_vec(), script.into()],
         placements: vec![],
         outputs: vec![Output { stream: 0, collect: Collect::Stdout, name: vec![], optional: false }],
+        substitutions: vec![],
         timeout: None,
     }
 }
@@ -361,4 +363,34 @@ fn a_watchdog_removes_the_work_directory_when_it_is_closed() {
     assert!(work.exists());
     drop(watchdog);
     assert!(!work.exists());
+}
+
+#[test]
+fn a_task_may_have_a_program_a_link_and_names_of_its_own() {
+    let bench = Bench::new();
+    let elsewhere = bench.folder.path().join("secret-elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(elsewhere.join("part"), "found\n").unwrap();
+    let task = Task {
+        exe: Some(c"/usr/bin/env".into()),
+        argv: vec![
+            b"env".to_vec(),
+            b"sh".to_vec(),
+            b"-c".to_vec(),
+            b"cat \"$1\"; echo \"$1\"; realpath \"$1\"".to_vec(),
+            b"sh".to_vec(),
+            b"\0slot\0/database/part".to_vec(),
+        ],
+        placements: vec![Placement::Link { target: elsewhere.clone(), to: "database".into() }],
+        substitutions: vec![
+            (b"\0slot\0/database/part".to_vec(), b"nr".to_vec()),
+            (elsewhere.join("part").to_str().unwrap().into(), b"nr as well".to_vec()),
+        ],
+        ..script_task("")
+    };
+    let outcome = bench.run(task);
+    assert_eq!(outcome.result.unwrap()[0].2, b"found\nnr\nnr as well\n");
+    assert!(outcome.extra.is_empty());
+    assert_eq!(names(&bench.settings.roots[0]), ["cwd"]);
+    assert!(elsewhere.join("part").exists(), "only the link goes");
 }

@@ -1,0 +1,105 @@
+"""What each batch has found in the fragments of the database so far, and what it still has to search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from millrace import _core
+from millrace.schedule.scan import SharedScan
+
+
+@dataclass
+class _Batch:
+    """One batch from its first search to its end."""
+
+    #: What was found, by fragment.
+    found: dict[int, _core.BlockRef]
+    #: Which attempt at the batch this is, from 1.
+    attempt: int = 1
+    #: Searches handed out that have not come to their end.
+    running: int = 0
+    #: Wall seconds of its searches in this run, and how many they were.
+    seconds: float = 0.0
+    searched: int = 0
+    #: What is to be done about a search that failed, as soon as the others of the batch have ended.
+    failed: Callable[[], None] | None = None
+
+
+@dataclass
+class Searches:
+    """The searches of all batches at work.
+
+    Args:
+        n: Number of fragments.
+    """
+
+    n: int
+    scan: SharedScan = field(init=False)
+    _batches: dict[int, _Batch] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.scan = SharedScan(self.n)
+
+    def begin(self, batch: int, attempt: int, found: Mapping[int, _core.BlockRef]) -> bool:
+        """An attempt at ``batch`` begins; what earlier ones found counts. Whether everything is found already."""
+        item = self._batches.setdefault(batch, _Batch(dict(found)))
+        item.attempt = attempt
+        self.scan.add(batch, [fragment for fragment in range(1, self.n + 1) if fragment not in item.found])
+        return len(item.found) == self.n
+
+    def attempt(self, batch: int) -> int:
+        """Which attempt at ``batch`` its searches belong to."""
+        return self._batches[batch].attempt
+
+    def next(self) -> tuple[int, int] | None:
+        """The next search to hand out, as (batch, fragment)."""
+        search = self.scan.next()
+        if search:
+            self._batches[search[0]].running += 1
+        return search
+
+    def found(self, batch: int, fragment: int, block: _core.BlockRef, seconds: float) -> bool:
+        """A search is committed. Whether it was the last that the batch waited for."""
+        item = self._batches[batch]
+        item.running -= 1
+        item.found[fragment] = block
+        item.seconds += seconds
+        item.searched += 1
+        if item.failed:
+            self._settle(item)
+            return False
+        return len(item.found) == self.n
+
+    def failed(self, batch: int, then: Callable[[], None]) -> None:
+        """A search failed: the batch searches nothing more, and ``then`` is called when its last search has ended."""
+        item = self._batches[batch]
+        item.running -= 1
+        item.failed = item.failed or then
+        self.scan.drop(batch)
+        self._settle(item)
+
+    def _settle(self, item: _Batch) -> None:
+        if item.failed and not item.running:
+            then, item.failed = item.failed, None
+            then()
+
+    def blocks(self, batch: int) -> list[_core.BlockRef]:
+        """What all fragments found, in their order."""
+        found = self._batches[batch].found
+        return [found[fragment] for fragment in sorted(found)]
+
+    def seconds(self, batch: int) -> float | None:
+        """Wall seconds that the searches of a batch take; None if an earlier run did them all."""
+        item = self._batches[batch]
+        return item.seconds * self.n / item.searched if item.searched else None
+
+    def share(self, batch: int) -> float:
+        """How much of the work on ``batch`` is done, the search of the candidates included."""
+        item = self._batches.get(batch)
+        return len(item.found) / (self.n + 1) if item else 0.0
+
+    def forget(self, batch: int) -> None:
+        """The batch is done, split or given up."""
+        if self._batches.pop(batch, None):
+            self.scan.drop(batch)

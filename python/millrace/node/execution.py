@@ -1,0 +1,29 @@
+"""Everything that one execution of a tool needs, ready for a slot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: (stream, ``stdout`` or ``file`` or ``folder``, path, name of the block, optional).
+Output = tuple[int, str, str, bytes, bool]
+
+#: (``batch`` or ``stdin`` or ``folder`` or ``link``, from, to).
+Placement = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Arguments and files; see `millrace._core.Pool.submit`."""
+
+    argv: Sequence[bytes]
+    placements: Sequence[Placement]
+    outputs: Sequence[Output]
+    #: Another program than the user's; None: the user's.
+    exe: str | None = None
+    #: Number of the fragment that is searched; 0: the outputs are the user's.
+    fragment: int = 0
+    #: (private text, the user's text).
+    substitutions: Sequence[tuple[bytes, bytes]] = ()
+    #: (stream, kind of patch, what it needs).
+    patches: Sequence[tuple[int, str, str]] = ()

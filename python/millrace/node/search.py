@@ -1,0 +1,166 @@
+"""The node's part in a search in fragments: fragments, databases of candidates, and what runs with them."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from millrace import _core
+from millrace.errors import CorruptError
+from millrace.model import Fragmented, Token, ToolUse
+from millrace.node import fragments
+from millrace.node.execution import Execution, Placement
+from millrace.node.fragments.base import Kind
+from millrace.node.mirror import PRIVATE, Mirror, private_text, render
+from millrace.node.workdir import WorkDir
+
+#: Where a slot has the candidates of its batch, and where the search of a fragment writes.
+CANDIDATES, FOUND = f"{PRIVATE}/database", f"{PRIVATE}/found"
+
+
+class Searcher:
+    """Turns batches into the executions of a search in fragments.
+
+    Args:
+        fragmented: How the database is searched.
+        environ: Environment of the programs that make fragments and candidates.
+        threads: Databases of candidates that are made side by side.
+        journal: Where what was found is committed.
+
+    Raises:
+        MillraceError: The fragments cannot be made.
+    """
+
+    def __init__(
+        self, use: ToolUse, fragmented: Fragmented, mirror: Mirror, *, cwd: Path, environ: Mapping[str, str],
+        work: WorkDir, threads: int, journal: Path,
+    ) -> None:  # fmt: skip
+        self._use, self._fragmented, self._mirror = use, fragmented, mirror
+        self._cwd, self._environ, self._journal = cwd, environ, journal
+        self._kind: Kind = fragments.find(fragmented.kind)
+        self._work = work.path / "candidates"
+        self._work.mkdir()
+        folder = work.path / "fragments"
+        folder.mkdir()
+        self._databases = self._kind.prepare(fragmented, folder, cwd, environ)
+        self._threads = ThreadPoolExecutor(threads, "candidates")
+        self._lock = threading.Lock()
+        #: Tasks whose candidates are being looked for, and the folders of those that may run.
+        self._waiting: set[int] = set()
+        self._folders: dict[int, Path] = {}
+        #: The first error of a thread.
+        self.error: BaseException | None = None
+
+    def search(self, fragment: int, files: list[str], placements: Sequence[Placement]) -> Execution:
+        """The search of ``fragment``, from 1."""
+        part, found = self._fragmented.fragments[fragment - 1], self._fragmented.found
+        database = os.fsencode(self._databases[fragment - 1])
+        place = (0, "stdout", "", b"", found.optional) if found.stdout else (0, "file", FOUND, b"", found.optional)
+        return Execution(
+            argv=render(part.argv, self._use, self._mirror, files, {0: private_text(FOUND)}, database),
+            placements=placements, outputs=[place], exe=self._program(part.argv), fragment=fragment,
+            substitutions=[(database, os.fsencode(self._fragmented.database))],
+        )  # fmt: skip
+
+    def finish(
+        self, task: int, found: Sequence[_core.BlockRef], whole: Execution, files: list[str],
+        queue: Callable[[Execution], None], wake: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Look for the candidates in a thread, then ``queue`` their search, whose outputs are those of ``whole``."""
+        with self._lock:
+            self._waiting.add(task)
+        self._threads.submit(self._finish, task, found, whole, files, queue, wake)
+
+    def _finish(
+        self, task: int, found: Sequence[_core.BlockRef], whole: Execution, files: list[str],
+        queue: Callable[[Execution], None], wake: Callable[[], None],
+    ) -> None:  # fmt: skip
+        try:
+            if task not in self._waiting:
+                return
+            folder = self._work / str(task)
+            folder.mkdir()
+            with views(self._journal, found) as texts:
+                name = self._kind.candidates(self._fragmented, folder, self._cwd, self._environ, texts)
+            execution = self._in_candidates(folder, name, whole, files)
+            with self._lock:
+                if task not in self._waiting:
+                    return  # taken back meanwhile
+                self._waiting.remove(task)
+                self._folders[task] = folder
+            with suppress(ValueError):  # closed: nobody waits any more
+                queue(execution)
+        except BaseException as error:
+            self.error = self.error or error
+            wake()
+
+    def _in_candidates(self, folder: Path, name: str, whole: Execution, files: list[str]) -> Execution:
+        fragmented = self._fragmented
+        text = private_text(f"{CANDIDATES}/{name}")
+        typed = os.fsencode(fragmented.database)
+        return Execution(
+            argv=render(fragmented.finish, self._use, self._mirror, files, {}, text),
+            placements=[*whole.placements, ("link", str(folder), CANDIDATES)], outputs=whole.outputs,
+            exe=self._program(fragmented.finish),
+            # A tool may print the name as it was given, or look behind the link.
+            substitutions=[(text, typed), (os.fsencode(folder / name), typed)],
+            patches=self._kind.patch(fragmented, folder),
+        )  # fmt: skip
+
+    def _program(self, argv: Sequence[Token]) -> str | None:
+        return None if argv[0] == self._use.argv[0] else str(argv[0])
+
+    def ended(self, task: int) -> None:
+        """A task came to its end: its candidates are no longer needed."""
+        if folder := self._folders.pop(task, None):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def withdraw(self) -> list[int]:
+        """Take back the tasks whose candidates are not yet known."""
+        with self._lock:
+            tasks = list(self._waiting)
+            self._waiting.clear()
+        return tasks
+
+    def close(self) -> None:
+        """Wait for the threads; what they still make is of no use."""
+        self.withdraw()
+        self._threads.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def views(journal: Path, blocks: Sequence[_core.BlockRef]) -> Iterator[list[memoryview]]:
+    """What ``blocks`` hold, checked, without reading it into memory of our own: it may be gigabytes.
+
+    Raises:
+        CorruptError: A block is not what was committed.
+    """
+    with journal.open("rb") as file:
+        maps: list[mmap.mmap] = []
+        found: list[memoryview] = []
+        try:
+            for block in blocks:
+                if not block.length:
+                    found.append(memoryview(b""))
+                    continue
+                start = block.offset - block.offset % mmap.ALLOCATIONGRANULARITY
+                size = block.offset - start + block.length
+                maps.append(mmap.mmap(file.fileno(), size, offset=start, access=mmap.ACCESS_READ))
+                maps[-1].madvise(mmap.MADV_SEQUENTIAL)
+                found.append(memoryview(maps[-1])[block.offset - start :])
+                if _core.crc32c(found[-1]) != block.crc32c:
+                    raise CorruptError(
+                        f"{journal}: byte {block.offset}: the block's checksum is wrong", "start over with --fresh"
+                    )
+            yield found
+        finally:
+            for view in found:
+                view.release()
+            for each in maps:
+                each.close()

@@ -1,0 +1,54 @@
+"""A look at the queries before the run: how many, and how long."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from millrace import _core
+from millrace.model import Frozen, InputUse
+
+#: Bytes of a file that are looked at, about: what follows is taken to be like it.
+MOST_BYTES = 8 << 20
+
+
+class Queries(Frozen, frozen=True):
+    """What was seen, or estimated from the beginning of a large file."""
+
+    records: int
+    #: Residues (of profiles: bytes), in all and in the largest record.
+    units: int
+    longest: int
+    #: Whether all were seen.
+    complete: bool = True
+
+
+def look(item: InputUse, cwd: Path) -> Queries | None:
+    """Read the first records of an input; None where that would take them away (a pipe) or they cannot be read."""
+    path = _readable_twice(item.path, cwd)
+    if item.format == "files" or path is None:
+        return None
+    records = units = longest = 0
+    step = 1  # records at a time, more and more: one may have a kilobyte or a gigabyte
+    try:
+        reader = _core.Reader([path], item.format)
+        while reader.offset < MOST_BYTES:
+            batch = reader.skip(step)
+            if batch is None:
+                return Queries(records=records, units=units, longest=longest)
+            records, units, longest = records + batch.records, units + batch.cost, max(longest, batch.largest)
+            step = min(2 * step, 1 << 12)
+        times = max((reader.total or 0) / reader.offset, 1.0)
+    except (OSError, ValueError, _core.RecordError):
+        return None  # the run itself says what is wrong
+    return Queries(records=int(records * times), units=int(units * times), longest=longest, complete=times == 1.0)
+
+
+def _readable_twice(path: str, cwd: Path) -> str | None:
+    if path != "-":
+        return str(cwd / path) if (cwd / path).is_file() else None
+    try:
+        # Opened by this name, a file is read from its beginning with an offset of its own.
+        return "/proc/self/fd/0" if os.path.isfile("/proc/self/fd/0") and os.lseek(0, 0, os.SEEK_CUR) == 0 else None
+    except OSError:
+        return None

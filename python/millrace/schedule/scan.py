@@ -1,0 +1,53 @@
+"""Which fragment of a database is searched next: all batches share one scan around it. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+
+class SharedScan:
+    """Hands out searches (batch, fragment) so that a fragment is used by all batches while it is in memory.
+
+    The scan stands at one fragment until no batch waits for it, then goes on to the next one that a batch waits for,
+    round and round. A batch joins wherever the scan stands, and has seen every fragment after one round: no batch
+    waits longer, as only so many are at work at a time.
+
+    Source: circular shared scans, as in QPipe (Harizopoulos, Shkapenyuk, Ailamaki, SIGMOD 2005).
+
+    >>> scan = SharedScan(3)
+    >>> scan.add(7, [1, 2, 3]); scan.next()
+    (7, 1)
+    >>> scan.add(8, [1, 2, 3]); [scan.next() for _ in range(6)]
+    [(8, 1), (7, 2), (8, 2), (7, 3), (8, 3), None]
+
+    Args:
+        n_fragments: Fragments are numbered from 1 to this.
+    """
+
+    def __init__(self, n_fragments: int) -> None:
+        self._waiting: list[deque[int]] = [deque() for _ in range(n_fragments)]
+        self._at = 0
+
+    def add(self, batch: int, fragments: Iterable[int]) -> None:
+        """Let ``batch`` wait for its search in ``fragments``."""
+        for fragment in fragments:
+            self._waiting[fragment - 1].append(batch)
+
+    def drop(self, batch: int) -> None:
+        """Forget what ``batch`` waits for."""
+        for waiting in self._waiting:
+            if batch in waiting:
+                waiting.remove(batch)
+
+    def next(self) -> tuple[int, int] | None:
+        """The next search as (batch, fragment); None if no batch waits."""
+        for _ in self._waiting:
+            if self._waiting[self._at]:
+                return self._waiting[self._at].popleft(), self._at + 1
+            self._at = (self._at + 1) % len(self._waiting)
+        return None
+
+    def __len__(self) -> int:
+        """Searches not yet handed out."""
+        return sum(map(len, self._waiting))

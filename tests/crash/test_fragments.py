@@ -1,0 +1,171 @@
+"""A search in fragments that is killed, stopped or given a bad query: the serial bytes, and no search done twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import harness
+import pytest
+
+from millrace import _core
+from millrace.report import summary
+from millrace.report.events import read
+
+#: The real program, which notes its database each time, and may be slow or fail.
+BLASTP = """#!/bin/sh
+for word; do [ "$last" != -db ] || database=$word; [ "$last" != -query ] || query=$word; last=$word; done
+[ -z "$database" ] || echo "$database" >> "$LOG"
+[ -z "$SLEEP" ] || [ -z "$query" ] || sleep "$SLEEP"
+[ -z "$BAD" ] || ! grep -q "$BAD" "$query" || case $database in *$WHERE*) echo "bad query" >&2; exit 3;; esac
+exec {blastp} "$@"
+"""
+
+N_FRAGMENTS = 4
+
+
+@dataclass
+class Search:
+    """A folder with queries, a database and a program before the real one."""
+
+    folder: Path
+    expected: bytes
+
+    def command(self, *more: str) -> list[str]:
+        tool = ["blastp", "-query", "q.faa", "-db", "db", "-outfmt", "7", "-out", "out.tsv"]
+        options = ["--slots", "2", "--batch", "3", "--fragments", str(N_FRAGMENTS), *more]
+        return [sys.executable, "-m", "millrace", "run", *options, "--", *tool]
+
+    def start(self, *more: str, **environ: str) -> subprocess.Popen[str]:
+        path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
+        return subprocess.Popen(
+            self.command(*more), cwd=self.folder, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, start_new_session=True,
+            env={**os.environ, "PATH": path, "LOG": f"{self.folder}/log", harness.MARK: "fragments", **environ},
+        )  # fmt: skip
+
+    def run(self, *more: str, **environ: str) -> tuple[int, str]:
+        process = self.start(*more, **environ)
+        _, said = process.communicate(timeout=240)
+        return process.returncode, said
+
+    @property
+    def output(self) -> bytes:
+        return (self.folder / "out.tsv").read_bytes()
+
+    @property
+    def run_dir(self) -> Path:
+        return self.folder / "out.tsv.millrace"
+
+    @property
+    def searches(self) -> Counter[tuple[int, int, int]]:
+        """How often each batch was searched in each fragment, by what is committed."""
+        path = self.run_dir / "journal.mrj"
+        tasks = _core.scan(str(path), True).tasks if path.exists() else []
+        return Counter((task.first, task.last, task.fragment) for task in tasks)
+
+
+@pytest.fixture
+def search(tmp_path: Path, data: Path) -> Search:
+    blastp = shutil.which("blastp")
+    if not blastp or not shutil.which("makeblastdb"):
+        pytest.skip("needs blastp and makeblastdb")
+    harness.take(data / "proteins_db.faa", tmp_path / "db.faa", 1200)
+    harness.take(data / "proteins_queries.faa", tmp_path / "q.faa", 12)
+    for line in ("makeblastdb -in db.faa -dbtype prot -out db", "blastp -query q.faa -db db -outfmt 7 -out serial"):
+        subprocess.run(line.split(), cwd=tmp_path, check=True, capture_output=True)
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "blastp"
+    program.write_text(BLASTP.replace("{blastp}", blastp))
+    program.chmod(0o755)
+    return Search(tmp_path, (tmp_path / "serial").read_bytes())
+
+
+def test_committed_searches_are_not_repeated(search: Search) -> None:
+    for n_before in (2, 7):
+        process = search.start("--keep-run-dir", SLEEP="0.1")
+        assert harness.wait_until(lambda n=n_before: len(search.searches) >= n, 60)  # type: ignore[misc]
+        process.kill()
+        process.communicate()
+        assert not harness.left_over("fragments")
+    begun = search.searches
+    assert any(fragment for _, _, fragment in begun)
+    code, said = search.run("--keep-run-dir")
+    assert code == 0, said
+    assert search.output == search.expected
+    ended = search.searches
+    assert begun <= ended and set(ended.values()) == {1}
+    # Each batch in each fragment, and then in its candidates.
+    assert {fragment for _, _, fragment in ended} == set(range(N_FRAGMENTS + 1))
+    assert len(ended) == 4 * (N_FRAGMENTS + 1)
+
+
+def test_a_stopped_run_keeps_what_its_searches_found(search: Search) -> None:
+    process = search.start(SLEEP="0.2")
+    assert harness.wait_until(lambda: len(search.searches) >= 3, 60)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, said
+    assert not harness.left_over("fragments")
+    kept = search.searches
+    assert all(fragment for _, _, fragment in kept) and len(kept) >= 3
+    code, said = search.run("--keep-run-dir")
+    assert code == 0, said
+    assert search.output == search.expected and kept <= search.searches
+
+
+@pytest.mark.parametrize("where", ["", "fragments/", "database/"])
+def test_a_query_that_fails_anywhere_is_given_up_alone(search: Search, where: str) -> None:
+    names = [line.split()[0][1:] for line in (search.folder / "q.faa").read_text().splitlines() if line[:1] == ">"]
+    code, said = search.run(BAD=f"^>{names[4]}", WHERE=where)
+    assert code == 3, said
+    assert (search.run_dir / "quarantine" / "record-5" / "stderr.txt").read_text().endswith("bad query\n")
+    blocks = search.expected.split(b"# BLASTP")
+    assert search.output == b"# BLASTP".join(blocks[:5] + blocks[6:]).replace(b"processed 12", b"processed 11")
+    code, said = search.run("--retry-quarantined")
+    assert code == 0, said
+    assert search.output == search.expected
+
+
+def test_a_second_look_is_at_the_whole_database(search: Search) -> None:
+    code, said = search.run("--verify", "1.0")
+    assert code == 0 and "4 batches run again, all bytes equal" in said
+    assert (search.folder / "log").read_text().splitlines().count("db") == 4
+    assert search.output == search.expected
+
+
+def test_status_gather_and_report_count_batches_alone(search: Search) -> None:
+    assert search.run("--keep-run-dir")[0] == 0
+
+    def ask(*words: str) -> bytes:
+        command = [sys.executable, "-m", "millrace", *words]
+        return subprocess.run(command, cwd=search.folder, check=True, capture_output=True).stdout
+
+    status = json.loads(ask("status", "--json", "out.tsv.millrace"))
+    assert (status["state"], status["records_done"], status["records_in_order"]) == ("done", 12, 12)
+    assert ask("gather", "out.tsv.millrace") == search.expected
+    ask("report", "out.tsv.millrace")
+    assert (search.run_dir / "report.html").exists()
+    events = summary.summarise(read(search.run_dir / "events.jsonl"))
+    assert (events.records_done, events.n_tasks) == (12, 4 * (N_FRAGMENTS + 1))
+    assert sum(task.last - task.first for task in events.slowest) == 12
+
+
+def test_other_fragments_than_before_are_refused_by_name(search: Search) -> None:
+    process = search.start(SLEEP="0.1")
+    assert harness.wait_until(lambda: len(search.searches) >= 2, 60)
+    process.kill()
+    process.communicate()
+    code, said = search.run("--fragments", "3")
+    assert code == 2 and "--fragments: was 4, now 3" in said
+    # What was decided when the run began stays.
+    code, said = search.run("--fragments", "auto")
+    assert code == 0, said
+    assert search.output == search.expected

@@ -1,0 +1,139 @@
+"""How many fragments: never where they only cost, as many as slots need, small enough for the memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.errors import RefusedError
+from millrace.job import MOST_FRAGMENTS, parse_fragments
+from millrace.model import CostHint, InputUse
+from millrace.plan import memory
+from millrace.plan.fragments import DATABASE_SHARE, Decision, decide
+from millrace.plan.queries import Queries, look
+from millrace.tools.base import Fragmentable
+
+GB = 1 << 30
+
+#: A pass over the database for every 10,000 residues, as blastp.
+PASSES = CostHint(unit="residues", pass_units=10_000)
+
+
+def queries(records: int, mean: int, longest: int = 0, complete: bool = True) -> Queries:
+    return Queries(records=records, units=records * mean, longest=longest or mean, complete=complete)
+
+
+def database(size: int, entries: int = 1_000_000) -> Fragmentable:
+    return Fragmentable(entries=entries, residues=size, bytes=size)
+
+
+def auto(base: Fragmentable, seen: Queries | None, slots: int, memory_bytes: int = 64 * GB) -> Decision:
+    return decide((0, 0), base, seen, slots, memory_bytes, PASSES)
+
+
+def test_queries_that_keep_the_slots_busy_are_not_searched_in_fragments() -> None:
+    assert auto(database(GB), queries(10_000, 300), 128) == Decision(n=1, why="10,000 queries keep 128 slots busy")
+    assert auto(database(GB), queries(200_000, 300, complete=False), 128).why.startswith("about 200,000 queries")
+
+
+def test_one_long_query_gets_whole_rounds_of_equal_tasks() -> None:
+    decision = auto(database(GB), queries(1, 2000), 2)
+    assert decision.n == 8 and "1 query with 2.0 k residues" in decision.why
+    assert auto(database(100 * GB), queries(1, 2000), 128).n == 512
+    assert auto(database(100 * GB), queries(3, 2000), 8).n == 8
+
+
+def test_one_query_among_many_that_is_much_longer_than_all_others_together() -> None:
+    assert auto(database(10 * GB), queries(100, 400, longest=30_000), 8).n > 1
+
+
+def test_a_search_that_is_over_at_once_is_left_alone() -> None:
+    assert "too short" in auto(database(3_000_000), queries(1, 300), 8).why
+    assert auto(database(GB), queries(1, 2000), 1).n == 1
+
+
+def test_a_database_larger_than_memory_is_cut_so_that_what_is_at_work_fits() -> None:
+    decision = auto(database(100 * GB), queries(5000, 400), 16, 32 * GB)
+    assert decision.n == 8 and "memory" in decision.why
+    # One pass reads everything once, in fragments or not.
+    assert auto(database(100 * GB), queries(20, 400), 2, 32 * GB).n == 1
+
+
+def test_what_is_asked_for_is_done_as_far_as_there_are_entries() -> None:
+    def asked(number: int, size: int, entries: int = 1000) -> int:
+        return decide((number, size), database(GB, entries), None, 4, GB, PASSES).n
+
+    assert [asked(7, 0), asked(7, 0, 3), asked(0, 300 << 20), asked(0, 2 * GB)] == [7, 3, 4, 1]
+    assert asked(0, 1 << 10, 10**6) == MOST_FRAGMENTS
+
+
+def test_nothing_is_decided_for_a_pipe_or_nothing() -> None:
+    assert "pipe" in auto(database(GB), None, 8).why
+    assert auto(database(GB), queries(0, 0), 8).n == 1
+
+
+@given(
+    size=st.integers(1, 2000 * GB), entries=st.integers(1, 10**9), records=st.integers(1, 10**6),
+    mean=st.integers(1, 100_000), slots=st.integers(1, 20_000), free=st.integers(1 << 28, 1 << 42),
+)  # fmt: skip
+def test_decisions_hold_what_they_promise(
+    size: int, entries: int, records: int, mean: int, slots: int, free: int
+) -> None:
+    base, seen = database(size, entries), queries(records, mean)
+    decision = auto(base, seen, slots, free)
+    assert 1 <= decision.n <= min(entries, MOST_FRAGMENTS) and decision.why
+    fits, busy = size <= DATABASE_SHARE * (free / 4), records % slots == 0
+    if fits and busy:
+        assert decision.n == 1
+    at_work = max(2, -(-slots // records))
+    if 1 < decision.n < min(entries, MOST_FRAGMENTS) and not fits and records * mean >= 2 * 10_000:
+        assert size / decision.n * at_work <= free
+    if decision.n > 1 and size <= DATABASE_SHARE * free / 4:
+        assert records < 4 * slots, "queries alone would do"
+        assert decision.n * records <= 4 * slots + records + slots
+
+
+def test_queries_are_counted_or_estimated_from_the_beginning(tmp_path: Path) -> None:
+    item = InputUse(path="q.fa", format="fasta")
+    (tmp_path / "q.fa").write_text(">a\nMKV\n>b\nMKVMKV\n")
+    assert look(item, tmp_path) == Queries(records=2, units=9, longest=6)
+    n = 3_000
+    (tmp_path / "q.fa").write_text(f">a\n{'MKV' * 2000}\n" * n)
+    found = look(item, tmp_path)
+    assert found and not found.complete and found.longest == 6000
+    assert 0.99 * n < found.records < 1.01 * n and 0.99 * 6000 * n < found.units < 1.01 * 6000 * n
+    assert look(InputUse(path="none", format="fasta"), tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("auto", (0, 0)), ("1", (1, 0)), ("16", (16, 0)), ("500M", (0, 500 << 20)), ("2gb", (0, 2 << 30))],
+)
+def test_the_option(text: str, expected: tuple[int, int]) -> None:
+    assert parse_fragments(text) == expected
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "", "5000", "1.5G", "10B"])
+def test_the_option_refused(text: str) -> None:
+    with pytest.raises(RefusedError, match="--fragments"):
+        parse_fragments(text)
+
+
+def test_the_limit_of_a_control_group_counts(tmp_path: Path) -> None:
+    proc, root = tmp_path / "cgroup", tmp_path / "fs"
+    inner = root / "memory" / "job" / "step"
+    inner.mkdir(parents=True)
+    proc.write_text("9:memory:/job/step\n3:cpu,cpuacct:/\n0::/\n")
+    (inner / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    (inner.parent / "memory.limit_in_bytes").write_text(f"{300 << 20}\n")
+    assert memory.usable(proc, root) == (300 << 20, "memory limit of the control group")
+    unified = root / "job"
+    unified.mkdir()
+    (unified / "memory.max").write_text("max\n")
+    proc.write_text("0::/job\n")
+    assert memory.usable(proc, root)[1] == "memory of this machine"
+    (unified / "memory.max").write_text(f"{200 << 20}\n")
+    assert memory.usable(proc, root)[0] == 200 << 20

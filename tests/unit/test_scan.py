@@ -1,0 +1,61 @@
+"""The shared scan: every batch sees every fragment once, soon, and a fragment is used by all before the next."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.schedule.scan import SharedScan
+
+
+def test_batches_join_where_the_scan_stands() -> None:
+    scan = SharedScan(3)
+    scan.add(1, [1, 2, 3])
+    assert [scan.next(), scan.next()] == [(1, 1), (1, 2)]
+    scan.add(2, [1, 2, 3])
+    assert [scan.next() for _ in range(4)] == [(2, 2), (1, 3), (2, 3), (2, 1)]
+    assert scan.next() is None and len(scan) == 0
+
+
+def test_a_batch_that_is_dropped_is_not_searched() -> None:
+    scan = SharedScan(2)
+    scan.add(1, [1, 2])
+    scan.add(2, [2])
+    scan.drop(1)
+    assert (scan.next(), scan.next()) == ((2, 2), None)
+
+
+@given(n=st.integers(1, 9), most=st.integers(1, 5), script=st.lists(st.integers(0, 2), max_size=120))
+def test_each_search_is_handed_out_once_and_none_waits_longer_than_a_round(
+    n: int, most: int, script: list[int]
+) -> None:
+    scan = SharedScan(n)
+    left: dict[int, set[int]] = {}
+    steps: dict[int, list[int]] = {}
+    moves, last, number = 0, 0, 0
+    arrived: dict[int, int] = {}
+    for word in [*script, *[1] * (n * most)]:
+        if word == 0 and len(left) < most:
+            number += 1
+            left[number], steps[number], arrived[number] = set(range(1, n + 1)), [], moves
+            scan.add(number, sorted(left[number]))
+        elif (search := scan.next()) is not None:
+            batch, fragment = search
+            left[batch].remove(fragment)
+            moves += last not in (0, fragment)
+            last = fragment
+            # In one round: the scan has moved on to another fragment less than n times since it came.
+            assert moves - arrived[batch] <= n
+            if not left[batch]:
+                del left[batch]
+        assert len(scan) == sum(map(len, left.values()))
+    assert not left and scan.next() is None
+
+
+@given(n=st.integers(2, 8), batches=st.integers(1, 8))
+def test_all_batches_that_are_ready_use_a_fragment_before_the_next_one(n: int, batches: int) -> None:
+    scan = SharedScan(n)
+    for batch in range(batches):
+        scan.add(batch, range(1, n + 1))
+    order = [fragment for _, fragment in iter(scan.next, None)]
+    assert order == [fragment for fragment in range(1, n + 1) for _ in range(batches)]

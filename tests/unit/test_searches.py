@@ -1,0 +1,59 @@
+"""The searches of a batch: from the first to the last, through failures, with what an earlier run found."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from millrace import _core
+from millrace.engine.searches import Searches
+
+
+def block(name: str) -> _core.BlockRef:
+    return cast(_core.BlockRef, name)
+
+
+def test_a_batch_is_found_when_its_last_fragment_is() -> None:
+    searches = Searches(2)
+    assert not searches.begin(1, 1, {})
+    assert [searches.next(), searches.next(), searches.next()] == [(1, 1), (1, 2), None]
+    assert not searches.found(1, 2, block("b"), 3.0)
+    assert searches.share(1) == 1 / 3
+    assert searches.found(1, 1, block("a"), 1.0)
+    assert searches.blocks(1) == ["a", "b"]
+    assert searches.seconds(1) == 4.0
+
+
+def test_what_an_earlier_run_found_is_not_searched_again() -> None:
+    searches = Searches(3)
+    assert not searches.begin(1, 1, {1: block("a"), 3: block("c")})
+    assert [searches.next(), searches.next()] == [(1, 2), None]
+    assert searches.found(1, 2, block("b"), 2.0)
+    assert searches.blocks(1) == ["a", "b", "c"]
+    assert searches.seconds(1) == 6.0, "the others took as long, as far as is known"
+    assert searches.begin(2, 1, {1: block("a"), 2: block("b"), 3: block("c")})
+    assert searches.seconds(2) is None
+
+
+def test_a_failure_is_told_once_when_all_searches_of_the_batch_have_ended() -> None:
+    searches = Searches(4)
+    searches.begin(1, 1, {})
+    told: list[str] = []
+    for _ in range(3):
+        searches.next()
+    searches.failed(1, lambda: told.append("first"))
+    assert searches.next() is None, "no search is begun that may be for nothing"
+    searches.failed(1, lambda: told.append("second"))
+    assert told == []
+    assert not searches.found(1, 3, block("c"), 1.0)
+    assert told == ["first"]
+    # The next attempt searches what is missing.
+    assert not searches.begin(1, 2, {})
+    assert searches.attempt(1) == 2
+    assert [searches.next() for _ in range(4)] == [(1, 4), (1, 1), (1, 2), None]
+
+
+def test_a_batch_that_is_split_is_forgotten() -> None:
+    searches = Searches(2)
+    searches.begin(1, 1, {})
+    searches.forget(1)
+    assert searches.next() is None and searches.share(1) == 0
