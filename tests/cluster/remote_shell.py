@@ -38,7 +38,8 @@ def serve(path: str) -> None:
                     break
                 if caller := callers.pop(pid, None):
                     with contextlib.suppress(OSError):  # gone; its command was not
-                        caller.send(bytes([os.waitstatus_to_exitcode(status) & 255]))
+                        code = os.waitstatus_to_exitcode(status)
+                        caller.send(bytes([code if code >= 0 else 128 - code]))
                     caller.close()
         if server in ready:
             caller, _ = server.accept()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from millrace.errors import RefusedError
-from millrace.launch import command
+from millrace.launch import command, sweep
 from millrace.launch.allocation import Allocation, expand, find, parse_hosts
 from millrace.launch.relay import Output, Words
 from millrace.launch.watch import SILENCE, START, Signs
@@ -183,6 +185,8 @@ def test_the_end_is_what_the_coordinator_says_it_is(tmp_path: Path) -> None:
     assert signs.code() == 3
     signs.begin()
     assert signs.code() is None
+    (tmp_path / "done").write_text("again\n")
+    assert signs.code() is None and signs.again()
 
 
 def test_signals_are_passed_on_one_a_line(tmp_path: Path) -> None:
@@ -191,3 +195,28 @@ def test_signals_are_passed_on_one_a_line(tmp_path: Path) -> None:
     signs.stop([10])
     signs.stop([10, 10])
     assert (tmp_path / "stop").read_text() == "10\n10\n"
+
+
+def test_memory_that_a_process_has_is_not_removed(tmp_path: Path) -> None:
+    for name in ("held", "dead", "young"):
+        (tmp_path / name).write_bytes(b"x" * 4096)
+        if name != "young":
+            os.utime(tmp_path / name, (0, 0))
+    with (tmp_path / "held").open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ):
+        assert sweep.unused(sorted(tmp_path.iterdir())) == [tmp_path / "dead"]
+
+
+def test_a_sweep_ends_what_carries_the_token_and_nothing_else(tmp_path: Path) -> None:
+    token = os.urandom(8).hex()
+    by_environment = subprocess.Popen(["sleep", "60"], env={**os.environ, sweep.NAME: token})
+    by_argument = subprocess.Popen(["sh", "-c", "read _", f"/tmp/{token}/x"], stdin=subprocess.PIPE)
+    other = subprocess.Popen(["sleep", "60"], env={**os.environ, sweep.NAME: "0" * 16})
+    try:
+        # Our own children: they are reaped only here, and a process that has ended but is not reaped counts as gone.
+        assert sweep.sweep(token)
+        assert by_environment.wait(10) == by_argument.wait(10) == -9
+        assert other.poll() is None
+    finally:
+        for process in (by_environment, by_argument, other):
+            process.kill()
+            process.communicate()

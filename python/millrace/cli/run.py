@@ -44,7 +44,9 @@ def command(job: Job, as_json: bool) -> None:
     try:
         code = _run(job, launched, supervision, as_json=as_json)
     except MillraceError as error:
-        if not isinstance(error, LostError):
+        if isinstance(error, LostError):
+            supervision.lost()
+        else:
             supervision.ended(error.status)
         raise
     sys.stdout.flush()
@@ -69,7 +71,8 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
             if crew and note.startswith("slots: "):
                 continue  # those of this process alone
             click.echo(f"millrace: {note}", err=True)
-    if not launched and (nodes := allocation.find(job.hosts, os.environ)):
+    alone = launched is None or (launched.size == 1 and launched.launcher == "srun")  # as in a shell of an allocation
+    if alone and (nodes := allocation.find(job.hosts, os.environ)):
         from millrace.launch import supervise
 
         return supervise.run(plan, nodes, os.environ)

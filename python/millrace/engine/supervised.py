@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from millrace.engine.stop import Interrupt
 from millrace.launch.allocation import SUPERVISED
-from millrace.launch.watch import DONE, HEARTBEAT, STDOUT, STOP
+from millrace.launch.watch import AGAIN, DONE, HEARTBEAT, STDIN, STDOUT, STOP
 
 #: Seconds between heartbeats.
 PERIOD = 1.0
@@ -32,8 +33,9 @@ class Supervision:
         #: Whether there is a supervisor.
         self.active = bool(environ.get(SUPERVISED))
         speaks = self.active and coordinator
-        self._heartbeat, self._done, self._stop, self._stdout = (
-            Path(environ[name]) if speaks and name in environ else None for name in (HEARTBEAT, DONE, STOP, STDOUT)
+        self._heartbeat, self._done, self._stop, self._stdin, self._stdout = (
+            Path(environ[name]) if speaks and name in environ else None
+            for name in (HEARTBEAT, DONE, STOP, STDIN, STDOUT)
         )
         self._interrupt: Interrupt | None = None
         self._signals = 0
@@ -42,17 +44,28 @@ class Supervision:
         self._turned: float | None = None
 
     def begin(self) -> None:
-        """Take standard output to its file, and let the heart beat in a thread of its own."""
-        if self._stdout:
-            file = os.open(self._stdout, os.O_WRONLY | os.O_CLOEXEC)
-            os.dup2(file, 1)
-            os.close(file)
+        """Join standard input and output to their files, and let the heart beat in a thread of its own."""
+        for path, how, number in ((self._stdin, os.O_RDONLY, 0), (self._stdout, os.O_WRONLY, 1)):
+            if path:
+                file = os.open(path, how | os.O_CLOEXEC)
+                os.dup2(file, number)
+                os.close(file)
         if self._heartbeat:
             threading.Thread(target=self._serve, name="heartbeat", daemon=True).start()
 
     def obey(self, interrupt: Interrupt) -> None:
-        """Tell ``interrupt`` of the signals that the supervisor passes on."""
+        """Tell ``interrupt`` of the signals that the supervisor passes on.
+
+        The supervisor never sends SIGTERM. A launcher does, when it has lost a part of the job and gives up the rest;
+        its own end may come much later.
+        """
         self._interrupt = interrupt
+        if self._done:
+            signal.signal(signal.SIGTERM, self._given_up)
+
+    def _given_up(self, *_: object) -> None:
+        self.lost()
+        os._exit(1)
 
     def turned(self, records: int) -> None:
         """The loop has turned; ``records`` are done."""
@@ -64,9 +77,16 @@ class Supervision:
 
     def ended(self, code: int) -> None:
         """The run is at its end: starting it again would change nothing."""
+        self._tell(str(code))
+
+    def lost(self) -> None:
+        """A part of the job is lost: it is to be started again."""
+        self._tell(AGAIN)
+
+    def _tell(self, text: str) -> None:
         if self._done:
             with suppress(OSError):  # whoever started us may have gone
-                self._done.write_text(f"{code}\n")
+                self._done.write_text(f"{text}\n")
 
     def _serve(self) -> None:
         assert self._heartbeat

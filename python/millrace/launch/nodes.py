@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from millrace.launch import command, sweep
 from millrace.launch.allocation import Allocation
 
 #: Seconds within which a node answers, or is taken for lost.
 PATIENCE = 8.0
+
+#: The same once others have answered: at least so long, and so many times as long as they took.
+LEAST, TIMES = 1.5, 4.0
 
 #: Nodes that are asked side by side.
 WIDTH = 64
@@ -21,20 +28,45 @@ def sweep_all(allocation: Allocation, nodes: Sequence[str], token: str, environ:
     """End whatever carries ``token``, here and on all ``nodes``; returns those that answered."""
     # First here: what starts processes elsewhere goes before what it has started.
     sweep.sweep(token)
-    if not nodes:
-        return ()
-    with ThreadPoolExecutor(min(WIDTH, len(nodes))) as pool:
-        answered = list(pool.map(lambda node: _sweep_one(allocation, node, token, environ), nodes))
-    return tuple(node for node, lives in zip(nodes, answered, strict=True) if lives)
+    waiting, asked, answered = deque(nodes), dict[str, tuple[subprocess.Popen[bytes], float]](), dict[str, float]()
+    while waiting or asked:
+        while waiting and len(asked) < WIDTH:
+            node = waiting.popleft()
+            if process := _ask(allocation, node, token, environ):
+                asked[node] = process, time.monotonic()
+        time.sleep(0.01)
+        now = time.monotonic()
+        # Where most have answered, those that have not are not slow but gone.
+        quick = sorted(answered.values())[len(answered) // 2] if len(answered) >= len(nodes) / 2 else PATIENCE
+        patience = min(PATIENCE, max(LEAST, TIMES * quick))
+        for node, (process, begun) in list(asked.items()):
+            if process.poll() is None and now - begun < patience:
+                continue
+            del asked[node]
+            if process.poll() == 0:
+                answered[node] = now - begun
+            else:
+                _end(process)
+    return tuple(node for node in nodes if node in answered)
 
 
-def _sweep_one(allocation: Allocation, node: str, token: str, environ: Mapping[str, str]) -> bool:
+def _ask(allocation: Allocation, node: str, token: str, environ: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
     words = command.on_node(allocation, node, [sys.executable, "-m", "millrace.launch.sweep"], environ)
     try:
-        done = subprocess.run(
-            words, input=f"{token}\n".encode(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            timeout=PATIENCE, check=False, env=dict(environ), start_new_session=True,
+        process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(environ),
+            start_new_session=True,
         )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
+    except OSError:
+        return None
+    assert process.stdin
+    with suppress(OSError):  # it has ended at once
+        process.stdin.write(f"{token}\n".encode())
+        process.stdin.close()
+    return process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

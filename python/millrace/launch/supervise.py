@@ -30,7 +30,7 @@ from millrace.launch import command, nodes
 from millrace.launch.allocation import SUPERVISED, Allocation
 from millrace.launch.guard import Guard
 from millrace.launch.relay import Output, Words
-from millrace.launch.watch import Signs
+from millrace.launch.watch import STDIN, Signs
 from millrace.plan.plan import Plan
 from millrace.report.words import count
 from millrace.rundir import Complete, RunDir
@@ -138,10 +138,10 @@ class Supervisor:
         """End what the last start left; the nodes that answer, for which we wait if none does."""
         for turn in range(1, MOST_FRUITLESS + 1):
             alive = nodes.sweep_all(self.allocation, self.allocation.nodes, token, self.environ)
-            if alive or self.interrupt.signal:
-                return alive
+            if alive or self.interrupt.signal or turn == MOST_FRUITLESS:
+                break
             self._pause(turn)
-        return ()
+        return alive
 
     def _pause(self, turn: int) -> None:
         """Nothing before the first new start; a fault that stays gets some time to go away."""
@@ -172,6 +172,8 @@ class Start:
         self._s, self._launcher, self._nodes, self._patience = supervisor, launcher, alive, patience
         environ = command.environ_of_ranks(supervisor.environ, token)
         environ |= {SUPERVISED: "1", **supervisor.signs.environ}
+        if path := _stdin_path():
+            environ[STDIN] = path
         words = command.ranks(
             launcher, supervisor.allocation, alive, supervisor.words, cwd=supervisor.plan.command.cwd,
             forward=command.forwarded(environ),
@@ -180,10 +182,8 @@ class Start:
         self.code: int | None = None
         for part in (supervisor.signs, supervisor.said):
             part.begin()
-        with ExitStack() as stack:
-            stdin = stack.enter_context(open(_stdin_path(), "rb"))
-            self._process = subprocess.Popen(
-                words, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ, start_new_session=True,
+        self._process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ, start_new_session=True,
                 cwd=supervisor.plan.command.cwd, bufsize=0,
             )  # fmt: skip
 
@@ -223,6 +223,8 @@ class Start:
                 finished = finished or now
                 if now - finished > LAST * (1.0 if self.code is not None else 0.1):
                     return self._ending()
+            elif signs.again():
+                return "a part of the job is lost"
             elif silence := signs.silent_for(len(self._nodes), self._patience):
                 return f"no sign of life from the coordinator for {silence:.0f} s"
             if interrupt.signal:
@@ -263,11 +265,12 @@ def _pipes_are_open(selector: selectors.BaseSelector) -> bool:
 
 
 def _stdin_path() -> str:
-    """What the ranks read: a file from its beginning, each time anew, or nothing."""
+    """The file on standard input, which each start can read from its beginning; empty if it is something else."""
     with suppress(OSError):
-        if stat.S_ISREG(os.fstat(0).st_mode):
-            return "/proc/self/fd/0"
-    return os.devnull
+        if stat.S_ISREG(os.fstat(0).st_mode) and not os.lseek(0, 0, os.SEEK_CUR):
+            path = os.readlink("/proc/self/fd/0")
+            return path if os.path.samestat(os.stat(path), os.fstat(0)) else ""
+    return ""
 
 
 def launch_folder(run_dir: Path) -> Path:
@@ -314,9 +317,9 @@ def run(plan: Plan, allocation: Allocation, environ: Mapping[str, str]) -> int:
     Raises:
         MillraceError: It did not get to its end.
     """
-    if any(item.path == "-" for item in plan.use.inputs) and _stdin_path() == os.devnull:
+    if any(item.path == "-" for item in plan.use.inputs) and not _stdin_path():
         raise RefusedError(
-            "standard input is a pipe, which cannot be read again after a failure",
+            "standard input is no file, and cannot be read again after a failure",
             "write it to a file first, and read that: millrace run ... < FILE",
         )
     words = [sys.executable, "-m", "millrace", *sys.argv[1:]]

@@ -20,6 +20,9 @@ NAME = "MILLRACE_LAUNCH"
 #: Watchdogs of ranks end by themselves once their rank is gone, and clean up; see ``slot/watch.rs``.
 WATCHDOG = b"millrace-watch"
 
+#: Shared memory of MPICH, which its processes leave behind if they are killed; and seconds within which it is mapped.
+SEGMENTS, YOUNG = "mpich_shm_*", 5.0
+
 #: Longest that we wait for killed processes to be gone; one that hangs in the kernel ends when the kernel lets it.
 PATIENCE = 6.0
 
@@ -63,12 +66,40 @@ def sweep(token: str) -> bool:
             with suppress(OSError):
                 os.kill(pid, signal.SIGCONT)
         if not kill and not watchdogs:
+            clean()
             shutil.rmtree(temporary(token), ignore_errors=True)
             return True
         if time.monotonic() > deadline:
             return False
         time.sleep(pause)
         pause = min(pause * 1.5, 0.1)
+
+
+def clean() -> None:
+    """Remove the work directories of dead runs: somebody may have killed their watchdogs."""
+    from millrace.node import workdir  # the rest must do without, while processes are to be killed
+
+    for place in workdir.candidates():
+        workdir.sweep_dead(place)
+    for path in unused(list(Path("/dev/shm").glob(SEGMENTS))):
+        path.unlink(missing_ok=True)
+
+
+def unused(paths: list[Path]) -> list[Path]:
+    """Those of our own files in memory that no process has, and that are not just being made."""
+    own, now = os.getuid(), time.time()
+    found = {}
+    for path in paths:
+        with suppress(OSError):
+            seen = path.stat()
+            if seen.st_uid == own and now - seen.st_mtime > YOUNG:
+                found[os.fsencode(path)] = path
+    for name in os.listdir("/proc") if found else ():
+        if name.isdigit():
+            with suppress(OSError), open(f"/proc/{name}/maps", "rb") as file:
+                held = file.read()
+                found = {key: path for key, path in found.items() if key not in held}
+    return list(found.values())
 
 
 if __name__ == "__main__":

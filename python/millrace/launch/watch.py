@@ -11,18 +11,24 @@ from pathlib import Path
 #: Environment variables that name the files; see `Signs`.
 HEARTBEAT, DONE, STOP, STDOUT = "MILLRACE_HEARTBEAT", "MILLRACE_DONE", "MILLRACE_STOP", "MILLRACE_STDOUT"
 
+#: Environment variable that names the file on standard input, if there is one: launchers do not pass it on as it is.
+STDIN = "MILLRACE_STDIN"
+
+#: What the coordinator writes in place of an exit code, if a part of the job is lost.
+AGAIN = "again"
+
 #: Seconds without a heartbeat after which the coordinator is taken for frozen.
 SILENCE = 10.0
 
 #: The same until its first heartbeat, and for each node more: MPI starts, databases are looked at.
-START, START_PER_NODE = 60.0, 0.1
+START, START_PER_NODE = 20.0, 0.1
 
 
 @dataclass
 class Signs:
     """Files through which the coordinator speaks, in a folder that both can see.
 
-    ``heartbeat`` holds beats and committed records as text, ``done`` the exit code once the run is at its end,
+    ``heartbeat`` holds beats and committed records as text, ``done`` the exit code once the run is at its end, or `AGAIN`,
     ``stop`` the signals that we pass on, one a line; empty, they say nothing. ``stdout`` is standard output. Times are this process's alone: clocks
     of nodes differ.
     """
@@ -66,10 +72,18 @@ class Signs:
 
     def code(self) -> int | None:
         """The run's exit code, if it is at its end."""
+        text = self._done()
+        return int(text) if text.isdigit() else None
+
+    def again(self) -> bool:
+        """Whether the coordinator has asked for a new start."""
+        return self._done() == AGAIN
+
+    def _done(self) -> str:
         try:
-            return int((self.folder / "done").read_text())
-        except (OSError, ValueError):
-            return None
+            return (self.folder / "done").read_text().strip()
+        except OSError:
+            return ""
 
     def stop(self, signals: list[int]) -> None:
         """Pass on the signals that have come so far."""

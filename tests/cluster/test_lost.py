@@ -1,0 +1,121 @@
+"""Whatever of a run on several nodes dies or freezes, it comes to its end by itself, with the serial bytes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from conftest import NAMES, Cluster
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def ends_well(cluster: Cluster, process, seconds: float = 120.0) -> None:  # type: ignore[no-untyped-def]
+    assert process.wait(timeout=seconds) == 0, cluster.said
+    assert cluster.site.output.read_bytes() == cluster.site.expected
+    assert cluster.site.left_over() == []
+    wait_for(lambda: not cluster.left_over(), 20)
+
+
+def halfway(cluster: Cluster) -> None:
+    wait_for(lambda: cluster.site.written > len(cluster.site.expected) // 4)
+
+
+def test_a_run_on_named_hosts_uses_all_of_them(cluster: Cluster) -> None:
+    process = cluster.start("--verify", "0.5")
+    ends_well(cluster, process)
+    assert "slots: 8 in 4 processes on 4 nodes" in cluster.said
+    assert "starting again" not in cluster.said
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [("node2", "millrace run"), ("node1", "millrace run"), ("node3", "prted"), ("head", "prterun")],
+    ids=["agent", "coordinator", "daemon", "launcher"],
+)
+def test_a_killed_part_is_started_again(cluster: Cluster, where: str, words: str) -> None:
+    process = cluster.start()
+    halfway(cluster)
+    os.kill(cluster.find(where, words)[0], signal.SIGKILL)
+    ends_well(cluster, process)
+    assert "starting again on 4 nodes" in cluster.said
+
+
+@pytest.mark.parametrize("name", ["node1", "node3"], ids=["coordinator", "agent"])
+def test_a_lost_node_is_left_out(cluster: Cluster, name: str) -> None:
+    process = cluster.start()
+    halfway(cluster)
+    cluster.nodes.kill(name)
+    ends_well(cluster, process)
+    assert f"starting again on 3 nodes ({name} not answering)" in cluster.said
+
+
+def test_a_frozen_coordinator_is_found_by_its_silence(cluster: Cluster) -> None:
+    process = cluster.start()
+    halfway(cluster)
+    # The oldest is the rank, the other its watchdog.
+    os.kill(min(cluster.find("node1", "millrace run")), signal.SIGSTOP)
+    ends_well(cluster, process)
+    assert "no sign of life from the coordinator" in cluster.said
+
+
+@pytest.mark.parametrize(
+    ("where", "words"), [("node2", "millrace run"), ("head", "prterun")], ids=["agent", "launcher"]
+)
+def test_a_frozen_part_does_not_stop_the_others(cluster: Cluster, where: str, words: str) -> None:
+    process = cluster.start()
+    halfway(cluster)
+    os.kill(min(cluster.find(where, words)), signal.SIGSTOP)
+    ends_well(cluster, process)
+
+
+def test_nothing_goes_on_when_the_supervisor_is_killed(cluster: Cluster) -> None:
+    process = cluster.start()
+    halfway(cluster)
+    os.kill(next(pid for pid in cluster.find("head", "bin/millrace run")), signal.SIGKILL)
+    assert process.wait(timeout=20) == 137
+    wait_for(lambda: not cluster.left_over(), 30)
+    assert cluster.site.left_over() == ["out.fa.millrace"]
+    again = cluster.start()
+    ends_well(cluster, again)
+    assert "by earlier runs" in cluster.said
+
+
+def test_a_stopped_run_keeps_what_it_has_and_resumes(cluster: Cluster) -> None:
+    process = cluster.start(sleep="0.5")
+    halfway(cluster)
+    os.kill(cluster.find("head", "bin/millrace run")[0], signal.SIGTERM)
+    assert process.wait(timeout=60) == 143, cluster.said
+    assert "type the same command again" in cluster.said
+    wait_for(lambda: not cluster.left_over(), 20)
+    ends_well(cluster, cluster.start())
+
+
+def test_output_to_a_pipe_has_each_byte_once_though_the_run_starts_again(cluster: Cluster) -> None:
+    words = (
+        f"{cluster.millrace} run --hosts {','.join(NAMES[1:])} --slots 2 "
+        "--batch 2 --progress none --format fasta -- ./tool - < in.fa > out.fa"
+    )
+    process = cluster.start_command(words)
+    halfway(cluster)
+    os.kill(cluster.find("node3", "prted")[0], signal.SIGKILL)
+    assert process.wait(timeout=120) == 0, cluster.said
+    assert "starting again" in cluster.said
+    assert cluster.site.output.read_bytes() == cluster.site.expected
+
+
+def test_a_run_without_a_node_that_answers_ends_with_an_error(cluster: Cluster) -> None:
+    for name in NAMES[1:]:
+        cluster.nodes.kill(name)
+    process = cluster.start()
+    assert process.wait(timeout=120) == 1
+    assert "no node answers" in cluster.said

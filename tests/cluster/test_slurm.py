@@ -1,0 +1,158 @@
+"""Runs in the jobs of a real Slurm."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from private_slurm import Slurm
+
+from conftest import Site, installation
+
+
+@pytest.fixture
+def submit(slurm: Slurm, millrace: str, site: Site):  # type: ignore[no-untyped-def]
+    """Submit with ``millrace slurm``; returns the job's number."""
+
+    def one(*options: str, sleep: str = "0.1") -> str:
+        words = [millrace, "slurm", "-N", str(slurm.n_nodes), "-t", "10:00", *options, *site.options()]
+        done = subprocess.run(
+            words, cwd=site.folder, env={**slurm.environ, "SLEEP": sleep}, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()[-1]
+
+    yield one
+    slurm.command("scancel", "--user=root")
+    slurm.wait(lambda: not slurm.command("squeue", "--noheader"), "an empty queue")
+
+
+def log(site: Site, job: str) -> str:
+    path = site.folder / f"tool-{job}.log"
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def ends_well(slurm: Slurm, site: Site, job: str, seconds: float = 120.0) -> None:
+    slurm.wait(lambda: slurm.state(job) in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"), "end", seconds)
+    assert slurm.state(job) == "COMPLETED", log(site, job)
+    assert site.output.read_bytes() == site.expected
+    assert site.left_over() == []
+
+
+def test_a_job_of_several_nodes_is_used_whole(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
+    job = submit()
+    ends_well(slurm, site, job)
+    assert "3 nodes of the Slurm job" in log(site, job)
+    assert "in 3 processes" in log(site, job)
+
+
+def test_out_of_time_the_job_goes_back_into_the_queue_and_carries_on(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
+    job = submit(sleep="0.4")
+    slurm.wait(lambda: site.written > len(site.expected) // 8, "output")
+    slurm.command("scancel", "--batch", "--signal=USR1", job)  # as Slurm does before the wall time is over
+    slurm.wait(lambda: "going back into the queue" in log(site, job), "requeue")
+    slurm.wait(lambda: slurm.state(job) == "PENDING", "requeued job")
+    assert site.written < len(site.expected)
+    slurm.command("scontrol", "update", f"JobId={job}", "StartTime=now")  # else two minutes later
+    ends_well(slurm, site, job)
+    assert "by earlier runs" in log(site, job)
+
+
+def test_a_job_without_one_result_is_not_queued_again(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
+    job = submit(sleep="600")
+    for words in ("in 3 processes", "at once"):  # the second is not patient with the tools
+        slurm.wait(lambda: words in log(site, job), words)  # noqa: B023
+        slurm.command("scancel", "--batch", "--signal=USR1", job)
+    slurm.wait(lambda: slurm.state(job) == "FAILED", "end", 90)
+    assert "not one result within the wall time" in log(site, job)
+
+
+def test_a_lost_node_does_not_end_the_job(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
+    job = submit(sleep="0.4")
+    slurm.wait(lambda: site.written > len(site.expected) // 8, "output")
+    slurm.kill("n3")
+    try:
+        ends_well(slurm, site, job)
+        assert "starting again on 2 nodes (n3 not answering)" in log(site, job)
+    finally:
+        slurm.start("n3")
+        slurm.wait(lambda: slurm.states().count("idle") == slurm.n_nodes, "nodes that are idle")
+
+
+@pytest.mark.parametrize(("mpi", "plugin"), [("openmpi", "pmix"), ("mpich", "pmi2")])
+def test_srun_starts_the_ranks_itself(slurm: Slurm, site: Site, mpi: str, plugin: str) -> None:
+    millrace = installation(mpi)
+    words = ["srun", f"--mpi={plugin}", "-N3", "-n3", millrace, "run", *site.options()]
+    done = subprocess.run(
+        words, cwd=site.folder, env=slurm.environ, capture_output=True, text=True, timeout=120, check=False
+    )
+    if "can not load PMIx library" in done.stderr:
+        pytest.skip("Slurm's pmix plugin finds no library (apt-get install libpmix-dev)")
+    assert done.returncode == 0, done.stderr
+    assert "in 3 processes" in done.stderr
+    assert site.output.read_bytes() == site.expected
+
+
+def test_srun_of_another_mpi_is_refused(slurm: Slurm, site: Site) -> None:
+    words = ["srun", "--mpi=pmi2", "-N2", "-n2", installation("openmpi"), "run", *site.options()]
+    done = subprocess.run(
+        words, cwd=site.folder, env=slurm.environ, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 2
+    assert "is not of the MPI library" in done.stderr
+    assert not site.output.exists()
+
+
+def test_the_script_is_what_sbatch_takes(slurm: Slurm, site: Site, millrace: str) -> None:
+    options = ["-N", "2", "-t", "1:00:00", "-c", "1", "--mem", "100M", "-p", "main", "-J", "mine", "--option=--nice=10"]
+    shown = subprocess.run(
+        [millrace, "slurm", "--dry-run", *options, *site.options()], cwd=site.folder, capture_output=True, text=True, check=True
+    ).stdout  # fmt: skip
+    tested = subprocess.run(
+        ["sbatch", "--test-only"], input=shown, env=slurm.environ, capture_output=True, text=True, check=False
+    )
+    assert tested.returncode == 0, tested.stderr
+    assert "--exclusive" not in shown
+
+
+def test_without_slurm_nothing_is_submitted(site: Site, millrace: str, tmp_path: Path) -> None:
+    words = [millrace, "slurm", "-N", "2", "-t", "1:00:00", *site.options()]
+    done = subprocess.run(
+        words, cwd=site.folder, env={**os.environ, "PATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "sbatch: not found here" in done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="no bash")
+def test_a_pbs_script_is_shell_and_says_what_was_asked(site: Site, millrace: str) -> None:
+    options = ["-N", "4", "-t", "1-12", "-c", "16", "--mem", "64gb", "-p", "long", "--setup", "module load blast"]
+    shown = subprocess.run(
+        [millrace, "pbs", "--dry-run", *options, *site.options()], cwd=site.folder, capture_output=True, text=True, check=True
+    ).stdout  # fmt: skip
+    subprocess.run(["bash", "-n"], input=shown, text=True, check=True)
+    lines = shown.splitlines()
+    assert "#PBS -l select=4:mpiprocs=1:ncpus=16:mem=64gb" in lines
+    assert "#PBS -l walltime=36:00:00" in lines
+    assert "module load blast" in lines
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (["--fresh"], "would start over each time"),
+        (["--hosts", "a,b"], "the scheduler gives the nodes"),
+        (["-t", "soon"], "not a wall time"),
+        (["-t", "2"], "too short"),
+    ],
+)
+def test_what_a_job_cannot_do_is_refused_before_it_is_submitted(
+    site: Site, millrace: str, more: list[str], reason: str
+) -> None:
+    words = [millrace, "slurm", "--dry-run", "-N", "2", "-t", "1:00:00", *more, *site.options()]
+    done = subprocess.run(words, cwd=site.folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert reason in done.stderr
