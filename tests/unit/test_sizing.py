@@ -11,7 +11,7 @@ import pytest
 
 from millrace.model import CostHint
 from millrace.schedule.dispatcher import Dispatcher, Result, Run
-from millrace.schedule.sizing import GROWTH, MOST_BYTES, CostModel, next_units
+from millrace.schedule.sizing import GROWTH, HANDLING_SECONDS, MOST_BYTES, CostModel, next_units
 
 
 @dataclass
@@ -107,3 +107,12 @@ def test_batches_of_a_tool_with_passes_are_whole_passes() -> None:
     model = CostModel(CostHint(unit="residues", pass_units=10_000))
     model.observe(10_000, 1.0)
     assert next_units(model, 2, 100_000) == 30_000
+
+
+def test_many_slots_get_batches_that_a_coordinator_can_hand_out() -> None:
+    model = CostModel(CostHint(unit="records", startup_seconds=0.0))
+    for _ in range(20):
+        model.observe(10, 1.0)
+    few, many = next_units(model, 64, 1000.0), next_units(model, 100_000, 1000.0)
+    assert few == 1000 // (1.5 * 64)
+    assert many * 0.1 == pytest.approx(100_000 * HANDLING_SECONDS)

@@ -17,7 +17,9 @@ import click
 from millrace import __version__
 from millrace.errors import ExitCode, MillraceError, RefusedError
 
-VERBS = ("run", "plan", "status", "gather", "report", "doctor", "demo", "slurm", "pbs", "completion")
+VERBS = (
+    "run", "plan", "status", "gather", "report", "simulate", "doctor", "demo", "slurm", "pbs", "completion",
+)  # fmt: skip
 
 
 class Verbs(click.Group):

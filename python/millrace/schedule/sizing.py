@@ -18,6 +18,10 @@ LONGEST_UNKNOWN_SECONDS = 5.0
 #: A batch lasts at least this many times the tool's start, unless that would leave slots without work.
 WORTHWHILE = 5.0
 
+#: Seconds that a coordinator needs for a message of a task. A batch lasts at least so long for each slot: tasks of
+#: many slots would come back faster than they are handled.
+HANDLING_SECONDS = 50e-6
+
 #: A batch is at most so many times as large as the largest that was measured: small ones say little of large ones.
 GROWTH = 8.0
 
@@ -96,7 +100,7 @@ def next_units(model: CostModel, slots: int, remaining: float | None) -> int:
     if not model.per_unit:
         probe = float(max(hint.pass_units, PROBE_UNITS)) if hint.unit != "records" else 1.0
         return max(1, int(min(probe, remaining / (8 * slots)) if remaining is not None else probe))
-    worthwhile = WORTHWHILE * model.startup / model.per_unit
+    worthwhile = max(WORTHWHILE * model.startup, HANDLING_SECONDS * slots) / model.per_unit
     longest = LONGEST_SECONDS / model.per_unit
     if remaining is None:
         units = max(LONGEST_UNKNOWN_SECONDS / model.per_unit, 2 * worthwhile)

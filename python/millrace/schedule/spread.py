@@ -17,6 +17,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 #: Tasks that wait at a node beyond its slots, at most so many for each slot.
 MOST_AHEAD = 4
@@ -28,8 +29,7 @@ MEMORY = 0.9
 FASTEST = 8.0
 
 
-@dataclass(frozen=True)
-class Send:
+class Send(NamedTuple):
     """Send ``task`` to ``node``; ``duplicate``: it is out elsewhere too, and the first end counts."""
 
     node: int
@@ -37,7 +37,7 @@ class Send:
     duplicate: bool = False
 
 
-@dataclass
+@dataclass(slots=True)
 class _Mean:
     """Mean with forgetting of units, seconds and tasks; its first values count in full."""
 
@@ -55,9 +55,10 @@ class _Mean:
         return self.seconds / self.tasks if self.tasks else 0.0
 
 
-@dataclass
+@dataclass(slots=True)
 class _Node:
     slots: int
+    members: int = 1
     #: Tasks that have a slot there, as far as known: since when, and whether the slot was idle before.
     running: dict[int, tuple[float, bool]] = field(default_factory=dict)
     #: Tasks that wait there, oldest first.
@@ -77,27 +78,28 @@ class _Node:
         return max(self.slots - len(self.running), 0)
 
     def take(self, task: int, now: float) -> None:
-        if self.idle:
+        if len(self.running) < self.slots:
             self.running[task] = (now, True)
         else:
             self.queued[task] = None
 
     def give(self, task: int, now: float) -> float | None:
         """A task has ended; return when it was sent, if it was to an idle slot."""
-        self.queued.pop(task, None)
         since, found_idle = self.running.pop(task, (0.0, False))
-        self.start(now)
+        if self.queued:
+            self.queued.pop(task, None)
+            self.start(now)
         return since if found_idle else None
 
     def start(self, now: float) -> None:
         """Free slots take what waits there."""
-        while self.queued and self.idle:
+        while self.queued and len(self.running) < self.slots:
             following = next(iter(self.queued))
             del self.queued[following]
             self.running[following] = (now, False)
 
 
-@dataclass
+@dataclass(slots=True)
 class _Task:
     number: int
     units: float
@@ -118,10 +120,12 @@ class Spread:
     Args:
         latency_seconds: First guess of the time from the end of a task to the start of the next one that was not
             waiting at the node; replaced by measurement.
+        most_ahead: Tasks that wait at a node at most, for each of its slots; 0: no prefetch.
     """
 
-    def __init__(self, latency_seconds: float = 0.005) -> None:
+    def __init__(self, latency_seconds: float = 0.005, most_ahead: int = MOST_AHEAD) -> None:
         self.latency_seconds = latency_seconds
+        self.most_ahead = most_ahead
         self._nodes: dict[int, _Node] = {}
         self._tasks: dict[int, _Task] = {}
         self._slots = 0
@@ -162,8 +166,11 @@ class Spread:
 
     # Nodes
 
-    def node_joined(self, node: int, slots: int, now: float) -> list[Send]:
+    def node_joined(self, node: int, slots: int, now: float, members: int = 1) -> list[Send]:
         """A node is there, or has another number of slots than before.
+
+        Args:
+            members: Nodes that it stands for, if it is a partition; each of them gets a task ahead.
 
         Raises:
             ValueError: ``slots`` is below 1.
@@ -172,7 +179,7 @@ class Spread:
             raise ValueError(f"node {node} has {slots} slots")
         item = self._nodes.setdefault(node, _Node(slots))
         self._preferring.setdefault(node, deque())
-        item.slots = slots
+        item.slots, item.members = slots, members
         item.start(now)
         self._slots = sum(other.slots for other in self._nodes.values())
         item.depth = self._depth(item)
@@ -249,19 +256,20 @@ class Spread:
             self._free.append(item)
         return []
 
-    def task_ended(self, node: int, task: int, seconds: float, now: float) -> list[Send]:
+    def task_ended(self, node: int, task: int, seconds: float, now: float, *, counts: bool = True) -> list[Send]:
         """A task came to its end at a node, well or not; the end of a node that was lost changes nothing.
 
         Args:
             seconds: Wall time of its run there; 0: it did not run, and says nothing of the node.
+            counts: False: it gave nothing, so a copy that is out elsewhere is waited for.
         """
         item = self._nodes.get(node)
         if item is None or not (task in item.running or task in item.queued):
             return []
         sent = item.give(task, now)
         known = self._tasks[task]
-        known.ended = True
         known.nodes.remove(node)
+        known.ended = known.ended or counts or not known.nodes
         self._forget(known)
         if seconds > 0:
             self._measure(item, known.units, seconds, None if sent is None else max(now - sent - seconds, 0.0))
@@ -280,9 +288,9 @@ class Spread:
     def straggling(self, now: float) -> list[Send]:
         """Duplicate tasks on idle slots where that is likely to end sooner. Only for when no more tasks will come.
 
-        A task is copied once at most, if what is left of it is likely longer than a run from its start on the node
-        with the idle slot: it waits behind others, its node is slow, or it is overdue. Of an overdue task, as much
-        is taken to be left as has passed.
+        A task is out twice at most. It is copied if what is left of it is likely longer than a run from its start
+        on the node with the idle slot: it waits behind others, its node is slow, or it is overdue. Of an overdue
+        task, as much is taken to be left as has passed.
 
         Source: backup tasks of MapReduce (Dean and Ghemawat 2004, 3.6); the comparison of what is left with a new
         run is that of LATE (Zaharia et al. 2008).
@@ -353,7 +361,7 @@ class Spread:
         """Send what waits to a node until it has enough, or ``most`` tasks."""
         item = self._nodes[node]
         sends: list[Send] = []
-        while item.out < item.depth and (not most or len(sends) < most):
+        while self._waiting and item.out < item.depth and (not most or len(sends) < most):
             task = self._next(node, idle=item.idle > 0)
             if task is None:
                 break
@@ -364,8 +372,6 @@ class Spread:
 
     def _next(self, node: int, *, idle: bool) -> _Task | None:
         """The task among those that wait that a node with room gets; an idle slot takes any."""
-        if not self._waiting:
-            return None
         if (urgent := _head(self._urgent)) is not None:
             self._urgent.popleft()
             return urgent
@@ -386,8 +392,9 @@ class Spread:
     def _note_room(self, node: int) -> None:
         item = self._nodes[node]
         item.stamp += 1
-        if item.out < item.depth:
-            heapq.heappush(self._room, (*self._key(node), item.stamp))
+        if item.out >= item.depth:
+            return
+        heapq.heappush(self._room, (*self._key(node), item.stamp))
         if len(self._room) > 4 * len(self._nodes) + 64:
             self._room = [entry for entry in self._room if self._valid(entry[2], entry[3])]
             heapq.heapify(self._room)
@@ -421,14 +428,11 @@ class Spread:
 
     def _depth(self, item: _Node) -> int:
         latency = self._latency(item)
-        if not latency:
-            return item.slots
         task_seconds = item.measured.task_seconds or self._measured.task_seconds
-        if not task_seconds:
-            return item.slots + 1
         # As many end within the delay on average; three standard deviations more, as if ends came at random.
-        ends = item.slots * latency / task_seconds
-        return item.slots + min(max(math.ceil(ends + 3 * math.sqrt(ends)), 1), MOST_AHEAD * item.slots)
+        ends = item.slots * latency / task_seconds if task_seconds else 0.0
+        ahead = max(math.ceil(ends + 3 * math.sqrt(ends)), item.members) if latency else 0
+        return item.slots + min(ahead, self.most_ahead * item.slots)
 
     def _left(self, item: _Node, task: _Task, now: float) -> float:
         """Seconds until a task that is out likely ends."""

@@ -1,0 +1,160 @@
+"""The figures and charts of docs/scaling.md: published experiments, again, in simulation.
+
+    python -m bench.scaling               # all of them; an hour of one core
+    python -m bench.scaling prefetch      # one of: weak, strong, prefetch, large
+    python -m bench.scaling charts        # draw again what is in docs/scaling/figures.json
+
+Every figure is put into docs/scaling/figures.json as soon as it is there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.svg import Line, chart
+from millrace.simulate.cluster import Machine, Simulation, static_seconds
+from millrace.simulate.trace import load
+
+ROOT = Path(__file__).parents[1]
+OUT = ROOT / "docs" / "scaling"
+FIGURES = OUT / "figures.json"
+BLASTP = str(ROOT / "bench" / "traces" / "blastp.jsonl")
+
+#: Cores of a node of Kraken, on which HSP-Wrap was measured, and work for each core there.
+CORES = 12
+HSP_WRAP_WORK = 1707.0
+HSP_WRAP = [(48, 1724.0), (12_288, 1707.0)]
+
+WEAK = [4, 16, 64, 256, 1024]
+LARGE = [8334]
+LARGE_WORK = 1000.0
+STRONG = [2, 4, 8, 16, 32, 64, 86]
+STRONG_QUERIES = 126_000
+PREFETCH = 22
+LATENCIES = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3]
+
+Figures = dict[str, dict[str, Any]]
+
+
+def simulate(figures: Figures, name: str, machine: Machine, trace: Any, records: int) -> None:
+    """Add one figure, and say it."""
+    began = time.process_time()
+    found = dataclasses.asdict(Simulation(machine, trace, records).run())
+    figures[name] = found | {"trace": trace.words, "cpu_seconds": round(time.process_time() - began, 1)}
+    save(figures)
+    print(f"{name}: {found['seconds']:.1f} s, {found['efficiency']:.2%}, {found['tasks']} tasks", flush=True)
+
+
+def save(figures: Figures) -> None:
+    FIGURES.write_text(json.dumps(dict(sorted(figures.items())), indent=1) + "\n")
+
+
+def weak(figures: Figures) -> None:
+    """HSP-Wrap: the same work for each core, 48 to 12,288 cores."""
+    for name, trace in (("blastp", load(BLASTP, 1.0)), ("lognormal", load("lognormal:1,1"))):
+        for nodes in WEAK:
+            records = round(HSP_WRAP_WORK * nodes * CORES / trace.mean_seconds)
+            simulate(figures, f"weak {name} {nodes * CORES}", Machine(nodes, CORES), trace, records)
+
+
+def strong(figures: Figures) -> None:
+    """mpiBLAST-PIO: one job of skewed queries on more and more cores, against a division made beforehand."""
+    whole, split = load("skewed"), load("skewed", fragments=16)
+    for nodes in STRONG:
+        cores = nodes * CORES
+        simulate(figures, f"strong whole {cores}", Machine(nodes, CORES), whole, STRONG_QUERIES)
+        simulate(figures, f"strong fragments {cores}", Machine(nodes, CORES), split, 16 * STRONG_QUERIES)
+        seconds = static_seconds(whole, STRONG_QUERIES, cores)
+        figures[f"strong static {cores}"] = {
+            "seconds": seconds, "efficiency": whole.seconds(STRONG_QUERIES) / cores / seconds,
+        }  # fmt: skip
+    save(figures)
+
+
+def prefetch(figures: Figures) -> None:
+    """mpiBLAST-PIO: tasks of one query of a second, with and without a queue at the nodes."""
+    trace = load("lognormal:1,0.5")
+    for latency in LATENCIES:
+        for with_it in (True, False):
+            machine = Machine(PREFETCH, CORES, latency_seconds=latency, prefetch=with_it, batch=1)
+            name = f"prefetch {'with' if with_it else 'without'} {latency:g}"
+            simulate(figures, name, machine, trace, 200 * PREFETCH * CORES)
+
+
+def large(figures: Figures) -> None:
+    """100,000 cores with partitions, and less work for each core than there."""
+    trace = load(BLASTP, 1.0)
+    for nodes in LARGE:
+        records = round(LARGE_WORK * nodes * CORES / trace.mean_seconds)
+        simulate(figures, f"large blastp {nodes * CORES}", Machine(nodes, CORES), trace, records)
+
+
+def points(figures: Figures, name: str, key: str) -> list[tuple[float, float]]:
+    found = [(float(each.removeprefix(name)), figures[each][key]) for each in figures if each.startswith(name)]
+    return sorted(found)
+
+
+def charts(figures: Figures) -> None:
+    """Draw what is there."""
+    files: dict[str, Any] = {
+        "weak": (
+            "The same work for each core (HSP-Wrap's experiment)", "cores", "seconds",
+            [
+                Line("measured blastp trace", points(figures, "weak blastp ", "seconds")),
+                Line("lognormal, sigma 1", points(figures, "weak lognormal ", "seconds")),
+                Line("HSP-Wrap, published", HSP_WRAP, dashed=True),
+            ],
+            (0, 2000), [0, 500, 1000, 1500, 2000],
+        ),
+        "efficiency": (
+            "Parallel efficiency at 1,707 s of work for each core", "cores", "efficiency",
+            [
+                Line("measured blastp trace", points(figures, "weak blastp ", "efficiency")),
+                Line("lognormal, sigma 1", points(figures, "weak lognormal ", "efficiency")),
+            ],
+            (0.9, 1.0), [0.9, 0.92, 0.94, 0.96, 0.98, 1.0], "{:.0%}",
+        ),
+        "strong": (
+            "One job of skewed queries on more cores (mpiBLAST-PIO's experiment)", "cores", "efficiency",
+            [
+                Line("16 fragments", points(figures, "strong fragments ", "efficiency")),
+                Line("whole database", points(figures, "strong whole ", "efficiency")),
+                Line("divided beforehand, no scheduler", points(figures, "strong static ", "efficiency")),
+                Line("mpiBLAST-PIO at 1,024, published", [(1024, 0.92)], dashed=True),
+            ],
+            (0.3, 1.0), [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0], "{:.0%}",
+        ),
+        "prefetch": (
+            "Tasks of one second on 264 cores: a queue at the nodes hides the network", "delay of a message, seconds", "efficiency",
+            [
+                Line("prefetch", points(figures, "prefetch with ", "efficiency")),
+                Line("no prefetch", points(figures, "prefetch without ", "efficiency")),
+            ],
+            (0.4, 1.0), [0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0], "{:.0%}",
+        ),
+    }  # fmt: skip
+    for name, (title, x_name, y_name, lines, *axis) in files.items():
+        known = [line for line in lines if line.points]
+        if any(not line.dashed for line in known):
+            (OUT / f"{name}.svg").write_text(chart(title, x_name, y_name, known, *axis))
+
+
+EXPERIMENTS = {"prefetch": prefetch, "strong": strong, "weak": weak, "large": large}
+
+
+def main(names: list[str]) -> None:
+    OUT.mkdir(exist_ok=True)
+    figures: Figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    for name in names or EXPERIMENTS:
+        if name != "charts":
+            EXPERIMENTS[name](figures)
+    charts(figures)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

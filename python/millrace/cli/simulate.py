@@ -1,0 +1,106 @@
+"""``millrace simulate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("simulate", short_help="Say how long a job would take on a cluster; run nothing.")
+@click.option("--nodes", type=click.IntRange(1), required=True, metavar="N", help="Nodes of the cluster.")
+@click.option("--cores", type=click.IntRange(1), required=True, metavar="C", help="Cores of a node.")
+@click.option("--trace", required=True, metavar="FILE", help="What records cost: the run directory or events.jsonl of a real run; or "
+              "fixed:S, lognormal:MEAN,SIGMA, pareto:MEAN,ALPHA, skewed.")  # fmt: skip
+@click.option(
+    "--records",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Records of the input (default: those of the run, in their order).",
+)
+@click.option(
+    "--work",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Or: work for each core (default for a distribution: 1800).",
+)
+@click.option(
+    "--mean",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Scale the trace: a record takes so long on average.",
+)
+@click.option(
+    "--fragments", type=click.IntRange(1), default=1, metavar="N", help="Fragments of the database (default 1)."
+)
+@click.option(
+    "--batch", type=click.IntRange(0), default=0, metavar="N", help="Records a task; 0: as measured (default)."
+)
+@click.option(
+    "--partition-size",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Nodes of a partition (default: partitions beyond 256 nodes).",
+)
+@click.option(
+    "--latency", type=click.FloatRange(0), default=0.005, metavar="SECONDS", help="Delay of a message (default 0.005)."
+)
+@click.option(
+    "--service",
+    type=click.FloatRange(0),
+    default=50e-6,
+    metavar="SECONDS",
+    help="Time to handle a message (default 0.00005).",
+)
+@click.option("--no-prefetch", is_flag=True, help="Give nodes no task beyond their cores.")
+@click.option("--seed", type=int, default=1, metavar="N", help="Of the random numbers (default 1).")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def command(
+    nodes: int, cores: int, trace: str, records: int | None, work: float | None, mean: float | None, fragments: int, batch: int,
+    partition_size: int | None, latency: float, service: float, no_prefetch: bool, seed: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Say how long a job would take on a cluster: a simulation that runs the scheduling code of real runs.
+
+    \b
+    millrace simulate --nodes 1024 --cores 12 --trace hits.tsv.millrace
+    millrace simulate --nodes 64 --cores 16 --trace lognormal:2,1 --records 100000
+    """
+    from millrace.cli.run import print_json
+    from millrace.errors import RefusedError
+    from millrace.report.words import duration
+    from millrace.simulate.cluster import Machine, Simulation
+    from millrace.simulate.trace import load
+
+    if records and work:
+        raise RefusedError("--records and --work contradict each other", "give one of them")
+    known = load(trace, mean, fragments, seed, replay=not records and not work)
+    if records:
+        records *= fragments
+    elif not work and Path(trace).exists():
+        records = known.n_records
+    else:
+        records = max(round((work or 1800.0) * nodes * cores / known.mean_seconds), 1)
+    machine = Machine(
+        nodes, cores, latency_seconds=latency, service_seconds=service, partition_size=partition_size,
+        prefetch=not no_prefetch, batch=batch,
+    )  # fmt: skip
+    found = Simulation(machine, known, records).run()
+    if as_json:
+        print_json(found)
+        return
+    click.echo(
+        f"trace:        {known.words}; a record takes {known.mean_seconds:.3g} s on average, {found.longest_seconds:.3g} s at most"
+    )
+    click.echo(
+        f"machine:      {nodes} nodes, {found.cores} cores, {f'{found.partitions} partitions' if found.partitions else 'no partitions'}"
+    )
+    click.echo(
+        f"work:         {found.records} records in {found.tasks} tasks, {duration(found.work_seconds)} on one core"
+    )
+    click.echo(f"time:         {found.seconds:.1f} s ({duration(found.seconds)})")
+    click.echo(f"efficiency:   {found.efficiency:.2%}")
+    click.echo(f"lost to:      start of tools {found.startup_share:.2%}, waiting for input {found.starved_share:.2%}, "
+               f"end of the run {found.tail_share:.2%}")  # fmt: skip
+    click.echo(f"coordinator:  busy {found.coordinator_share:.1%} of the time" + (
+        f", the busiest partition leader {found.leader_share:.1%}" if found.partitions else ""))  # fmt: skip
+    click.echo(f"copies:       {found.copies} tasks of stragglers were run twice")

@@ -1,0 +1,323 @@
+"""A discrete-event simulation of a job on a cluster. Every decision is made by the code of real runs.
+
+Real: `Dispatcher` with its batch sizes (`sizing`) at the root, `Spread` at the root and in each partition, the rule
+that forms `partitions`. Simulated: the clock; a coordinator and partition leaders that handle one message after the
+other; messages that take a fixed time; slots that take the time that the trace says. Not simulated: the start of the
+job, staging of databases, writing of the output, failures.
+"""
+
+from __future__ import annotations
+
+import gc
+import heapq
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from millrace.schedule.dispatcher import Action, Dispatcher, Result, Run
+from millrace.schedule.partition import partitions
+from millrace.schedule.spread import MOST_AHEAD, Send, Spread
+from millrace.simulate.trace import Trace
+
+#: Seconds between looks for stragglers once all is cut.
+TICK = 1.0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The simulated cluster.
+
+    Args:
+        nodes: Nodes, of one agent each.
+        cores: Slots of a node.
+        latency_seconds: From the decision to send a message until its receiver looks at it; mostly the pause of a
+            receiver that has had nothing to do.
+        service_seconds: What a coordinator or partition leader needs for each task message, in or out.
+        partition_size: Nodes of a partition; None: as in a real run.
+        speeds: Speed of each node; empty: 1 for all.
+        prefetch: Whether nodes hold tasks beyond their slots.
+        copies: Whether stragglers are run a second time on idle slots.
+        batch: Records of each batch; 0: sized by measurement, as in a real run.
+    """
+
+    nodes: int
+    cores: int
+    latency_seconds: float = 0.005
+    service_seconds: float = 50e-6
+    partition_size: int | None = None
+    speeds: Sequence[float] = ()
+    prefetch: bool = True
+    copies: bool = True
+    batch: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out; times in seconds."""
+
+    cores: int
+    partitions: int
+    records: int
+    tasks: int
+    #: Tasks that were run a second time.
+    copies: int
+    #: From the first message to the end of the last task, as the coordinator knows it.
+    seconds: float
+    #: Time of the records alone on one core of speed 1, and of the longest one: no run is shorter than that.
+    work_seconds: float
+    longest_seconds: float
+    #: Work over what all cores could have done in that time, from 0 to 1.
+    efficiency: float
+    #: Shares of the cores' time: start of tools, idle while there was input to cut, idle or copying after it.
+    startup_share: float
+    starved_share: float
+    tail_share: float
+    #: Share of the time that the coordinator, and the busiest partition leader, handled messages.
+    coordinator_share: float
+    leader_share: float
+
+
+@dataclass(slots=True)
+class _Desk:
+    """A process that handles one message after the other."""
+
+    service: float
+    free_at: float = 0.0
+    handled: int = 0
+
+    def serve(self, now: float) -> float:
+        """Handle one message that is there at ``now``; return when that is done."""
+        self.handled += 1
+        self.free_at = max(self.free_at, now) + self.service
+        return self.free_at
+
+
+@dataclass
+class _Leader:
+    """A partition: the desk of its leader, and how it spreads tasks over its nodes."""
+
+    desk: _Desk
+    spread: Spread
+
+
+# What happens, in the words of the one to whom it happens. The number decides between events of one time.
+_TASK_ENDED, _ROOT_TOLD, _LEADER_TOLD, _LEADER_GETS, _NODE_GETS, _LOOK = range(6)
+
+
+@dataclass
+class Simulation:
+    """One job on one machine; `run` it once."""
+
+    machine: Machine
+    trace: Trace
+    records: int
+    _events: list[tuple[float, int, int, int, int]] = field(default_factory=list)
+    _serial: int = 0
+    #: Units and seconds of each task that is not done.
+    _tasks: dict[int, tuple[int, float]] = field(default_factory=dict)
+    #: What is cut: records, and their units and seconds.
+    _cut_to: int = 0
+    _cut_units: int = 0
+    _cut_seconds: float = 0.0
+    _n_tasks: int = 0
+    _copies: int = 0
+    _busy: int = 0
+    _busy_since: float = 0.0
+    _busy_seconds: float = 0.0
+    #: When all was cut, and how long slots had been busy by then.
+    _all_cut: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        machine = self.machine
+        if self.records < 1:
+            raise ValueError(f"{self.records} records")
+        if machine.speeds and len(machine.speeds) != machine.nodes:
+            raise ValueError(f"{machine.nodes} nodes, {len(machine.speeds)} speeds")
+        self._total = self.trace.units(self.records)
+        self._speeds = list(machine.speeds) or [1.0] * machine.nodes
+        self._free = [machine.cores] * machine.nodes
+        self._queues: list[deque[int]] = [deque() for _ in range(machine.nodes)]
+        self._desk = _Desk(machine.service_seconds)
+        self._spread = self._new_spread()
+        self._dispatcher = Dispatcher(machine.nodes * machine.cores, self.trace.hint, fixed=(machine.batch, 0))
+        parts = partitions(machine.nodes, machine.partition_size)
+        self._leaders: list[_Leader] = []
+        self._part_of: list[int] = []
+        if len(parts) == 1:
+            for node in parts[0]:
+                self._spread.node_joined(node, machine.cores, 0.0)
+            return
+        for number, part in enumerate(parts):
+            leader = _Leader(_Desk(machine.service_seconds), self._new_spread())
+            for node in part:
+                leader.spread.node_joined(node, machine.cores, 0.0)
+                self._part_of.append(number)
+            self._leaders.append(leader)
+            self._spread.node_joined(number, machine.cores * len(part), 0.0, members=len(part))
+
+    def _new_spread(self) -> Spread:
+        return Spread(2 * self.machine.latency_seconds, MOST_AHEAD if self.machine.prefetch else 0)
+
+    def run(self) -> Outcome:
+        """Run the job to its end."""
+        # Millions of small objects live for a moment, and none of them is in a cycle.
+        was = gc.isenabled()
+        gc.disable()
+        try:
+            return self._run()
+        finally:
+            if was:
+                gc.enable()
+
+    def _run(self) -> Outcome:
+        now = 0.0
+        self._feed(now)
+        while not self._dispatcher.done:
+            now, what, _, member, task = heapq.heappop(self._events)
+            if what == _NODE_GETS:
+                self._queues[member].append(task)
+                self._start(member, now)
+            elif what == _TASK_ENDED:
+                self._end(member, task, now)
+            elif what == _ROOT_TOLD:
+                self._root_told(member, task, now)
+            elif what == _LEADER_GETS:
+                self._leader_gets(member, task, now)
+            elif what == _LEADER_TOLD:
+                self._leader_told(member, task, now)
+            else:
+                self._look(now)
+        return self._outcome(max(now, self._desk.free_at))
+
+    def _later(self, time: float, what: int, member: int, task: int) -> None:
+        self._serial += 1
+        heapq.heappush(self._events, (time, what, self._serial, member, task))
+
+    # The coordinator
+
+    def _feed(self, now: float) -> None:
+        """Cut as many batches as the dispatcher wants."""
+        while (limits := self._dispatcher.wanted(float(self._total - self._cut_units))) is not None:
+            if self._cut_to == self.records:
+                self._count_busy(now)
+                self._all_cut = (now, self._busy_seconds)
+                self._dispatcher.input_ended()
+                if self.machine.copies:
+                    self._later(now + TICK, _LOOK, 0, 0)
+                return
+            first, self._cut_to = self._cut_to, self.trace.cut(self._cut_to, self.records, limits[0], limits[1])
+            before, self._cut_units = self._cut_units, self.trace.units(self._cut_to)
+            since, self._cut_seconds = self._cut_seconds, self.trace.seconds(self._cut_to)
+            self._n_tasks += 1
+            units = self._cut_units - before
+            self._tasks[self._n_tasks] = (units, self.trace.startup_seconds + self._cut_seconds - since)
+            self._do(self._dispatcher.batch_cut(self._n_tasks, self._cut_to - first, units), now)
+
+    def _do(self, actions: list[Action], now: float) -> None:
+        for action in actions:
+            if isinstance(action, Run):
+                units = float(self._tasks[action.batch][0])
+                self._root_sends(self._spread.task_ready(action.batch, units, now, urgent=action.urgent), now)
+
+    def _root_sends(self, sends: list[Send], now: float) -> None:
+        what = _LEADER_GETS if self._leaders else _NODE_GETS
+        for send in sends:
+            self._copies += send.duplicate
+            self._later(self._desk.serve(now) + self.machine.latency_seconds, what, send.node, send.task)
+
+    def _root_told(self, member: int, task: int, now: float) -> None:
+        now = self._desk.serve(now)
+        counts = self._spread.is_open(task)
+        seconds = self._tasks[task][1] / self._speed(member) if counts else 0.0
+        self._root_sends(self._spread.task_ended(member, task, seconds, now), now)
+        if counts:
+            del self._tasks[task]
+            self._do(self._dispatcher.attempt_ended(task, Result.DONE, seconds=seconds), now)
+        self._feed(now)
+
+    def _speed(self, member: int) -> float:
+        return 1.0 if self._leaders else self._speeds[member]
+
+    def _look(self, now: float) -> None:
+        """Look for stragglers."""
+        for number, leader in enumerate(self._leaders):
+            self._leader_sends(number, leader.spread.straggling(now), now)
+        self._root_sends(self._spread.straggling(now), now)
+        self._later(now + TICK, _LOOK, 0, 0)
+
+    # Partition leaders
+
+    def _leader_gets(self, number: int, task: int, now: float) -> None:
+        leader = self._leaders[number]
+        if task not in self._tasks or leader.spread.is_open(task):
+            return
+        now = leader.desk.serve(now)
+        self._leader_sends(number, leader.spread.task_ready(task, float(self._tasks[task][0]), now), now)
+
+    def _leader_sends(self, number: int, sends: list[Send], now: float) -> None:
+        desk = self._leaders[number].desk
+        for send in sends:
+            self._copies += send.duplicate
+            self._later(desk.serve(now) + self.machine.latency_seconds, _NODE_GETS, send.node, send.task)
+
+    def _leader_told(self, node: int, task: int, now: float) -> None:
+        number = self._part_of[node]
+        leader = self._leaders[number]
+        now = leader.desk.serve(now)
+        counts = leader.spread.is_open(task)
+        seconds = self._tasks[task][1] / self._speeds[node] if counts and task in self._tasks else 0.0
+        self._leader_sends(number, leader.spread.task_ended(node, task, seconds, now), now)
+        if counts:
+            self._later(leader.desk.serve(now) + self.machine.latency_seconds, _ROOT_TOLD, number, task)
+
+    # Nodes
+
+    def _start(self, node: int, now: float) -> None:
+        queue = self._queues[node]
+        while queue and self._free[node]:
+            task = queue.popleft()
+            # A copy that is still in the queue when the other one ends is not run.
+            seconds = self._tasks[task][1] / self._speeds[node] if task in self._tasks else 0.0
+            self._free[node] -= 1
+            self._count_busy(now)
+            self._busy += 1
+            self._later(now + seconds, _TASK_ENDED, node, task)
+
+    def _end(self, node: int, task: int, now: float) -> None:
+        self._free[node] += 1
+        self._count_busy(now)
+        self._busy -= 1
+        self._start(node, now)
+        self._later(now + self.machine.latency_seconds, _LEADER_TOLD if self._leaders else _ROOT_TOLD, node, task)
+
+    def _count_busy(self, now: float) -> None:
+        self._busy_seconds += self._busy * (now - self._busy_since)
+        self._busy_since = now
+
+    # The end
+
+    def _outcome(self, seconds: float) -> Outcome:
+        self._count_busy(seconds)
+        machine = self.machine
+        cores = machine.nodes * machine.cores
+        could = cores * seconds
+        work = self.trace.seconds(self.records)
+        cut_at, busy_by_then = self._all_cut or (seconds, self._busy_seconds)
+        startup = self._n_tasks * self.trace.startup_seconds
+        efficiency = work / (sum(self._speeds) * machine.cores * seconds)
+        starved = (cores * cut_at - busy_by_then) / could
+        return Outcome(
+            cores=cores, partitions=len(self._leaders), records=self.records, tasks=self._n_tasks, copies=self._copies,
+            seconds=seconds, work_seconds=work, longest_seconds=self.trace.longest_seconds, efficiency=efficiency, startup_share=startup / could,
+            starved_share=starved, tail_share=max(1.0 - efficiency - startup / could - starved, 0.0),
+            coordinator_share=self._desk.handled * machine.service_seconds / seconds,
+            leader_share=max((leader.desk.handled for leader in self._leaders), default=0)
+            * machine.service_seconds / seconds,
+        )  # fmt: skip
+
+
+def static_seconds(trace: Trace, records: int, cores: int) -> float:
+    """Seconds of the same job, were the records divided beforehand into equal numbers for the cores, in order."""
+    bounds = [core * records // cores for core in range(cores + 1)]
+    return trace.startup_seconds + max(trace.seconds(last) - trace.seconds(first) for first, last in pairwise(bounds))

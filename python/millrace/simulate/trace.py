@@ -1,0 +1,230 @@
+"""What records cost: measured in a real run, or drawn from a distribution. Nothing here knows of nodes."""
+
+from __future__ import annotations
+
+import math
+import random
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from pathlib import Path
+
+from millrace.errors import RefusedError
+from millrace.model import CostHint
+from millrace.report import runs
+from millrace.report.events import TaskEvent, read_typed
+from millrace.schedule.sizing import CostModel
+
+#: Records drawn; a longer input repeats them.
+POOL = 1 << 18
+
+#: Records that are searched against one fragment after the other before the next ones follow.
+BATCH = 32
+
+#: Seconds before the first record of a task, where the trace is no measurement: about that of ``blastp``.
+STARTUP_SECONDS = 0.05
+
+
+#: Cost units that the scheduler sees before the run, and seconds that it does not, of each record.
+Costs = tuple[Sequence[int], Sequence[float]]
+
+
+class Trace:
+    """An endless input of known cost: a pool of records, repeated.
+
+    Args:
+        costs: Of the pool; at least one record, with at least one unit each.
+        unit: What units count.
+        startup_seconds: What every task costs before its first record.
+        words: What it is, for people.
+    """
+
+    def __init__(self, costs: Costs, unit: str, startup_seconds: float, words: str) -> None:
+        units, seconds = costs
+        self.unit, self.startup_seconds, self.words = unit, startup_seconds, words
+        self._n = len(seconds)
+        self._units = list(accumulate(units, initial=0))
+        self._seconds = list(accumulate(seconds, initial=0.0))
+        self.longest_seconds = max(seconds)
+
+    @property
+    def n_records(self) -> int:
+        """Records of the pool."""
+        return self._n
+
+    @property
+    def hint(self) -> CostHint:
+        """What the scheduler is told before it measures."""
+        return CostHint(unit=self.unit, startup_seconds=self.startup_seconds)
+
+    @property
+    def mean_seconds(self) -> float:
+        """Mean time of a record."""
+        return self._seconds[-1] / self._n
+
+    def units(self, record: int) -> int:
+        """Units of the records before ``record``."""
+        rounds, rest = divmod(record, self._n)
+        return rounds * self._units[-1] + self._units[rest]
+
+    def seconds(self, record: int) -> float:
+        """Seconds of the records before ``record``, on a core of speed 1."""
+        rounds, rest = divmod(record, self._n)
+        return rounds * self._seconds[-1] + self._seconds[rest]
+
+    def cut(self, first: int, end: int, records: int, units: int) -> int:
+        """Cut a batch: return where it ends.
+
+        Args:
+            first: Its first record.
+            end: Records of the whole input.
+            records: Its records at most; 0: no limit.
+            units: It ends with the record that reaches so many; 0: no limit.
+        """
+        last = end
+        if records:
+            last = min(last, first + records)
+        if units:
+            rounds, rest = divmod(self.units(first) + units, self._units[-1])
+            last = min(last, rounds * self._n + bisect_left(self._units, rest))
+        return max(last, first + 1)
+
+
+def load(
+    source: str, mean_seconds: float | None = None, fragments: int = 1, seed: int = 1, *, replay: bool = False
+) -> Trace:
+    """Read or draw a trace.
+
+    Args:
+        source: An ``events.jsonl`` or the run directory that holds one; or ``NAME:NUMBER,...`` of a distribution:
+            ``fixed:SECONDS``, ``lognormal:MEAN,SIGMA``, ``pareto:MEAN,ALPHA`` (bounded at 10,000 times its smallest
+            value), ``skewed`` (the query times of mpiBLAST-PIO's experiments).
+        mean_seconds: Scale all times so that a record takes so long on average, against the whole database.
+        fragments: Fragments of the database. Each record of the trace becomes so many, one against each fragment,
+            which share its time equally.
+        seed: Of the random numbers.
+        replay: The pool is the records of the run, in their order, where it can be; else they are drawn.
+
+    Raises:
+        RefusedError: There is no such file or distribution, or nothing was done in that run.
+    """
+    rng = random.Random(seed)
+    name, _, rest = source.partition(":")
+    if name in _DRAWN and not Path(source).exists():
+        costs, unit, startup, words = _drawn(name, rest, rng), "records", STARTUP_SECONDS, source
+    else:
+        costs, unit, startup, words = _measured(Path(source), rng, replay)
+    units, seconds = costs
+    if mean_seconds is not None:
+        factor = mean_seconds * len(seconds) / sum(seconds)
+        seconds = [factor * each for each in seconds]
+        words += f", scaled to {mean_seconds:g} s a record"
+    if fragments > 1:
+        kept = len(seconds) if replay else max(len(seconds) // fragments, 1)
+        order = _in_fragments(kept, fragments)
+        units, seconds = [units[record] for record in order], [seconds[record] / fragments for record in order]
+        words += f", {fragments} fragments"
+    return Trace((units, seconds), unit, startup, words)
+
+
+def _in_fragments(n: int, fragments: int) -> list[int]:
+    """Records in the order of tasks, each once for each fragment."""
+    return [
+        record
+        for first in range(0, n, BATCH)
+        for _ in range(fragments)
+        for record in range(first, min(first + BATCH, n))
+    ]
+
+
+# Drawn
+
+
+def _fixed(rng: random.Random, seconds: float = 1.0) -> float:
+    return seconds
+
+
+def _lognormal(rng: random.Random, mean: float = 1.0, sigma: float = 1.0) -> float:
+    return rng.lognormvariate(math.log(mean) - sigma * sigma / 2, sigma)
+
+
+def _pareto(rng: random.Random, mean: float = 1.0, alpha: float = 1.1) -> float:
+    """Bounded Pareto, by inversion. Its mean is that of the bounded distribution.
+
+    Source of the family and of alpha near 1: Harchol-Balter and Downey, Exploiting process lifetime distributions
+    for dynamic load balancing, ACM TOCS 15(3), 1997.
+    """
+    bound = 1e4
+    kept = 1 - bound**-alpha
+    whole = alpha / (alpha - 1) * (1 - bound ** (1 - alpha)) / kept if alpha != 1 else math.log(bound) / kept
+    return float(mean / whole * (1 - rng.random() * kept) ** (-1 / alpha))
+
+
+def _skewed(rng: random.Random) -> float:
+    """96.9 % of the queries take under 10 s, the others 40 to 400 s; even, and even on a log scale, within those.
+
+    Source of the classes: Lin, Ma, Feng and Samatova, Coordinating computation and I/O in massively parallel
+    sequence search, IEEE TPDS 22(4), 2011. How the times lie within them is our assumption.
+    """
+    return rng.uniform(0.1, 10.0) if rng.random() < 0.969 else math.exp(rng.uniform(math.log(40.0), math.log(400.0)))
+
+
+_DRAWN: dict[str, Callable[..., float]] = {
+    "fixed": _fixed, "lognormal": _lognormal, "pareto": _pareto, "skewed": _skewed,
+}  # fmt: skip
+
+
+def _drawn(name: str, rest: str, rng: random.Random) -> Costs:
+    try:
+        numbers = [float(number) for number in rest.split(",")] if rest else []
+        draw = _DRAWN[name]
+        seconds = [draw(rng, *numbers) for _ in range(POOL if name != "fixed" else 1)]
+        if min(seconds) <= 0:
+            raise ValueError("not above 0")
+    except (ValueError, TypeError, ZeroDivisionError, OverflowError) as error:
+        raise RefusedError(
+            f"'{name}:{rest}' is no distribution ({error})", "write fixed:S, lognormal:MEAN,SIGMA or pareto:MEAN,ALPHA"
+        ) from None
+    return [1] * len(seconds), seconds
+
+
+# Measured
+
+
+def _measured(path: Path, rng: random.Random, replay: bool) -> tuple[Costs, str, float, str]:
+    log = path / "events.jsonl" if path.is_dir() else path
+    if not log.is_file():
+        raise RefusedError(
+            f"{path}: no such run directory, event log or distribution",
+            "a run with --keep-run-dir keeps its events.jsonl; distributions are " + ", ".join(sorted(_DRAWN)),
+        )
+    told = runs.load(read_typed(log))
+    tasks = [task for run in told for task in run.done if task.last > task.first]
+    if not tasks:
+        raise RefusedError(f"{log}: no task was done", "give the event log of a run that did some work")
+    head = told[-1].head
+    startup = _startup(tasks)
+    # What is measured is a batch: its records count with its mean. Batches of one record say most.
+    weights = [task.last - task.first for task in tasks]
+    units = [max(round(task.units / n), 1) for task, n in zip(tasks, weights, strict=True)]
+    seconds = [max(_seconds(task) - startup, 1e-6) / n for task, n in zip(tasks, weights, strict=True)]
+    if replay:
+        in_order = sorted(range(len(tasks)), key=lambda k: tasks[k].first)
+        chosen = [k for k in in_order for _ in range(weights[k])]
+    else:
+        chosen = rng.choices(range(len(tasks)), weights, k=POOL)
+    words = f"{len(tasks)} tasks with {sum(weights)} records of {head.tool or 'a run'}"
+    return ([units[k] for k in chosen], [seconds[k] for k in chosen]), head.unit, startup, words
+
+
+def _startup(tasks: Sequence[TaskEvent]) -> float:
+    """Seconds before the first record, as the scheduler itself would measure them."""
+    model = CostModel(CostHint(startup_seconds=0.0))
+    for task in tasks:
+        model.observe(task.units, _seconds(task))
+    return model.startup
+
+
+def _seconds(task: TaskEvent) -> float:
+    """CPU where it was measured: it says the same on a busy machine."""
+    return task.cpu or task.t - task.start

@@ -1,0 +1,58 @@
+"""``millrace simulate`` as a user types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MILLRACE = Path(sys.executable).parent / "millrace"
+BLASTP = Path(__file__).parents[2] / "bench" / "traces" / "blastp.jsonl"
+
+
+def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [MILLRACE, "simulate", "--nodes", "3", "--cores", "4", *arguments], capture_output=True, text=True, timeout=120
+    )
+
+
+def test_a_measured_trace_is_simulated() -> None:
+    ended = simulate("--trace", str(BLASTP), "--work", "60")
+    assert ended.returncode == 0 and not ended.stderr
+    for words in (
+        "500 tasks with 500 records of blastp",
+        "3 nodes, 12 cores, no partitions",
+        "efficiency:",
+        "coordinator:",
+    ):
+        assert words in ended.stdout
+
+
+def test_without_more_it_is_the_run_again_on_another_machine() -> None:
+    assert json.loads(simulate("--trace", str(BLASTP), "--json").stdout)["records"] == 500
+
+
+def test_figures_are_printed_as_json() -> None:
+    ended = simulate("--trace", "fixed:1", "--records", "120", "--batch", "1", "--partition-size", "2", "--json")
+    found = json.loads(ended.stdout)
+    assert found["tasks"] == found["records"] == 120
+    assert found["cores"] == 12 and found["partitions"] == 2
+    assert 10 < found["seconds"] < 12
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--trace", "nowhere"), "nowhere: no such run directory, event log or distribution"),
+        (("--trace", "lognormal:x"), "'lognormal:x' is no distribution"),
+        (("--trace", "fixed:1", "--records", "1", "--work", "1"), "--records and --work contradict each other"),
+        (("--trace", "fixed:1", "--latency", "-1"), "invalid value for '--latency'"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(arguments: tuple[str, ...], words: str) -> None:
+    ended = simulate(*arguments)
+    assert ended.returncode == 2
+    assert words in ended.stderr and not ended.stdout

@@ -1,0 +1,192 @@
+"""The simulation of a cluster: small cases whose outcome can be said beforehand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millrace.errors import RefusedError
+from millrace.simulate.cluster import Machine, Outcome, Simulation, static_seconds
+from millrace.simulate.trace import POOL, Trace, load
+
+BLASTP = Path(__file__).parents[2] / "bench" / "traces" / "blastp.jsonl"
+
+
+def run(machine: Machine, trace: Trace, records: int) -> Outcome:
+    return Simulation(machine, trace, records).run()
+
+
+def alike(seconds: float = 1.0, startup: float = 0.0) -> Trace:
+    return Trace(([1], [seconds]), "records", startup, "alike")
+
+
+@pytest.mark.parametrize("partition_size", [None, 1, 3])
+def test_one_core_takes_the_time_of_the_records(partition_size: int | None) -> None:
+    found = run(Machine(1, 1, 0.0, 0.0, partition_size), alike(), 50)
+    assert found.seconds == pytest.approx(50.0)
+    assert found.efficiency == pytest.approx(1.0)
+
+
+def test_records_that_fit_evenly_keep_all_cores_busy() -> None:
+    found = run(Machine(4, 3, 0.0, 0.0, batch=1), alike(), 120)
+    assert found.seconds == pytest.approx(10.0)
+    assert found.tasks == 120 and found.copies == 0
+
+
+def test_without_prefetch_every_task_waits_for_its_messages() -> None:
+    with_it, without = (
+        run(Machine(4, 4, 0.05, 0.0, prefetch=prefetch, batch=1), alike(), 1600) for prefetch in (True, False)
+    )
+    assert without.efficiency == pytest.approx(1 / 1.1, rel=0.01)  # a message there and one back, for each second
+    assert with_it.efficiency > 0.99
+
+
+def test_a_busy_coordinator_is_the_limit() -> None:
+    # 20 ms a message, two for each task of 1 s: 25 tasks a second, for 100 cores.
+    found = run(Machine(25, 4, 0.0, 0.02, batch=1), alike(), 1000)
+    assert found.seconds == pytest.approx(1000 * 2 * 0.02, rel=0.1)
+    assert found.coordinator_share == pytest.approx(1.0, rel=0.1)
+
+
+def test_larger_batches_take_the_load_from_the_coordinator() -> None:
+    fixed = run(Machine(25, 4, 0.005, 0.02, batch=1), alike(0.1), 4000)
+    sized = run(Machine(25, 4, 0.005, 0.02), alike(0.1), 4000)
+    assert sized.seconds < 0.3 * fixed.seconds
+
+
+def test_slow_nodes_do_not_hold_up_the_others() -> None:
+    speeds = [1.0] * 7 + [0.25]
+    machine = Machine(8, 4, speeds=speeds)
+    found = run(machine, alike(0.5), 30_000)
+    assert found.efficiency > 0.94
+    plain = run(Machine(8, 4, speeds=speeds, copies=False), alike(0.5), 30_000)
+    assert found.seconds < plain.seconds - 20
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_everything_is_done_within_what_any_schedule_needs(choose: st.DataObject) -> None:
+    costs = choose.draw(st.lists(st.floats(0.01, 50), min_size=1, max_size=40), "seconds of the records")
+    trace = Trace(([1 + k % 3 for k in range(len(costs))], costs), "bytes", 0.01, "drawn")
+    records = choose.draw(st.integers(1, 400), "records")
+    machine = Machine(
+        choose.draw(st.integers(1, 12), "nodes"), choose.draw(st.integers(1, 5), "cores"),
+        choose.draw(st.sampled_from([0.0, 0.001, 0.3]), "latency"), choose.draw(st.sampled_from([0.0, 0.001]), "service"),
+        choose.draw(st.sampled_from([None, 1, 2, 5]), "partition size"), batch=choose.draw(st.sampled_from([0, 1, 7]), "batch"),
+        copies=choose.draw(st.booleans(), "copies"),
+    )  # fmt: skip
+    found = run(machine, trace, records)
+    assert found.work_seconds == pytest.approx(sum(costs[k % len(costs)] for k in range(records)))
+    least = max(found.work_seconds / found.cores, max(costs[: min(records, len(costs))]))
+    assert found.seconds >= least
+    assert 0 < found.efficiency <= 1
+    # All are done one after the other at worst, each with its messages.
+    assert found.seconds <= found.work_seconds + found.tasks * (0.01 + 4 * (machine.latency_seconds + 0.001)) + 3.0
+    shares = (found.startup_share, found.starved_share, found.tail_share)
+    assert all(-1e-9 <= share <= 1 for share in shares)
+
+
+def test_the_same_simulation_gives_the_same_figures() -> None:
+    machine = Machine(20, 3, partition_size=6)
+    assert len({run(machine, load("lognormal:1,1"), 3000) for _ in range(2)}) == 1
+
+
+# The published experiments, small enough for every day; docs/scaling.md has them whole.
+
+
+def test_weak_scaling_of_hsp_wrap() -> None:
+    """Its runs took 1724 s on 48 cores and 1707 s on 12,288: level, though the records differ."""
+    trace = load(str(BLASTP), mean_seconds=1.0)
+    times = [
+        run(Machine(nodes, 12, partition_size=size), trace, round(600 * nodes * 12 / trace.mean_seconds)).seconds
+        for nodes, size in ((4, None), (24, None), (24, 6))
+    ]
+    assert max(times) < 1.03 * min(times)
+
+
+def test_skewed_queries_need_fragments_to_end_together() -> None:
+    whole, split = (
+        run(Machine(8, 12), load("skewed", fragments=fragments), 12_000 * fragments) for fragments in (1, 16)
+    )
+    assert split.efficiency > 0.93 > whole.efficiency
+    assert static_seconds(load("skewed"), 12_000, 96) > 1.1 * split.seconds
+
+
+# Traces
+
+
+def test_a_measured_trace_has_the_time_of_its_run() -> None:
+    trace = load(str(BLASTP))
+    assert trace.unit == "residues"
+    assert 0.01 < trace.startup_seconds < 0.1
+    per_residue = trace.seconds(POOL) / trace.units(POOL)
+    assert trace.mean_seconds == pytest.approx(0.163, rel=0.1)
+    assert per_residue == pytest.approx(0.163 / 490, rel=0.2)
+
+
+def test_a_run_is_replayed_with_its_own_records_in_their_order() -> None:
+    tasks = [json.loads(line) for line in BLASTP.read_text().splitlines()[1:]]
+    trace = load(str(BLASTP), replay=True)
+    assert trace.n_records == len(tasks) == 500
+    assert [trace.units(k + 1) - trace.units(k) for k in range(500)] == [
+        task["units"] for task in sorted(tasks, key=lambda task: task["first"])
+    ]
+    in_parts = load(str(BLASTP), fragments=4, replay=True)
+    assert in_parts.n_records == 2000
+    assert in_parts.seconds(2000) == pytest.approx(trace.seconds(500))
+
+
+def test_the_event_log_of_a_run_directory_is_found(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_bytes(BLASTP.read_bytes())
+    assert load(str(tmp_path)).words == load(str(BLASTP)).words
+
+
+@pytest.mark.parametrize(
+    ("source", "mean", "longest"),
+    [("fixed:3", 3.0, 3.0), ("lognormal:2,0.5", 2.0, 60.0), ("pareto:2,1.5", 2.0, 1e4), ("skewed", 9.8, 400.0)],
+)
+def test_distributions_have_the_mean_that_they_say(source: str, mean: float, longest: float) -> None:
+    trace = load(source)
+    assert trace.mean_seconds == pytest.approx(mean, rel=0.03)
+    assert trace.longest_seconds <= longest
+    assert load(source, mean_seconds=7.0).mean_seconds == pytest.approx(7.0)
+
+
+def test_fragments_share_the_time_of_a_record() -> None:
+    trace = load("fixed:8", fragments=4)
+    assert trace.mean_seconds == trace.longest_seconds == 2.0
+
+
+@pytest.mark.parametrize(
+    "source", ["no such file", "lognormal:1,2,3", "lognormal:a", "fixed:0", "pareto:1,0", "fixed:-1", "lognormal:0,1"]
+)
+def test_what_is_no_trace_is_refused(source: str) -> None:
+    with pytest.raises(RefusedError):
+        load(source)
+
+
+def test_a_log_without_tasks_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_text('{"event":"run"}\n')
+    with pytest.raises(RefusedError, match="no task was done"):
+        load(str(tmp_path))
+
+
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=20), st.integers(0, 100), st.integers(1, 200),
+    st.integers(0, 30), st.integers(0, 60),
+)  # fmt: skip
+def test_a_batch_ends_with_the_record_that_reaches_its_limit(
+    sizes: list[int], first: int, more: int, records: int, units: int
+) -> None:
+    trace = Trace((sizes, [1.0] * len(sizes)), "bytes", 0.0, "drawn")
+    last = trace.cut(first, first + more, records, units)
+    taken = [sizes[k % len(sizes)] for k in range(first, last)]
+    assert 1 <= len(taken) <= min(more, records or more)
+    if units:
+        assert sum(taken[:-1]) < units
+    stopped = len(taken) == more or (records and len(taken) == records) or (units and sum(taken) >= units)
+    assert stopped
