@@ -376,3 +376,31 @@ class Watchdog:
 
 def sweep(root: str | PathLike[str], token: str) -> None:
     """Kill what carries ``token`` in its environment, remove ``root``."""
+
+@final
+class Candidates:
+    """The entries of a BLAST database that were found; the layout of masks is in ``crates/.../candidates.rs``."""
+
+    def __new__(cls, volumes: Sequence[int]) -> Self:
+        """No entry yet of volumes with so many entries each."""
+    def add(self, entry: int) -> bool:
+        """Add an entry, counted over all volumes; False if there is none with this ordinal."""
+    def add_range(self, first: int, last: int) -> bool:
+        """Add the entries ``[first, last)``; False if one is not there."""
+    def count(self) -> int: ...
+    def write(self, volume: int, path: str | PathLike[str]) -> None:
+        """Write the mask of one volume to a new file."""
+
+@final
+class HitList:
+    """Read BLAST's list of hits with links (``-html -num_alignments 0``), in pieces of any size."""
+
+    def __new__(cls) -> Self: ...
+    def read(self, piece: bytes, candidates: Candidates) -> None:
+        """Read the next piece and add the numbered entries. Other threads run meanwhile."""
+    def finish(self, candidates: Candidates) -> tuple[int, list[bytes], int]:
+        """Read what is left.
+
+        Returns:
+            (most subjects of a query, ids of entries without a number, how many numbers no entry has).
+        """

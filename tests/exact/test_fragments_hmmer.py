@@ -7,16 +7,20 @@ import random
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tool_batches import cut, still
 
 from millrace import _core
 from millrace.model import Command, DatabaseArg, InputArg, OutputArg, Token, ToolUse
 from millrace.node import fragments
 from millrace.tools.base import Fragmentable
+from millrace.tools.hmmer import VOLATILE
 from millrace.tools.hmmer_fragments import ADAPTER
 
 pytestmark = pytest.mark.skipif(shutil.which("hmmsearch") is None, reason="hmmer is not installed")
@@ -26,6 +30,7 @@ pytestmark = pytest.mark.skipif(shutil.which("hmmsearch") is None, reason="hmmer
 ENVIRON = {**os.environ, "HMMER_NCPU": "0"}
 #: Longer than any column is wide.
 LONG_NAME = b"a_name_that_is_" + b"very_" * 9 + b"long"
+MILLRACE = [sys.executable, "-m", "millrace", "run", "-q", "--progress", "none"]
 TABLES = ("-o", "out.txt", "--tblout", "hits.tbl", "--domtblout", "domains.tbl", "--pfamtblout", "pfam.tbl")
 
 
@@ -125,6 +130,10 @@ def check(argv: Sequence[str], cwd: Path, folder: Path, plans: Sequence[tuple[in
     return expected
 
 
+def rows(table: bytes) -> list[list[bytes]]:
+    return [line.split() for line in table.splitlines() if not line.startswith(b"#")]
+
+
 @pytest.fixture(scope="module")
 def bench(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Targets with hits of all kinds; many are there twice, with the same or another name."""
@@ -148,8 +157,10 @@ def bench(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "p.hmm").write_bytes(b"".join(profiles))
     shutil.copy(folder / "p.hmm", folder / "q.hmm")
     subprocess.run(["hmmpress", "p.hmm"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    queries = cut((data / "proteins_queries.faa").read_bytes(), "fasta")[:5]
-    (folder / "q.faa").write_bytes(b"".join([*queries, *chosen.sample(members, 9)]))
+    queries = cut((data / "proteins_queries.faa").read_bytes(), "fasta")[:3]
+    queries += chosen.sample(members, 6)
+    (folder / "q.faa").write_bytes(b"".join(queries))
+    (folder / "q3.faa").write_bytes(b"".join(queries[2:5]))
     return folder
 
 
@@ -173,3 +184,141 @@ def test_all_outputs_with_any_options(program: str, options: str, bench: Path, t
     aligned = ("-A", "all.sto") if program == "hmmsearch" else ()
     expected = check((program, *TABLES, *aligned, *options.split(), *files), bench, tmp_path / "run", [(3, 5)])
     assert expected["tblout"].count(b"\n") > 15
+
+
+@pytest.mark.parametrize(
+    ("command", "n", "batch"),
+    [
+        ("hmmsearch -A a.sto -o out.txt {tables} q.hmm db.faa", 2, "1"),
+        ("hmmsearch --cut_ga --acc {tables} q.hmm db.faa", 7, "3"),
+        ("hmmsearch {tables} -E 1000 -Z 3 --domZ 5 q.hmm db.faa", 16, "auto"),
+        ("hmmsearch --cpu 0 {tables} - db.faa", 3, "5"),
+        ("hmmscan -o out.txt {tables} p.hmm q.faa", 2, "1"),
+        ("hmmscan -T 20 {tables} --notextw p.hmm q.faa", 7, "2"),
+        ("hmmscan {tables} p.hmm q.faa", 100, "auto"),
+        ("phmmer -A a.sto {tables} --noali q3.faa db.faa", 3, "2"),
+    ],
+)
+def test_command_line(command: str, n: int, batch: str, bench: Path, tmp_path: Path) -> None:
+    argv = command.format(tables="--tblout hits.tbl --domtblout domains.tbl --pfamtblout pfam.tbl").split()
+    written = []
+    for folder, before in (
+        (tmp_path / "serial", []),
+        (tmp_path / "parallel", [*MILLRACE, "--slots", "2", "--batch", batch, "--fragments", str(n), "--"]),
+    ):
+        folder.mkdir()
+        for path in bench.glob("*.[fh]*"):
+            (folder / path.name).symlink_to(path)
+        inputs = {path.name for path in folder.iterdir()}
+        stdin = (bench / "q.hmm").read_bytes() if "-" in argv else b""
+        done = subprocess.run([*before, *argv], cwd=folder, env=ENVIRON, input=stdin, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        outputs = {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in inputs}
+        volatile = [pattern for patterns in VOLATILE.values() for pattern in patterns]
+        written.append({name: still(text, [*volatile, "^# Current dir: .*$"]) for name, text in outputs.items()})
+        written[-1]["-"] = still(done.stdout, volatile)
+    assert written[0] == written[1]
+
+
+def test_without_filters_every_target_may_be_a_candidate(bench: Path, tmp_path: Path) -> None:
+    argv = ("hmmsearch", *TABLES, "--max", "-E", "1e9", "--noali", "one.hmm", "few.faa")
+    (bench / "one.hmm").write_bytes((bench / "q.hmm").read_bytes().partition(b"//\n")[0] + b"//\n")
+    (bench / "few.faa").write_bytes(b"".join(cut((bench / "db.faa").read_bytes(), "fasta")[:80]))
+    expected = check(argv, bench, tmp_path / "run", [(3, 1)])
+    assert len(rows(expected["tblout"])) > 40
+
+
+@pytest.mark.parametrize("program", ["hmmsearch", "hmmscan"])
+def test_nothing_found(program: str, bench: Path, tmp_path: Path) -> None:
+    files = ("q.hmm", "db.faa") if program == "hmmsearch" else ("p.hmm", "q.faa")
+    expected = check((program, *TABLES, "-E", "1e-300", *files), bench, tmp_path / "run", [(3, 7)])
+    assert not rows(expected["domtblout"])
+
+
+@pytest.mark.parametrize("options", ["", "--mx BLOSUM45 --popen 0.03 -A all.sto", "--cpu 0 --incE 1e-20"])
+def test_phmmer(options: str, bench: Path, tmp_path: Path) -> None:
+    check(("phmmer", *TABLES, *options.split(), "q3.faa", "db.faa"), bench, tmp_path / "run", [(3, 2)])
+
+
+def test_hit_that_is_dropped_later_still_widens_the_columns(bench: Path, tmp_path: Path) -> None:
+    """HMMER keeps hits by the number of targets so far, and makes columns as wide as the longest name of those kept."""
+    (bench / "one.hmm").write_bytes((bench / "q.hmm").read_bytes().partition(b"//\n")[0] + b"//\n")
+    targets = cut((bench / "db.faa").read_bytes() + b"\n", "fasta")
+    found = rows(
+        check(("hmmsearch", "--tblout", "t", "one.hmm", "db.faa"), bench, tmp_path / "run", [(2, 1)])["tblout"]
+    )
+    names = [each[1:].split()[0] for each in targets]
+    worst = next(row for row in reversed(found) if names.count(row[0]) == 1)
+    dropped = targets.pop(names.index(worst[0]))
+    renamed = re.sub(rb"^>\S+", b">" + LONG_NAME * 2, dropped)
+    (bench / "first.faa").write_bytes(b"".join([renamed, *targets]))
+    threshold = str(float(worst[4]) / 2)
+    argv = ("hmmsearch", *TABLES, "-E", threshold, "one.hmm", "first.faa")
+    expected = check(argv, bench, tmp_path / "run", [(1, 1), (2, 1), (5, 1)])
+    assert LONG_NAME * 2 not in expected["tblout"]
+    # Never kept: the columns are narrower.
+    argv = ("hmmsearch", *TABLES, "-E", threshold, "-Z", str(len(targets) + 1), "one.hmm", "first.faa")
+    narrow = check(argv, bench, tmp_path / "run", [(2, 1)])
+    assert len(expected["tblout"].splitlines()[1]) > len(narrow["tblout"].splitlines()[1])
+
+
+NAMES = [b"a", b"b", b"twin", b"sp|P1|X_Y", LONG_NAME, b"#hash", b"------", b"[No"]
+
+
+@st.composite
+def target_sets(draw: st.DrawFn) -> list[tuple[bytes, str, int, int]]:
+    """(name, kind, which, where it is cut) of each target."""
+    kind = st.sampled_from(["member", "piece", "noise", "repeat", "empty", "giant"])
+    return draw(st.lists(st.tuples(st.sampled_from(NAMES), kind, st.integers(0, 40), st.integers(1, 9)), min_size=1))
+
+
+@given(
+    targets=target_sets(),
+    n=st.integers(1, 9),
+    size=st.integers(1, 3),
+    options=st.sampled_from(["", "-E 1e-20", "-E 1e5 --F3 0.01", "-T 5", "--max", "--cut_ga", "-Z 3 --domZ 2"]),
+)
+@settings(max_examples=20, deadline=None, derandomize=True)
+def test_adversarial_targets(
+    bench: Path, tmp_path_factory: pytest.TempPathFactory, targets: list[tuple[bytes, str, int, int]], n: int,
+    size: int, options: str,
+) -> None:  # fmt: skip
+    pool = [b"".join(each.splitlines()[1:]) for each in cut((bench / "db.faa").read_bytes(), "fasta")]
+    members = [b"".join(each.splitlines()[1:]) for each in cut((bench / "q.faa").read_bytes(), "fasta")[3:]]
+    text = []
+    for name, kind, which, part in targets:
+        member = members[which % len(members)]
+        residues = {
+            "member": member,
+            "piece": member[: len(member) * part // 10],
+            "noise": pool[which % len(pool)],
+            "repeat": member[:part] * 40,
+            "empty": b"",
+            "giant": b"".join(members) * 3,
+        }[kind]
+        text.append(b">" + name + b" " + kind.encode() + b"\n" + residues + b"\n")
+    folder = tmp_path_factory.mktemp("adversary")
+    (folder / "t.faa").write_bytes(b"".join(text))
+    profiles = re.findall(rb"^HMMER(?:.*\n)+?//\n", (bench / "q.hmm").read_bytes(), re.M)
+    (folder / "q.hmm").write_bytes(b"".join(profiles[:3]))
+    check(("hmmsearch", *TABLES, *options.split(), "q.hmm", "t.faa"), folder, folder / "run", [(n, size)])
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("jackhmmer q.faa db.faa", "each round"),
+        ("nhmmer --dna q.faa db.faa", "residues searched"),
+        ("hmmsearch --restrictdb_stkey a --restrictdb_n 3 q.hmm db.faa", "already searches a part"),
+        ("hmmsearch --tformat embl q.hmm db.faa", "only FASTA"),
+        ("hmmscan --max p.hmm q.faa", "first filter"),
+        ("hmmscan --F1 1.5 p.hmm q.faa", "first filter"),
+        ("hmmsearch q.hmm within.faa", "'>' within a line"),
+        ("hmmsearch q.hmm nameless.faa", "no name"),
+        ("hmmsearch q.hmm q.hmm", "does not begin as FASTA"),
+    ],
+)
+def test_refused_by_name(command: str, reason: str, bench: Path) -> None:
+    (bench / "within.faa").write_bytes(b">a\nMKV>b\nMKV\n")
+    (bench / "nameless.faa").write_bytes(b">a\nMKV\n> \nMKV\n")
+    assert reason in fragmentable(command.split(), bench).why_not

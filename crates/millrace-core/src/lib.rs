@@ -2,6 +2,7 @@
 //!
 //! The modules do not know each other, and nothing here knows Python.
 
+pub mod candidates;
 pub mod database;
 pub mod join;
 pub mod journal;

@@ -4,6 +4,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 
+mod candidates;
 mod database;
 mod errors;
 mod join;
@@ -16,6 +17,7 @@ mod writer;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     database::register(module)?;
+    candidates::register(module)?;
     errors::register(module)?;
     join::register(module)?;
     journal::register(module)?;

@@ -6,15 +6,17 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from millrace import _core
 from millrace.model import ToolUse
 from millrace.node import mirror
 from millrace.node.execution import Execution, Output, Placement
 from millrace.node.feed import Batch
-from millrace.node.search import Searcher
 from millrace.node.workdir import WorkDir
+
+if TYPE_CHECKING:
+    from millrace.node.search import Searcher
 
 
 class Event(Protocol):
@@ -98,6 +100,13 @@ class Node:
             self._mirror.build(root)
         tool_environ = {**environ, **use.env, work.token.partition("=")[0]: work.secret}
         tool_environ.pop("PWD", None)  # says where the user is, not where the tool is
+        self._searcher: Searcher | None = None
+        if use.fragmented:
+            from millrace.node.search import Searcher  # few runs need it, and the threads that it imports
+
+            self._searcher = Searcher(
+                use, use.fragmented, self._mirror, cwd=cwd, environ=tool_environ, work=work, threads=slots,
+            )  # fmt: skip
         self._pool = _core.Pool(
             journal, roots=[str(root) for root in roots], directory=self._mirror.directory,
             skeleton=self._mirror.skeleton, exe=str(exe),
@@ -107,9 +116,6 @@ class Node:
             records_said=use.records_said, failures_said=list(use.failures_said),
         )  # fmt: skip
         self.kill_all = self._pool.kill_all
-        self._searcher = Searcher(
-            use, use.fragmented, self._mirror, cwd=cwd, environ=tool_environ, work=work, threads=slots,
-        ) if use.fragmented else None  # fmt: skip
 
     def wake(self) -> None:
         """Let `events` return now; called from the threads of feeder and output, which may outlive the pool."""

@@ -8,22 +8,19 @@ from pathlib import Path
 from millrace import _core
 from millrace.model import Frozen, InputUse
 
-#: Bytes of a file that are looked at; more queries than they hold need no second look.
-MOST_BYTES = 64 << 20
-
-#: Records read in one step.
-STEP = 10_000
+#: Bytes of a file that are looked at, about: what follows is taken to be like it.
+MOST_BYTES = 8 << 20
 
 
 class Queries(Frozen, frozen=True):
-    """What was seen."""
+    """What was seen, or estimated from the beginning of a large file."""
 
     records: int
     #: Residues (of profiles: bytes), in all and in the largest record.
     units: int
     longest: int
-    #: Whether these are all.
-    complete: bool
+    #: Whether all were seen.
+    complete: bool = True
 
 
 def look(item: InputUse, cwd: Path) -> Queries | None:
@@ -32,16 +29,19 @@ def look(item: InputUse, cwd: Path) -> Queries | None:
     if item.format == "files" or path is None:
         return None
     records = units = longest = 0
+    step = 1  # records at a time, more and more: one may have a kilobyte or a gigabyte
     try:
         reader = _core.Reader([path], item.format)
         while reader.offset < MOST_BYTES:
-            batch = reader.skip(STEP)
+            batch = reader.skip(step)
             if batch is None:
-                return Queries(records=records, units=units, longest=longest, complete=True)
+                return Queries(records=records, units=units, longest=longest)
             records, units, longest = records + batch.records, units + batch.cost, max(longest, batch.largest)
+            step = min(2 * step, 1 << 12)
+        times = max((reader.total or 0) / reader.offset, 1.0)
     except (OSError, ValueError, _core.RecordError):
         return None  # the run itself says what is wrong
-    return Queries(records=records, units=units, longest=longest, complete=False)
+    return Queries(records=int(records * times), units=int(units * times), longest=longest, complete=times == 1.0)
 
 
 def _readable_twice(path: str, cwd: Path) -> str | None:

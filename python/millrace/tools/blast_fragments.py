@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 
 from millrace.model import (
     Command,
@@ -23,84 +22,58 @@ from millrace.model import (
     Token,
     ToolUse,
 )
-from millrace.tools.base import Fragmentable
-from millrace.tools.blast_volumes import Volume, cut, read_volume
-from millrace.tools.blastdb import FLAGS, SearchPath, split_names
+from millrace.tools.base import Fragmentable, words
+from millrace.tools.blast_database import Database, NotInFragments, read_database
+from millrace.tools.blast_volumes import cut, ending
+from millrace.tools.blastdb import FLAGS, SearchPath
 
-#: Options of the command that say how it is written, or what is left out after the preliminary search: not for the
-#: search of a fragment.
-_OWN = frozenset(
-    [
-        "outfmt",
-        "out",
-        "num_descriptions",
-        "num_alignments",
-        "max_target_seqs",
-        "max_hsps",
-        "evalue",
-        "comp_based_stats",
-        "html",
-        "show_gis",
-        "sorthits",
-        "sorthsps",
-        "line_length",
-        "use_sw_tback",
-        "qcov_hsp_perc",
-        "perc_identity",
-        "xdrop_gap_final",
-        "db",
-    ]
-)
+#: Databases of the programs that are searched in fragments.
+_LETTERS = {"blastp": "p", "blastx": "p", "psiblast": "p", "blastn": "n", "tblastn": "n", "tblastx": "n"}
 
-#: How far a preliminary E-value may be above the final one where the composition of the sequences counts
-#: (``EVALUE_STRETCH`` of BLAST), twice.
-_STRETCH = 10
+#: Options that do not belong into the search of a fragment: how the result is written, and what chooses among the
+#: subjects or hits that the preliminary search has found.
+_OWN = words("""
+    outfmt out num_descriptions num_alignments max_target_seqs max_hsps evalue comp_based_stats html show_gis
+    sorthits sorthsps line_length use_sw_tback qcov_hsp_perc perc_identity xdrop_gap_final db culling_limit
+    best_hit_overhang best_hit_score_edge subject_besthit
+""")
 
-#: Fewest subjects of a query that one fragment may report.
-_FEWEST = 5000
-
-#: Options with which a subject's result depends on the other subjects, or which were not compared.
+#: Options with which a database is not searched in fragments.
 _REFUSED = {
-    "ungapped": "an ungapped search",
-    "culling_limit": "hits of other subjects decide what is kept",
-    "best_hit_overhang": "hits of other subjects decide what is kept",
-    "best_hit_score_edge": "hits of other subjects decide what is kept",
     "subject": "-subject is not a database",
-    "dbsize": "it was not compared with serial runs",
-    "searchsp": "it was not compared with serial runs",
+    **dict.fromkeys(words("use_index index_name"), "the index belongs to the whole database"),
+    **dict.fromkeys(
+        words("""
+        gilist seqidlist negative_gilist negative_seqidlist taxids taxidlist negative_taxids negative_taxidlist
+        ipglist negative_ipglist
+        """),
+        "it leaves entries out, and the statistics of what remains are known to BLAST alone",
+    ),
+    "entrez_query": "it is for searches at NCBI",
 }
 
-_PROGRAMS = {"blastp": "p"}
+#: E-values that tasks have by themselves; 10 for all others.
+_EVALUES = {"blastp-short": 20000.0, "blastn-short": 1000.0}
 
+#: How many times the user's E-value a fragment's may be. A preliminary E-value may be 5 times the final one where
+#: the composition of sequences counts (``EVALUE_STRETCH``); ambiguous bases and sums of hits move it further.
+_STRETCH = {"blastp": 10.0, "psiblast": 10.0}
+_STRETCH_MOVED = 100.0
 
-@dataclass(frozen=True)
-class _Database:
-    """What is searched: volumes in the order of their entries, and what BLAST counts."""
+#: Fewest subjects of a query, from which on it is not certain that all of a fragment are in its list.
+_FEWEST = 5000
 
-    letter: str
-    title: str
-    volumes: tuple[Volume, ...]
-
-    @property
-    def entries(self) -> int:
-        return sum(volume.entries for volume in self.volumes)
-
-    @property
-    def residues(self) -> int:
-        return sum(volume.residues for volume in self.volumes)
-
-
-class _NotInFragments(Exception):
-    """Why a command is not searched in fragments, in words."""
+#: The larger X-dropoff is that of the final alignment, so that it finds what the preliminary one did.
+_XDROP_FINAL = 100
 
 
 def fragmentable(program: str, options: dict[str, str], command: Command) -> Fragmentable:
     """Look at the database of a command that `millrace.tools.blast` has understood."""
     try:
         database = _database(program, options, command)
-    except _NotInFragments as why:
+    except NotInFragments as why:
         return Fragmentable(why_not=str(why))
-    size = sum(volume.index.with_suffix(f".{volume.letter}sq").stat().st_size for volume in database.volumes)
+    size = sum(ending(volume.base, f"{volume.letter}sq").stat().st_size for volume in database.volumes)
     return Fragmentable(entries=database.entries, residues=database.residues, bytes=size)
 
 
@@ -119,41 +92,41 @@ def fragment(use: ToolUse, program: str, options: dict[str, str], command: Comma
         database=options["db"],
         about={
             "letter": database.letter,
+            "databases": json.dumps([str(base) for base in database.bases]),
             "title": database.title,
             "entries": str(database.entries),
             "residues": str(database.residues),
+            "counted": json.dumps(database.counted),
             "limit": str(limit),
+            "parsed": "yes" if database.parsed else "",
             "volumes": json.dumps([[str(volume.base), volume.entries] for volume in database.volumes]),
         },
     )
 
 
-def _database(program: str, options: dict[str, str], command: Command) -> _Database:
-    letter = _PROGRAMS.get(program)
+def _database(program: str, options: dict[str, str], command: Command) -> Database:
+    letter = _LETTERS.get(program)
     if letter is None:
-        raise _NotInFragments(f"{program} in fragments was not compared with serial runs")
+        raise NotInFragments(f"{program} in fragments was not compared with serial runs")
+    if options.get("num_iterations", "1") != "1":
+        raise NotInFragments("a second iteration searches with what the first found in all fragments")
+    _evalue(program, options)
     for name, why in _REFUSED.items():
         if name in options:
-            raise _NotInFragments(f"-{name}: {why}")
-    names = split_names(options.get("db", ""))
-    if len(names) != 1:
-        raise _NotInFragments("more than one database")
-    base = SearchPath(command).base(names[0], letter)
-    if base is None:
-        raise _NotInFragments(f"there is no database {names[0]}")
-    if base.with_name(f"{base.name}.{letter}al").exists():
-        raise _NotInFragments(f"{names[0]} is an alias")
-    volume = read_volume(base, letter)
-    if volume.parsed:
-        raise _NotInFragments(f"{names[0]} has parsed ids")
-    return _Database(letter, volume.title, (volume,))
+            raise NotInFragments(f"-{name}: {why}")
+    database = read_database(options["db"], letter, SearchPath(command))
+    if len(database.bases) > 1 and options.get("outfmt", "0").split()[0] == "0":
+        raise NotInFragments(
+            "-outfmt 0 tells the databases of one -db apart: name them in one alias (blastdb_aliastool)"
+        )
+    return database
 
 
 def _limit(options: dict[str, str]) -> int:
-    """Subjects of one query that one fragment may report: more than the preliminary list of the whole can hold."""
+    """Subjects of one query in one fragment from which on its list may not have all: more than BLAST keeps of all."""
     kept = [options[name] for name in ("max_target_seqs", "num_descriptions", "num_alignments") if name in options]
     most = max([500, *(int(text) for text in kept if re.fullmatch(r"\d{1,9}", text))])
-    return max(_FEWEST, 2 * (2 * most + 50))
+    return max(_FEWEST, 2 * most + 50)
 
 
 def _search(use: ToolUse, program: str, options: dict[str, str], limit: int) -> tuple[Token, ...]:
@@ -176,16 +149,22 @@ def _search(use: ToolUse, program: str, options: dict[str, str], limit: int) -> 
         argv.append(token)
         if value is not None:
             argv.append(value)
-    argv += ["-db", DatabaseArg(), "-evalue", _evalue(options), "-out", OutputArg(index=0)]
-    if program != "blastn":
+    argv += ["-db", DatabaseArg(), "-evalue", _evalue(program, options), "-out", OutputArg(index=0)]
+    if program not in ("blastn", "tblastx"):
         argv += ["-comp_based_stats", "0"]
-    argv += ["-html", "-num_descriptions", str(limit), "-num_alignments", "0"]
+    if "xdrop_gap" in options:
+        argv += ["-xdrop_gap_final", str(max(_XDROP_FINAL, 2 * float(options["xdrop_gap"])))]
+    # Twice the limit: a subject may be in the preliminary list and not in the final one.
+    argv += ["-html", "-num_descriptions", str(2 * limit), "-num_alignments", "0"]
     return tuple(argv)
 
 
-def _evalue(options: dict[str, str]) -> str:
-    default = {"blastp-short": "20000"}.get(options.get("task", ""), "10")
-    return repr(float(options.get("evalue", default)) * _STRETCH)
+def _evalue(program: str, options: dict[str, str]) -> str:
+    text = options.get("evalue", str(_EVALUES.get(options.get("task", ""), 10.0)))
+    try:
+        return repr(float(text) * _STRETCH.get(program, _STRETCH_MOVED))
+    except ValueError:
+        raise NotInFragments(f"-evalue {text} is not a number") from None
 
 
 def _finish(use: ToolUse) -> tuple[Token, ...]:

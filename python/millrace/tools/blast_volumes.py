@@ -76,8 +76,7 @@ def _read_head(data: mmap.mmap, base: Path, letter: str) -> Volume:
     offsets = at + 16 + 4 * (entries + 1)
     if entries < 0 or offsets + 4 * (entries + 1) > len(data):
         raise ValueError("it is cut off")
-    # Version 5 keeps the ids of entries in a B-tree (.pot, .pto) even for names that were not parsed; only parsed
-    # names have the list of ids by number or text.
+    # The list of ids by hash is there if and only if names were parsed, in version 4 and 5.
     parsed = any(ending(base, f"{letter}{end}").exists() for end in ("og", "si", "nd"))
     return Volume(base, letter, title.decode("utf-8", "surrogateescape"), entries, residues, parsed, offsets)
 

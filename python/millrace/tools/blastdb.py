@@ -73,9 +73,9 @@ class SearchPath:
             )
         return found
 
-    def base(self, name: str, letter: str) -> Path | None:
-        """The path without an ending of database ``name``; None if there is none."""
-        return self._base(name, letter, self.folders)
+    def base(self, name: str, letter: str, *first: Path) -> Path | None:
+        """The path without an ending of database ``name``, looked for in ``first`` too; None if there is none."""
+        return self._base(name, letter, [*first, *self.folders])
 
     def taxonomy(self) -> list[Path]:
         """The files that hold the names of taxa, if there are any."""

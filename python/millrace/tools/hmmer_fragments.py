@@ -13,7 +13,7 @@ fragments. Proof and tests: ``docs/exactness-fragments-hmmer.md``.
 from __future__ import annotations
 
 import functools
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 
 import msgspec
@@ -84,7 +84,7 @@ class FragmentingHmmer(HmmerAdapter):
         source = _source(name, command)
         fragments = tuple(
             Fragment(first=first, last=last, size=size, argv=_search(command, parsed, use, k, first, last))
-            for k, (first, last, size) in enumerate(_cut(_marks(name, source), min(n, MOST_FRAGMENTS)))
+            for k, (first, last, size) in enumerate(cut_evenly(_marks(name, source), min(n, MOST_FRAGMENTS)))
         )
         # The two files are the last two arguments.
         at = len(use.argv) - (2 if program.scans else 1)
@@ -163,21 +163,22 @@ def _read(path: Path, profiles: bool, _size: int, _changed: int) -> list[tuple[i
     return _core.sequence_marks(path, MOST_MARKS)
 
 
-def _cut(marks: list[tuple[int, int]], n: int) -> list[tuple[int, int, int]]:
+def cut_evenly(marks: list[tuple[int, int]], n: int) -> list[tuple[int, int, int]]:
     """(first, last, size) of at most ``n`` runs of about equal size, which together are all entries.
 
-    >>> _cut([(1, 10), (2, 20), (3, 30), (4, 90), (5, 100)], 3)
-    [(0, 3, 30), (3, 4, 60), (4, 5, 10)]
+    >>> cut_evenly([(1, 10), (2, 20), (3, 30), (4, 90), (5, 100)], 3)
+    [(0, 4, 90), (4, 5, 10)]
     """
-    total = marks[-1][1]
-    ends = [(0, 0)]
-    for entries, size in marks:
-        if size * n >= total * len(ends) or entries == marks[-1][0]:
-            ends.append((entries, size))
-    # A run that is larger than a share leaves fewer for the others: never more than n.
-    if len(ends) > n + 1:
-        ends = [*ends[:n], ends[-1]]
-    return [(first, last, size - before) for (first, before), (last, size) in pairwise(ends)]
+    entries, total = marks[-1]
+    runs: list[tuple[int, int, int]] = []
+    first = before = 0
+    for last, size in marks:
+        left = n - len(runs)
+        # An equal share of what is left, so that one giant entry does not make those after it small.
+        if last == entries or (left > 1 and (size - before) * left >= total - before > 0):
+            runs.append((first, last, size - before))
+            first, before = last, size
+    return runs
 
 
 def _search(command: Command, parsed: Parsed, use: ToolUse, k: int, first: int, last: int) -> tuple[Token, ...]:

@@ -1,27 +1,28 @@
 """Fragments and candidates of BLAST databases: alias files over the user's own database, which is never copied.
 
-An alias may name a range of entries (``FIRST_OID``, from 1, and ``LAST_OID``, counted over the volumes that it
-names) or a file of bits for a volume (``OIDLIST``), and the numbers that BLAST's statistics are to use.
+An alias may name a range of entries (``FIRST_OID``, from 1, and ``LAST_OID``, counted over all volumes) or, for one
+volume, a file of bits (``OIDLIST``); the numbers that BLAST prints (``NSEQ``, ``LENGTH``) and those that go into its
+statistics (``STATS_NSEQ``, ``STATS_TOTLEN``).
 
-Source: ``seqdbalias.cpp`` and ``seqdboidlist.cpp`` of the NCBI C++ Toolkit.
+Source: ``seqdbalias.cpp`` and ``seqdboidlist.cpp`` of the NCBI C++ Toolkit, and comparison.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import struct
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from millrace._core import Candidates, HitList
 from millrace.errors import MillraceError
 from millrace.model import Fragmented
 from millrace.node.fragments.base import Found
 
-#: Where BLAST names an entry in a list of hits with links; entries without ids of their own are numbered.
-_LINK = re.compile(rb"<a href=#BL_ORD_ID:(\d+)>|^<b>Query=</b>", re.M)
+#: Bytes of a list of hits that are read at a time.
+PIECE = 1 << 22
 
 
 class Blast:
@@ -32,35 +33,37 @@ class Blast:
         whole = _Whole(fragmented)
         names = []
         for number, fragment in enumerate(fragmented.fragments):
-            volumes, start = whole.touched(fragment.first, fragment.last)
-            whole.write(
-                folder / f"fragment{number}",
-                [whole.bases[volume] for volume in volumes],
-                f"FIRST_OID {fragment.first - start + 1}",
-                f"LAST_OID {fragment.last - start}",
-                *whole.statistics,
-            )
+            lines = (f"FIRST_OID {fragment.first + 1}", f"LAST_OID {fragment.last}", *whole.numbers)
+            whole.write(folder / f"fragment{number}", whole.databases, *lines)
             names.append(str(folder / f"fragment{number}"))
         return names
 
     def candidates(
         self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found]
     ) -> str:
-        """See `Kind.candidates`. A bit for each entry of the database."""
+        """See `Kind.candidates`. A bit for each entry of the database.
+
+        A fragment whose list of some query may not have all subjects, or names one that cannot be told, becomes a
+        candidate as a whole: BLAST then searches it once more, which costs time and changes nothing.
+        """
         whole = _Whole(fragmented)
-        limit = int(fragmented.about["limit"])
-        masks = [bytearray((entries + 7) // 8) for entries in whole.entries]
+        candidates = Candidates(whole.entries)
         for fragment, block in zip(fragmented.fragments, found, strict=True):
-            _, start = whole.touched(fragment.first, fragment.last)
-            for entry in _found(block, limit, fragment.last - fragment.first):
-                volume, oid = whole.place(start + entry)
-                masks[volume][oid >> 3] |= 0x80 >> (oid & 7)
-        names = []
-        for number, (base, entries, mask) in enumerate(zip(whole.bases, whole.entries, masks, strict=True)):
-            (folder / f"part{number}.msk").write_bytes(struct.pack(">I", entries - 1) + mask)
+            hits = HitList()
+            for at in range(0, len(block), PIECE):
+                hits.read(bytes(block[at : at + PIECE]), candidates)
+            most, names, unknown = hits.finish(candidates)
+            entries = whole.ordinals(names, cwd, environ)
+            if most >= whole.limit or unknown or entries is None:
+                candidates.add_range(fragment.first, fragment.last)
+            elif not all(candidates.add(entry) for entry in entries):
+                raise MillraceError(f"BLAST has found an entry that {fragmented.database} does not have")
+        parts = []
+        for number, base in enumerate(whole.volumes):
+            candidates.write(number, folder / f"part{number}.msk")
             whole.write(folder / f"part{number}", [base], f"OIDLIST part{number}.msk")
-            names.append(f"part{number}")
-        whole.write(folder / "candidates", names, *whole.statistics)
+            parts.append(f"part{number}")
+        whole.write(folder / "candidates", parts, *whole.numbers)
         return "candidates"
 
     def patch(self, fragmented: Fragmented, folder: Path) -> Sequence[tuple[int, str, str]]:
@@ -73,25 +76,18 @@ class _Whole:
 
     def __init__(self, fragmented: Fragmented) -> None:
         about = fragmented.about
-        self.letter, self.title = about["letter"], about["title"]
+        self.letter, self.title, self.limit = about["letter"], about["title"], int(about["limit"])
+        self.databases: list[str] = json.loads(about["databases"])
         volumes = json.loads(about["volumes"])
-        self.bases = [str(base) for base, _ in volumes]
+        self.volumes = [str(base) for base, _ in volumes]
         self.entries = [int(entries) for _, entries in volumes]
-        self.starts = [0, *accumulate(self.entries)]
-        self.statistics = (f"STATS_NSEQ {about['entries']}", f"STATS_TOTLEN {about['residues']}")
-
-    def touched(self, first: int, last: int) -> tuple[range, int]:
-        """The volumes that hold entries ``[first, last)``, and the ordinal of the first entry of the first one."""
-        begin, _ = self.place(first)
-        end, _ = self.place(last - 1)
-        return range(begin, end + 1), self.starts[begin]
-
-    def place(self, entry: int) -> tuple[int, int]:
-        """Volume of an entry, and its ordinal there."""
-        volume = bisect_right(self.starts, entry) - 1
-        if not 0 <= volume < len(self.bases):
-            raise MillraceError(f"BLAST has found entry {entry} of {self.starts[-1]}")
-        return volume, entry - self.starts[volume]
+        n_counted, residues_counted = json.loads(about["counted"])
+        self.numbers = (
+            f"NSEQ {about['entries']}",
+            f"LENGTH {about['residues']}",
+            f"STATS_NSEQ {n_counted}",
+            f"STATS_TOTLEN {residues_counted}",
+        )
 
     def write(self, path: Path, databases: Sequence[str], *lines: str) -> None:
         """Write an alias."""
@@ -99,17 +95,32 @@ class _Whole:
         text = "\n".join((f"TITLE {self.title}", f"DBLIST {names}", *lines, ""))
         path.with_name(f"{path.name}.{self.letter}al").write_text(text, "utf-8", "surrogateescape")
 
+    def ordinals(self, names: Sequence[bytes], cwd: Path, environ: Mapping[str, str]) -> list[int] | None:
+        """Ordinals of the entries with these ids; None if one of them is not known."""
+        if not names:
+            return []
+        program = shutil.which("blastdbcmd", path=environ.get("PATH"))
+        if program is None:
+            raise MillraceError("blastdbcmd is not on the PATH; it is needed for databases with parsed ids")
+        kind = {"p": "prot", "n": "nucl"}[self.letter]
+        database = " ".join(f'"{name}"' if " " in name else name for name in self.databases)
+        answer = subprocess.run(
+            [program, "-db", database, "-dbtype", kind, "-entry_batch", "-", "-outfmt", "%o", "-get_dups"],
+            input=b"".join(_id(name) + b"\n" for name in set(names)),
+            capture_output=True,
+            cwd=cwd,
+            env=dict(environ),
+            check=False,
+        )
+        lines = answer.stdout.split()
+        if answer.returncode != 0 or answer.stderr or len(lines) < len(set(names)):
+            return None
+        return [int(line) for line in lines]
 
-def _found(block: Found, limit: int, entries: int) -> Iterator[int]:
-    count = 0
-    for match in _LINK.finditer(block):
-        if match.group(1) is None:
-            count = 0
-            continue
-        count += 1
-        yield int(match.group(1))
-        if count == limit:
-            yield from range(entries)
+
+def _id(name: bytes) -> bytes:
+    """An id as ``blastdbcmd`` reads it: those of local databases are linked as ``DATABASE:NAME``."""
+    return re.sub(rb"^([^|:]+):(.+)$", rb"gnl|\1|\2", name)
 
 
 #: The kind of database of this file.

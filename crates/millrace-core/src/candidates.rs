@@ -1,0 +1,179 @@
+//! Entries of a BLAST database that a search has found, as the mask that has BLAST search them alone.
+//!
+//! What is read is BLAST's list of hits with links (`-html -num_alignments 0`): one line a subject, with an
+//! anchor of the entry's number, or its id where the database has ids. A mask is what `OIDLIST` of an alias
+//! names, one a volume: the number of the last entry as a big-endian 32-bit number, then one bit an entry,
+//! most significant first (`seqdboidlist.cpp` of the NCBI C++ Toolkit).
+//! Nothing here knows of processes or Python.
+
+use std::io::{self, Write};
+
+use memchr::memmem;
+
+const ANCHOR: &[u8] = b"<a href=#";
+const NUMBER: &[u8] = b"BL_ORD_ID:";
+const QUERY: &[u8] = b"<b>Query=</b>";
+
+/// Entries of all volumes of one database, counted one volume after another.
+#[derive(Debug)]
+pub struct Candidates {
+    /// Ordinal of the first entry of each volume, and after the last the number of all.
+    starts: Vec<u64>,
+    bits: Vec<Vec<u8>>,
+}
+
+impl Candidates {
+    /// No entry of volumes with so many entries each.
+    #[must_use]
+    pub fn new(volumes: &[u32]) -> Self {
+        let mut starts = vec![0];
+        for &entries in volumes {
+            starts.push(starts[starts.len() - 1] + u64::from(entries));
+        }
+        let bits = volumes.iter().map(|&entries| vec![0; entries.div_ceil(8) as usize]).collect();
+        Self { starts, bits }
+    }
+
+    /// Adds one entry; false if there is none with this ordinal.
+    pub fn add(&mut self, entry: u64) -> bool {
+        // The first start is 0, so there is at least one that is not above the entry.
+        let volume = self.starts.partition_point(|&start| start <= entry) - 1;
+        let Some(bits) = self.bits.get_mut(volume) else {
+            return false;
+        };
+        let at = (entry - self.starts[volume]) as usize;
+        bits[at / 8] |= 0x80 >> (at % 8);
+        true
+    }
+
+    /// Number of entries added.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.bits.iter().flatten().map(|byte| u64::from(byte.count_ones())).sum()
+    }
+
+    /// Writes the mask of one volume.
+    ///
+    /// # Errors
+    /// What `out` fails with; [`io::ErrorKind::InvalidInput`] if there is no such volume.
+    pub fn write(&self, volume: usize, out: &mut dyn Write) -> io::Result<()> {
+        let bits = self.bits.get(volume).ok_or(io::ErrorKind::InvalidInput)?;
+        let entries = (self.starts[volume + 1] - self.starts[volume]) as u32;
+        out.write_all(&entries.wrapping_sub(1).to_be_bytes())?;
+        out.write_all(bits)
+    }
+}
+
+/// Reads a list of hits, in pieces of any size.
+#[derive(Debug, Default)]
+pub struct HitList {
+    rest: Vec<u8>,
+    /// Subjects of the present query.
+    subjects: u64,
+    /// Most subjects of any query.
+    pub most: u64,
+    /// Ids of subjects that have no number, each once in a row.
+    pub names: Vec<Vec<u8>>,
+    /// Numbers that no entry has.
+    pub unknown: u64,
+}
+
+impl HitList {
+    /// Reads the next piece and adds the numbered entries to `candidates`.
+    pub fn read(&mut self, piece: &[u8], candidates: &mut Candidates) {
+        let Some(end) = memchr::memrchr(b'\n', piece) else {
+            self.rest.extend_from_slice(piece);
+            return;
+        };
+        if self.rest.is_empty() {
+            self.lines(&piece[..end], candidates);
+        } else {
+            let mut rest = std::mem::take(&mut self.rest);
+            rest.extend_from_slice(&piece[..end]);
+            self.lines(&rest, candidates);
+        }
+        self.rest = piece[end + 1..].to_vec();
+    }
+
+    /// Reads what is left after the last piece.
+    pub fn finish(&mut self, candidates: &mut Candidates) {
+        let rest = std::mem::take(&mut self.rest);
+        self.lines(&rest, candidates);
+    }
+
+    fn lines(&mut self, text: &[u8], candidates: &mut Candidates) {
+        for line in text.split(|&byte| byte == b'\n') {
+            if line.starts_with(QUERY) {
+                self.subjects = 0;
+            } else if let Some(at) = memmem::rfind(line, ANCHOR) {
+                self.subject(&line[at + ANCHOR.len()..], candidates);
+            }
+        }
+    }
+
+    /// `text` is what follows the anchor: `ID>SCORE</a>   EVALUE`.
+    fn subject(&mut self, text: &[u8], candidates: &mut Candidates) {
+        let Some(end) = memmem::find(text, b"</a>").and_then(|end| memchr::memrchr(b'>', &text[..end])) else {
+            return;
+        };
+        self.subjects += 1;
+        self.most = self.most.max(self.subjects);
+        let id = &text[..end];
+        match id.strip_prefix(NUMBER).and_then(number) {
+            Some(entry) => self.unknown += u64::from(!candidates.add(entry)),
+            None if self.names.last().is_some_and(|last| last == id) => {}
+            None => self.names.push(id.to_vec()),
+        }
+    }
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &[u8] = b"<b>Query=</b> one <a href=#BL_ORD_ID:2>\n\nQ98496 a <a href=#BL_ORD_ID:1> title   \
+        <a href=#BL_ORD_ID:9>23.1</a>    6.0  \nx  <a href=#BL_ORD_ID:0>22.3</a>    9.2  \n\
+        <b>Query=</b> two\nP01013 y  <a href=#P01013>22.3</a>    9.2  \n";
+
+    fn read(step: usize) -> (HitList, Candidates) {
+        let mut candidates = Candidates::new(&[9, 4]);
+        let mut list = HitList::default();
+        for piece in TEXT.chunks(step) {
+            list.read(piece, &mut candidates);
+        }
+        list.finish(&mut candidates);
+        (list, candidates)
+    }
+
+    #[test]
+    fn a_list_is_read_the_same_in_pieces_of_any_size() {
+        for step in 1..TEXT.len() + 1 {
+            let (list, candidates) = read(step);
+            assert_eq!((list.most, list.unknown, candidates.count()), (2, 0, 2), "{step}");
+            assert_eq!(list.names, [b"P01013"]);
+        }
+    }
+
+    #[test]
+    fn a_mask_has_a_bit_for_each_entry_of_its_volume() {
+        let (_, candidates) = read(7);
+        let mut masks = [Vec::new(), Vec::new()];
+        for (volume, mask) in masks.iter_mut().enumerate() {
+            candidates.write(volume, mask).unwrap();
+        }
+        assert_eq!(masks[0], [0, 0, 0, 8, 0x80, 0]);
+        assert_eq!(masks[1], [0, 0, 0, 3, 0x80]);
+    }
+
+    #[test]
+    fn an_entry_that_is_not_there_is_refused() {
+        let mut candidates = Candidates::new(&[9, 4]);
+        assert!(candidates.add(12));
+        assert!(!candidates.add(13));
+        assert!(!Candidates::new(&[]).add(0));
+    }
+}

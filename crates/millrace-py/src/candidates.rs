@@ -1,0 +1,80 @@
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use millrace_core::candidates as core;
+use pyo3::prelude::*;
+
+use crate::errors::io_error;
+
+/// The entries of a BLAST database that were found, of volumes with so many entries each.
+#[pyclass(frozen)]
+pub(crate) struct Candidates(Mutex<core::Candidates>);
+
+#[pymethods]
+impl Candidates {
+    #[new]
+    fn new(volumes: Vec<u32>) -> Self {
+        Self(Mutex::new(core::Candidates::new(&volumes)))
+    }
+
+    /// Adds one entry; false if there is none with this ordinal.
+    fn add(&self, entry: u64) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(entry)
+    }
+
+    /// Adds the entries `[first, last)`.
+    fn add_range(&self, first: u64, last: u64) -> bool {
+        let mut candidates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (first..last).all(|entry| candidates.add(entry))
+    }
+
+    /// Number of entries added.
+    fn count(&self) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).count()
+    }
+
+    /// Writes the mask of one volume to a new file.
+    fn write(&self, py: Python<'_>, volume: usize, path: PathBuf) -> PyResult<()> {
+        py.detach(|| {
+            let mut file = fs_err::File::create_new(path)?;
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).write(volume, &mut file)?;
+            file.flush()
+        })
+        .map_err(io_error)
+    }
+}
+
+/// Reads BLAST's list of hits with links, in pieces.
+#[pyclass(frozen)]
+pub(crate) struct HitList(Mutex<core::HitList>);
+
+#[pymethods]
+impl HitList {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    /// Reads the next piece and adds the numbered entries to `candidates`.
+    fn read(&self, py: Python<'_>, piece: &[u8], candidates: &Candidates) {
+        py.detach(|| {
+            let mut candidates = candidates.0.lock().unwrap_or_else(PoisonError::into_inner);
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).read(piece, &mut candidates);
+        });
+    }
+
+    /// Reads what is left; returns the most subjects of a query, ids of entries without a number, and how many
+    /// numbers no entry has.
+    fn finish(&self, candidates: &Candidates) -> (u64, Vec<Vec<u8>>, u64) {
+        let mut candidates = candidates.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        list.finish(&mut candidates);
+        (list.most, std::mem::take(&mut list.names), list.unknown)
+    }
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Candidates>()?;
+    module.add_class::<HitList>()
+}
