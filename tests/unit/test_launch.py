@@ -219,4 +219,4 @@ def test_a_sweep_ends_what_carries_the_token_and_nothing_else(tmp_path: Path) ->
     finally:
         for process in (by_environment, by_argument, other):
             process.kill()
-            process.wait()
+            process.communicate()

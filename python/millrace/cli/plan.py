@@ -20,6 +20,7 @@ def command(job: Job, as_json: bool) -> None:
     millrace plan -- blastp -query q.faa -db nr -outfmt 6 -out hits.tsv
     """
     from millrace.cli.run import here, print_json
+    from millrace.launch import allocation
     from millrace.plan import plan as planner
 
     plan = planner.make(job, here(), os.environ)
@@ -49,5 +50,7 @@ def command(job: Job, as_json: bool) -> None:
     click.echo(
         f"run dir:   {plan.run_dir}{' (exists: the run would resume)' if (plan.run_dir / 'job.json').exists() else ''}"
     )
+    if nodes := allocation.find(job.hosts, os.environ):
+        click.echo(f"nodes:     {len(nodes.nodes)} of {nodes.words}: {', '.join(nodes.nodes)}")
     for note in plan.notes:
         click.echo(f"note:      {note}")

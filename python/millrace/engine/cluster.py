@@ -394,16 +394,17 @@ class Cluster:
             return [event]
         if event.kind != "ended":
             return [event]
-        self._send(self._spread.task_ended(rank, event.id, event.wall_seconds, time.monotonic()))
+        counts = event.status in ("done", "compared")
+        self._send(self._spread.task_ended(rank, event.id, event.wall_seconds, time.monotonic(), counts=counts))
         if event.id not in self._out:
             return []
-        if event.status not in ("done", "compared") and self._spread.holders(event.id):
+        if not counts and self._spread.holders(event.id):
             return []  # another slot may do better
         del self._out[event.id]
         return [event]
 
     def _came_back(self, rank: int, task: int) -> list[Event]:
-        self._spread.task_ended(rank, task, 0.0, time.monotonic())
+        self._spread.task_ended(rank, task, 0.0, time.monotonic(), counts=False)
         if task not in self._out or self._spread.holders(task):
             return []
         del self._out[task]

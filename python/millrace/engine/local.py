@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from millrace import _core
 from millrace.engine.quarantine import QuarantineWriter
 from millrace.engine.said import Said, failure_words, signature
@@ -103,11 +105,13 @@ class LocalEngine:
     def __post_init__(self) -> None:
         use, job = self.plan.use, self.plan.job
         fixed = (1, 0) if use.cost.max_records == 1 else job.batch_size
-        self.dispatcher = Dispatcher(
-            self.plan.slots, use.cost, job.retries, fixed, job.on_failure == "stop", proven=self.resumes_results
-        )
-        fragmented = self.plan.use.fragmented
+        fragmented = use.fragmented
         self.searches = Searches(len(fragmented.fragments)) if fragmented else None
+        starts = self.searches.n + 1 if self.searches else 1
+        cost = msgspec.structs.replace(use.cost, startup_seconds=use.cost.startup_seconds * starts)
+        self.dispatcher = Dispatcher(
+            self.plan.slots, cost, job.retries, fixed, job.on_failure == "stop", proven=self.resumes_results
+        )
         self.said = Said(use.argv[0] if isinstance(use.argv[0], str) else "tool", self.message)
 
     def now(self) -> float:

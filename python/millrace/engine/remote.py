@@ -26,10 +26,10 @@ from millrace.plan.plan import find_program
 from millrace.rundir import RunDir
 
 #: Shortest and longest nap between looks for messages, in seconds; it grows while nothing comes.
-NAPS = (0.0001, 0.005)
+NAPS = (0.0002, 0.005)
 
 #: How much a nap is longer than the one before.
-GROWTH = 1.5
+GROWTH = 2.0
 
 #: Seconds between signs of life.
 PERIOD = 1.0
@@ -101,20 +101,22 @@ class Agent:
     def _look(self) -> bool:
         """One turn: what the slots did, what the coordinator says; returns whether it said anything."""
         try:
-            events = self._wait()
+            self._wait()
             heard = self._world.receive()
             for _, message in heard:
                 self._obey(message)
         except Exception as error:
             self._trouble(error)
             return True
-        self._nap = NAPS[0] if events or heard else min(self._nap * GROWTH, NAPS[1])
+        # Not after what the slots did, which ends a nap by itself: they have more to do, as tasks are sent ahead.
+        self._nap = NAPS[0] if heard else min(self._nap * GROWTH, NAPS[1])
         return bool(heard)
 
-    def _wait(self) -> bool:
+    def _wait(self) -> None:
+        """Take a nap, which what happens in the slots ends; tell of it."""
         if not self._node or not self._setup or self._stopped:
             time.sleep(self._nap)
-            return False
+            return
         if self._commit and self._commit.error:
             raise self._commit.error
         events = self._node.events(self._nap)
@@ -134,7 +136,6 @@ class Agent:
             told = self._durable.take()
         if told:
             self._tell(say.Report(told))
-        return bool(events)
 
     def _obey(self, message: object) -> None:
         self._on = self._node is not None

@@ -107,7 +107,8 @@ def library_version() -> str:
         raise RefusedError(
             "several nodes need MPI, and this Python has none: "
             + (asked.stderr.strip().splitlines() or ["mpi4py cannot be loaded"])[-1],
-            "pip install 'millrace[mpi]' brings one; with your site's MPI: pip install mpi4py, and load its module",
+            "pip install 'millrace[mpi]' brings one; with your site's MPI: pip install mpi4py, and load its module\n"
+            "(on one node of a Slurm job, without MPI: srun -N1 -n1 millrace run ...)",
         )
     return asked.stdout.strip("\0\n ").splitlines()[0]
 

@@ -104,6 +104,13 @@ class Node:
             self._mirror.build(root)
         tool_environ = {**environ, **use.env, work.token.partition("=")[0]: work.secret}
         tool_environ.pop("PWD", None)  # says where the user is, not where the tool is
+        self._searcher: Searcher | None = None
+        if use.fragmented:
+            from millrace.node.search import Searcher  # few runs need it, and the threads that it imports
+
+            self._searcher = Searcher(
+                use, use.fragmented, self._mirror, cwd=cwd, environ=tool_environ, work=work, threads=slots,
+            )  # fmt: skip
         self._pool = _core.Pool(
             journal, roots=[str(root) for root in roots], directory=self._mirror.directory,
             skeleton=self._mirror.skeleton, exe=str(exe),
@@ -113,13 +120,6 @@ class Node:
             records_said=use.records_said, failures_said=list(use.failures_said),
         )  # fmt: skip
         self.kill_all = self._pool.kill_all
-        self._searcher: Searcher | None = None
-        if use.fragmented:
-            from millrace.node.search import Searcher  # few runs need it, and the threads that it imports
-
-            self._searcher = Searcher(
-                use, use.fragmented, self._mirror, cwd=cwd, environ=tool_environ, work=work, threads=slots,
-            )  # fmt: skip
 
     def wake(self) -> None:
         """Let `events` return now; called from the threads of feeder and output, which may outlive the pool."""

@@ -9,9 +9,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from millrace import _core
 from millrace.errors import CorruptError
@@ -145,56 +144,53 @@ def views(blocks: Sequence[_core.BlockRef]) -> Iterator[list[memoryview]]:
     Raises:
         CorruptError: A block is not what was committed.
     """
-    with mapped([(block.journal, block.offset, block.length) for block in blocks]) as found:
-        for view, block in zip(found, blocks, strict=True):
+    with ExitStack() as stack:
+        found = []
+        for block in blocks:
+            wait_for(block)
+            [view] = stack.enter_context(mapped(block.journal, [(block.offset, block.length)]))
             if _core.crc32c(view) != block.crc32c:
                 raise CorruptError(
                     f"{block.journal}: byte {block.offset}: the block's checksum is wrong", "start over with --fresh"
                 )
+            found.append(view)
         yield found
 
 
-@contextmanager
-def mapped(parts: Sequence[tuple[Path, int, int]]) -> Iterator[list[memoryview]]:
-    """Parts (file, offset, length) of files without reading them into memory of our own: they may have gigabytes.
+def wait_for(block: _core.BlockRef) -> None:
+    """Wait until the journal shows ``block``, which another node may have told of before this one can see it.
 
     Raises:
-        CorruptError: A file ends before its part.
-    """
-    maps: list[mmap.mmap] = []
-    found: list[memoryview] = []
-    try:
-        for path, offset, length in parts:
-            if not length:
-                found.append(memoryview(b""))
-                continue
-            before = offset % mmap.ALLOCATIONGRANULARITY
-            with opened(path, offset + length) as file:
-                maps.append(mmap.mmap(file.fileno(), before + length, offset=offset - before, access=mmap.ACCESS_READ))
-            maps[-1].madvise(mmap.MADV_SEQUENTIAL)
-            found.append(memoryview(maps[-1])[before:])
-        yield found
-    finally:
-        for view in found:
-            view.release()
-        for each in maps:
-            each.close()
-
-
-def opened(path: Path, size: int) -> BinaryIO:
-    """A journal of this node or of another one, which has ``size`` bytes at least.
-
-    What another one has written and told of may not be seen at once on a network filesystem: opened again, it is.
-
-    Raises:
-        CorruptError: It is cut off.
+        CorruptError: The block is cut off.
     """
     deadline = time.monotonic() + SEEN_WITHIN
     while True:
-        file = path.open("rb")
-        if os.fstat(file.fileno()).st_size >= size:
-            return file
-        file.close()
+        with block.journal.open("rb") as file:  # opened anew, it asks the server of a network filesystem
+            if os.fstat(file.fileno()).st_size >= block.offset + block.length:
+                return
         if time.monotonic() > deadline:
-            raise CorruptError(f"{path}: is cut off before byte {size}", "start over with --fresh")
+            raise CorruptError(f"{block.journal}: byte {block.offset}: the block is cut off", "start over with --fresh")
         time.sleep(LOOK_AGAIN)
+
+
+@contextmanager
+def mapped(path: Path, extents: Sequence[tuple[int, int]]) -> Iterator[list[memoryview]]:
+    """Parts (offset, length) of a file without reading them into memory of our own: they may have gigabytes."""
+    maps: list[mmap.mmap] = []
+    found: list[memoryview] = []
+    with path.open("rb") as file:
+        try:
+            for offset, length in extents:
+                if not length:
+                    found.append(memoryview(b""))
+                    continue
+                before = offset % mmap.ALLOCATIONGRANULARITY
+                maps.append(mmap.mmap(file.fileno(), before + length, offset=offset - before, access=mmap.ACCESS_READ))
+                maps[-1].madvise(mmap.MADV_SEQUENTIAL)
+                found.append(memoryview(maps[-1])[before:])
+            yield found
+        finally:
+            for view in found:
+                view.release()
+            for each in maps:
+                each.close()
