@@ -99,6 +99,8 @@ class Dispatcher:
         fixed: The user's batch size (records, bytes) instead of measured ones; (0, 0): measure.
         stop_on_failure: End the run at the first record that is given up.
         proven: The tool is known to work: some record was done before.
+        least_ahead: Batches at work at once, at least, as soon as their size is measured: where they share what is
+            read of a database, more of them read it less often.
     """
 
     slots: int
@@ -107,6 +109,7 @@ class Dispatcher:
     fixed: tuple[int, int] = (0, 0)
     stop_on_failure: bool = False
     proven: bool = False
+    least_ahead: int = 0
     ended: bool = False
     cost: CostModel = field(init=False)
     _batches: dict[int, _Batch] = field(default_factory=dict)
@@ -129,7 +132,7 @@ class Dispatcher:
         while nothing is measured, as its size would be a guess.
         """
         measured = self.cost.per_unit or self.fixed != (0, 0)
-        most = 2 * self.slots if measured else self.slots
+        most = max(2 * self.slots, self.least_ahead) if measured else self.slots
         if self.ended or self._asked or len(self._batches) >= most + len(self._held):
             return None
         if self._held:
