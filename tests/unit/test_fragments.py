@@ -12,7 +12,7 @@ from millrace.errors import RefusedError
 from millrace.job import MOST_FRAGMENTS, parse_fragments
 from millrace.model import CostHint, InputUse
 from millrace.plan import memory
-from millrace.plan.fragments import DATABASE_SHARE, Decision, decide
+from millrace.plan.fragments import DATABASE_SHARE, OVERLAP, Decision, decide
 from millrace.plan.queries import Queries, look
 from millrace.tools.base import Fragmentable
 
@@ -59,7 +59,7 @@ def test_a_search_that_is_over_at_once_is_left_alone() -> None:
 
 def test_a_database_larger_than_memory_is_cut_so_that_what_is_at_work_fits() -> None:
     decision = auto(database(100 * GB), queries(5000, 400), 16, 32 * GB)
-    assert decision.n == 9 and "memory" in decision.why
+    assert decision.n == 6 and "memory" in decision.why
     # One pass reads everything once, in fragments or not.
     assert auto(database(100 * GB), queries(20, 400), 2, 32 * GB).n == 1
     # What is small is soon read again, and each fragment costs a start.
@@ -92,8 +92,8 @@ def test_decisions_hold_what_they_promise(
     fits, busy = size <= DATABASE_SHARE * (free / 4), records % slots == 0
     if fits and busy:
         assert decision.n == 1
-    at_work = max(2, -(-slots // records))
-    if "in turn" in decision.why and 1 < decision.n < min(entries, MOST_FRAGMENTS):
+    at_work = max(OVERLAP, -(-slots // records))
+    if "one after another" in decision.why and 1 < decision.n < min(entries, MOST_FRAGMENTS):
         assert size / decision.n * at_work <= free
     if decision.n > 1 and size <= DATABASE_SHARE * free / 4:
         assert records < 4 * slots, "queries alone would do"

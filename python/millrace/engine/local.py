@@ -33,6 +33,9 @@ TICK = 0.2
 #: Fewest seconds between two looks at how far the run is.
 SHOW_SECONDS = 0.1
 
+#: Batches that share a scan around a database in fragments, at least.
+SCAN_TOGETHER = 16
+
 #: Seconds that running tools get to end after the first signal.
 GRACE = 20.0
 
@@ -110,8 +113,9 @@ class LocalEngine:
         starts = self.searches.n + 1 if self.searches else 1
         cost = msgspec.structs.replace(use.cost, startup_seconds=use.cost.startup_seconds * starts)
         self.dispatcher = Dispatcher(
-            self.plan.slots, cost, job.retries, fixed, job.on_failure == "stop", proven=self.resumes_results
-        )
+            self.plan.slots, cost, job.retries, fixed, job.on_failure == "stop", proven=self.resumes_results,
+            least_ahead=SCAN_TOGETHER if self.searches else 0,
+        )  # fmt: skip
         self.said = Said(use.argv[0] if isinstance(use.argv[0], str) else "tool", self.message)
 
     def now(self) -> float:

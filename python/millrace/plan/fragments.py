@@ -25,6 +25,9 @@ DATABASE_SHARE = 0.8
 #: Memory of one tool beside the database, and of our own, in bytes.
 TOOL_BYTES = 64 << 20
 
+#: Fragments in memory at once while a scan goes on from one to the next.
+OVERLAP = 1.25
+
 #: Bytes per second that storage gives, where it is good: less makes fragments pay sooner.
 STORAGE = 500e6
 
@@ -83,10 +86,9 @@ def _for_memory(
     free = max(memory - (slots + 1) * TOOL_BYTES, memory // 4) * DATABASE_SHARE
     if database.bytes <= free:
         return Decision(n=1, why="the database fits into memory")
-    # All batches share one scan, which is on two fragments when it goes on to the next; a slot that no batch is
-    # left for works on one of its own.
-    at_work = max(2, math.ceil(slots / queries.records))
-    n = math.ceil(database.bytes * at_work / free)
+    # All batches share one scan, so that memory for one fragment is enough, and for some of the next; a slot that no
+    # batch is left for works on a fragment of its own.
+    n = math.ceil(database.bytes * max(OVERLAP, math.ceil(slots / queries.records)) / free)
     saved = (passes - 1) * database.bytes / STORAGE
     starts = passes * (n + 1) * cost.startup_seconds / slots
     sizes = f"the database has {words.size(database.bytes)}, for which {words.size(free)} of memory are free"
@@ -94,8 +96,7 @@ def _for_memory(
         return Decision(n=1, why=f"{sizes}, but to read it again costs less than {n} searches of parts")
     return Decision(
         n=n,
-        why=f"{sizes}: {at_work} fragments of {words.size(database.bytes / n)} fit, "
-        "and are searched by all queries in turn",
+        why=f"{sizes}: all queries search parts of {words.size(database.bytes / n)}, one after another",
     )
 
 

@@ -99,6 +99,8 @@ class Dispatcher:
         fixed: The user's batch size (records, bytes) instead of measured ones; (0, 0): measure.
         stop_on_failure: End the run at the first record that is given up.
         proven: The tool is known to work: some record was done before.
+        least_ahead: Batches at work at once, at least, as soon as their size is measured: where they share what is
+            read of a database, more of them read it less often.
     """
 
     slots: int
@@ -107,6 +109,7 @@ class Dispatcher:
     fixed: tuple[int, int] = (0, 0)
     stop_on_failure: bool = False
     proven: bool = False
+    least_ahead: int = 0
     ended: bool = False
     cost: CostModel = field(init=False)
     _batches: dict[int, _Batch] = field(default_factory=dict)
@@ -151,6 +154,8 @@ class Dispatcher:
             most = self.slots * (1 + self.cost.ready)
         else:
             most = self.slots * (2 if self.cost.per_unit else 1)
+        if self.cost.per_unit or self.fixed != (0, 0):
+            most = max(most, self.least_ahead)
         return most + len(self._held) - len(self._batches) - self._asked
 
     def more(self) -> int:
