@@ -13,14 +13,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bench import inputs
+from bench import fragments, inputs
 from bench.compare import compare
 from bench.startup import startup
 from bench.tools import CASES
 from bench.trivial import overhead, throughput
 
 OUT = Path(__file__).resolve().parent / "out"
-NAMES = (*CASES, "throughput", "overhead", "startup")
+FRAGMENTS = {
+    "fragments-one-query": fragments.one_query,
+    "fragments-memory": fragments.memory,
+    "fragments-candidates": fragments.candidates,
+}
+NAMES = (*CASES, "throughput", "overhead", "startup", *FRAGMENTS)
 PROGRAMS = {"blastp": "blastp", "blastn": "blastn", "hmmscan": "hmmscan", "muscle3": "muscle3"}
 
 
@@ -69,7 +74,7 @@ def _measure(name: str, options: argparse.Namespace, millrace: str) -> list[dict
             if name in CASES:
                 found.append(compare(CASES[name](Path(folder), slots, scale, millrace), repeats))
             else:
-                measure = {"throughput": throughput, "overhead": overhead, "startup": startup}[name]
+                measure = {"throughput": throughput, "overhead": overhead, "startup": startup, **FRAGMENTS}[name]
                 found.append(measure(Path(folder), slots, scale, millrace, repeats))
     return found
 

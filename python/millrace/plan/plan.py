@@ -159,7 +159,7 @@ def with_fragments(job: Job, use: ToolUse, command: Command, adapter: Adapter, s
             raise RefusedError(f"--fragments {job.fragments}: {database.why_not}", "leave --fragments out")
         return use, f"fragments: 1; {database.why_not}"
     queries = look(use.inputs[0], command.cwd) if asked == (0, 0) else None
-    decision = fragments.decide(asked, database, queries, slots, memory.usable()[0], use.cost)
+    decision = fragments.decide(asked, database, queries, slots, memory.usable()[0], use.cost, job.batch_size[0])
     if decision.n == 1:
         return use, f"fragments: 1; {decision.why}"
     use = with_programs(adapter.fragment(use, command, decision.n), command)

@@ -1,0 +1,316 @@
+"""Databases in fragments: one long query on all cores, a database larger than the memory, gigabytes of what was found.
+
+The databases are made of the test data: copies in which letters are swapped for others, so that each copy has
+sequences of its own with the lengths and the composition of real ones.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench import inputs, measure, table
+from bench.compare import Case, Contender, compare
+
+#: Residues of the database at scale 1 (the test data's 4.8 million, so many times).
+COPIES = 60
+
+#: Bytes of a volume of the database that is larger than the memory at scale 1 (four bases each), and their number.
+VOLUME_BYTES, N_VOLUMES = 240 << 20, 3
+
+#: Memory limit at scale 1; a group cannot do with much less, as the tools themselves need some.
+LIMIT = 400 << 20
+
+#: Bytes per second that the storage gives: what a core of a node with 64 has of 0.8 GB/s, for two.
+STORAGE = 25 << 20
+
+#: Batches of queries that search it.
+N_BATCHES = 8
+
+#: Bytes of hits found by 64 fragments at scale 1, and the goal for what chooses the candidates, in bytes per second.
+FOUND_BYTES, N_FOUND = 5 << 30, 64
+GOAL = 300e6
+
+#: Memory, beside mapped files, that it may have: more is refused to it, and it fails.
+MOST_MEMORY = 128 << 20
+
+
+def one_query(folder: Path, slots: int, scale: float, millrace: str, repeats: int) -> dict[str, Any]:
+    """One query of 2,000 residues: all slots against one thread, and against the tool's own threads."""
+    _database(folder, max(1, round(COPIES * scale)))
+    (folder / "q.faa").write_bytes(_long_query(2000))
+    tool = "blastp -query q.faa -db db -outfmt 6 -out out"
+    contenders = [
+        Contender(f"millrace, {slots} slots", f"{millrace} {tool}"),
+        Contender("serial", f"exec {tool}"),
+        Contender(f"-num_threads {slots}", f"exec {tool} -num_threads {slots}"),
+    ]
+    plan = _plan(folder, millrace, tool)
+    found = compare(
+        Case("fragments one query", f"one query, database of {_size(folder)} MB; {plan}", folder, contenders), repeats
+    )
+    rows = found["rows"]
+    gain, against = rows[1]["wall_ratio"], rows[2]["wall_ratio"]
+    noise = max(row["spread"] for row in rows)
+    found["verdict"] = (
+        f"{gain:.2f} times as fast as one thread (goal {0.9 * slots:.1f}): {_met(gain >= 0.9 * slots)}; "
+        f"{against:.2f} times as fast as -num_threads {slots} (noise {noise:.0%}): {_met(against >= 1 - noise)}; "
+        f"bytes: {'serial' if rows[0]['same'] else 'NOT THE SERIAL RUN'}"
+    )
+    print(f"\n{found['verdict']}", flush=True)
+    return found
+
+
+def memory(folder: Path, slots: int, scale: float, millrace: str, repeats: int) -> dict[str, Any]:
+    """Several batches of queries, where memory cannot hold the database: in fragments, and as a whole.
+
+    The batches are fixed, and small, for what many queries do: each reads the database once. The tool by itself
+    would read it once for all of them, as they are so few.
+    """
+    _bases(folder, int(VOLUME_BYTES * scale))
+    limit = int(LIMIT * scale)
+    millrace = millrace.replace(" run ", " run --batch 4 ")
+    tool = "blastn -query q.fna -db db -outfmt 6 -out out"
+    said = _plan(folder, millrace, tool, limit)
+    print(f"\n## fragments memory: database of {_size(folder)} MB in {limit >> 20} MB of memory, storage of "
+          f"{STORAGE >> 20} MB/s; {said}\n", flush=True)  # fmt: skip
+    ways = {"millrace, auto": "", "millrace, whole": "--fragments 1"}
+    series = {name: measure.Series() for name in ways}
+    read: dict[str, list[int]] = {name: [] for name in ways}
+    outputs = set()
+    for _ in range(repeats):
+        for name, option in ways.items():
+            subprocess.run(["sync"], check=True)
+            _drop(folder)
+            command = f"{millrace.replace(' run ', f' run {option} ')} {tool}"
+            with control_group(limit, folder) as enter:
+                before = _bytes_read(folder)
+                series[name].runs.append(measure.run(f"{enter}exec {command}", folder))
+                read[name].append(_bytes_read(folder) - before)
+            outputs.add((folder / "out").read_bytes())
+            (folder / "out").unlink()
+            print(f"{name}: {series[name].runs[-1].wall:.0f} s", file=sys.stderr, flush=True)
+    first = series["millrace, auto"]
+    lines = [
+        (
+            name, f"{found.median:.1f}", f"{found.median / first.median:.2f}", f"{found.cpu:.1f}",
+            f"{min(read[name]) / 1e6:.0f}",
+        )
+        for name, found in series.items()
+    ]  # fmt: skip
+    print(table.markdown(("", "wall, median s", "wall / fragments", "CPU s", "MB read"), lines))
+    gain = series["millrace, whole"].median / first.median
+    verdict = (
+        f"in fragments {gain:.2f} times as fast as whole: {_met(gain > 1)}; "
+        f"bytes: {'serial' if len(outputs) == 1 else 'NOT THE SERIAL RUN'}"
+    )
+    print(f"\n{verdict}", flush=True)
+    rows = [
+        {"name": name, "wall": found.median, "cpu": found.cpu, "read": read[name]} for name, found in series.items()
+    ]
+    return {"case": "fragments memory", "limit": limit, "plan": said, "rows": rows, "verdict": verdict}
+
+
+def candidates(folder: Path, slots: int, scale: float, millrace: str, repeats: int) -> dict[str, Any]:
+    """Choose the candidates among gigabytes that 64 fragments found, in a process of its own."""
+    _database(folder, 4)
+    (folder / "q.faa").write_bytes(_long_query(2000))
+    size = int(FOUND_BYTES * scale)
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.fragments", str(folder), str(size), str(repeats)],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    seconds = float(done.stdout)
+    rate = size / seconds
+    print(f"\n## fragments candidates: {size / 1e9:.1f} GB found in {N_FOUND} fragments\n", flush=True)
+    verdict = (
+        f"{rate / 1e6:.0f} MB of hits per second of CPU (goal {GOAL / 1e6:.0f}): {_met(rate >= GOAL)}; "
+        f"memory of its own {MOST_MEMORY >> 20} MB at most: met"
+    )
+    print(verdict, flush=True)
+    return {"case": "fragments candidates", "bytes": size, "seconds": seconds, "verdict": verdict}
+
+
+def _choose(folder: Path, size: int, repeats: int) -> None:
+    """What the node does when all fragments of a batch are in, in `MOST_MEMORY`; prints CPU seconds."""
+    from millrace import _core
+    from millrace.model import Command
+    from millrace.node import fragments
+    from millrace.node.search import mapped
+    from millrace.tools import registry
+    from millrace.tools.base import Fragmenting
+
+    argv = ("blastp", "-query", "q.faa", "-db", "db", "-out", "out")
+    command = Command(argv=argv, cwd=folder, environ=dict(os.environ), exe=Path("/usr/bin/blastp"))
+    adapter = registry.find("blastp")
+    assert isinstance(adapter, Fragmenting)
+    use = adapter.fragment(adapter.understand(command), command, N_FOUND)
+    assert use.fragmented
+    kind = fragments.find(use.fragmented.kind)
+    (folder / "fragments").mkdir()
+    databases = kind.prepare(use.fragmented, folder / "fragments", folder, os.environ)
+    blocks = []
+    with (folder / "found").open("wb", buffering=1 << 20) as file:
+        for part, database in zip(use.fragmented.fragments, databases, strict=True):
+            words = [_word(token, database) for token in part.argv]
+            subprocess.run(words, cwd=folder, check=True, stderr=subprocess.DEVNULL)
+            text = (folder / "hits").read_bytes()
+            # The hits of one query again and again, as of so many queries.
+            begin, wanted, crc = file.tell(), size // N_FOUND, 0
+            while file.tell() - begin < wanted:
+                file.write(text)
+            blocks.append((begin, file.tell() - begin))
+    del text
+    best = float("inf")
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
+    for number in range(repeats):
+        (folder / f"chosen{number}").mkdir()
+        begun = time.process_time()
+        with mapped(folder / "found", blocks) as found:
+            for view in found:
+                crc ^= _core.crc32c(view)
+            kind.candidates(use.fragmented, folder / f"chosen{number}", folder, os.environ, found)
+        best = min(best, time.process_time() - begun)
+    print(best)
+
+
+def _word(token: object, database: str) -> str:
+    from millrace.model import DatabaseArg, InputArg, OutputArg
+
+    match token:
+        case InputArg(prefix=prefix):
+            return f"{prefix}q.faa"
+        case OutputArg(prefix=prefix):
+            return f"{prefix}hits"
+        case DatabaseArg(prefix=prefix):
+            return f"{prefix}{database}"
+        case _:
+            return str(token)
+
+
+def _database(folder: Path, n_copies: int) -> None:
+    """A BLAST database ``db`` of the test data and its altered copies."""
+    original = inputs.records(inputs.DATA / "proteins_db.faa")
+    rng = random.Random(3)
+    with (folder / "db.faa").open("wb") as file:
+        for number in range(n_copies):
+            letters = bytearray(inputs.AMINO)
+            if number:
+                for _ in range(6):
+                    a, b = rng.sample(range(len(letters)), 2)
+                    letters[a], letters[b] = letters[b], letters[a]
+            swap = bytes.maketrans(inputs.AMINO, bytes(letters))
+            for record in original:
+                name, _, body = record.partition(b"\n")
+                file.write(b">%d_%b\n" % (number, name[1:]) + body.translate(swap))
+    subprocess.run(
+        ["makeblastdb", "-in", "db.faa", "-dbtype", "prot", "-out", "db", "-max_file_sz", "4GB"],
+        cwd=folder, check=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    (folder / "db.faa").unlink()
+
+
+def _bases(folder: Path, size: int) -> None:
+    """A BLAST database ``db`` of random nucleotides, and those of the test data in its first volume; and queries."""
+    real = inputs.records(inputs.DATA / "genes_db.fna")
+    (folder / "q.fna").write_bytes(b"".join(real[: 4 * N_BATCHES]))
+    rng, letters = random.Random(4), inputs.BASES * 64
+    for name, records in (("real", real), ("random", [])):
+        command = ["makeblastdb", "-in", "-", "-title", name, "-dbtype", "nucl", "-out", name, "-blastdb_version", "4"]
+        with subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as maker:
+            assert maker.stdin
+            maker.stdin.write(b"".join(records))
+            for number in range(0 if records else size // 25_000):
+                maker.stdin.write(b">random_%d\n%b\n" % (number, rng.randbytes(100_000).translate(letters)))
+        if maker.returncode:
+            raise subprocess.CalledProcessError(maker.returncode, command)
+    volumes = ["real", "random"]
+    for number in range(1, N_VOLUMES):
+        for path in folder.glob("random.*"):
+            shutil.copyfile(path, folder / path.name.replace("random", f"random{number}"))
+        volumes.append(f"random{number}")
+    (folder / "db.nal").write_text(f"TITLE db\nDBLIST {' '.join(volumes)}\n")
+
+
+def _long_query(length: int) -> bytes:
+    """A query of real proteins, one after another."""
+    text = b"".join(
+        b"".join(record.splitlines()[1:]) for record in inputs.records(inputs.DATA / "proteins_queries.faa")[:40]
+    )
+    return b">long\n" + text[:length] + b"\n"
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.[pn]sq")) >> 20
+
+
+def _plan(folder: Path, millrace: str, tool: str, limit: int = 0) -> str:
+    """What the plan says of fragments."""
+    with control_group(limit, folder) as enter:
+        command = f"{enter}exec {millrace.replace(' run ', ' plan ')} {tool}"
+        said = subprocess.run(command, cwd=folder, shell=True, check=True, capture_output=True, text=True).stdout
+    return next((line.split(":", 1)[1].strip() for line in said.splitlines() if "fragments:" in line), "no fragments")
+
+
+@contextmanager
+def control_group(limit: int, folder: Path) -> Iterator[str]:
+    """New control groups (v1) with a memory limit in bytes, in which the disk of ``folder`` gives `STORAGE`.
+
+    Yields:
+        What a shell does to enter them; nothing if there is no limit.
+    """
+    if not limit:
+        yield ""
+        return
+    root, device = Path("/sys/fs/cgroup"), os.stat(folder).st_dev
+    groups = {
+        root / "memory" / f"bench-{os.getpid()}": ("memory.limit_in_bytes", f"{limit}"),
+        root / "blkio" / f"bench-{os.getpid()}": (
+            "blkio.throttle.read_bps_device", f"{os.major(device)}:{os.minor(device)} {STORAGE}",
+        ),
+    }  # fmt: skip
+    for group, (name, text) in groups.items():
+        group.mkdir()
+        (group / name).write_text(text)
+    try:
+        yield "".join(f"echo $$ > {group}/cgroup.procs && " for group in groups)
+    finally:
+        for group in groups:
+            deadline = time.monotonic() + 10
+            while (group / "cgroup.procs").read_text() and time.monotonic() < deadline:
+                time.sleep(0.05)  # the last processes of the run are being removed by the kernel
+            group.rmdir()
+
+
+def _drop(folder: Path) -> None:
+    """Let the database go from the page cache."""
+    for path in folder.glob("*.n*"):
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _bytes_read(folder: Path) -> int:
+    """Bytes that the disk of ``folder`` has read since the machine started; 0 if that is not known."""
+    device = os.stat(folder).st_dev
+    try:
+        words = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat").read_text().split()
+    except OSError:
+        return 0
+    return int(words[2]) * 512
+
+
+def _met(good: bool) -> str:
+    return "met" if good else "MISSED"
+
+
+if __name__ == "__main__":
+    _choose(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
