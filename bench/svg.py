@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 680, 360
-LEFT, RIGHT, TOP, BOTTOM = 70, 20, 44, 56
+LEFT, RIGHT, TOP, BOTTOM = 70, 36, 44, 56
 COLOURS = ("#3b6fd4", "#d9822b", "#2e9e6b", "#b5489a", "#7a7a7a")
 
 
