@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-
-from conftest import NAMES, Cluster
+from rig import NAMES, Cluster
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from private_slurm import Slurm
-
-from conftest import Site, installation
+from rig import Site, installation
 
 
 @pytest.fixture

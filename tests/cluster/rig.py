@@ -1,0 +1,111 @@
+"""A folder with a tool to run on several nodes, and what runs it there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import nodes
+import private_slurm
+
+REPO = Path(__file__).resolve().parent.parent.parent
+
+
+#: The nodes of namespaces; the first is where the user types.
+NAMES = ("head", "node1", "node2", "node3", "node4")
+
+
+TOOL = """#!/bin/sh
+# tool IN OUT: takes its time
+sleep "${SLEEP:-0.1}"
+[ "$1" != - ] || { sed 's/^>/>seen /'; exit; }
+sed 's/^>/>seen /' "$1" > "$2"
+"""
+
+
+@dataclass
+class Site:
+    """A working directory with an input of ``n`` records and a tool."""
+
+    folder: Path
+    n: int = 96
+
+    def __post_init__(self) -> None:
+        tool = self.folder / "tool"
+        tool.write_text(TOOL)
+        tool.chmod(0o755)
+        (self.folder / "in.fa").write_text("".join(f">record{k}\n{'ACDEFGHIKL' * 9}\n" for k in range(self.n)))
+
+    @property
+    def expected(self) -> bytes:
+        return (self.folder / "in.fa").read_bytes().replace(b">", b">seen ")
+
+    @property
+    def output(self) -> Path:
+        return self.folder / "out.fa"
+
+    @property
+    def written(self) -> int:
+        """Bytes of output so far."""
+        return self.output.stat().st_size if self.output.exists() else 0
+
+    def options(self, *more: str) -> list[str]:
+        """Of ``run``, and the command."""
+        return ["--slots", "2", "--batch", "2", "--progress", "none", *more, "--input", "in.fa", "--output", "out.fa",
+                "--", "./tool", "in.fa", "out.fa"]  # fmt: skip
+
+    def left_over(self) -> list[str]:
+        """Files that a run which is done leaves behind."""
+        return sorted(path.name for path in self.folder.glob("out.fa.*"))
+
+
+def installation(mpi: str) -> str:
+    """The command of an installation with the wheel of an MPI, which the tests of MPI share; skips where it cannot be had."""
+    sys.path.insert(0, str(REPO / "tests" / "mpi"))
+    from jobs import environment
+
+    return str(environment(mpi) / "bin" / "millrace")
+
+
+@dataclass
+class Cluster:
+    """Runs ``millrace`` at the head on the other nodes."""
+
+    nodes: nodes.Nodes
+    millrace: str
+    site: Site
+
+    def start(self, *options: str, sleep: str = "0.25") -> subprocess.Popen[bytes]:
+        """Start it; a task takes ``sleep`` seconds."""
+        words = " ".join([self.millrace, "run", "--hosts", ",".join(NAMES[1:]), *self.site.options(*options)])
+        return self.start_command(words, sleep)
+
+    def start_command(self, words: str, sleep: str = "0.25") -> subprocess.Popen[bytes]:
+        """Start a command at the head, in the site's folder."""
+        command = f"cd {self.site.folder}; exec env MILLRACE_RSH={self.nodes.rsh} SLEEP={sleep} {words}"
+        with (self.site.folder / "said").open("wb") as said:
+            return subprocess.Popen(self.nodes.command("head", command), stdin=subprocess.DEVNULL, stderr=said)
+
+    @property
+    def said(self) -> str:
+        return (self.site.folder / "said").read_text(errors="replace")
+
+    def find(self, name: str, words: str) -> list[int]:
+        """Processes of a node with ``words`` in their arguments, without shells."""
+        return [
+            pid for pid in self.nodes.pids(name)
+            if words in (line := arguments(pid)) and not line.startswith(("sh ", "/bin/sh "))
+        ]  # fmt: skip
+
+    def left_over(self) -> list[str]:
+        """Processes other than those that make the nodes."""
+        return [
+            f"{name}: {arguments(pid)}" for name in NAMES for pid in self.nodes.pids(name) if "remote_shell.py serve" not in arguments(pid)
+        ]  # fmt: skip
+
+
+def arguments(pid: int) -> str:
+    """A process's arguments."""
+    return private_slurm.read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
