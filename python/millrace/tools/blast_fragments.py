@@ -67,6 +67,11 @@ _EVALUES = {"blastp-short": 20000.0, "blastn-short": 1000.0}
 _STRETCH = {"blastp": 10.0, "psiblast": 10.0}
 _STRETCH_MOVED = 100.0
 
+#: The least E-value of the search of a fragment. Up to 10 (``RESTRICTED_ALIGNMENT_WORST_EVALUE``) BLAST first aligns
+#: with gaps at some places only, and then finds more or less as the limit happens to lie; above, it aligns fully, and
+#: what a subject scores is never less.
+_LEAST_EVALUE = 20.0
+
 #: Fewest subjects of a query, from which on it is not certain that all of a fragment are in its list.
 _FEWEST = 5000
 
@@ -192,7 +197,7 @@ def _search(use: ToolUse, program: str, options: dict[str, str], limit: int) -> 
 def _evalue(program: str, options: dict[str, str]) -> str:
     text = options.get("evalue", str(_EVALUES.get(options.get("task", ""), 10.0)))
     try:
-        return repr(float(text) * _STRETCH.get(program, _STRETCH_MOVED))
+        return repr(max(float(text) * _STRETCH.get(program, _STRETCH_MOVED), _LEAST_EVALUE))
     except ValueError:
         raise NotInFragments(f"-evalue {text} is not a number") from None
 
