@@ -346,6 +346,9 @@ class LocalEngine:
 
     def _failed(self, attempt: Attempt, batch: Batch, event: _core.PoolEvent) -> None:
         words = failure_words(event, self.plan.job.record_timeout)
+        if attempt.fragment and self.searches:
+            how, line, said = words.partition("\n")
+            words = f"{how} in fragment {attempt.fragment} of {self.searches.n} of the database{line}{said}"
         self._failures[attempt.batch] = words
         if self.interrupt.signal:
             return

@@ -136,35 +136,28 @@ class Searcher:
 
 @contextmanager
 def views(journal: Path, blocks: Sequence[_core.BlockRef]) -> Iterator[list[memoryview]]:
-    """What ``blocks`` hold, checked.
+    """What ``blocks`` hold, checked, without reading it into memory of our own: it may be gigabytes.
 
     Raises:
         CorruptError: A block is not what was committed.
     """
-    with mapped(journal, [(block.offset, block.length) for block in blocks]) as found:
-        for view, block in zip(found, blocks, strict=True):
-            if _core.crc32c(view) != block.crc32c:
-                raise CorruptError(
-                    f"{journal}: byte {block.offset}: the block's checksum is wrong", "start over with --fresh"
-                )
-        yield found
-
-
-@contextmanager
-def mapped(path: Path, extents: Sequence[tuple[int, int]]) -> Iterator[list[memoryview]]:
-    """Parts (offset, length) of a file without reading them into memory of our own: they may have gigabytes."""
-    maps: list[mmap.mmap] = []
-    found: list[memoryview] = []
-    with path.open("rb") as file:
+    with journal.open("rb") as file:
+        maps: list[mmap.mmap] = []
+        found: list[memoryview] = []
         try:
-            for offset, length in extents:
-                if not length:
+            for block in blocks:
+                if not block.length:
                     found.append(memoryview(b""))
                     continue
-                before = offset % mmap.ALLOCATIONGRANULARITY
-                maps.append(mmap.mmap(file.fileno(), before + length, offset=offset - before, access=mmap.ACCESS_READ))
+                start = block.offset - block.offset % mmap.ALLOCATIONGRANULARITY
+                size = block.offset - start + block.length
+                maps.append(mmap.mmap(file.fileno(), size, offset=start, access=mmap.ACCESS_READ))
                 maps[-1].madvise(mmap.MADV_SEQUENTIAL)
-                found.append(memoryview(maps[-1])[before:])
+                found.append(memoryview(maps[-1])[block.offset - start :])
+                if _core.crc32c(found[-1]) != block.crc32c:
+                    raise CorruptError(
+                        f"{journal}: byte {block.offset}: the block's checksum is wrong", "start over with --fresh"
+                    )
             yield found
         finally:
             for view in found:
