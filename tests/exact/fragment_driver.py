@@ -16,61 +16,85 @@ from millrace.tools.base import Fragmenting
 from millrace.tools.registry import find
 
 
-def understand(arguments: Sequence[str], cwd: Path, n: int, environ: Mapping[str, str] | None = None) -> ToolUse:
-    """What the adapter says of a command with its database in ``n`` fragments."""
+def command_of(arguments: Sequence[str], cwd: Path, environ: Mapping[str, str] | None = None) -> Command:
+    """A command as the user types it in ``cwd``."""
     environ = dict(os.environ if environ is None else environ)
-    command = Command(argv=tuple(arguments), cwd=cwd, environ=environ, exe=need(arguments[0]))
-    adapter = find(arguments[0])
+    return Command(argv=tuple(arguments), cwd=cwd, environ=environ, exe=need(arguments[0]))
+
+
+def why_not(command: Command) -> str:
+    """Why the adapter does not have the command's database searched in fragments; empty: it does."""
+    adapter = find(command.argv[0])
     assert isinstance(adapter, Fragmenting)
-    use = adapter.understand(command)
-    assert adapter.fragmentable(use, command).why_not == ""
-    return adapter.fragment(use, command, n)
+    return adapter.fragmentable(adapter.understand(command), command).why_not
 
 
-def in_fragments(use: ToolUse, size: int, cwd: Path, folder: Path) -> dict[str, bytes]:
-    """The joined bytes of every output when ``size`` records make a batch."""
-    assert use.fragmented is not None
-    kind = fragments.find(use.fragmented.kind)
-    prepared = folder / "fragments"
-    prepared.mkdir(parents=True)
-    databases = kind.prepare(use.fragmented, prepared, cwd, os.environ)
-    records = cut((cwd / use.inputs[0].path).read_bytes(), use.inputs[0].format)
-    blocks: dict[str, list[tuple[int, bytes]]] = {output.name: [] for output in use.outputs}
+def understand(command: Command, n: int) -> ToolUse:
+    """What the adapter says of a command with its database in ``n`` fragments."""
+    assert why_not(command) == ""
+    adapter = find(command.argv[0])
+    assert isinstance(adapter, Fragmenting)
+    return adapter.fragment(adapter.understand(command), command, n)
+
+
+def serial(command: Command) -> bytes:
+    """What the command writes to standard output by itself."""
+    return _call(command.argv, command)
+
+
+def in_fragments(
+    command: Command, n: int, size: int, folder: Path, found: dict[object, list[bytes]] | None = None
+) -> bytes:
+    """The joined standard output when ``size`` records make a batch and the database is in ``n`` fragments.
+
+    ``found`` keeps what fragments found, for commands that differ only in what is made of it.
+    """
+    use = understand(command, n)
+    fragmented = use.fragmented
+    assert fragmented is not None
+    kind = fragments.find(fragmented.kind)
+    (folder / "fragments").mkdir(parents=True)
+    databases = kind.prepare(fragmented, folder / "fragments", command.cwd, command.environ)
+    records = cut((command.cwd / use.inputs[0].path).read_bytes(), use.inputs[0].format)
+    blocks = []
+    found = {} if found is None else found
     for first in range(0, len(records), size):
-        batch = records[first : first + size]
         place = folder / f"batch{first}"
-        (place / "candidates").mkdir(parents=True)
+        (place / "database").mkdir(parents=True)
+        batch = b"".join(records[first : first + size])
         query = place / Path(use.inputs[0].path).name
-        query.write_bytes(b"".join(batch))
-        found = []
-        for number, (fragment, database) in enumerate(zip(use.fragmented.fragments, databases, strict=True)):
-            out = place / f"found{number}"
-            _run(fragment.argv, query, database, [str(out)], cwd)
-            found.append(out.read_bytes())
-        name = kind.candidates(use.fragmented, place / "candidates", cwd, os.environ, found)
-        path = str(place / "candidates" / name)
-        outs = [str(place / output.name) for output in use.outputs]
-        stdout = _run(use.fragmented.finish, query, path, outs, cwd)
-        for output, out_path in zip(use.outputs, outs, strict=True):
-            data = stdout if output.stdout else Path(out_path).read_bytes()
-            data = data.replace(path.encode(), use.fragmented.database.encode())
-            blocks[output.name].append((len(batch), data))
-    assert not kind.patch(use.fragmented, folder), "patches are the engine's"
-    return {output.name: _core.join(output.join, blocks[output.name]) for output in use.outputs}
+        query.write_bytes(batch)
+        key = (batch, tuple((fragment.argv, fragment.first, fragment.last) for fragment in fragmented.fragments))
+        if key not in found:
+            found[key] = []
+            for number, (fragment, database) in enumerate(zip(fragmented.fragments, databases, strict=True)):
+                out = place / f"found{number}"
+                _call(_filled(fragment.argv, query, database, out), command)
+                found[key].append(out.read_bytes())
+        name = kind.candidates(fragmented, place / "database", command.cwd, command.environ, found[key])
+        path = str(place / "database" / name)
+        stdout = _call(_filled(fragmented.finish, query, path, place / "out"), command)
+        blocks.append((len(records[first : first + size]), stdout.replace(path.encode(), fragmented.database.encode())))
+    assert not kind.patch(fragmented, folder), "patches are the engine's"
+    return _core.join(use.outputs[0].join, blocks)
 
 
-def _run(argv: Sequence[Token], query: Path, database: str, outs: Sequence[str], cwd: Path) -> bytes:
+def _filled(argv: Sequence[Token], query: Path, database: str, out: Path) -> list[str]:
     arguments = []
     for token in argv:
         match token:
             case InputArg():
                 arguments.append(token.prefix + str(query))
             case OutputArg():
-                arguments.append(token.prefix + outs[token.index])
+                arguments.append(token.prefix + str(out))
             case DatabaseArg():
                 arguments.append(token.prefix + database)
             case _:
                 arguments.append(token)
-    done = subprocess.run(arguments, cwd=cwd, capture_output=True, check=False, timeout=300)
+    return arguments
+
+
+def _call(arguments: Sequence[str], command: Command) -> bytes:
+    done = subprocess.run(arguments, cwd=command.cwd, env=command.environ, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     return done.stdout

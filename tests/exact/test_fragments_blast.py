@@ -2,17 +2,333 @@
 
 from __future__ import annotations
 
+import os
+import random
+import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fragment_driver import in_fragments, understand
+from fragment_driver import command_of, in_fragments, serial, why_not
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from tool_batches import need
 
+from conftest import records
+from millrace.tools import blast_fragments
 
-@pytest.mark.parametrize("outfmt", ["0", "5", "6", "7"])
-def test_fragments_write_what_the_whole_does(outfmt: str, bench_of: Path, tmp_path: Path) -> None:
-    command = [str(need("blastp")), "-query", "q.faa", "-db", "prot", "-outfmt", outfmt]
-    serial = subprocess.run(command, cwd=bench_of, capture_output=True, check=True).stdout
-    use = understand(command, bench_of, 3)
-    assert in_fragments(use, 7, bench_of, tmp_path)["stdout"] == serial
+pytestmark = pytest.mark.skipif(shutil.which("blastp") is None, reason="BLAST+ is not installed")
+
+FORMATS = ("0", "5", "6", "7", "8", "10", "12", "15", "16", "18", "7 qaccver saccver score sallseqid qcovs")
+LIMITS = (1, 5, 25, 500, 5000)
+
+
+def make(folder: Path, name: str, text: bytes, *options: str, kind: str = "prot") -> None:
+    """A database ``name`` of the records in ``text``."""
+    (folder / f"{name}.in").write_bytes(text)
+    command = ["makeblastdb", "-in", f"{name}.in", "-dbtype", kind, "-out", name, "-title", f"all of {name}", *options]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+
+
+def named(record: bytes, name: bytes) -> bytes:
+    return b">" + name + b"\n" + record.partition(b"\n")[2]
+
+
+@pytest.fixture(scope="module")
+def place(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with databases of all kinds and queries."""
+    folder = tmp_path_factory.mktemp("fragments")
+    ids = {record[1:].split()[0]: record for record in records(data / "proteins_db.faa")}
+    proteins = list(ids.values())[::14]
+    queries = records(data / "proteins_queries.faa")
+    # Some entries of the database are among the queries' kin, so that there is something to find.
+    (folder / "q.faa").write_bytes(b"".join([*queries[20:23], *proteins[100:104]]))
+    (folder / "q3.faa").write_bytes(b"".join([queries[22], *proteins[100:102]]))
+    text = b"".join(proteins)
+    make(folder, "plain", text)
+    make(folder, "many", text, "-max_file_sz", "50000B")
+    make(folder, "ids", text, "-parse_seqids")
+    make(folder, "old", text, "-blastdb_version", "4")
+    make(folder, "old_ids", text, "-blastdb_version", "4", "-parse_seqids")
+    (folder / "taxa").write_bytes(b"".join(b"%s %d\n" % (name, n % 3 + 1) for n, name in enumerate(ids)))
+    make(folder, "taxed", text, "-parse_seqids", "-taxid_map", "taxa")
+    (folder / "taxid").write_text("2\n")
+    copies = [named(record, b"copy%d.%d" % (n, i)) for n, record in enumerate(proteins[100:104]) for i in range(40)]
+    twins = [*proteins[::3], *copies]
+    random.Random(5).shuffle(twins)
+    make(folder, "twins", b"".join(twins))
+    genes = records(data / "genes_db.fna")
+    make(folder, "genes", b"".join(genes[::6]), "-max_file_sz", "60000B", kind="nucl")
+    (folder / "q.fna").write_bytes(b"".join(genes[0:120:20]))
+    (folder / "q2.fna").write_bytes(b"".join(genes[0:12:6]))
+    gene = genes[18]
+    letters = bytearray(gene.partition(b"\n")[2].replace(b"\n", b""))
+    unclear = []
+    for n in range(60):
+        copy = bytearray(letters)
+        for at in random.Random(n).sample(range(len(copy)), 3 + n % 20):
+            copy[at] = ord("N")
+        unclear.append(b">unclear%d\n%s\n" % (n, bytes(copy)))
+    make(folder, "unclear", b"".join([*genes[1:300:6], *unclear]), kind="nucl")
+    (folder / "few").write_bytes(b"".join(name + b"\n" for name in list(ids)[::42]))
+    alias = ["blastdb_aliastool", "-dbtype", "prot"]
+    for more in (
+        ["-dblist", "plain many", "-out", "both", "-title", "two of them"],
+        ["-dblist", "both old/plain", "-out", "nested", "-title", "an alias of an alias"],
+        ["-db", "ids", "-seqidlist", "few", "-out", "listed", "-title", "a list"],
+    ):
+        if "old/plain" in more[1]:
+            (folder / "old").mkdir(exist_ok=True)
+            make(folder / "old", "plain", b"".join(proteins[:50]))
+        subprocess.run([*alias, *more], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    (folder / "elsewhere").mkdir()
+    make(folder / "elsewhere", "away", b"".join(proteins[::2]))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def check(place: Path, folder: Path, text: str, n: int = 3, size: int = 5, **more: object) -> bytes:
+    """Compare a command in fragments with itself; its output."""
+    command = command_of(text.split() if isinstance(text, str) else text, place)
+    whole = serial(command)
+    assert in_fragments(command, n, size, folder, **more) == whole  # type: ignore[arg-type]
+    return whole
+
+
+@pytest.mark.parametrize(("n", "size"), [(3, 4), (16, 7)])
+def test_every_format_is_that_of_the_whole(n: int, size: int, place: Path, tmp_path: Path) -> None:
+    found: dict[object, list[bytes]] = {}
+    for number, outfmt in enumerate(FORMATS):
+        command = command_of(["blastp", "-query", "q.faa", "-db", "many", "-outfmt", outfmt], place)
+        assert in_fragments(command, n, size, tmp_path / str(number), found) == serial(command), outfmt
+    assert len(found) == -(-7 // size)
+
+
+def test_archives_of_whole_passes(place: Path, tmp_path: Path) -> None:
+    check(place, tmp_path, "blastp -query q.faa -db many -outfmt 11", size=1000)
+
+
+@pytest.mark.parametrize("mode", ["0", "1", "2", "3"])
+def test_limits_and_ties_of_copies(mode: str, place: Path, tmp_path: Path) -> None:
+    found: dict[object, list[bytes]] = {}
+    for limit in LIMITS:
+        text = f"blastp -query q3.faa -db twins -outfmt 7 -comp_based_stats {mode} -max_target_seqs {limit}"
+        check(place, tmp_path / str(limit), text, n=7, size=2, found=found)
+
+
+@pytest.mark.parametrize("evalue", ["1e-30", "1e-3", "1000"])
+def test_thresholds(evalue: str, place: Path, tmp_path: Path) -> None:
+    check(place, tmp_path, f"blastp -query q3.faa -db twins -outfmt 5 -evalue {evalue}", n=7)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"blastn -task {task} -query q.fna -db genes" for task in ("megablast", "dc-megablast")),
+        "blastn -task blastn -query q2.fna -db genes -outfmt 5",
+        "blastn -task blastn-short -query q2.fna -db unclear -outfmt 7 -evalue 1e-5",
+        *(f"blastn -query q2.fna -db unclear -outfmt 7 -max_target_seqs {limit}" for limit in LIMITS),
+        "blastn -query q.fna -db unclear -outfmt 7 -perc_identity 95 -qcov_hsp_perc 50 -max_hsps 1",
+        "blastp -task blastp-fast -query q3.faa -db many -outfmt 7",
+        "blastp -task blastp-short -query q3.faa -db many -outfmt 7 -evalue 1",
+        "psiblast -query q3.faa -db many -outfmt 0",
+    ],
+)
+def test_programs(text: str, place: Path, tmp_path: Path) -> None:
+    assert check(place, tmp_path, text).count(b"\n") > 20
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "blastx -query q2.fna -db many -outfmt 5",
+        "tblastn -query q3.faa -db genes -outfmt 0",
+        "tblastx -query q2.fna -db unclear -outfmt 7 -evalue 1e-3",
+    ],
+)
+def test_translations_in_whole_passes(text: str, place: Path, tmp_path: Path) -> None:
+    check(place, tmp_path, text, size=1000)
+
+
+@pytest.mark.parametrize(
+    "database",
+    ["plain", "ids", "old", "old_ids", "both", "nested", "listed", "elsewhere/away", "both old/plain", "ids plain"],
+)
+def test_databases_of_all_kinds(database: str, place: Path, tmp_path: Path) -> None:
+    outfmt = "15" if " " in database else "0"
+    command = command_of(["blastp", "-query", "q3.faa", "-db", database, "-outfmt", outfmt], place)
+    assert in_fragments(command, 3, 2, tmp_path) == serial(command)
+
+
+def test_a_database_on_the_search_path(place: Path, tmp_path: Path) -> None:
+    environ = {**os.environ, "BLASTDB": str(place / "elsewhere")}
+    command = command_of(["blastp", "-query", "q3.faa", "-db", "away"], place, environ)
+    assert in_fragments(command, 3, 2, tmp_path) == serial(command)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "-db ids -seqidlist few",
+        "-db taxed -taxidlist taxid",
+        "-db many -culling_limit 1",
+        "-db twins -culling_limit 2 -max_target_seqs 5",
+        "-db twins -best_hit_overhang 0.2 -best_hit_score_edge 0.1",
+        "-db twins -subject_besthit -max_hsps 1",
+        "-db many -dbsize 1000000",
+        "-db many -searchsp 10000000",
+        "-db many -ungapped -comp_based_stats F",
+        "-db many -use_sw_tback -seg yes -soft_masking true",
+        "-db many -num_threads 2 -word_size 2 -xdrop_gap 40",
+    ],
+)
+def test_options(options: str, place: Path, tmp_path: Path) -> None:
+    size = 1000 if "ungapped" in options else 2
+    check(place, tmp_path, f"blastp -query q3.faa -outfmt 7 {options}", size=size)
+
+
+def test_masks_in_the_database(place: Path, tmp_path: Path) -> None:
+    for command in (
+        "segmasker -in plain -infmt blastdb -parse_seqids -outfmt maskinfo_asn1_bin -out seg.asnb",
+        "makeblastdb -in plain -input_type blastdb -dbtype prot -mask_data seg.asnb -out masked -title masked",
+    ):
+        subprocess.run(command.split(), cwd=place, check=True, capture_output=True)
+    for mask in ("-db_soft_mask", "-db_hard_mask"):
+        check(place, tmp_path / mask, f"blastp -query q3.faa -db masked -outfmt 0 {mask} 21")
+
+
+def test_a_list_that_is_full_makes_the_whole_fragment_a_candidate(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blast_fragments, "_limit", lambda options: 3)
+    found: dict[object, list[bytes]] = {}
+    for limit in LIMITS:
+        text = f"blastp -query q3.faa -db twins -outfmt 7 -max_target_seqs {limit}"
+        check(place, tmp_path / str(limit), text, found=found)
+    # Lists of six cannot have told of all the copies that are found.
+    assert all(block.count(b"<a href=#") <= 18 for blocks in found.values() for block in blocks)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("psiblast -query q3.faa -db plain -num_iterations 2", "iteration"),
+        ("rpsblast -query q3.faa -db plain", "rpsblast"),
+        ("blastp -query q3.faa -subject q.faa", "not a database"),
+        ("blastp -query q3.faa -db ids -negative_seqidlist few", "-negative_seqidlist"),
+        ("blastp -query q3.faa -db ids -seqidlist few -outfmt 5", "size of the database"),
+        ("blastn -query q2.fna -db genes -use_index true", "index"),
+    ],
+)
+def test_what_is_not_searched_in_fragments_says_why(text: str, why: str, place: Path) -> None:
+    assert why in why_not(command_of(text.split(), place))
+
+
+def test_databases_apart_in_format_0(place: Path) -> None:
+    assert "alias" in why_not(command_of(["blastp", "-query", "q3.faa", "-db", "many plain"], place))
+
+
+def test_an_alias_with_statistics_of_its_own(place: Path) -> None:
+    (place / "odd.pal").write_text("TITLE odd\nDBLIST plain\nSTATS_NSEQ 10\nSTATS_TOTLEN 100\n")
+    assert "statistics" in why_not(command_of(["blastp", "-query", "q3.faa", "-db", "odd"], place))
+
+
+LETTERS = "ARNDCQEGHILKMFPSTWYV"
+#: Proteins that make trouble: copies, low complexity, one that is most of the database, nothing alike.
+SEQUENCES = st.lists(
+    st.one_of(
+        st.tuples(st.just("query"), st.integers(1, 12)),
+        st.tuples(st.just("cut"), st.integers(1, 5)),
+        st.tuples(st.just("changed"), st.integers(1, 5)),
+        st.tuples(st.just("poor"), st.integers(1, 3)),
+        st.tuples(st.just("random"), st.integers(1, 5)),
+        st.tuples(st.just("giant"), st.just(1)),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def adversary(parts: list[tuple[str, int]], seed: int) -> tuple[bytes, bytes]:
+    """Queries and a database."""
+    dice = random.Random(seed)
+    query = "".join(dice.choices(LETTERS, k=dice.randrange(30, 200)))
+    entries = []
+    for kind, count in parts:
+        for _ in range(count):
+            changed = "".join(dice.choice(LETTERS) if dice.random() < 0.3 else letter for letter in query)
+            entries.append({
+                "query": query,
+                "cut": query[dice.randrange(20) :][: dice.randrange(20, 100)],
+                "changed": changed,
+                "poor": dice.choice(LETTERS) * 80 + query[:40],
+                "random": "".join(dice.choices(LETTERS, k=dice.randrange(10, 300))),
+                "giant": changed + "".join(dice.choices(LETTERS, k=20_000)) + query,
+            }[kind])  # fmt: skip
+    dice.shuffle(entries)
+    queries = f">q1\n{query}\n>q2\n{''.join(dice.choices(LETTERS, k=60))}\n>q3\n{query[::-1]}\n"
+    return queries.encode(), "".join(f">entry{n}\n{text}\n" for n, text in enumerate(entries)).encode()
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    parts=SEQUENCES,
+    seed=st.integers(0, 2**32),
+    n=st.sampled_from([2, 3, 7, 16]),
+    size=st.integers(1, 3),
+    limit=st.sampled_from(LIMITS),
+    mode=st.sampled_from("0123"),
+    evalue=st.sampled_from(["1e-30", "1e-3", "10", "1000"]),
+)
+@example(parts=[("query", 12)] * 8, seed=1, n=16, size=1, limit=1, mode="2", evalue="10")
+def test_no_database_is_bad_enough(
+    parts: list[tuple[str, int]], seed: int, n: int, size: int, limit: int, mode: str, evalue: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:  # fmt: skip
+    folder = tmp_path_factory.mktemp("adversary")
+    queries, entries = adversary(parts, seed)
+    (folder / "q.faa").write_bytes(queries)
+    make(folder, "db", entries)
+    options = f"-max_target_seqs {limit} -comp_based_stats {mode} -evalue {evalue} -outfmt 7"
+    check(folder, folder / "run", f"blastp -query q.faa -db db {options}", n=n, size=size)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "blastp -query q.faa -db many -outfmt 0",
+        "blastp -query q.faa -db nested -outfmt 5 -max_target_seqs 5",
+        "blastp -query q.faa -db old_ids -outfmt 7",
+        "blastn -query q.fna -db genes -outfmt 16",
+    ],
+)
+def test_the_command_line(text: str, place: Path, tmp_path: Path) -> None:
+    need(text.split()[0])
+    command = [sys.executable, "-m", "millrace", "run", "-q", "--progress", "none", "--run-dir", str(tmp_path / "run")]
+    done = subprocess.run(
+        [*command, "--fragments", "3", "--slots", "2", "--", *text.split()], cwd=place, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout == serial(command_of(text.split(), place))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("program", "n", "size"), [("blastp", 3, 37), ("blastn", 7, 41)])
+def test_three_hundred_real_queries(program: str, n: int, size: int, data: Path, tmp_path: Path) -> None:
+    """The whole of the test data; about an hour of CPU."""
+    if program == "blastp":
+        queries, entries = records(data / "proteins_queries.faa")[:300], records(data / "proteins_db.faa")
+    else:
+        entries = records(data / "genes_db.fna")
+        queries = entries[::9][:300]
+    (tmp_path / "q").write_bytes(b"".join(queries))
+    kind = "prot" if program == "blastp" else "nucl"
+    make(tmp_path, "db", b"".join(entries), "-max_file_sz", "1000000B", kind=kind)
+    found: dict[object, list[bytes]] = {}
+    for outfmt in ("0", "5", "6", "7"):
+        check(tmp_path, tmp_path / outfmt, f"{program} -query q -db db -outfmt {outfmt}", n, size, found=found)
+    for limit in (1, 5, 25, 5000):
+        text = f"{program} -query q -db db -outfmt 7 -max_target_seqs {limit}"
+        check(tmp_path, tmp_path / str(limit), text, n, size, found=found if limit < 5000 else {})

@@ -7,7 +7,11 @@ of their file names, then of their paths, whatever the order in ``DBLIST`` or ``
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +36,9 @@ FILTERS = frozenset(
     ]
 )
 
+#: Those that name a file of ids.
+LISTS = frozenset(["GILIST", "SEQIDLIST", "TAXIDLIST"])
+
 
 class NotInFragments(Exception):
     """Why a command is not searched in fragments, in words."""
@@ -42,7 +49,7 @@ class Database:
     """What one command searches."""
 
     letter: str
-    #: Paths without ending, of the databases named in ``-db``.
+    #: Paths without ending, of the databases named in ``-db``, or of what they are made of if there is a list.
     bases: tuple[Path, ...]
     title: str
     #: As BLAST prints them.
@@ -52,6 +59,8 @@ class Database:
     counted: tuple[int, int]
     #: In the order of their entries.
     volumes: tuple[Volume, ...]
+    #: The line of an alias that leaves entries out: ``SEQIDLIST FILE``; empty: none does.
+    list: str = ""
 
     @property
     def parsed(self) -> bool:
@@ -68,6 +77,7 @@ class _Node:
     residues: int
     counted: tuple[int, int]
     volumes: tuple[Volume, ...]
+    #: Lines that leave entries out.
     filters: tuple[str, ...] = ()
 
 
@@ -89,14 +99,47 @@ def read_database(names: str, letter: str, search: SearchPath) -> Database:
     paths = [volume.base for volume in whole.volumes]
     if len(set(paths)) < len(paths):
         raise NotInFragments("a volume is named twice")
-    if whole.filters:
-        raise NotInFragments(f"{whole.filters[0]} of an alias leaves entries out")
     if whole.counted != (sum(v.entries for v in whole.volumes), sum(v.residues for v in whole.volumes)):
         raise NotInFragments("an alias has statistics other than those of its volumes")
     if sum(volume.entries for volume in whole.volumes) == 0:
         raise NotInFragments("the database is empty")
     volumes = sorted(whole.volumes, key=lambda volume: (volume.base.name, str(volume.base)))
-    return Database(letter, tuple(bases), whole.title, whole.entries, whole.residues, whole.counted, tuple(volumes))
+    counted, line = whole.counted, ""
+    if whole.filters:
+        line = whole.filters[0]
+        if len(bases) > 1 or len(whole.filters) > 1 or line.split()[0] not in LISTS:
+            raise NotInFragments(f"{line.split()[0]} of an alias leaves entries out")
+        bases = paths
+        # The alias's own NSEQ and LENGTH are printed, but do not go into the statistics.
+        counted = count_listed(letter, bases, line, search)
+    return Database(letter, tuple(bases), whole.title, whole.entries, whole.residues, counted, tuple(volumes), line)
+
+
+def count_listed(letter: str, bases: Sequence[Path], line: str, search: SearchPath) -> tuple[int, int]:
+    """Entries and residues that a line of an alias (``SEQIDLIST FILE``) leaves of the databases; asks blastdbcmd.
+
+    Raises:
+        NotInFragments: It does not know.
+    """
+    program = shutil.which("blastdbcmd", path=search.path)
+    if program is None:
+        raise NotInFragments("blastdbcmd is not on the PATH, which counts the entries of a list")
+    with tempfile.TemporaryDirectory() as folder:
+        names = " ".join(f'"{base}"' for base in bases)
+        (Path(folder) / f"listed.{letter}al").write_text(f"TITLE listed\nDBLIST {names}\n{line}\n", "utf-8")
+        answer = subprocess.run(
+            [program, "-db", f"{folder}/listed", "-dbtype", {"p": "prot", "n": "nucl"}[letter], "-info"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    counts = re.search(r"^\s*([\d,]+) sequences?; ([\d,]+) total", answer.stdout, re.M)
+    if answer.returncode != 0 or counts is None:
+        raise NotInFragments(f"blastdbcmd cannot count what {line.split()[0]} leaves: {answer.stderr.strip()}")
+    entries, residues = (int(text.replace(",", "")) for text in counts.groups())
+    if entries == 0:
+        raise NotInFragments(f"{line.split()[0]} leaves no entry")
+    return entries, residues
 
 
 def _read(base: Path, letter: str, search: SearchPath, above: tuple[Path, ...]) -> _Node:
@@ -124,7 +167,7 @@ def _read(base: Path, letter: str, search: SearchPath, above: tuple[Path, ...]) 
             _number(alias, keys, "STATS_TOTLEN", below.counted[1]),
         ),
         below.volumes,
-        (*below.filters, *sorted(keys.keys() & FILTERS)),
+        (*below.filters, *(f"{key} {_beside(alias, key, keys[key])}" for key in sorted(keys.keys() & FILTERS))),
     )
 
 
@@ -132,6 +175,11 @@ def _read_volume(base: Path, letter: str) -> _Node:
     volume = read_volume(base, letter)
     counts = (volume.entries, volume.residues)
     return _Node(volume.title, *counts, counts, (volume,))
+
+
+def _beside(alias: Path, key: str, value: str) -> str:
+    """The value of a filter; a list is a file beside the alias."""
+    return str(alias.parent / value.strip('"')) if key in LISTS else value
 
 
 def _lines(alias: Path) -> Iterator[tuple[str, str]]:

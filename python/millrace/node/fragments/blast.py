@@ -13,6 +13,8 @@ import json
 import re
 import shutil
 import subprocess
+import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -27,6 +29,11 @@ PIECE = 1 << 22
 
 class Blast:
     """Databases in NCBI's format."""
+
+    def __init__(self) -> None:
+        #: What the list of a database leaves; the list is read once.
+        self._lists: dict[tuple[str, ...], Candidates] = {}
+        self._lock = threading.Lock()
 
     def prepare(self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str]) -> Sequence[str]:
         """See `Kind.prepare`. A few lines of alias for each fragment."""
@@ -58,6 +65,8 @@ class Blast:
                 candidates.add_range(fragment.first, fragment.last)
             elif not all(candidates.add(entry) for entry in entries):
                 raise MillraceError(f"BLAST has found an entry that {fragmented.database} does not have")
+        if whole.list:
+            candidates.keep(self._listed(whole, cwd, environ))
         parts = []
         for number, base in enumerate(whole.volumes):
             candidates.write(number, folder / f"part{number}.msk")
@@ -70,6 +79,19 @@ class Blast:
         """See `Kind.patch`. BLAST writes what it would of the whole database."""
         return ()
 
+    def _listed(self, whole: _Whole, cwd: Path, environ: Mapping[str, str]) -> Candidates:
+        with self._lock:
+            key = (whole.list, *whole.volumes)
+            if key not in self._lists:
+                listed = Candidates(whole.entries)
+                with tempfile.TemporaryDirectory() as folder:
+                    whole.write(Path(folder) / "listed", whole.databases, whole.list)
+                    text = whole.ask(["-db", f"{folder}/listed", "-entry", "all", "-outfmt", "%o"], b"", cwd, environ)
+                if text is None or not all(listed.add(int(line)) for line in text.split()):
+                    raise MillraceError(f"blastdbcmd cannot read what {whole.list} leaves")
+                self._lists[key] = listed
+            return self._lists[key]
+
 
 class _Whole:
     """The database as the adapter has described it in `Fragmented.about`."""
@@ -78,6 +100,8 @@ class _Whole:
         about = fragmented.about
         self.letter, self.title, self.limit = about["letter"], about["title"], int(about["limit"])
         self.databases: list[str] = json.loads(about["databases"])
+        #: The line of an alias that leaves entries out, or nothing.
+        self.list = about["list"]
         volumes = json.loads(about["volumes"])
         self.volumes = [str(base) for base, _ in volumes]
         self.entries = [int(entries) for _, entries in volumes]
@@ -99,23 +123,28 @@ class _Whole:
         """Ordinals of the entries with these ids; None if one of them is not known."""
         if not names:
             return []
+        database = " ".join(f'"{name}"' if " " in name else name for name in self.databases)
+        asked = b"".join(_id(name) + b"\n" for name in set(names))
+        text = self.ask(["-db", database, "-entry_batch", "-", "-outfmt", "%o", "-get_dups"], asked, cwd, environ)
+        if text is None or len(text.split()) < len(set(names)):
+            return None
+        return [int(line) for line in text.split()]
+
+    def ask(self, arguments: Sequence[str], text: bytes, cwd: Path, environ: Mapping[str, str]) -> bytes | None:
+        """What ``blastdbcmd`` answers; None if it has anything to complain of."""
         program = shutil.which("blastdbcmd", path=environ.get("PATH"))
         if program is None:
-            raise MillraceError("blastdbcmd is not on the PATH; it is needed for databases with parsed ids")
+            raise MillraceError("blastdbcmd is not on the PATH; databases with ids or lists need it")
         kind = {"p": "prot", "n": "nucl"}[self.letter]
-        database = " ".join(f'"{name}"' if " " in name else name for name in self.databases)
         answer = subprocess.run(
-            [program, "-db", database, "-dbtype", kind, "-entry_batch", "-", "-outfmt", "%o", "-get_dups"],
-            input=b"".join(_id(name) + b"\n" for name in set(names)),
+            [program, "-dbtype", kind, *arguments],
+            input=text,
             capture_output=True,
             cwd=cwd,
             env=dict(environ),
             check=False,
         )
-        lines = answer.stdout.split()
-        if answer.returncode != 0 or answer.stderr or len(lines) < len(set(names)):
-            return None
-        return [int(line) for line in lines]
+        return None if answer.returncode != 0 or answer.stderr else answer.stdout
 
 
 def _id(name: bytes) -> bytes:
