@@ -37,7 +37,7 @@ from millrace.tools.hmmer import (
 #: Programs whose targets are not searched in fragments, with the reason.
 WHOLE = {
     "jackhmmer": "each round of jackhmmer builds on the hits of the round before in the whole database",
-    "nhmmer": "nhmmer's E-values depend on the residues searched, and its windows on where targets are cut",
+    "nhmmer": "nhmmer keeps a weak hit in nearly every long target, so that nearly all would be candidates",
     "nhmmscan": "nhmmscan's windows have not been shown to be the same in fragments",
 }
 

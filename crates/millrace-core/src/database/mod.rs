@@ -10,6 +10,8 @@ mod index;
 mod profiles;
 mod report;
 mod sequences;
+#[cfg(test)]
+mod tests;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -51,7 +53,7 @@ impl Error {
 }
 
 /// Where an entry is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     /// Which entry of the whole database it is, from 0.
     ordinal: u64,

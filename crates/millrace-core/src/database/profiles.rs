@@ -9,9 +9,10 @@
 //! of the alphabet a row of Q vectors, then for each a row of Q + 17; six statistical parameters; three offsets;
 //! 20 floats; magic.
 
-use std::fs::{self, File};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::index::Writer;
 use super::{Error, Filler, Place, report, write_candidates};
@@ -123,19 +124,19 @@ pub fn prepare_profiles(path: &Path, cuts: &[u64], folder: &Path) -> Result<(), 
     })?;
     names.finish(&source, n_entries)?;
     starts.push(end);
-    let database = File::open(&source).map_err(Error::io(&source))?;
+    let mut database = File::open(&source).map_err(Error::io(&source))?;
     for (fragment, part) in starts.windows(2).enumerate() {
         let dest = folder.join(format!("fragment-{fragment:05}"));
-        let mut bytes = vec![0; (part[1] - part[0]) as usize];
-        database.read_exact_at(&mut bytes, part[0]).map_err(Error::io(&source))?;
         let filters = with_suffix(&dest, "h3f");
-        fs::write(&filters, bytes).map_err(Error::io(&filters))?;
+        database.seek(SeekFrom::Start(part[0])).map_err(Error::io(&source))?;
+        let mut file = File::create(&filters).map_err(Error::io(&filters))?;
+        io::copy(&mut database.by_ref().take(part[1] - part[0]), &mut file).map_err(Error::io(&filters))?;
         link_rest(path, &dest)?;
     }
     Ok(())
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> std::path::PathBuf {
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
     name.push(suffix);

@@ -22,10 +22,108 @@ pub struct Mark {
 }
 
 /// One sequence while the file is read.
-struct Entry<'a> {
-    name: &'a [u8],
+#[derive(Default)]
+struct Entry {
+    name: Vec<u8>,
     place: Place,
     residues: u64,
+}
+
+/// What the next byte of a FASTA file belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// The name, or the space before it.
+    Name,
+    /// The rest of the header line.
+    Description,
+    Residues,
+}
+
+/// Finds the sequences of a FASTA file whose bytes come in pieces.
+struct Scanner<'a> {
+    path: &'a Path,
+    part: Part,
+    /// Sequences begun, and the one at hand.
+    n_begun: u64,
+    entry: Entry,
+    /// Bytes taken, and the last of them.
+    at: u64,
+    last: u8,
+}
+
+impl<'a> Scanner<'a> {
+    fn new(path: &'a Path) -> Self {
+        Self { path, part: Part::Residues, n_begun: 0, entry: Entry::default(), at: 0, last: b'\n' }
+    }
+
+    /// Takes a part of `bytes`, at least one, and gives a sequence that ends there to `each`.
+    fn take(&mut self, bytes: &[u8], each: &mut impl FnMut(&Entry) -> Result<(), Error>) -> Result<usize, Error> {
+        let stop = if self.part == Part::Residues { b'>' } else { b'\n' };
+        let end = memchr(stop, bytes);
+        let piece = &bytes[..end.unwrap_or(bytes.len())];
+        if self.part == Part::Residues {
+            self.residues(piece)?;
+            if end.is_some() {
+                self.begin(self.at + piece.len() as u64, piece.last().copied().unwrap_or(self.last), each)?;
+            }
+        } else {
+            if self.part == Part::Name && !take_name(&mut self.entry.name, piece) {
+                self.part = Part::Description;
+            }
+            if end.is_some() {
+                self.check_name()?;
+                self.part = Part::Residues;
+            }
+        }
+        let taken = piece.len() + usize::from(end.is_some());
+        self.at += taken as u64;
+        self.last = bytes[taken - 1];
+        Ok(taken)
+    }
+
+    fn residues(&mut self, letters: &[u8]) -> Result<(), Error> {
+        let count = letters.iter().filter(|byte| **byte > b' ').count() as u64;
+        if self.n_begun == 0 && count > 0 {
+            return Err(Error::data(self.path, "does not begin as FASTA"));
+        }
+        self.entry.residues += count;
+        Ok(())
+    }
+
+    /// A sequence begins at `offset`, after the byte `before`: the one at hand ends.
+    fn begin(
+        &mut self,
+        offset: u64,
+        before: u8,
+        each: &mut impl FnMut(&Entry) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if before != b'\n' {
+            return Err(Error::data(self.path, format!("sequence {} has a '>' within a line", self.n_begun)));
+        }
+        self.end(offset, each)?;
+        self.entry.name.clear();
+        self.entry.residues = 0;
+        self.entry.place = Place { ordinal: self.n_begun, offset, length: 0 };
+        self.n_begun += 1;
+        self.part = Part::Name;
+        Ok(())
+    }
+
+    /// Gives the sequence at hand, if there is one, to `each`; it ends at `offset`.
+    fn end(&mut self, offset: u64, each: &mut impl FnMut(&Entry) -> Result<(), Error>) -> Result<(), Error> {
+        if self.n_begun == 0 {
+            return Ok(());
+        }
+        self.entry.place.length = offset - self.entry.place.offset;
+        each(&self.entry)
+    }
+
+    fn check_name(&self) -> Result<(), Error> {
+        if self.n_begun > 0 && self.entry.name.is_empty() {
+            return Err(Error::data(self.path, format!("sequence {} has no name", self.n_begun)));
+        }
+        Ok(())
+    }
 }
 
 /// Gives every sequence of the FASTA file `path` to `each`, in order, and returns their number.
@@ -33,72 +131,29 @@ struct Entry<'a> {
 /// # Errors
 /// [`Error::Data`] where it is not sure that HMMER reads the same sequences: text before the first one, a `>` within
 /// a line of residues, no name.
-fn read(path: &Path, mut each: impl FnMut(&Entry) -> Result<(), Error>) -> Result<u64, Error> {
+fn read(path: &Path, each: impl FnMut(&Entry) -> Result<(), Error>) -> Result<u64, Error> {
+    read_by(path, 1 << 20, each)
+}
+
+/// As [`read`], `buffer` bytes at a time.
+fn read_by(path: &Path, buffer: usize, mut each: impl FnMut(&Entry) -> Result<(), Error>) -> Result<u64, Error> {
     let file = File::open(path).map_err(Error::io(path))?;
-    let mut input = BufReader::with_capacity(1 << 20, file);
-    let mut name = Vec::new();
-    let (mut in_header, mut in_name) = (false, false);
-    let (mut n_entries, mut residues) = (0, 0);
-    let (mut at, mut start, mut last) = (0, 0, b'\n');
+    let mut input = BufReader::with_capacity(buffer, file);
+    let mut scanner = Scanner::new(path);
     loop {
         let bytes = input.fill_buf().map_err(Error::io(path))?;
         if bytes.is_empty() {
             break;
         }
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let taken = if in_header {
-                let end = memchr(b'\n', rest);
-                let line = &rest[..end.unwrap_or(rest.len())];
-                if in_name {
-                    in_name = take_name(&mut name, line);
-                }
-                in_header = end.is_none();
-                if !in_header && name.is_empty() {
-                    return Err(Error::data(path, format!("sequence {n_entries} has no name")));
-                }
-                line.len() + usize::from(end.is_some())
-            } else {
-                let header = memchr(b'>', rest);
-                let letters = &rest[..header.unwrap_or(rest.len())];
-                let count = letters.iter().filter(|byte| **byte > b' ').count() as u64;
-                if n_entries == 0 && count > 0 {
-                    return Err(Error::data(path, "does not begin as FASTA"));
-                }
-                residues += count;
-                if header.is_some() {
-                    let before = letters.last().copied().unwrap_or(last);
-                    if before != b'\n' {
-                        return Err(Error::data(path, format!("sequence {n_entries} has a '>' within a line")));
-                    }
-                    let header_at = at + letters.len() as u64;
-                    if n_entries > 0 {
-                        let place = Place { ordinal: n_entries - 1, offset: start, length: header_at - start };
-                        each(&Entry { name: &name, place, residues })?;
-                    }
-                    n_entries += 1;
-                    residues = 0;
-                    start = header_at;
-                    name.clear();
-                    (in_header, in_name) = (true, true);
-                }
-                letters.len() + usize::from(header.is_some())
-            };
-            at += taken as u64;
-            last = rest[taken - 1];
-            rest = &rest[taken..];
+        let mut taken = 0;
+        while taken < bytes.len() {
+            taken += scanner.take(&bytes[taken..], &mut each)?;
         }
-        let n_bytes = bytes.len();
-        input.consume(n_bytes);
+        input.consume(taken);
     }
-    if in_header && name.is_empty() {
-        return Err(Error::data(path, format!("sequence {n_entries} has no name")));
-    }
-    if n_entries > 0 {
-        let place = Place { ordinal: n_entries - 1, offset: start, length: at - start };
-        each(&Entry { name: &name, place, residues })?;
-    }
-    Ok(n_entries)
+    scanner.check_name()?;
+    scanner.end(scanner.at, &mut each)?;
+    Ok(scanner.n_begun)
 }
 
 /// Adds what of a header line belongs to the name; false once the name has ended.
@@ -149,7 +204,7 @@ pub fn prepare_sequences(path: &Path, cuts: &[u64], folder: &Path) -> Result<(),
         if names.begins(entry.place.ordinal).is_some() {
             starts.push(entry.place.offset);
         }
-        names.push(entry.name, entry.place)
+        names.push(&entry.name, entry.place)
     })?;
     names.finish(path, n_entries)?;
     let index = folder.join("starts.ssi");
@@ -211,4 +266,28 @@ pub fn sequence_candidates(
     let candidates = report::candidates(found, prepared, cuts, side)?;
     let filler = Filler { entry: b">-\n".to_vec(), end: b"\n" };
     write_candidates(path, &candidates, cuts.last().copied().unwrap_or(0), &filler, dest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_do_not_depend_on_the_buffer() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("db.faa");
+        fs::write(&path, "\n>a first\r\nAC\nDE\n> \t bb\n\n>?c\n>d\nF\n").unwrap();
+        let whole = [("a", 1, 16, 4), ("bb", 17, 8, 0), ("?c", 25, 4, 0), ("d", 29, 5, 1)];
+        for buffer in 1..40 {
+            let mut found = Vec::new();
+            let n = read_by(&path, buffer, |entry| {
+                let Place { ordinal, offset, length } = entry.place;
+                assert_eq!(ordinal, found.len() as u64);
+                found.push((String::from_utf8(entry.name.clone()).unwrap(), offset, length, entry.residues));
+                Ok(())
+            });
+            let found: Vec<_> = found.iter().map(|(name, a, b, c)| (name.as_str(), *a, *b, *c)).collect();
+            assert_eq!((n.unwrap(), found.as_slice()), (4, whole.as_slice()), "buffer of {buffer}");
+        }
+    }
 }
