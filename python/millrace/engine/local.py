@@ -32,6 +32,9 @@ TICK = 0.2
 #: Batches that share a scan around a database in fragments, at least.
 SCAN_TOGETHER = 16
 
+#: Seconds at most that the first searches of fragments wait for more batches.
+GATHER = 0.5
+
 #: Seconds that running tools get to end after the first signal.
 GRACE = 20.0
 
@@ -98,6 +101,7 @@ class LocalEngine:
     _comparing: int = 0
     _offset: int = 0
     _read_units: int = 0
+    _scan_from: float = 0.0
 
     def __post_init__(self) -> None:
         use, job = self.plan.use, self.plan.job
@@ -123,6 +127,7 @@ class LocalEngine:
         Raises:
             MillraceError: The run cannot go on; `MillraceError.exit_code` says how it ends.
         """
+        self._scan_from = self.now() + GATHER
         while not (self.dispatcher.done and not self._comparing):
             if self.interrupt.signal:
                 self._wind_down()
@@ -208,6 +213,8 @@ class LocalEngine:
 
     def _hand_out(self) -> None:
         """Give the slots searches of fragments, one more than they work at: which comes next is decided late."""
+        if self.dispatcher.asked and self.feeder.total is not None and self.now() < self._scan_from:
+            return  # a file: its first batches are there in a moment, and then see each fragment together
         while self.searches and len(self._attempts) < 2 * self.plan.slots and not self.interrupt.signal:
             search = self.searches.next()
             if not search:
