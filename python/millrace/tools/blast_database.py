@@ -103,6 +103,8 @@ def read_database(names: str, letter: str, search: SearchPath) -> Database:
         raise NotInFragments("an alias has statistics other than those of its volumes")
     if sum(volume.entries for volume in whole.volumes) == 0:
         raise NotInFragments("the database is empty")
+    if not whole.title or whole.title != " ".join(whole.title.split()):
+        raise NotInFragments("its title has white space that an alias cannot say")
     volumes = sorted(whole.volumes, key=lambda volume: (volume.base.name, str(volume.base)))
     counted, line = whole.counted, ""
     if whole.filters:

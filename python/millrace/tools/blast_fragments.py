@@ -12,6 +12,7 @@ import json
 import re
 from dataclasses import replace
 
+from millrace.errors import RefusedError
 from millrace.model import (
     Command,
     DatabaseArg,
@@ -77,9 +78,10 @@ def fragmentable(program: str, options: dict[str, str], command: Command) -> Fra
     """Look at the database of a command that `millrace.tools.blast` has understood."""
     try:
         database = _database(program, options, command)
-    except NotInFragments as why:
+        size = sum(ending(volume.base, f"{volume.letter}sq").stat().st_size for volume in database.volumes)
+    except (NotInFragments, RefusedError, OSError) as why:
+        # Not a reason to refuse the command: BLAST may well read what we cannot.
         return Fragmentable(why_not=str(why))
-    size = sum(ending(volume.base, f"{volume.letter}sq").stat().st_size for volume in database.volumes)
     return Fragmentable(entries=database.entries, residues=database.residues, bytes=size)
 
 

@@ -55,11 +55,11 @@ def read_volume(base: Path, letter: str) -> Volume:
         RefusedError: It is not of version 4 or 5, or is cut off.
     """
     path = ending(base, f"{letter}in")
-    with _mapped(path) as data:
-        try:
+    try:
+        with _mapped(path) as data:
             return _read_head(data, base, letter)
-        except (struct.error, ValueError) as error:
-            raise RefusedError(f"{path} is not the index of a BLAST database: {error}", "make it again") from None
+    except (struct.error, ValueError) as error:
+        raise RefusedError(f"{path} is not the index of a BLAST database: {error}", "make it again") from None
 
 
 def _read_head(data: mmap.mmap, base: Path, letter: str) -> Volume:

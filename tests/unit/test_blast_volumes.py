@@ -1,0 +1,66 @@
+"""Cutting BLAST databases by their index files alone."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millrace.errors import RefusedError
+from millrace.tools.blast_volumes import cut, read_volume
+
+
+def write(base: Path, lengths: list[int], version: int = 5) -> None:
+    """The index file of a protein volume whose entries have so many residues."""
+    texts = [b"a title", *([b"x.pdb"] if version == 5 else []), b"today\0\0\0"]
+    data = struct.pack(">2i", version, 1) + (struct.pack(">i", 0) if version == 5 else b"")
+    data += b"".join(struct.pack(">i", len(text)) + text for text in texts)
+    data += (
+        struct.pack(">i", len(lengths)) + struct.pack("<q", sum(lengths)) + struct.pack(">i", max(lengths, default=0))
+    )
+    offsets = [1]
+    for length in lengths:
+        offsets.append(offsets[-1] + length + 1)
+    headers = range(len(lengths) + 1)
+    data += struct.pack(f">{len(offsets)}I", *headers) + struct.pack(f">{len(offsets)}I", *offsets)
+    base.with_name(f"{base.name}.pin").write_bytes(data)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_the_head_of_an_index(version: int, tmp_path: Path) -> None:
+    write(tmp_path / "db.x", [5, 7], version)
+    volume = read_volume(tmp_path / "db.x", "p")
+    assert (volume.title, volume.entries, volume.residues, volume.parsed) == ("a title", 2, 12, False)
+
+
+@settings(deadline=None)
+@given(
+    volumes=st.lists(st.lists(st.integers(1, 50) | st.just(5000), max_size=20), min_size=1, max_size=4),
+    n=st.integers(1, 20),
+)
+def test_runs_cover_all_entries_and_are_of_equal_size(
+    volumes: list[list[int]], n: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("db")
+    for number, lengths in enumerate(volumes):
+        write(folder / f"db.{number:02}", lengths)
+    runs = cut([read_volume(folder / f"db.{number:02}", "p") for number in range(len(volumes))], n)
+    lengths = [length for volume in volumes for length in volume]
+    assert [entry for first, last, _ in runs for entry in range(first, last)] == list(range(len(lengths)))
+    assert len(runs) <= n and all(first < last for first, last, _ in runs)
+    share = sum(length + 1 for length in lengths) / n
+    for first, last, _ in runs:
+        # Without its last entry a run is not above its share.
+        assert sum(length + 1 for length in lengths[first : last - 1]) <= share + 1
+
+
+@pytest.mark.parametrize("length", [0, 3, 11, 40, 60])
+def test_an_index_that_is_cut_off_is_refused(length: int, tmp_path: Path) -> None:
+    write(tmp_path / "db", [5, 7])
+    path = tmp_path / "db.pin"
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(RefusedError, match="is not the index"):
+        read_volume(tmp_path / "db", "p")
