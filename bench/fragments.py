@@ -6,6 +6,7 @@ sequences of its own with the lengths and the composition of real ones.
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import resource
@@ -145,7 +146,6 @@ def _choose(folder: Path, size: int, repeats: int) -> None:
     from millrace import _core
     from millrace.model import Command
     from millrace.node import fragments
-    from millrace.node.search import mapped
     from millrace.tools import registry
     from millrace.tools.base import Fragmenting
 
@@ -165,7 +165,7 @@ def _choose(folder: Path, size: int, repeats: int) -> None:
             subprocess.run(words, cwd=folder, check=True, stderr=subprocess.DEVNULL)
             text = (folder / "hits").read_bytes()
             # The hits of one query again and again, as of so many queries.
-            begin, wanted, crc = file.tell(), size // N_FOUND, 0
+            begin, wanted = file.tell(), size // N_FOUND
             while file.tell() - begin < wanted:
                 file.write(text)
             blocks.append((begin, file.tell() - begin))
@@ -175,10 +175,16 @@ def _choose(folder: Path, size: int, repeats: int) -> None:
     for number in range(repeats):
         (folder / f"chosen{number}").mkdir()
         begun = time.process_time()
-        with mapped(folder / "found", blocks) as found:
+        with (
+            (folder / "found").open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as text,
+        ):  # fmt: skip
+            found = [text[begin : begin + length] for begin, length in blocks]
             for view in found:
-                crc ^= _core.crc32c(view)
+                _core.crc32c(view)  # as `millrace.node.search.views` does
             kind.candidates(use.fragmented, folder / f"chosen{number}", folder, os.environ, found)
+            for view in found:
+                view.release()
         best = min(best, time.process_time() - begun)
     print(best)
 

@@ -348,8 +348,8 @@ class Pool:
         compare: Sequence[BlockRef] | None = None,
         fragment: int = 0,
         exe: str | None = None,
-        substitutions: Sequence[tuple[bytes, bytes]] = (),
-        patches: Sequence[tuple[int, str, str]] = (),
+        substitutions: Sequence[tuple[bytes, bytes]] = ...,
+        patches: Sequence[tuple[int, str, str]] = ...,
     ) -> None:
         """Queue one execution of the tool; with ``compare`` its outputs are compared instead of committed.
 

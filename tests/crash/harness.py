@@ -118,6 +118,13 @@ def blastp(folder: Path, data: Path, n_queries: int = 24, n_targets: int = 2500)
     return Case("blastp", folder, options, tool, ("out.tsv",))
 
 
+def blastp_fragments(folder: Path, data: Path) -> Case:
+    """The same with each query searched in three fragments of the database, and then in its candidates."""
+    whole = blastp(folder, data, 12, 1500)
+    tool = (*whole.tool[:5], "-outfmt", "7", *whole.tool[7:])
+    return Case("blastp_fragments", folder, ("--batch", "3", "--fragments", "3"), tool, whole.outputs)
+
+
 def hmmscan(folder: Path, data: Path, n_queries: int = 240) -> Case:
     """Profile search with two joined outputs."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -204,11 +211,12 @@ def journal_problem(path: Path) -> str:
         return str(error)
     if scan.damage:
         return str(scan.damage)
-    reached = 0
-    for first, last in sorted((task.first, task.last) for task in scan.tasks):
-        if first < reached:
-            return f"records {first + 1} to {last} are there twice"
-        reached = last
+    for fragment in {task.fragment for task in scan.tasks}:
+        reached = 0
+        for first, last in sorted((task.first, task.last) for task in scan.tasks if task.fragment == fragment):
+            if first < reached:
+                return f"records {first + 1} to {last} are there twice (fragment {fragment})"
+            reached = last
     return ""
 
 

@@ -12,11 +12,12 @@ import harness
 import pytest
 
 
-@pytest.fixture(scope="module", params=["blastp", "hmmscan"])
+@pytest.fixture(scope="module", params=["blastp", "blastp_fragments", "hmmscan"])
 def case(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.TempPathFactory) -> harness.Case:
     """A small real command with what it gives by itself."""
-    if not shutil.which(request.param):
-        pytest.skip(f"{request.param} is not installed")
+    program = request.param.partition("_")[0]
+    if not shutil.which(program):
+        pytest.skip(f"{program} is not installed")
     made: harness.Case = getattr(harness, request.param)(tmp_path_factory.mktemp(request.param), data)
     made.serial()
     return made

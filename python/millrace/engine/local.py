@@ -36,6 +36,9 @@ SHOW_SECONDS = 0.1
 #: Batches that share a scan around a database in fragments, at least.
 SCAN_TOGETHER = 16
 
+#: Seconds at most that the first searches of fragments wait for more batches.
+GATHER = 0.5
+
 #: Seconds that running tools get to end after the first signal.
 GRACE = 20.0
 
@@ -104,6 +107,7 @@ class LocalEngine:
     _offset: int = 0
     _read_units: int = 0
     _shown_at: float = 0.0
+    _scan_from: float = 0.0
 
     def __post_init__(self) -> None:
         use, job = self.plan.use, self.plan.job
@@ -129,6 +133,7 @@ class LocalEngine:
         Raises:
             MillraceError: The run cannot go on; `MillraceError.exit_code` says how it ends.
         """
+        self._scan_from = self.now() + GATHER
         while not (self.dispatcher.done and not self._comparing):
             if self.interrupt.signal:
                 self._wind_down()
@@ -221,6 +226,8 @@ class LocalEngine:
 
     def _hand_out(self) -> None:
         """Give the slots searches of fragments, one more than they work at: which comes next is decided late."""
+        if self.dispatcher.asked and self.feeder.total is not None and self.now() < self._scan_from:
+            return  # a file: its first batches are there in a moment, and then see each fragment together
         while self.searches and len(self._attempts) < 2 * self.plan.slots and not self.interrupt.signal:
             search = self.searches.next()
             if not search:
@@ -361,6 +368,9 @@ class LocalEngine:
 
     def _failed(self, attempt: Attempt, batch: Batch, event: Event) -> None:
         words = failure_words(event, self.plan.job.record_timeout)
+        if attempt.fragment and self.searches:
+            how, line, said = words.partition("\n")
+            words = f"{how} in fragment {attempt.fragment} of {self.searches.n} of the database{line}{said}"
         self._failures[attempt.batch] = words
         if self.interrupt.signal:
             return

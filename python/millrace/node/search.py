@@ -9,8 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from millrace import _core
 from millrace.errors import CorruptError
@@ -139,58 +140,50 @@ class Searcher:
 
 @contextmanager
 def views(blocks: Sequence[_core.BlockRef]) -> Iterator[list[memoryview]]:
-    """What ``blocks`` hold, checked.
+    """What ``blocks`` hold, checked, without reading it into memory of our own: it may be gigabytes.
 
     Raises:
         CorruptError: A block is not what was committed.
     """
-    with ExitStack() as stack:
-        found = []
+    maps: list[mmap.mmap] = []
+    found: list[memoryview] = []
+    try:
         for block in blocks:
-            wait_for(block)
-            [view] = stack.enter_context(mapped(block.journal, [(block.offset, block.length)]))
-            if _core.crc32c(view) != block.crc32c:
+            if not block.length:
+                found.append(memoryview(b""))
+                continue
+            start = block.offset - block.offset % mmap.ALLOCATIONGRANULARITY
+            size = block.offset - start + block.length
+            with opened(block) as file:
+                maps.append(mmap.mmap(file.fileno(), size, offset=start, access=mmap.ACCESS_READ))
+            maps[-1].madvise(mmap.MADV_SEQUENTIAL)
+            found.append(memoryview(maps[-1])[block.offset - start :])
+            if _core.crc32c(found[-1]) != block.crc32c:
                 raise CorruptError(
                     f"{block.journal}: byte {block.offset}: the block's checksum is wrong", "start over with --fresh"
                 )
-            found.append(view)
         yield found
+    finally:
+        for view in found:
+            view.release()
+        for each in maps:
+            each.close()
 
 
-def wait_for(block: _core.BlockRef) -> None:
-    """Wait until the journal shows ``block``, which another node may have told of before this one can see it.
+def opened(block: _core.BlockRef) -> BinaryIO:
+    """The journal that holds ``block``, of this node or of another one.
+
+    What another one has written and told of may not be seen at once on a network filesystem: opened again, it is.
 
     Raises:
         CorruptError: The block is cut off.
     """
     deadline = time.monotonic() + SEEN_WITHIN
     while True:
-        with block.journal.open("rb") as file:  # opened anew, it asks the server of a network filesystem
-            if os.fstat(file.fileno()).st_size >= block.offset + block.length:
-                return
+        file = block.journal.open("rb")
+        if os.fstat(file.fileno()).st_size >= block.offset + block.length:
+            return file
+        file.close()
         if time.monotonic() > deadline:
             raise CorruptError(f"{block.journal}: byte {block.offset}: the block is cut off", "start over with --fresh")
         time.sleep(LOOK_AGAIN)
-
-
-@contextmanager
-def mapped(path: Path, extents: Sequence[tuple[int, int]]) -> Iterator[list[memoryview]]:
-    """Parts (offset, length) of a file without reading them into memory of our own: they may have gigabytes."""
-    maps: list[mmap.mmap] = []
-    found: list[memoryview] = []
-    with path.open("rb") as file:
-        try:
-            for offset, length in extents:
-                if not length:
-                    found.append(memoryview(b""))
-                    continue
-                before = offset % mmap.ALLOCATIONGRANULARITY
-                maps.append(mmap.mmap(file.fileno(), before + length, offset=offset - before, access=mmap.ACCESS_READ))
-                maps[-1].madvise(mmap.MADV_SEQUENTIAL)
-                found.append(memoryview(maps[-1])[before:])
-            yield found
-        finally:
-            for view in found:
-                view.release()
-            for each in maps:
-                each.close()

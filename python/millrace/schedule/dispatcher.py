@@ -207,6 +207,11 @@ class Dispatcher:
         return [self._run(parts[0][0], urgent=True)]
 
     @property
+    def asked(self) -> bool:
+        """Whether a batch that was asked for is still to come."""
+        return self._asked
+
+    @property
     def done(self) -> bool:
         """Everything was cut and came to its end."""
         return self.ended and not self._batches and not self._asked

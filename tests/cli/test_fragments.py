@@ -1,0 +1,63 @@
+"""What the command line says of fragments: the plan's reason, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from shell import Shell
+
+
+@pytest.fixture
+def with_database(shell: Shell) -> Shell:
+    if not shutil.which("blastp") or not shutil.which("makeblastdb"):
+        pytest.skip("needs blastp and makeblastdb")
+    records = "".join(f">s{k}\n{'MKVLAAGIVGLPNVGKSTLFNALT' * 4}{'ACDEFGHIKL'[k % 10]}\n" for k in range(40))
+    (shell.work / "db.faa").write_text(records)
+    made = shell.run("makeblastdb -in db.faa -dbtype prot -out db")
+    assert made.code == 0, made.shown
+    return shell
+
+
+def test_the_plan_says_how_many_and_why(with_database: Shell) -> None:
+    line = "millrace plan {} -- blastp -query in.fa -db db -outfmt 6 -out out"
+    asked = with_database.run(line.format("--json --fragments 3"))
+    plan = json.loads(asked.out)
+    assert plan["fragments"] == 3 and "fragments: 3; as asked" in plan["notes"], asked.shown
+    alone = with_database.run(line.format("--slots 8"))
+    assert "fragments: 1; the search of the 3 queries is too short to gain by it" in alone.out, alone.shown
+    whole = with_database.run(line.format("--fragments 1"))
+    assert "fragments: 1, as asked" in whole.out, whole.shown
+    too_many = with_database.run(line.format("--fragments 100"))
+    assert "there are no more than 40 entries" in too_many.out, too_many.shown
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("millrace run --fragments 3 --format fasta -- copy < in.fa", "has no database that is known to be exact"),
+        ("millrace run --fragments 1.5G -- copy in.fa", "neither a number of fragments nor a size"),
+        ("millrace run --fragments 0 -- copy in.fa", "neither a number of fragments nor a size"),
+    ],
+)
+def test_what_cannot_be_is_refused(shell: Shell, line: str, words: str) -> None:
+    ended = shell.run(line)
+    assert ended.code == 2 and words in ended.err and "hint:" in ended.err, ended.shown
+    assert not ended.out and not shell.run_dirs()
+
+
+def test_a_search_that_is_not_exact_in_fragments_is_refused_or_whole(with_database: Shell) -> None:
+    line = "millrace {} -- psiblast -query in.fa -db db -num_iterations 3 -outfmt 6 -out out"
+    refused = with_database.run(line.format("run --fragments 2"))
+    assert refused.code == 2 and "--fragments 2: " in refused.err, refused.shown
+    planned = with_database.run(line.format("plan"))
+    assert "note:      fragments: 1; " in planned.out, planned.shown
+
+
+def test_a_job_file_may_say_fragments(with_database: Shell) -> None:
+    (with_database.work / "job.toml").write_text(
+        'command = "blastp -query in.fa -db db -outfmt 6 -out out"\nfragments = 4\n'
+    )
+    ended = with_database.run("millrace plan --json job.toml")
+    assert json.loads(ended.out)["fragments"] == 4, ended.shown
