@@ -209,7 +209,7 @@ class Dispatcher:
     @property
     def asked(self) -> bool:
         """Whether a batch that was asked for is still to come."""
-        return self._asked
+        return self._asked > 0
 
     @property
     def done(self) -> bool:
