@@ -52,9 +52,6 @@ def place(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
     make(folder, "ids", text, "-parse_seqids")
     make(folder, "old", text, "-blastdb_version", "4")
     make(folder, "old_ids", text, "-blastdb_version", "4", "-parse_seqids")
-    (folder / "taxa").write_bytes(b"".join(b"%s %d\n" % (name, n % 3 + 1) for n, name in enumerate(ids)))
-    make(folder, "taxed", text, "-parse_seqids", "-taxid_map", "taxa")
-    (folder / "taxid").write_text("2\n")
     copies = [named(record, b"copy%d.%d" % (n, i)) for n, record in enumerate(proteins[100:104]) for i in range(40)]
     twins = [*proteins[::3], *copies]
     random.Random(5).shuffle(twins)
@@ -63,7 +60,7 @@ def place(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
     make(folder, "genes", b"".join(genes[::6]), "-max_file_sz", "60000B", kind="nucl")
     (folder / "q.fna").write_bytes(b"".join(genes[0:120:20]))
     (folder / "q2.fna").write_bytes(b"".join(genes[0:12:6]))
-    gene = genes[18]
+    gene = genes[6]
     letters = bytearray(gene.partition(b"\n")[2].replace(b"\n", b""))
     unclear = []
     for n in range(60):
@@ -73,18 +70,15 @@ def place(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
         unclear.append(b">unclear%d\n%s\n" % (n, bytes(copy)))
     make(folder, "unclear", b"".join([*genes[1:300:6], *unclear]), kind="nucl")
     (folder / "few").write_bytes(b"".join(name + b"\n" for name in list(ids)[::42]))
+    (folder / "elsewhere").mkdir()
+    make(folder / "elsewhere", "away", b"".join(proteins[::2]))
     alias = ["blastdb_aliastool", "-dbtype", "prot"]
     for more in (
         ["-dblist", "plain many", "-out", "both", "-title", "two of them"],
-        ["-dblist", "both old/plain", "-out", "nested", "-title", "an alias of an alias"],
+        ["-dblist", f"both {folder}/elsewhere/away", "-out", "nested", "-title", "an alias of an alias"],
         ["-db", "ids", "-seqidlist", "few", "-out", "listed", "-title", "a list"],
     ):
-        if "old/plain" in more[1]:
-            (folder / "old").mkdir(exist_ok=True)
-            make(folder / "old", "plain", b"".join(proteins[:50]))
         subprocess.run([*alias, *more], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    (folder / "elsewhere").mkdir()
-    make(folder / "elsewhere", "away", b"".join(proteins[::2]))
     yield folder
     shutil.rmtree(folder)
 
@@ -104,10 +98,6 @@ def test_every_format_is_that_of_the_whole(n: int, size: int, place: Path, tmp_p
         command = command_of(["blastp", "-query", "q.faa", "-db", "many", "-outfmt", outfmt], place)
         assert in_fragments(command, n, size, tmp_path / str(number), found) == serial(command), outfmt
     assert len(found) == -(-7 // size)
-
-
-def test_archives_of_whole_passes(place: Path, tmp_path: Path) -> None:
-    check(place, tmp_path, "blastp -query q.faa -db many -outfmt 11", size=1000)
 
 
 @pytest.mark.parametrize("mode", ["0", "1", "2", "3"])
@@ -137,7 +127,7 @@ def test_thresholds(evalue: str, place: Path, tmp_path: Path) -> None:
     ],
 )
 def test_programs(text: str, place: Path, tmp_path: Path) -> None:
-    assert check(place, tmp_path, text).count(b"\n") > 20
+    assert b"\n" in check(place, tmp_path, text)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +144,7 @@ def test_translations_in_whole_passes(text: str, place: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "database",
-    ["plain", "ids", "old", "old_ids", "both", "nested", "listed", "elsewhere/away", "both old/plain", "ids plain"],
+    ["plain", "ids", "old", "old_ids", "both", "nested", "elsewhere/away", "both elsewhere/away"],
 )
 def test_databases_of_all_kinds(database: str, place: Path, tmp_path: Path) -> None:
     outfmt = "15" if " " in database else "0"
@@ -171,8 +161,6 @@ def test_a_database_on_the_search_path(place: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        "-db ids -seqidlist few",
-        "-db taxed -taxidlist taxid",
         "-db many -culling_limit 1",
         "-db twins -culling_limit 2 -max_target_seqs 5",
         "-db twins -best_hit_overhang 0.2 -best_hit_score_edge 0.1",
@@ -218,7 +206,9 @@ def test_a_list_that_is_full_makes_the_whole_fragment_a_candidate(
         ("rpsblast -query q3.faa -db plain", "rpsblast"),
         ("blastp -query q3.faa -subject q.faa", "not a database"),
         ("blastp -query q3.faa -db ids -negative_seqidlist few", "-negative_seqidlist"),
-        ("blastp -query q3.faa -db ids -seqidlist few -outfmt 5", "size of the database"),
+        ("blastp -query q3.faa -db ids -seqidlist few", "-seqidlist"),
+        ("blastp -query q3.faa -db listed", "SEQIDLIST"),
+        ("blastp -query q3.faa -db plain -outfmt 11", "-outfmt 11"),
         ("blastn -query q2.fna -db genes -use_index true", "index"),
     ],
 )
@@ -231,6 +221,8 @@ def test_databases_apart_in_format_0(place: Path) -> None:
 
 
 def test_an_alias_with_statistics_of_its_own(place: Path) -> None:
+    (place / "stale.pal").write_text("TITLE stale\nDBLIST plain\nNSEQ 10\n")
+    assert "counts" in why_not(command_of(["blastp", "-query", "q3.faa", "-db", "stale"], place))
     (place / "odd.pal").write_text("TITLE odd\nDBLIST plain\nSTATS_NSEQ 10\nSTATS_TOTLEN 100\n")
     assert "statistics" in why_not(command_of(["blastp", "-query", "q3.faa", "-db", "odd"], place))
 

@@ -46,14 +46,6 @@ impl Candidates {
         true
     }
 
-    /// Takes out what is not in `others`, of the same volumes.
-    pub fn keep(&mut self, others: &Self) {
-        let bytes = self.bits.iter_mut().flatten();
-        for (byte, other) in bytes.zip(others.bits.iter().flatten()) {
-            *byte &= other;
-        }
-    }
-
     /// Number of entries added.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -175,15 +167,6 @@ mod tests {
         }
         assert_eq!(masks[0], [0, 0, 0, 8, 0x80, 0]);
         assert_eq!(masks[1], [0, 0, 0, 3, 0x80]);
-    }
-
-    #[test]
-    fn what_is_not_in_a_list_is_taken_out() {
-        let (_, mut candidates) = read(7);
-        let mut list = Candidates::new(&[9, 4]);
-        list.add(9);
-        candidates.keep(&list);
-        assert_eq!((candidates.count(), candidates.bits[1][0]), (1, 0x80));
     }
 
     #[test]

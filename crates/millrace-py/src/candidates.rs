@@ -29,14 +29,6 @@ impl Candidates {
         (first..last).all(|entry| candidates.add(entry))
     }
 
-    /// Takes out what is not in `others`, another object of the same volumes.
-    fn keep(slf: &Bound<'_, Self>, others: &Bound<'_, Self>) {
-        if !slf.is(others) {
-            let others = others.get().0.lock().unwrap_or_else(PoisonError::into_inner);
-            slf.get().0.lock().unwrap_or_else(PoisonError::into_inner).keep(&others);
-        }
-    }
-
     /// Number of entries added.
     fn count(&self) -> u64 {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).count()

@@ -7,11 +7,7 @@ of their file names, then of their paths, whatever the order in ``DBLIST`` or ``
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,9 +32,6 @@ FILTERS = frozenset(
     ]
 )
 
-#: Those that name a file of ids.
-LISTS = frozenset(["GILIST", "SEQIDLIST", "TAXIDLIST"])
-
 
 class NotInFragments(Exception):
     """Why a command is not searched in fragments, in words."""
@@ -49,7 +42,7 @@ class Database:
     """What one command searches."""
 
     letter: str
-    #: Paths without ending, of the databases named in ``-db``, or of what they are made of if there is a list.
+    #: Paths without ending, of the databases named in ``-db``.
     bases: tuple[Path, ...]
     title: str
     #: As BLAST prints them.
@@ -59,8 +52,6 @@ class Database:
     counted: tuple[int, int]
     #: In the order of their entries.
     volumes: tuple[Volume, ...]
-    #: The line of an alias that leaves entries out: ``SEQIDLIST FILE``; empty: none does.
-    list: str = ""
 
     @property
     def parsed(self) -> bool:
@@ -101,47 +92,16 @@ def read_database(names: str, letter: str, search: SearchPath) -> Database:
         raise NotInFragments("a volume is named twice")
     if whole.counted != (sum(v.entries for v in whole.volumes), sum(v.residues for v in whole.volumes)):
         raise NotInFragments("an alias has statistics other than those of its volumes")
+    if whole.filters:
+        raise NotInFragments(f"{whole.filters[0]} of an alias leaves entries out")
+    if (whole.entries, whole.residues) != whole.counted:
+        raise NotInFragments("an alias counts other entries than those of its volumes")
     if sum(volume.entries for volume in whole.volumes) == 0:
         raise NotInFragments("the database is empty")
     if not whole.title or whole.title != " ".join(whole.title.split()):
         raise NotInFragments("its title has white space that an alias cannot say")
     volumes = sorted(whole.volumes, key=lambda volume: (volume.base.name, str(volume.base)))
-    counted, line = whole.counted, ""
-    if whole.filters:
-        line = whole.filters[0]
-        if len(bases) > 1 or len(whole.filters) > 1 or line.split()[0] not in LISTS:
-            raise NotInFragments(f"{line.split()[0]} of an alias leaves entries out")
-        bases = paths
-        # The alias's own NSEQ and LENGTH are printed, but do not go into the statistics.
-        counted = count_listed(letter, bases, line, search)
-    return Database(letter, tuple(bases), whole.title, whole.entries, whole.residues, counted, tuple(volumes), line)
-
-
-def count_listed(letter: str, bases: Sequence[Path], line: str, search: SearchPath) -> tuple[int, int]:
-    """Entries and residues that a line of an alias (``SEQIDLIST FILE``) leaves of the databases; asks blastdbcmd.
-
-    Raises:
-        NotInFragments: It does not know.
-    """
-    program = shutil.which("blastdbcmd", path=search.path)
-    if program is None:
-        raise NotInFragments("blastdbcmd is not on the PATH, which counts the entries of a list")
-    with tempfile.TemporaryDirectory() as folder:
-        names = " ".join(f'"{base}"' for base in bases)
-        (Path(folder) / f"listed.{letter}al").write_text(f"TITLE listed\nDBLIST {names}\n{line}\n", "utf-8")
-        answer = subprocess.run(
-            [program, "-db", f"{folder}/listed", "-dbtype", {"p": "prot", "n": "nucl"}[letter], "-info"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    counts = re.search(r"^\s*([\d,]+) sequences?; ([\d,]+) total", answer.stdout, re.M)
-    if answer.returncode != 0 or counts is None:
-        raise NotInFragments(f"blastdbcmd cannot count what {line.split()[0]} leaves: {answer.stderr.strip()}")
-    entries, residues = (int(text.replace(",", "")) for text in counts.groups())
-    if entries == 0:
-        raise NotInFragments(f"{line.split()[0]} leaves no entry")
-    return entries, residues
+    return Database(letter, tuple(bases), whole.title, whole.entries, whole.residues, whole.counted, tuple(volumes))
 
 
 def _read(base: Path, letter: str, search: SearchPath, above: tuple[Path, ...]) -> _Node:
@@ -153,6 +113,8 @@ def _read(base: Path, letter: str, search: SearchPath, above: tuple[Path, ...]) 
     keys = dict(_lines(alias))
     nodes = []
     for name in split_names(keys.get("DBLIST", "")):
+        if "/" in name and not name.startswith("/"):
+            raise NotInFragments(f"{alias} names {name}: BLAST may take another database of that name")
         found = search.base(name, letter, base.parent)
         if found is None:
             raise NotInFragments(f"{alias} names {name}, which is not there")
@@ -169,7 +131,7 @@ def _read(base: Path, letter: str, search: SearchPath, above: tuple[Path, ...]) 
             _number(alias, keys, "STATS_TOTLEN", below.counted[1]),
         ),
         below.volumes,
-        (*below.filters, *(f"{key} {_beside(alias, key, keys[key])}" for key in sorted(keys.keys() & FILTERS))),
+        (*below.filters, *sorted(keys.keys() & FILTERS)),
     )
 
 
@@ -177,11 +139,6 @@ def _read_volume(base: Path, letter: str) -> _Node:
     volume = read_volume(base, letter)
     counts = (volume.entries, volume.residues)
     return _Node(volume.title, *counts, counts, (volume,))
-
-
-def _beside(alias: Path, key: str, value: str) -> str:
-    """The value of a filter; a list is a file beside the alias."""
-    return str(alias.parent / value.strip('"')) if key in LISTS else value
 
 
 def _lines(alias: Path) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 
 from millrace.errors import RefusedError
 from millrace.model import (
@@ -25,7 +24,7 @@ from millrace.model import (
     ToolUse,
 )
 from millrace.tools.base import Fragmentable, words
-from millrace.tools.blast_database import Database, NotInFragments, count_listed, read_database
+from millrace.tools.blast_database import Database, NotInFragments, read_database
 from millrace.tools.blast_volumes import cut, ending
 from millrace.tools.blastdb import FLAGS, SearchPath, split_names
 
@@ -37,7 +36,7 @@ _LETTERS = {"blastp": "p", "blastx": "p", "psiblast": "p", "blastn": "n", "tblas
 _OWN = words("""
     outfmt out num_descriptions num_alignments max_target_seqs max_hsps evalue comp_based_stats html show_gis
     sorthits sorthsps line_length use_sw_tback qcov_hsp_perc perc_identity xdrop_gap_final db culling_limit
-    best_hit_overhang best_hit_score_edge subject_besthit gilist seqidlist taxidlist
+    best_hit_overhang best_hit_score_edge subject_besthit
 """)
 
 #: Options with which a database is not searched in fragments.
@@ -46,18 +45,13 @@ _REFUSED = {
     **dict.fromkeys(words("use_index index_name"), "the index belongs to the whole database"),
     **dict.fromkeys(
         words("""
-        taxids negative_gilist negative_seqidlist negative_taxids negative_taxidlist ipglist negative_ipglist
+        gilist seqidlist taxidlist taxids ipglist negative_gilist negative_seqidlist negative_taxids
+        negative_taxidlist negative_ipglist
         """),
-        "it leaves entries out, and the statistics of what remains are known to BLAST alone",
+        "it leaves entries out, and BLAST counts differently then in its two stages",
     ),
     "entrez_query": "it is for searches at NCBI",
 }
-
-#: Options that name a list of the entries to search, and the line of an alias that does the same.
-_LISTS = {"gilist": "GILIST", "seqidlist": "SEQIDLIST", "taxidlist": "TAXIDLIST"}
-
-#: Formats that do not tell the size of the database.
-_WITHOUT_NUMBERS = (6, 7, 8, 10, 12, 18)
 
 #: E-values that tasks have by themselves; 10 for all others.
 _EVALUES = {"blastp-short": 20000.0, "blastn-short": 1000.0}
@@ -109,7 +103,6 @@ def fragment(use: ToolUse, program: str, options: dict[str, str], command: Comma
             "title": database.title,
             "entries": str(database.entries),
             "residues": str(database.residues),
-            "list": database.list,
             "counted": json.dumps(database.counted),
             "limit": str(limit),
             "parsed": "yes" if database.parsed else "",
@@ -128,24 +121,9 @@ def _database(program: str, options: dict[str, str], command: Command) -> Databa
     for name, why in _REFUSED.items():
         if name in options:
             raise NotInFragments(f"-{name}: {why}")
-    search = SearchPath(command)
-    database = read_database(options["db"], letter, search)
-    lists = [name for name in _LISTS if name in options]
-    if lists:
-        if len(lists) > 1 or database.list:
-            raise NotInFragments(f"-{lists[-1]}: another list leaves entries out too")
-        if _format(options) not in _WITHOUT_NUMBERS:
-            raise NotInFragments(
-                f"-{lists[0]} with -outfmt {_format(options)}, which prints the size of the database without the list: "
-                "put the list into an alias (blastdb_aliastool)"
-            )
-        line = f"{_LISTS[lists[0]]} {command.cwd / options[lists[0]]}"
-        database = replace(database, counted=count_listed(letter, database.bases, line, search), list=line)
-    if database.list and (database.entries, database.residues) != database.counted:
-        # What is printed and the mean length of a sequence come from the same numbers.
-        if _format(options) not in _WITHOUT_NUMBERS:
-            raise NotInFragments(f"{database.list}: the alias has other numbers than its list")
-        database = replace(database, entries=database.counted[0], residues=database.counted[1])
+    if _format(options) == 11:
+        raise NotInFragments("-outfmt 11 breaks long lines, in which the name of the database stands")
+    database = read_database(options["db"], letter, SearchPath(command))
     if len(split_names(options["db"])) > 1 and _format(options) == 0:
         raise NotInFragments(
             "-outfmt 0 tells the databases of one -db apart: name them in one alias (blastdb_aliastool)"
@@ -203,7 +181,7 @@ def _evalue(program: str, options: dict[str, str]) -> str:
 
 
 def _finish(use: ToolUse) -> tuple[Token, ...]:
-    """The user's own arguments with the place of the database marked; a list is heeded by the candidates."""
+    """The user's own arguments with the place of the database marked."""
     argv: list[Token] = []
     tokens = list(use.argv)
     while tokens:
@@ -214,9 +192,6 @@ def _finish(use: ToolUse) -> tuple[Token, ...]:
         elif name == "db":
             argv += [token, DatabaseArg()]
             tokens.pop(0)
-        elif name in _LISTS:
-            if not equals:
-                tokens.pop(0)
         else:
             argv.append(token)
     return tuple(argv)

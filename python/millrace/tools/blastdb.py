@@ -51,7 +51,6 @@ class SearchPath:
 
     def __init__(self, command: Command) -> None:
         self.cwd = command.cwd
-        self.path = command.environ.get("PATH")
         self.variable = command.environ.get("BLASTDB", "")
         self.registry = _ncbirc(command)
         places = [str(self.cwd), *self.variable.split(":"), *self.registry.split(":")]

@@ -13,8 +13,6 @@ import json
 import re
 import shutil
 import subprocess
-import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -29,11 +27,6 @@ PIECE = 1 << 22
 
 class Blast:
     """Databases in NCBI's format."""
-
-    def __init__(self) -> None:
-        #: What the list of a database leaves; the list is read once.
-        self._lists: dict[tuple[str, ...], Candidates] = {}
-        self._lock = threading.Lock()
 
     def prepare(self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str]) -> Sequence[str]:
         """See `Kind.prepare`. A few lines of alias for each fragment."""
@@ -65,8 +58,6 @@ class Blast:
                 candidates.add_range(fragment.first, fragment.last)
             elif not all(candidates.add(entry) for entry in entries):
                 raise MillraceError(f"BLAST has found an entry that {fragmented.database} does not have")
-        if whole.list:
-            candidates.keep(self._listed(whole, cwd, environ))
         parts = []
         for number, base in enumerate(whole.volumes):
             candidates.write(number, folder / f"part{number}.msk")
@@ -79,19 +70,6 @@ class Blast:
         """See `Kind.patch`. BLAST writes what it would of the whole database."""
         return ()
 
-    def _listed(self, whole: _Whole, cwd: Path, environ: Mapping[str, str]) -> Candidates:
-        with self._lock:
-            key = (whole.list, *whole.volumes)
-            if key not in self._lists:
-                listed = Candidates(whole.entries)
-                with tempfile.TemporaryDirectory() as folder:
-                    whole.write(Path(folder) / "listed", whole.databases, whole.list)
-                    text = whole.ask(["-db", f"{folder}/listed", "-entry", "all", "-outfmt", "%o"], b"", cwd, environ)
-                if text is None or not all(listed.add(int(line)) for line in text.split()):
-                    raise MillraceError(f"blastdbcmd cannot read what {whole.list} leaves")
-                self._lists[key] = listed
-            return self._lists[key]
-
 
 class _Whole:
     """The database as the adapter has described it in `Fragmented.about`."""
@@ -100,8 +78,6 @@ class _Whole:
         about = fragmented.about
         self.letter, self.title, self.limit = about["letter"], about["title"], int(about["limit"])
         self.databases: list[str] = json.loads(about["databases"])
-        #: The line of an alias that leaves entries out, or nothing.
-        self.list = about["list"]
         volumes = json.loads(about["volumes"])
         self.volumes = [str(base) for base, _ in volumes]
         self.entries = [int(entries) for _, entries in volumes]
@@ -134,7 +110,7 @@ class _Whole:
         """What ``blastdbcmd`` answers; None if it has anything to complain of."""
         program = shutil.which("blastdbcmd", path=environ.get("PATH"))
         if program is None:
-            raise MillraceError("blastdbcmd is not on the PATH; databases with ids or lists need it")
+            raise MillraceError("blastdbcmd is not on the PATH; databases with ids need it")
         kind = {"p": "prot", "n": "nucl"}[self.letter]
         answer = subprocess.run(
             [program, "-dbtype", kind, *arguments],
