@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
 import pty
 import signal
 import subprocess
+import termios
 import time
 
 import harness
@@ -14,6 +17,13 @@ import pytest
 from conftest import Site
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGUSR1: 143}
+
+
+def held_by(pipe: int) -> int:
+    """Bytes that a pipe holds."""
+    held = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, held)
+    return held[0]
 
 
 def wait_for_work(site: Site, n_executions: int = 3) -> None:
@@ -103,7 +113,7 @@ def test_a_signal_is_heard_while_the_reader_of_the_output_sleeps(site: Site) -> 
             stderr=subprocess.DEVNULL,
         )
     os.close(writing)
-    time.sleep(2.0)
+    assert harness.wait_until(lambda: held_by(reading) > 32 << 10), "the run does not start"
     assert process.poll() is None, "the pipe holds less than the output"
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 143
