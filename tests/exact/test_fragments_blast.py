@@ -199,6 +199,14 @@ def test_a_list_that_is_full_makes_the_whole_fragment_a_candidate(
     assert all(block.count(b"<a href=#") <= 18 for blocks in found.values() for block in blocks)
 
 
+def test_what_a_restricted_alignment_would_miss(data: Path, tmp_path: Path) -> None:
+    """A hit that BLAST finds at five times this E-value, and with restricted gaps misses at ten times."""
+    [query] = [record for record in records(data / "proteins_queries.faa") if record.startswith(b">tr|Q4U0G5|")]
+    (tmp_path / "q").write_bytes(query)
+    make(tmp_path, "db", b"".join(records(data / "proteins_db.faa")))
+    assert b"O40955" in check(tmp_path, tmp_path / "run", "blastp -query q -db db -outfmt 6 -evalue 1e-3")
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
