@@ -12,17 +12,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from millrace import _core
-from millrace.engine.cluster import Cluster, Crew, Member, share
 from millrace.engine.launched import Launched, garbles_stdin
 from millrace.engine.launched import process as launcher_process
 from millrace.engine.local import LocalEngine, disk_full
-from millrace.engine.mpi import World
 from millrace.engine.quarantine import QuarantineWriter
-from millrace.engine.remote import Agent
 from millrace.engine.stop import Interrupt, StoppedBySignal
 from millrace.engine.supervised import PERIOD, Supervision
 from millrace.engine.verify import Sampler
@@ -42,6 +40,9 @@ from millrace.report.events import EndEvent, EventLog, RunEvent, WarningEvent, r
 from millrace.report.words import count
 from millrace.resume import Begun, as_before, begun, chosen, done_extents, outputs_are_there, take_over
 from millrace.rundir import Complete, Manifest, RunDir, write_whole
+
+if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
+    from millrace.engine.cluster import Crew, Member
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,10 @@ def join(launched: Launched, supervision: Supervision) -> Crew | None:
     cores.unbind(launcher_process())
     if launched.size == 1:
         return None
+    from millrace.engine.cluster import Crew
+    from millrace.engine.mpi import World
+    from millrace.engine.remote import Agent
+
     work = workdir.choose()
     watchdog = _core.Watchdog(str(work.path), work.token)  # before any thread; MPI starts some
     work.make()
@@ -242,6 +247,8 @@ class Session:
 
     def _share(self, crew: Crew) -> None:
         """Plan with the slots of all processes."""
+        from millrace.engine.cluster import share
+
         self.members, notes = share(crew.gather(), self.plan.job, self.plan.use)
         for note in notes:
             self.message(note)
@@ -298,6 +305,8 @@ class Session:
         stack.callback(node.close)
         slots: Slots = node
         if self.crew:
+            from millrace.engine.cluster import Cluster
+
             slots = Cluster(self.crew, node, self.members, use, self.message)
             self.crew.wait_until_ready()
         feeder = Feeder(
