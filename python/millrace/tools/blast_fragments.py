@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Sequence
 
 from millrace.errors import RefusedError
 from millrace.model import (
@@ -17,7 +18,6 @@ from millrace.model import (
     DatabaseArg,
     Fragment,
     Fragmented,
-    InputArg,
     OutputArg,
     OutputUse,
     Token,
@@ -145,23 +145,9 @@ def _limit(options: dict[str, str]) -> int:
 def _search(use: ToolUse, program: str, options: dict[str, str], limit: int) -> tuple[Token, ...]:
     """The program and its arguments for the search of a fragment: only which entries are found counts."""
     argv: list[Token] = [use.argv[0]]
-    tokens = list(use.argv[1:])
-    while tokens:
-        token = tokens.pop(0)
-        if isinstance(token, InputArg):
-            argv.append(token)
-            continue
-        if isinstance(token, OutputArg):
-            continue
-        assert isinstance(token, str)
-        name, equals, _ = token[1:].partition("=")
-        has_value = not equals and name not in FLAGS
-        value = tokens.pop(0) if has_value else None
-        if name in _OWN:
-            continue
-        argv.append(token)
-        if value is not None:
-            argv.append(value)
+    for name, tokens in _by_option(use.argv[1:]):
+        if name not in _OWN:
+            argv += tokens
     argv += ["-db", DatabaseArg(), "-evalue", _evalue(program, options), "-out", OutputArg(index=0)]
     if program not in ("blastn", "tblastx"):
         argv += ["-comp_based_stats", "0"]
@@ -182,16 +168,22 @@ def _evalue(program: str, options: dict[str, str]) -> str:
 
 def _finish(use: ToolUse) -> tuple[Token, ...]:
     """The user's own arguments with the place of the database marked."""
-    argv: list[Token] = []
-    tokens = list(use.argv)
-    while tokens:
-        token = tokens.pop(0)
-        name, equals, _ = token[1:].partition("=") if isinstance(token, str) else ("", "", "")
-        if name == "db" and equals:
+    argv: list[Token] = [use.argv[0]]
+    for name, tokens in _by_option(use.argv[1:]):
+        if name != "db":
+            argv += tokens
+        elif len(tokens) == 1:
             argv.append(DatabaseArg(prefix="-db="))
-        elif name == "db":
-            argv += [token, DatabaseArg()]
-            tokens.pop(0)
         else:
-            argv.append(token)
+            argv += [tokens[0], DatabaseArg()]
     return tuple(argv)
+
+
+def _by_option(arguments: Sequence[Token]) -> Iterator[tuple[str, tuple[Token, ...]]]:
+    """Each option by its name, with all its tokens: itself and, unless that stands behind ``=``, its value."""
+    tokens = iter(arguments)
+    for token in tokens:
+        text = token if isinstance(token, str) else token.prefix
+        name, equals, _ = text[1:].partition("=")
+        alone = equals or name in FLAGS or not isinstance(token, str)
+        yield name, (token,) if alone else (token, next(tokens))
