@@ -88,15 +88,19 @@ def collect(folder: Path, case: Case) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in (*case.outputs, *(("stdout",) if case.stdout else ()))}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_output_is_the_serial_tools(case: Case, bench_of: Path, tmp_path: Path) -> None:
+def serially(case: Case, bench_of: Path, folder: Path) -> tuple[list[str], dict[str, bytes], dict[str, list[str]]]:
+    """Run a case without Millrace in the new ``folder``: its words, its outputs, and what of them is volatile."""
     words = shlex.split(case.command)
     need(words[0])
-    folder = tmp_path / "work"
     shutil.copytree(bench_of, folder)
     run(words, folder, case)
-    serial = collect(folder, case)
-    volatile = volatile_of(words, folder, case)
+    return words, collect(folder, case), volatile_of(words, folder, case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_output_is_the_serial_tools(case: Case, bench_of: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    words, serial, volatile = serially(case, bench_of, folder)
     for slots, batch in case.ways:
         for name in serial:
             (folder / name).unlink()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import subprocess
 from dataclasses import replace
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from jobs import Mpi
-from test_exact import CASES, Case, collect, masked, need, run, volatile_of
+from test_exact import CASES, Case, collect, masked, need, serially
 
 #: A table, a report, standard input to standard output, several outputs of one tool, another joiner, a filter.
 NAMES = ("blastp-6", "blastp-0", "blastp-stdin", "hmmscan", "obabel-sdf", "filter")
@@ -33,13 +32,8 @@ WAYS = ((1, "4"), (2, "auto"), (5, "3"), (16, "1"))
 
 @pytest.mark.parametrize("case", JOBS, ids=lambda case: case.name)
 def test_output_is_the_serial_tools(mpi: Mpi, case: Case, bench_of: Path, tmp_path: Path) -> None:
-    words = shlex.split(case.command)
-    need(words[0])
     folder = tmp_path / "work"
-    shutil.copytree(bench_of, folder)
-    run(words, folder, case)
-    serial = collect(folder, case)
-    volatile = volatile_of(words, folder, case)
+    words, serial, volatile = serially(case, bench_of, folder)
     for n, batch in WAYS:
         for name in serial:
             (folder / name).unlink()
