@@ -394,7 +394,6 @@ class Candidates:
         """Add an entry, counted over all volumes; False if there is none with this ordinal."""
     def add_range(self, first: int, last: int) -> bool:
         """Add the entries ``[first, last)``; False if one is not there."""
-    def count(self) -> int: ...
     def write(self, volume: int, path: str | PathLike[str]) -> None:
         """Write the mask of one volume to a new file."""
 

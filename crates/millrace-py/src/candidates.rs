@@ -29,11 +29,6 @@ impl Candidates {
         (first..last).all(|entry| candidates.add(entry))
     }
 
-    /// Number of entries added.
-    fn count(&self) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).count()
-    }
-
     /// Writes the mask of one volume to a new file.
     fn write(&self, py: Python<'_>, volume: usize, path: PathBuf) -> PyResult<()> {
         py.detach(|| {
