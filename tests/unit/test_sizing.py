@@ -11,7 +11,7 @@ import pytest
 
 from millrace.model import CostHint
 from millrace.schedule.dispatcher import Dispatcher, Result, Run
-from millrace.schedule.sizing import FACTOR, GROWTH, HANDLING_SECONDS, MOST_BYTES, CostModel, next_units
+from millrace.schedule.sizing import GROWTH, HANDLING_SECONDS, MOST_BYTES, SPREAD, CostModel, next_units
 
 
 @dataclass
@@ -127,7 +127,8 @@ def test_short_batches_wait_in_numbers_and_long_or_large_ones_do_not() -> None:
 def test_many_slots_get_batches_that_a_coordinator_can_hand_out() -> None:
     model = CostModel(CostHint(unit="records", startup_seconds=0.0))
     for _ in range(20):
-        model.observe(10, 1.0)
+        model.observe(10, 1.0, records=10)
     few, many = next_units(model, 64, 1000.0), next_units(model, 100_000, 1000.0)
-    assert few == int(1000 / (FACTOR * 64))
+    share = 1000 / 64
+    assert few == int(share / (1 + SPREAD / share**0.5))
     assert many * 0.1 == pytest.approx(100_000 * HANDLING_SECONDS)

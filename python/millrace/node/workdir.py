@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import shutil
 import tempfile
 import time
@@ -89,7 +88,7 @@ def choose() -> WorkDir:
     for place in places:
         if not is_usable(place):
             continue
-        secret = secrets.token_hex(8)
+        secret = os.urandom(8).hex()
         return WorkDir(place / f"{prefix()}{secret}", secret)
     raise MillraceError("no place for the work directory", "make /dev/shm or $TMPDIR writable, with 256 MB free")
 

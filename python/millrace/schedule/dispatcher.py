@@ -232,7 +232,7 @@ class Dispatcher:
             del self._batches[batch]
             self._witnesses.pop(batch, None)
             if seconds is not None:
-                self.cost.observe(item.units, seconds)
+                self.cost.observe(item.units, seconds, item.records)
             return [Release(batch), *self._prove()]
         if result is Result.FATAL:
             return [Stop(batch, tool=True)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from millrace.model import CostHint
 
-#: A batch is at most this share of what is left for one slot: 1 / FACTOR of it.
-FACTOR = 1.2
+#: A batch of n records is at most 1 / (1 + SPREAD / sqrt(n)) of what is left for one slot: if it takes longer than
+#: expected, the others have work meanwhile. Errors of n records even out with sqrt(n).
+SPREAD = 0.5
 
 #: Seconds that a batch takes at most, so that a crash loses little and output keeps flowing.
 LONGEST_SECONDS = 30.0
@@ -50,14 +52,16 @@ class CostModel:
     per_unit: float = 0.0
     #: Units of the largest batch measured.
     largest: int = 0
+    #: Units of a record, on average.
+    record_units: float = 1.0
     _sums: tuple[float, ...] = (0.0,) * 5
-    _plain: tuple[float, ...] = (0.0,) * 3
+    _plain: tuple[float, ...] = (0.0,) * 4
     _shortest: float = float("inf")
 
     def __post_init__(self) -> None:
         self.startup = self.hint.startup_seconds
 
-    def observe(self, units: int, seconds: float) -> None:
+    def observe(self, units: int, seconds: float, records: int = 1) -> None:
         """Learn from a finished task."""
         if units < 1:
             return
@@ -76,14 +80,15 @@ class CostModel:
             # A busy machine hides the start in the noise: what is known of the tool is not given up.
             self.startup = max((y - (n * xy - x * y) / spread * x) / n, self.hint.startup_seconds)
         self.startup = min(self.startup, self._shortest)
-        self._plain = _add(self._plain, 1.0, units, seconds)
-        n, x, y = self._plain
+        self._plain = _add(self._plain, 1.0, units, seconds, records)
+        n, x, y, total = self._plain
+        self.record_units = x / total
         self.per_unit = max((y - self.startup * n) / x, 1e-12)
 
     @property
     def ready(self) -> int:
         """Batches that wait for a slot so that it never waits for them: one, more if they are short and small."""
-        n, units, seconds = self._plain
+        n, units, seconds, _ = self._plain
         if not n or self.hint.unit == "records":
             return 1
         return max(1, int(min(READY_SECONDS * n / seconds, READY_UNITS * n / units, MOST_READY)))
@@ -118,7 +123,9 @@ def next_units(model: CostModel, slots: int, remaining: float | None) -> int:
     if remaining is None:
         units = max(LONGEST_UNKNOWN_SECONDS / model.per_unit, 2 * worthwhile)
     else:
-        units = max(remaining / (FACTOR * slots), worthwhile)
+        share = remaining / slots
+        records = max(share / model.record_units, 1.0)
+        units = max(share / (1.0 + SPREAD / math.sqrt(records)), worthwhile)
     units = min(units, longest, GROWTH * model.largest)
     if hint.pass_units and units > 2 * hint.pass_units:
         units -= units % hint.pass_units

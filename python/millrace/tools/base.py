@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import glob
 import os
-import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -24,9 +23,6 @@ NUL = "\0"
 
 class Adapter(Protocol):
     """One family of programs."""
-
-    #: Names of the programs (the last part of the path) that it knows.
-    programs: frozenset[str]
 
     def understand(self, command: Command) -> ToolUse:
         """Find input, outputs and databases in the tool's own arguments, and how its outputs join exactly.
@@ -232,23 +228,6 @@ def count_of(word: Word, program: str) -> int:
         return int(word.value)
     except ValueError:
         raise RefusedError(f"{program}: {word.typed} needs a whole number, found '{word.value}'") from None
-
-
-def first_line(command: Command, *arguments: str) -> str:
-    """The first line that the program prints when asked, empty if it says nothing in five seconds."""
-    try:
-        answer = subprocess.run(
-            [command.exe, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=command.environ,
-            timeout=5,
-            check=False,
-        ).stdout.decode(errors="replace")
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return next((line.strip() for line in answer.splitlines() if line.strip()), "")
 
 
 def file_records(names: Sequence[str], command: Command) -> list[str] | None:

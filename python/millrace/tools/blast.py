@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import mmap
 import re
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from millrace.model import Command, CostHint, InputArg, InputUse, OutputArg, Out
 from millrace.tools import blast_fragments
 from millrace.tools.base import Fragmentable
 from millrace.tools.blastdb import FLAGS, SearchPath, split_names
+from millrace.tools.version import first_line
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -122,12 +122,11 @@ REFUSED_FORMATS = {
 }
 
 
+PROGRAMS = _words("blastp blastn blastx tblastn tblastx psiblast rpsblast rpsblast+ rpstblastn deltablast")
+
+
 class Blast:
     """Adapter for the search programs of BLAST+."""
-
-    programs = frozenset(
-        _words("blastp blastn blastx tblastn tblastx psiblast rpsblast rpsblast+ rpstblastn deltablast")
-    )
 
     def understand(self, command: Command) -> ToolUse:
         """See `Adapter.understand`. Reads the query file once, for records that have no name."""
@@ -154,7 +153,7 @@ class Blast:
             cost=_cost(program, options),
             # 1 and 3 may be one bad record. 2: the database. 6: the output cannot be written.
             fatal_statuses=(2, 6),
-            version=_version(command.exe),
+            version=first_line(command, "-version"),
             notes=tuple(notes),
         )
 
@@ -169,7 +168,7 @@ class Blast:
         return msgspec.structs.replace(use, fragmented=fragmented)
 
     def _program(self, command: Command) -> str:
-        program = command.exe.name if command.exe.name in self.programs else Path(command.argv[0]).name
+        program = command.exe.name if command.exe.name in PROGRAMS else Path(command.argv[0]).name
         return program.removesuffix("+")
 
 
@@ -555,14 +554,6 @@ def _cost(program: str, options: dict[str, str]) -> CostHint:
     else:
         residues = PASS_RESIDUES.get(program, 10_000)
     return CostHint(unit="residues", startup_seconds=0.06, pass_units=residues)
-
-
-def _version(exe: Path) -> str:
-    try:
-        said = subprocess.run([exe, "-version"], capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return said.stdout.partition("\n")[0].strip() if said.returncode == 0 else ""
 
 
 def _databases(command: Command, program: str, options: dict[str, str], fmt: Format) -> tuple[Path, ...]:

@@ -22,7 +22,8 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputUse, OutputUse, ToolUse
-from millrace.tools.base import Options, Tokens, Word, count_of, first_line, last, once, scan, words
+from millrace.tools.base import Options, Tokens, Word, count_of, last, once, scan, words
+from millrace.tools.version import first_line
 
 OPTIONS = Options(
     attached=True,
@@ -85,8 +86,6 @@ LARGE_DATABASE = 250_000_000
 
 class Diamond:
     """``diamond blastp -q queries.faa -d nr -o hits.tsv``."""
-
-    programs = frozenset({"diamond"})
 
     def understand(self, command: Command) -> ToolUse:
         """See `Adapter.understand`."""

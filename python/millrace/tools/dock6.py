@@ -29,8 +29,6 @@ ACROSS = {
 class Dock6:
     """``dock6 -i dock.in -o dock.out``."""
 
-    programs = frozenset({"dock6"})
-
     def understand(self, command: Command) -> ToolUse:
         """See `Adapter.understand`."""
         found = scan(command.argv, OPTIONS, "dock6")

@@ -50,9 +50,6 @@ CARRIES = {
 class Generic:
     """``millrace run --input q.fa --output out.txt -- mytool -i q.fa -o out.txt``."""
 
-    #: None by name: it takes whatever no other adapter knows.
-    programs: frozenset[str] = frozenset()
-
     def understand(self, command: Command) -> ToolUse:
         """See `Adapter.understand`."""
         program = Path(command.argv[0]).name

@@ -140,8 +140,6 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
 class HmmerAdapter:
     """The HMMER 3 search programs."""
 
-    programs = frozenset(PROGRAMS)
-
     def understand(self, command: Command) -> ToolUse:
         """Find queries, targets and outputs; asks the program for its help page, which checks all options.
 

@@ -20,13 +20,13 @@ from millrace.tools.base import (
     Word,
     count_of,
     file_records,
-    first_line,
     last,
     once,
     record_output,
     scan,
     words,
 )
+from millrace.tools.version import first_line
 
 OPTIONS = Options(
     flags=words(
@@ -70,8 +70,6 @@ PROGRESSIVE = words("mafft fftns nwns")
 
 class Mafft:
     """``mafft --auto families/ > alignments`` and ``mafft --out aln/ families/``."""
-
-    programs = frozenset(REFINING | PROGRESSIVE | {f"mafft-{name}" for name in REFINING | PROGRESSIVE})
 
     def understand(self, command: Command) -> ToolUse:
         """See `Adapter.understand`."""

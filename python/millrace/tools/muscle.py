@@ -22,7 +22,6 @@ from millrace.tools.base import (
     Word,
     count_of,
     file_records,
-    first_line,
     join_names,
     last,
     once,
@@ -30,6 +29,7 @@ from millrace.tools.base import (
     scan,
     words,
 )
+from millrace.tools.version import first_line
 
 V3_OUTPUTS = words(
     """out log loga tree1 tree2 scorefile fastaout clwout clwstrictout htmlout msfout phyiout physout
@@ -80,8 +80,6 @@ LOG_VOLATILE = (
 
 class Muscle:
     """``muscle3 -in families/ -out aln/`` and ``muscle -align families/ -output aln/``."""
-
-    programs = frozenset({"muscle", "muscle3", "muscle5"})
 
     def understand(self, command: Command) -> ToolUse:
         """See `Adapter.understand`."""

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputUse, OutputUse, ToolUse
-from millrace.tools.base import Tokens, Word, file_records, first_line, join_names, words
+from millrace.tools.base import Tokens, Word, file_records, join_names, words
+from millrace.tools.version import first_line
 
 #: Record format of the input formats that can be cut.
 RECORDS = {
@@ -93,8 +94,6 @@ HINTS = {
 
 class Obabel:
     """``obabel ligands.mol2 -O ligands.sdf`` and ``obabel -ismi -ocan``."""
-
-    programs = frozenset({"obabel"})
 
     def understand(self, command: Command) -> ToolUse:
         """See `Adapter.understand`."""

@@ -1,25 +1,41 @@
-"""Which adapter knows which program."""
+"""Which adapter knows which program; its module is loaded when it is asked for, as a run needs one of them."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
-from millrace.tools import blast, diamond, dock6, generic, hmmer_fragments, mafft, muscle, obabel, vina
 from millrace.tools.base import Adapter
 
-ADAPTERS: tuple[Adapter, ...] = (
-    blast.ADAPTER,
-    hmmer_fragments.ADAPTER,
-    muscle.ADAPTER,
-    mafft.ADAPTER,
-    diamond.ADAPTER,
-    vina.ADAPTER,
-    obabel.ADAPTER,
-    dock6.ADAPTER,
-)
-BY_PROGRAM: dict[str, Adapter] = {program: adapter for adapter in ADAPTERS for program in adapter.programs}
+_MAFFT = ["mafft", "fftns", "nwns", "linsi", "ginsi", "einsi", "fftnsi", "nwnsi", "qinsi", "xinsi"]
+
+#: Programs (the last part of the path) of each family, by the module with its ``ADAPTER``.
+FAMILIES = {
+    "blast": [
+        "blastp",
+        "blastn",
+        "blastx",
+        "tblastn",
+        "tblastx",
+        "psiblast",
+        "rpsblast",
+        "rpsblast+",
+        "rpstblastn",
+        "deltablast",
+    ],
+    "hmmer_fragments": ["hmmscan", "nhmmscan", "hmmsearch", "phmmer", "jackhmmer", "nhmmer"],
+    "muscle": ["muscle", "muscle3", "muscle5"],
+    "mafft": _MAFFT + [f"mafft-{name}" for name in _MAFFT],
+    "diamond": ["diamond"],
+    "vina": ["vina"],
+    "obabel": ["obabel"],
+    "dock6": ["dock6"],
+}
+MODULES = {program: family for family, programs in FAMILIES.items() for program in programs}
 
 
 def find(program_name: str) -> Adapter:
     """The adapter of a program, given its name or path; the generic one if no other knows it."""
-    return BY_PROGRAM.get(Path(program_name).name, generic.ADAPTER)
+    module = MODULES.get(Path(program_name).name, "generic")
+    adapter: Adapter = import_module(f"millrace.tools.{module}").ADAPTER
+    return adapter

@@ -19,13 +19,13 @@ from millrace.tools.base import (
     Tokens,
     Word,
     file_records,
-    first_line,
     join_names,
     once,
     record_output,
     scan,
     words,
 )
+from millrace.tools.version import first_line
 
 OPTIONS = Options(
     equals=True,
@@ -107,8 +107,6 @@ def _read_config(name: str, command: Command) -> dict[str, tuple[str, ...]]:
 
 class Vina:
     """``vina --receptor r.pdbqt --ligand ligands/ --out docked/ --config box.txt --seed 1``, ``--batch``."""
-
-    programs = frozenset({"vina"})
 
     def understand(self, command: Command) -> ToolUse:
         """See `Adapter.understand`."""
