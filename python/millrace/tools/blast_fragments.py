@@ -84,15 +84,15 @@ def fragmentable(program: str, options: dict[str, str], command: Command) -> Fra
     return Fragmentable(entries=database.entries, residues=database.residues, bytes=size)
 
 
-def fragment(use: ToolUse, program: str, options: dict[str, str], command: Command, n: int) -> Fragmented:
-    """Cut the database into at most ``n`` fragments of about equal size."""
+def fragment(use: ToolUse, program: str, options: dict[str, str], command: Command, sizes: Sequence[int]) -> Fragmented:
+    """Cut the database into fragments of these sizes, to each other; see `millrace.tools.blast_volumes.cut`."""
     database = _database(program, options, command)
     limit = _limit(options)
     argv = _search(use, program, options, limit)
     return Fragmented(
         kind="blast",
         fragments=tuple(
-            Fragment(first=first, last=last, size=size, argv=argv) for first, last, size in cut(database.volumes, n)
+            Fragment(first=first, last=last, size=size, argv=argv) for first, last, size in cut(database.volumes, sizes)
         ),
         found=OutputUse(name="found", path="found"),
         finish=_finish(use),
