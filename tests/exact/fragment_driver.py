@@ -26,7 +26,8 @@ def why_not(command: Command) -> str:
     """Why the adapter does not have the command's database searched in fragments; empty: it does."""
     adapter = find(command.argv[0])
     assert isinstance(adapter, Fragmenting)
-    return adapter.fragmentable(adapter.understand(command), command).why_not
+    found = adapter.fragmentable(adapter.understand(command), command)
+    return (found.count() if found.count else found).why_not
 
 
 def understand(command: Command, n: int) -> ToolUse:
@@ -34,7 +35,12 @@ def understand(command: Command, n: int) -> ToolUse:
     assert why_not(command) == ""
     adapter = find(command.argv[0])
     assert isinstance(adapter, Fragmenting)
-    return adapter.fragment(adapter.understand(command), command, n)
+    return adapter.fragment(adapter.understand(command), command, unequal(n))
+
+
+def unequal(n: int) -> list[int]:
+    """Sizes of ``n`` fragments as a plan may have them: equal ones, and some that are twice as large."""
+    return [1 + (n > 3 and k < n // 2) for k in range(n)]
 
 
 def serial(command: Command) -> bytes:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from fragment_driver import unequal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tool_batches import cut, still
@@ -42,14 +43,15 @@ def command_of(argv: Sequence[str], cwd: Path) -> Command:
 
 def fragmentable(argv: Sequence[str], cwd: Path) -> Fragmentable:
     command = command_of(argv, cwd)
-    return ADAPTER.fragmentable(ADAPTER.understand(command), command)
+    found = ADAPTER.fragmentable(ADAPTER.understand(command), command)
+    return found.count() if found.count else found
 
 
 def understand(argv: Sequence[str], cwd: Path, n: int) -> ToolUse:
     command = command_of(argv, cwd)
     use = ADAPTER.understand(command)
     assert ADAPTER.fragmentable(use, command).why_not == ""
-    return ADAPTER.fragment(use, command, n)
+    return ADAPTER.fragment(use, command, unequal(n))
 
 
 def execute(tokens: Sequence[Token], use: ToolUse, database: str, folder: Path) -> bytes:

@@ -12,7 +12,15 @@ from millrace.errors import RefusedError
 from millrace.job import MOST_FRAGMENTS, parse_fragments
 from millrace.model import CostHint, InputUse
 from millrace.plan import memory
-from millrace.plan.fragments import DATABASE_SHARE, OVERLAP, Decision, decide
+from millrace.plan.fragments import (
+    DATABASE_SHARE,
+    LEAST_CELLS,
+    OVERLAP,
+    Decision,
+    by_queries,
+    decide,
+    tapered,
+)
 from millrace.plan.queries import Queries, look
 from millrace.tools.base import Fragmentable
 
@@ -36,20 +44,26 @@ def auto(base: Fragmentable, seen: Queries | None, slots: int, memory_bytes: int
 
 def test_queries_that_keep_the_slots_busy_are_not_searched_in_fragments() -> None:
     assert auto(database(GB), queries(10_000, 300), 128) == Decision(
-        n=1, why="10,000 queries keep 128 slots busy, and the database fits into memory"
+        why="10,000 queries keep 128 slots busy, and the database fits into memory"
     )
     assert auto(database(GB), queries(200_000, 300, complete=False), 128).why.startswith("about 200,000 queries")
 
 
-def test_one_long_query_gets_whole_rounds_of_equal_tasks() -> None:
-    decision = auto(database(GB), queries(1, 2000), 2)
-    assert decision.n == 8 and "1 query with 2.0 k residues" in decision.why
-    assert auto(database(100 * GB), queries(1, 2000), 128).n == 512
-    assert auto(database(100 * GB), queries(3, 2000), 8).n == 8
+def test_one_long_query_gets_rounds_of_ever_shorter_tasks() -> None:
+    decision = auto(database(80_000_000), queries(1, 2000), 2)
+    assert decision.sizes == (2, 2, 1, 1, 1, 1) and "1 query with 2.0 k residues" in decision.why
+    assert "6 fragments make that 2 times faster at best" in decision.why
+    assert auto(database(100 * GB), queries(1, 2000), 128).n == 768
+    assert auto(database(100 * GB), queries(3, 2000), 8).sizes[:6] == (16, 16, 16, 8, 8, 8)
 
 
 def test_one_query_among_many_that_is_much_longer_than_all_others_together() -> None:
-    assert auto(database(10 * GB), queries(100, 400, longest=30_000), 8).n > 1
+    # It is six times as long as what a slot has to do: six slots work at it.
+    assert auto(database(10 * GB), queries(100, 400, longest=30_000), 8).sizes[:7] == (16, 16, 16, 16, 16, 16, 8)
+
+
+def test_more_slots_than_a_search_can_be_cut_for_get_equal_parts() -> None:
+    assert auto(database(60_000_000), queries(1, 2000), 100).sizes == (1,) * 6
 
 
 def test_a_search_that_is_over_at_once_is_left_alone() -> None:
@@ -79,25 +93,46 @@ def test_nothing_is_decided_for_a_pipe_or_nothing() -> None:
     assert auto(database(GB), queries(0, 0), 8).n == 1
 
 
+def test_fragments_for_memory_and_for_slots_are_equal_so_that_the_largest_fits() -> None:
+    decision = auto(database(100 * GB), queries(150, 400), 128, 32 * GB)
+    assert decision.n > 100 * GB / (32 * GB) and set(decision.sizes) == {1}
+
+
 @given(
     size=st.integers(1, 2000 * GB), entries=st.integers(1, 10**9), records=st.integers(1, 10**6),
     mean=st.integers(1, 100_000), slots=st.integers(1, 20_000), free=st.integers(1 << 28, 1 << 42),
+    longer=st.integers(1, 1000),
 )  # fmt: skip
 def test_decisions_hold_what_they_promise(
-    size: int, entries: int, records: int, mean: int, slots: int, free: int
+    size: int, entries: int, records: int, mean: int, slots: int, free: int, longer: int
 ) -> None:
-    base, seen = database(size, entries), queries(records, mean)
+    base, seen = database(size, entries), queries(records, mean, mean * min(longer, records))
     decision = auto(base, seen, slots, free)
     assert 1 <= decision.n <= min(entries, MOST_FRAGMENTS) and decision.why
-    fits, busy = size <= DATABASE_SHARE * (free / 4), records % slots == 0
+    fits, busy = size <= DATABASE_SHARE * (free / 4), records % slots == 0 and longer * slots <= records
     if fits and busy:
         assert decision.n == 1
     at_work = max(OVERLAP, -(-slots // records))
     if "one after another" in decision.why and 1 < decision.n < min(entries, MOST_FRAGMENTS):
         assert size / decision.n * at_work <= free
-    if decision.n > 1 and size <= DATABASE_SHARE * free / 4:
-        assert records < 4 * slots, "queries alone would do"
-        assert decision.n * records <= 4 * slots + records + slots
+    if decision.n > 1 and fits:
+        assert records * mean <= 4 * slots * seen.longest, "queries alone would do"
+        # The first is at most half of what a slot has to do, unless there are more slots than the search has parts.
+        assert min(decision.sizes) / sum(decision.sizes) * mean * size >= 0.99 * LEAST_CELLS
+    first = by_queries((0, 0), size, seen, slots, free, PASSES)
+    assert first is None or first == decision, "what is counted has a say"
+    assert first or decision.n > 1 or "too short" in decision.why or entries == 1
+
+
+@given(together=st.integers(1, 5000), affordable=st.integers(2, 10**6), most=st.integers(2, MOST_FRAGMENTS))
+def test_fragments_get_smaller_and_the_last_are_worth_a_search(together: int, affordable: int, most: int) -> None:
+    sizes = tapered(together, affordable, most)
+    assert 2 <= len(sizes) <= min(most, affordable) and list(sizes) == sorted(sizes, reverse=True)
+    assert min(sizes) * affordable >= sum(sizes)
+    if len(sizes) >= 2 * together >= 4:
+        assert 2 * together * max(sizes) <= sum(sizes), "one slot late with the first could not be made up for"
+    if len(sizes) > together > 1:
+        assert len(sizes) % together == 0
 
 
 def test_queries_are_counted_or_estimated_from_the_beginning(tmp_path: Path) -> None:

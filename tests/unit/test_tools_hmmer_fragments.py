@@ -7,12 +7,12 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.tools.hmmer_fragments import cut_evenly
+from millrace.tools.hmmer_fragments import cut
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1), st.integers(1, 20))
 def test_fragments_are_all_targets_in_order(sizes: list[int], n: int) -> None:
-    fragments = cut_evenly(list(enumerate(accumulate(sizes), start=1)), n)
+    fragments = cut(list(enumerate(accumulate(sizes), start=1)), [1] * n)
     assert 1 <= len(fragments) <= n
     assert [last for _, last, _ in fragments] == [first for first, _, _ in fragments[1:]] + [len(sizes)]
     assert fragments[0][0] == 0
@@ -23,5 +23,11 @@ def test_fragments_are_all_targets_in_order(sizes: list[int], n: int) -> None:
 
 @given(st.integers(1, 50), st.integers(1, 50))
 def test_equal_targets_make_equal_fragments(n: int, size: int) -> None:
-    fragments = cut_evenly([(k, k * size) for k in range(1, 10 * n + 1)], n)
+    fragments = cut([(k, k * size) for k in range(1, 10 * n + 1)], [1] * n)
     assert [part for _, _, part in fragments] == [10 * size] * n
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 50))
+def test_fragments_have_the_sizes_that_were_asked_for(shares: list[int], size: int) -> None:
+    fragments = cut([(k, k * size) for k in range(1, sum(shares) + 1)], shares)
+    assert [part for _, _, part in fragments] == [share * size for share in shares]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 
+from millrace import words
 from millrace.job import MOST_FRAGMENTS
 from millrace.model import CostHint, Frozen
 from millrace.plan.queries import Queries
-from millrace.report import words
 from millrace.tools.base import Fragmentable
 
-#: Tasks that each slot should get, so that all end together although fragments take unequal times.
-TASKS_A_SLOT = 4
+#: Rounds of fragments at most, each half as large as the one before: searches get shorter towards the end, so that
+#: all slots end together although they take unequal times. More gain nothing: the last are a 32nd of a slot's work.
+MOST_ROUNDS = 6
 
 #: Queries x database (residues) below which a search of a fragment is mostly the tool's start: about a second.
 LEAST_CELLS = 2e10
@@ -33,44 +34,80 @@ STORAGE = 500e6
 
 
 class Decision(Frozen, frozen=True):
-    """How many fragments; 1: the database is searched as a whole."""
+    """In how many fragments the database is searched, and why; one: as a whole."""
 
-    n: int
     why: str
+    #: How large they are to each other, in their order.
+    sizes: tuple[int, ...] = (1,)
+
+    @property
+    def n(self) -> int:
+        """Number of fragments."""
+        return len(self.sizes)
+
+
+def by_queries(
+    asked: tuple[int, int], database_bytes: int, queries: Queries | None, slots: int, memory: int, cost: CostHint,
+    batch: int = 0,
+) -> Decision | None:  # fmt: skip
+    """Decide, if it can be done without counting what is in the database: then it is searched as a whole.
+
+    Args:
+        asked: (number, bytes of a fragment) that the user wants; (0, 0): decide.
+        database_bytes: Bytes that a search of the database reads.
+        queries: What is known of the queries; None: nothing.
+        slots: Tasks side by side.
+        memory: Bytes of memory for all of them, page cache included.
+        batch: Queries of a batch, if the user has fixed them.
+
+    Returns:
+        What `decide` would say, whatever is counted; None if that depends on it.
+    """
+    if asked != (0, 0):
+        return None
+    if queries is None:
+        return Decision(why="nothing is known of the queries, which come through a pipe")
+    if not queries.records:
+        return Decision(why="there are no queries")
+    why = _slots_busy(queries, slots)
+    for_memory = _for_memory(database_bytes, queries, slots, memory, _passes(queries, cost, batch), cost)
+    if not why or for_memory.n > 1:
+        return None
+    return Decision(why=f"{why}, and {for_memory.why}")
 
 
 def decide(
     asked: tuple[int, int], database: Fragmentable, queries: Queries | None, slots: int, memory: int, cost: CostHint,
     batch: int = 0,
 ) -> Decision:  # fmt: skip
-    """Choose the number of fragments.
+    """Choose the number of fragments, and their sizes.
 
     Args:
-        asked: (number, bytes of a fragment) that the user wants; (0, 0): decide.
-        database: What is searched; it can be fragmented.
-        queries: What is known of the queries; None: nothing.
-        slots: Tasks side by side.
-        memory: Bytes of memory for all of them, page cache included.
-        batch: Queries of a batch, if the user has fixed them.
+        database: What is searched; it can be fragmented, and is counted. All others as for `by_queries`.
     """
     number, size = asked
     most = max(1, min(database.entries, MOST_FRAGMENTS))
     if number:
         n = min(number, most)
-        return Decision(n=n, why="as asked" if n == number else f"there are no more than {n} entries")
+        return Decision(why="as asked" if n == number else f"there are no more than {n} entries", sizes=(1,) * n)
     if size:
         n = min(max(1, math.ceil(database.bytes / size)), most)
-        return Decision(n=n, why=f"as asked: {words.size(database.bytes)} in parts of {words.size(size)} at most")
-    if queries is None:
-        return Decision(n=1, why="nothing is known of the queries, which come through a pipe")
-    if not queries.records:
-        return Decision(n=1, why="there are no queries")
-    for_memory = _for_memory(database, queries, slots, memory, _passes(queries, cost, batch), cost)
-    for_slots = _for_slots(database, queries, slots)
+        why = f"as asked: {words.size(database.bytes)} in parts of {words.size(size)} at most"
+        return Decision(why=why, sizes=(1,) * n)
+    if whole := by_queries(asked, database.bytes, queries, slots, memory, cost, batch):
+        return whole
+    if most == 1:
+        return Decision(why="the database has one entry")
+    assert queries is not None  # or it would have been decided
+    for_memory = _for_memory(database.bytes, queries, slots, memory, _passes(queries, cost, batch), cost)
+    for_slots = _for_slots(database.residues, queries, slots, most)
     if for_memory.n == for_slots.n == 1:
-        return Decision(n=1, why=f"{for_slots.why}, and {for_memory.why}")
-    best = for_memory if for_memory.n > for_slots.n else for_slots
-    return Decision(n=min(best.n, most), why=best.why)
+        return Decision(why=f"{for_slots.why}, and {for_memory.why}")
+    if for_memory.n == 1:
+        return for_slots
+    # Equal ones, so that the largest fits.
+    best = max(for_slots, for_memory, key=lambda decision: decision.n)
+    return Decision(why=best.why, sizes=(1,) * min(best.n, most))
 
 
 def _passes(queries: Queries, cost: CostHint, batch: int) -> float:
@@ -79,46 +116,77 @@ def _passes(queries: Queries, cost: CostHint, batch: int) -> float:
     return max(passes, queries.records / batch) if batch else passes
 
 
-def _for_memory(
-    database: Fragmentable, queries: Queries, slots: int, memory: int, passes: float, cost: CostHint
-) -> Decision:
+def _for_memory(size: int, queries: Queries, slots: int, memory: int, passes: float, cost: CostHint) -> Decision:
     """As many that those at work fit into memory, if the database does not and is read again and again."""
     free = max(memory - (slots + 1) * TOOL_BYTES, memory // 4) * DATABASE_SHARE
-    if database.bytes <= free:
-        return Decision(n=1, why="the database fits into memory")
+    if size <= free:
+        return Decision(why="the database fits into memory")
     # All batches share one scan, so that memory for one fragment is enough, and for some of the next; a slot that no
     # batch is left for works on a fragment of its own.
-    n = math.ceil(database.bytes * max(OVERLAP, math.ceil(slots / queries.records)) / free)
-    saved = (passes - 1) * database.bytes / STORAGE
+    n = math.ceil(size * max(OVERLAP, math.ceil(slots / queries.records)) / free)
+    saved = (passes - 1) * size / STORAGE
     starts = passes * (n + 1) * cost.startup_seconds / slots
-    sizes = f"the database has {words.size(database.bytes)}, for which {words.size(free)} of memory are free"
+    sizes = f"the database has {words.size(size)}, for which {words.size(free)} of memory are free"
     if saved < 2 * starts:
-        return Decision(n=1, why=f"{sizes}, but to read it again costs less than {n} searches of parts")
+        return Decision(why=f"{sizes}, but to read it again costs less than {n} searches of parts")
+    why = f"{sizes}: all queries search parts of {words.size(size / n)}, one after another"
+    return Decision(why=why, sizes=(1,) * min(n, MOST_FRAGMENTS))
+
+
+def _slots_busy(queries: Queries, slots: int) -> str:
+    """Why the queries alone give every slot work to the end; empty if they do not."""
+    if slots == 1:
+        return "there is one slot"
+    return f"{_told(queries)} keep {slots} slots busy" if _gain(queries, slots) < LEAST_GAIN else ""
+
+
+def _for_slots(residues: int, queries: Queries, slots: int, most: int) -> Decision:
+    """As many that every slot has work to the end, if the queries alone are too few for that."""
+    if why := _slots_busy(queries, slots):
+        return Decision(why=why)
+    affordable = min(int(queries.units * float(residues) / queries.records / LEAST_CELLS), most)
+    if affordable < 2:
+        return Decision(why=f"the search of the {_told(queries)} is too short to gain by it")
+    # So many slots should work at the longest query for all to end together.
+    together = math.ceil(queries.longest * slots / queries.units)
+    sizes = tapered(together, affordable, most)
     return Decision(
-        n=n,
-        why=f"{sizes}: all queries search parts of {words.size(database.bytes / n)}, one after another",
+        why=f"{_told(queries)} with {words.scaled(queries.longest)} residues at most would leave slots without work: "
+        f"{len(sizes)} fragments make that {words.scaled(_gain(queries, slots))} times faster at best",
+        sizes=sizes,
     )
 
 
-def _for_slots(database: Fragmentable, queries: Queries, slots: int) -> Decision:
-    """As many that every slot has work to the end, if the queries alone are too few for that."""
-    if slots == 1:
-        return Decision(n=1, why="there is one slot")
-    n_queries = ("" if queries.complete else "about ") + words.count(queries.records, "query")
+def _told(queries: Queries) -> str:
+    return ("" if queries.complete else "about ") + words.count(queries.records, "query")
+
+
+def _gain(queries: Queries, slots: int) -> float:
+    """How many times faster it is, at best, if the slots share each query instead of having one each."""
     mean = queries.units / queries.records
     alone = max(queries.longest, math.ceil(queries.records / slots) * mean)
-    gain = alone * slots / max(queries.units, 1)
-    if gain < LEAST_GAIN:
-        return Decision(n=1, why=f"{n_queries} keep {slots} slots busy")
-    affordable = int(queries.units * float(database.residues) / queries.records / LEAST_CELLS)
-    if affordable < 2:
-        return Decision(n=1, why=f"the search of the {n_queries} is too short to gain by it")
-    n = max(math.ceil(TASKS_A_SLOT * slots / queries.records), 2)
-    n = min(n, affordable)
-    if n > slots:
-        n -= n % slots  # whole rounds, of one query
-    return Decision(
-        n=n,
-        why=f"{n_queries} with {words.scaled(queries.longest)} residues at most would leave slots without work: "
-        f"{n} fragments make that {words.scaled(gain)} times faster at best",
-    )
+    return alone * slots / max(queries.units, 1)
+
+
+def tapered(together: int, affordable: int, most: int) -> tuple[int, ...]:
+    """Sizes of fragments in rounds, each of half the size of the one before; the last two are equal.
+
+    The first round is half of the database if there are more than one, so no search is longer than half of what each
+    slot has to do, and what one slot is late at the end is a part of one of the last.
+
+    Args:
+        together: Slots that work at one query: fragments of a round.
+        affordable: The smallest is one part of so many that the database may be cut into, at least 2.
+        most: Fragments at most, at least 2.
+
+    Source: factoring (Hummel, Schonberg, Flynn, CACM 35, 1992).
+
+    >>> tapered(2, 16, 4096), tapered(2, 3, 4096), tapered(100, 16, 4096)
+    ((4, 4, 2, 2, 1, 1, 1, 1), (1, 1), (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1))
+    """
+    n = max(2, together)
+    if n >= min(affordable, most):
+        return (1,) * min(n, affordable, most)
+    rounds = max(1, min(MOST_ROUNDS, 1 + int(math.log2(affordable / n)), most // n))
+    halves = [1 << max(rounds - 2 - k, 0) for k in range(rounds)]
+    return tuple(size for size in halves for _ in range(n))

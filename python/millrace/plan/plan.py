@@ -155,15 +155,19 @@ def with_fragments(job: Job, use: ToolUse, command: Command, adapter: Adapter, s
     if asked == (1, 0):
         return use, "fragments: 1, as asked"
     database = adapter.fragmentable(use, command)
+    queries = look(use.inputs[0], command.cwd) if asked == (0, 0) and not database.why_not else None
+    known = (queries, slots, memory.usable()[0], use.cost, job.batch_size[0])
+    decision = None if database.why_not else fragments.by_queries(asked, database.bytes, *known)
+    if decision is None and database.count:
+        database = database.count()
     if database.why_not:
         if wanted:
             raise RefusedError(f"--fragments {job.fragments}: {database.why_not}", "leave --fragments out")
         return use, f"fragments: 1; {database.why_not}"
-    queries = look(use.inputs[0], command.cwd) if asked == (0, 0) else None
-    decision = fragments.decide(asked, database, queries, slots, memory.usable()[0], use.cost, job.batch_size[0])
+    decision = decision or fragments.decide(asked, database, *known)
     if decision.n == 1:
         return use, f"fragments: 1; {decision.why}"
-    use = with_programs(adapter.fragment(use, command, decision.n), command)
+    use = with_programs(adapter.fragment(use, command, decision.sizes), command)
     n = len(use.fragmented.fragments) if use.fragmented else 1
     return use, f"fragments: {n}; {decision.why}"
 

@@ -2,35 +2,9 @@
 
 from __future__ import annotations
 
-_THOUSANDS = ("", " k", " M", " G", " T", " P")
-_SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
+from millrace.words import count, scaled, size
 
-
-def scaled(value: float, prefixes: tuple[str, ...] = _THOUSANDS) -> str:
-    """Write ``value`` with three digits and a prefix for thousands.
-
-    >>> scaled(3.14159), scaled(999.6), scaled(48_213), scaled(7_200_000_000)
-    ('3.1', '1.0 k', '48 k', '7.2 G')
-    """
-    power = 0
-    # 999.5 would be shown as 1000: the next prefix begins where the shown digits would overflow.
-    while abs(value) >= 999.5 and power < len(prefixes) - 1:
-        value /= 1000
-        power += 1
-    # Two digits below 1: a rate of 0.04 records per second is not "0.0".
-    digits = 2 if 0 < abs(value) < 0.995 else 1 if abs(value) < 9.95 and value != int(value) else 0
-    if power and abs(value) < 9.95:
-        digits = 1
-    return f"{value:.{digits}f}{prefixes[power]}"
-
-
-def size(n_bytes: float) -> str:
-    """Write a number of bytes: ``5.5 MB`` (powers of 1000, as disks are sold).
-
-    >>> size(512), size(5_512_000)
-    ('512 B', '5.5 MB')
-    """
-    return scaled(n_bytes, tuple(" " + unit for unit in _SIZES))
+__all__ = ["count", "duration", "percent", "records", "scaled", "size", "span"]
 
 
 def duration(seconds: float) -> str:
@@ -72,19 +46,6 @@ def records(first: int, last: int) -> str:
     ('record 1', 'records 5-9')
     """
     return f"record {first + 1}" if last - first == 1 else f"records {first + 1}-{last}"
-
-
-def count(n: int, noun: str) -> str:
-    """Write a count with its noun, in the plural where it belongs.
-
-    >>> count(1, "record"), count(12_000, "record"), count(2, "retry"), count(3, "process")
-    ('1 record', '12,000 records', '2 retries', '3 processes')
-    """
-    if n == 1:
-        return f"1 {noun}"
-    if noun.endswith("s"):
-        return f"{n:,} {noun}es"
-    return f"{n:,} {noun[:-1]}ies" if noun.endswith("y") else f"{n:,} {noun}s"
 
 
 def percent(part: float) -> str:

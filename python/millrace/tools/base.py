@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -36,7 +36,11 @@ class Adapter(Protocol):
 
 
 class Fragmentable(Frozen, frozen=True, kw_only=True):
-    """What is known of a command's database before it is decided whether it is searched in fragments."""
+    """What is known of a command's database before it is decided whether it is searched in fragments.
+
+    What costs nothing is known at once; a database that has to be read for its ``entries`` and ``residues`` may leave
+    them to ``count``, as often the queries alone decide.
+    """
 
     #: Entries (sequences, profiles), which a fragment has whole.
     entries: int = 0
@@ -46,6 +50,8 @@ class Fragmentable(Frozen, frozen=True, kw_only=True):
     bytes: int = 0
     #: Why it cannot be searched in fragments with the same bytes as result, in words; empty: it can.
     why_not: str = ""
+    #: Returns this with entries and residues, or why not after all; None: they are there.
+    count: Callable[[], Fragmentable] | None = None
 
 
 @runtime_checkable
@@ -56,8 +62,8 @@ class Fragmenting(Protocol):
         """Look at the database of a command that was understood."""
         ...
 
-    def fragment(self, use: ToolUse, command: Command, n: int) -> ToolUse:
-        """Have the database searched in ``n`` fragments of equal cost (fewer, if it has not so many entries)."""
+    def fragment(self, use: ToolUse, command: Command, sizes: Sequence[int]) -> ToolUse:
+        """Have the database searched in fragments that cost as ``sizes`` (fewer, if it has not so many entries)."""
         ...
 
 

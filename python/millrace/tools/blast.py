@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -161,10 +161,10 @@ class Blast:
         """See `Fragmenting.fragmentable`."""
         return blast_fragments.fragmentable(self._program(command), parse_options(command.argv[1:]), command)
 
-    def fragment(self, use: ToolUse, command: Command, n: int) -> ToolUse:
+    def fragment(self, use: ToolUse, command: Command, sizes: Sequence[int]) -> ToolUse:
         """See `Fragmenting.fragment`."""
         options = parse_options(command.argv[1:])
-        fragmented = blast_fragments.fragment(use, self._program(command), options, command, n)
+        fragmented = blast_fragments.fragment(use, self._program(command), options, command, sizes)
         return msgspec.structs.replace(use, fragmented=fragmented)
 
     def _program(self, command: Command) -> str:

@@ -25,6 +25,7 @@ from millrace.model import (
 )
 from millrace.tools.base import Fragmentable, words
 from millrace.tools.blast_database import Database, NotInFragments, read_database
+from millrace.tools.blast_preliminary import XDROP_FINAL, Preliminary, preliminary
 from millrace.tools.blast_volumes import cut, ending
 from millrace.tools.blastdb import FLAGS, SearchPath, split_names
 
@@ -84,19 +85,21 @@ def fragmentable(program: str, options: dict[str, str], command: Command) -> Fra
     return Fragmentable(entries=database.entries, residues=database.residues, bytes=size)
 
 
-def fragment(use: ToolUse, program: str, options: dict[str, str], command: Command, n: int) -> Fragmented:
-    """Cut the database into at most ``n`` fragments of about equal size."""
+def fragment(use: ToolUse, program: str, options: dict[str, str], command: Command, sizes: Sequence[int]) -> Fragmented:
+    """Cut the database into fragments of these sizes, to each other; see `millrace.tools.blast_volumes.cut`."""
     database = _database(program, options, command)
     limit = _limit(options)
-    argv = _search(use, program, options, limit)
+    same = preliminary(program, options, use.version, database.counted)
+    argv = _search(use, program, options, limit, same)
     return Fragmented(
         kind="blast",
         fragments=tuple(
-            Fragment(first=first, last=last, size=size, argv=argv) for first, last, size in cut(database.volumes, n)
+            Fragment(first=first, last=last, size=size, argv=argv) for first, last, size in cut(database.volumes, sizes)
         ),
         found=OutputUse(name="found", path="found"),
         finish=_finish(use),
         database=options["db"],
+        divisible=True,
         about={
             "letter": database.letter,
             "databases": json.dumps([str(base) for base in database.bases]),
@@ -104,6 +107,7 @@ def fragment(use: ToolUse, program: str, options: dict[str, str], command: Comma
             "entries": str(database.entries),
             "residues": str(database.residues),
             "counted": json.dumps(database.counted),
+            "searched": json.dumps(same.counted if same else database.counted),
             "limit": str(limit),
             "parsed": "yes" if database.parsed else "",
             "volumes": json.dumps([[str(volume.base), volume.entries] for volume in database.volumes]),
@@ -142,16 +146,21 @@ def _limit(options: dict[str, str]) -> int:
     return max(_FEWEST, 2 * most + 50)
 
 
-def _search(use: ToolUse, program: str, options: dict[str, str], limit: int) -> tuple[Token, ...]:
+def _search(
+    use: ToolUse, program: str, options: dict[str, str], limit: int, same: Preliminary | None
+) -> tuple[Token, ...]:
     """The program and its arguments for the search of a fragment: only which entries are found counts."""
     argv: list[Token] = [use.argv[0]]
     for name, tokens in _by_option(use.argv[1:]):
         if name not in _OWN:
             argv += tokens
-    argv += ["-db", DatabaseArg(), "-evalue", _evalue(program, options), "-out", OutputArg(index=0)]
+    evalue = repr(same.evalue) if same else _evalue(program, options)
+    argv += ["-db", DatabaseArg(), "-evalue", evalue, "-out", OutputArg(index=0)]
     if program not in ("blastn", "tblastx"):
         argv += ["-comp_based_stats", "0"]
-    if "xdrop_gap" in options:
+    if same:
+        argv += ["-xdrop_gap_final", str(XDROP_FINAL)]
+    elif "xdrop_gap" in options:
         argv += ["-xdrop_gap_final", str(max(_XDROP_FINAL, 2 * float(options["xdrop_gap"])))]
     # Twice the limit: a subject may be in the preliminary list and not in the final one.
     argv += ["-html", "-num_descriptions", str(2 * limit), "-num_alignments", "0"]

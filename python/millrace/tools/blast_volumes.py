@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 from millrace.errors import RefusedError
@@ -110,8 +110,8 @@ class _Offsets(Sequence[int]):
         return value
 
 
-def cut(volumes: Sequence[Volume], n: int) -> list[tuple[int, int, int]]:
-    """Cut the entries of all volumes, one after another, into at most ``n`` runs of about equal size.
+def cut(volumes: Sequence[Volume], shares: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Cut the entries of all volumes, one after another, into at most as many runs as ``shares``, about so large.
 
     Size is what the entries take in the sequence files: a byte for a residue of a protein, four bases in one for
     nucleotides; what a search reads. An entry longer than a share makes a run of its own.
@@ -129,8 +129,8 @@ def cut(volumes: Sequence[Volume], n: int) -> list[tuple[int, int, int]]:
         starts.append(starts[-1] + volume.entries)
     total, entries = sum(sizes), starts[-1]
     places = [0]
-    for share in range(1, n):
-        places.append(_place(volumes, sizes, starts, total * share // n))
+    for share in list(accumulate(shares))[:-1]:
+        places.append(_place(volumes, sizes, starts, total * share // sum(shares)))
     places.append(entries)
     runs = [(first, last) for first, last in pairwise(places) if first < last]
     residues = sum(volume.residues for volume in volumes)

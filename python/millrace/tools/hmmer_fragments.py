@@ -13,6 +13,7 @@ fragments. Proof and tests: ``docs/exactness-fragments-hmmer.md``.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 
@@ -50,9 +51,6 @@ LOOKS = frozenset({*OUTPUTS, "--acc", "--noali", "--notextw", "--textw"})
 #: Places in a file of sequences that are remembered when it is read; fragments begin there.
 MOST_MARKS = 1 << 16
 
-#: More fragments than anybody needs; their keys have five digits.
-MOST_FRAGMENTS = 99_999
-
 #: Bytes of text that a node of a profile takes, about: the queries of hmmsearch are measured in these.
 BYTES_A_NODE = 470
 
@@ -61,30 +59,26 @@ class FragmentingHmmer(HmmerAdapter):
     """The HMMER 3 search programs, with fragments of their targets."""
 
     def fragmentable(self, use: ToolUse, command: Command) -> Fragmentable:
-        """Read the targets through, to count them."""
+        """See `Fragmenting`; the targets are read through when they are counted."""
         name = Path(command.argv[0]).name
         if why_not := _refused(name, command):
             return Fragmentable(why_not=why_not)
+        source = _source(name, command)
         try:
-            marks = _marks(name, _source(name, command))
-        except (ValueError, OSError) as error:
+            size = Path(f"{source}{PRESSED[2]}" if PROGRAMS[name].scans else source).stat().st_size
+        except OSError as error:
             return Fragmentable(why_not=str(error))
-        entries, size = marks[-1]
-        if not entries:
-            return Fragmentable(why_not="the database has no entries")
-        part = f"{_source(name, command)}.h3f" if PROGRAMS[name].scans else _source(name, command)
-        if use.inputs[0].format == "hmm":
-            size //= BYTES_A_NODE
-        return Fragmentable(entries=entries, residues=size, bytes=Path(part).stat().st_size)
+        scale = BYTES_A_NODE if use.inputs[0].format == "hmm" else 1
+        return Fragmentable(bytes=size, count=lambda: _counted(name, source, size, scale))
 
-    def fragment(self, use: ToolUse, command: Command, n: int) -> ToolUse:
-        """Give each fragment about the same number of residues (or nodes)."""
+    def fragment(self, use: ToolUse, command: Command, sizes: Sequence[int]) -> ToolUse:
+        """Give each fragment its share of the residues (or nodes)."""
         name = Path(command.argv[0]).name
         program, parsed = PROGRAMS[name], _parsed(command)
         source = _source(name, command)
         fragments = tuple(
             Fragment(first=first, last=last, size=size, argv=_search(command, parsed, use, k, first, last))
-            for k, (first, last, size) in enumerate(cut_evenly(_marks(name, source), min(n, MOST_FRAGMENTS)))
+            for k, (first, last, size) in enumerate(cut(_marks(name, source), sizes))
         )
         # The two files are the last two arguments.
         at = len(use.argv) - (2 if program.scans else 1)
@@ -149,6 +143,17 @@ def _source(name: str, command: Command) -> Path:
     return database
 
 
+def _counted(name: str, source: Path, size: int, scale: int) -> Fragmentable:
+    """What a database of ``size`` bytes holds; its residues count a ``scale``-th."""
+    try:
+        entries, residues = _marks(name, source)[-1]
+    except (ValueError, OSError) as error:
+        return Fragmentable(why_not=str(error))
+    if not entries:
+        return Fragmentable(why_not="the database has no entries")
+    return Fragmentable(entries=entries, residues=residues // scale, bytes=size)
+
+
 def _marks(name: str, source: Path) -> list[tuple[int, int]]:
     """(entries, residues or nodes) up to some places, the last one the end."""
     path = Path(f"{source}{PRESSED[2]}") if PROGRAMS[name].scans else source
@@ -163,19 +168,21 @@ def _read(path: Path, profiles: bool, _size: int, _changed: int) -> list[tuple[i
     return _core.sequence_marks(path, MOST_MARKS)
 
 
-def cut_evenly(marks: list[tuple[int, int]], n: int) -> list[tuple[int, int, int]]:
-    """(first, last, size) of at most ``n`` runs of about equal size, which together are all entries.
+def cut(marks: list[tuple[int, int]], shares: Sequence[int]) -> list[tuple[int, int, int]]:
+    """(first, last, size) of at most as many runs as ``shares``, about so large, which together are all entries.
 
-    >>> cut_evenly([(1, 10), (2, 20), (3, 30), (4, 90), (5, 100)], 3)
+    >>> cut([(1, 10), (2, 20), (3, 30), (4, 90), (5, 100)], [1, 1, 1])
     [(0, 4, 90), (4, 5, 10)]
+    >>> cut([(1, 10), (2, 20), (3, 30), (4, 40)], [2, 1, 1])
+    [(0, 2, 20), (2, 3, 10), (3, 4, 10)]
     """
     entries, total = marks[-1]
     runs: list[tuple[int, int, int]] = []
     first = before = 0
     for last, size in marks:
-        left = n - len(runs)
-        # An equal share of what is left, so that one giant entry does not make those after it small.
-        if last == entries or (left > 1 and (size - before) * left >= total - before > 0):
+        left = shares[len(runs) :]
+        # A share of what is left, so that one giant entry does not make those after it small.
+        if last == entries or (len(left) > 1 and (size - before) * sum(left) >= (total - before) * left[0] > 0):
             runs.append((first, last, size - before))
             first, before = last, size
     return runs

@@ -33,7 +33,7 @@ class Blast:
         whole = _Whole(fragmented)
         names = []
         for number, fragment in enumerate(fragmented.fragments):
-            lines = (f"FIRST_OID {fragment.first + 1}", f"LAST_OID {fragment.last}", *whole.numbers)
+            lines = (f"FIRST_OID {fragment.first + 1}", f"LAST_OID {fragment.last}", *whole.searched)
             whole.write(folder / f"fragment{number}", whole.databases, *lines)
             names.append(str(folder / f"fragment{number}"))
         return names
@@ -81,12 +81,9 @@ class _Whole:
         volumes = json.loads(about["volumes"])
         self.volumes = [str(base) for base, _ in volumes]
         self.entries = [int(entries) for _, entries in volumes]
-        n_counted, residues_counted = json.loads(about["counted"])
-        self.numbers = (
-            f"NSEQ {about['entries']}",
-            f"LENGTH {about['residues']}",
-            f"STATS_NSEQ {n_counted}",
-            f"STATS_TOTLEN {residues_counted}",
+        self.numbers, self.searched = (
+            (f"NSEQ {about['entries']}", f"LENGTH {about['residues']}", f"STATS_NSEQ {n}", f"STATS_TOTLEN {residues}")
+            for n, residues in (json.loads(about["counted"]), json.loads(about["searched"]))
         )
 
     def write(self, path: Path, databases: Sequence[str], *lines: str) -> None:
