@@ -1,12 +1,15 @@
 """``python -m bench.chaos_cluster --runs 20``: kill or freeze a part of a supervised run on several nodes, again and again.
 
 Each run has 4 to 8 nodes, which are namespaces of this machine (root only), and is hit once: agent, coordinator, daemon,
-launcher, or a whole node. It must come to its end by itself, with the serial bytes, and leave nothing.
+launcher, or a whole node. It must come to its end by itself, with the serial bytes, and leave nothing. ``--log FILE``
+keeps what was seen, so that a long series can be done in parts: the table is of all that is in it.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import json
 import os
 import random
 import shutil
@@ -25,8 +28,10 @@ REPO = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPO / "tests" / "cluster")]
 
 import nodes  # noqa: E402
+from rig import installation  # noqa: E402
 
 from millrace import _core  # noqa: E402
+from millrace.launch import sweep  # noqa: E402
 from millrace.resume import chosen  # noqa: E402
 from millrace.rundir import RunDir  # noqa: E402
 
@@ -35,6 +40,12 @@ NAMES = tuple(f"node{number}" for number in range(1, 9))
 
 #: What is hit, by words in the arguments of its process; a whole node has none.
 TARGETS = {"agent": "millrace run", "coordinator": "millrace run", "daemon": "prted", "launcher": "prterun", "node": ""}
+
+#: Share of the hits that freeze; a whole node can only be killed.
+FROZEN = 0.2
+
+#: Seconds lost beyond which it is kept what the run said.
+MUCH = 8.0
 
 #: Sleeps as a tool that computes would run: this machine's cores are few.
 TOOL = '#!/bin/sh\nsleep {seconds}\nsed "s/^>/>seen /" "$1" > "$2"\n'
@@ -51,13 +62,17 @@ class Hit:
     at: float
     took: float
     undisturbed: float
+    #: Seconds of a task: those in flight are lost, whatever is done.
+    task: float
     problems: list[str] = field(default_factory=list)
+    #: What the run said, if much was lost.
+    said: str = ""
 
     @property
     def lost(self) -> float:
-        """Seconds lost; that a node fewer computes the rest is not counted."""
+        """Seconds lost beyond the tasks in flight; that a node fewer computes the rest is not counted."""
         fewer = self.n_nodes - (self.target == "node")
-        return self.took - self.at - (self.undisturbed - self.at) * self.n_nodes / fewer
+        return self.took - self.at - (self.undisturbed - self.at) * self.n_nodes / fewer - self.task
 
 
 @dataclass
@@ -66,6 +81,7 @@ class Chaos:
 
     cluster: nodes.Nodes
     folder: Path
+    program: str
     random: random.Random
     n_records: int
     task_seconds: float
@@ -86,9 +102,8 @@ class Chaos:
     def start(self, hosts: tuple[str, ...]) -> subprocess.Popen[bytes]:
         shutil.rmtree(self.run_dir, ignore_errors=True)
         (self.folder / "out.fa").unlink(missing_ok=True)
-        program = Path(sys.executable).parent / "millrace"
         command = (
-            f"cd {self.folder}; exec env MILLRACE_RSH={self.cluster.rsh} {program} run --hosts {','.join(hosts)} --slots 2 --batch 2 "
+            f"cd {self.folder}; exec env MILLRACE_RSH={self.cluster.rsh} {self.program} run --hosts {','.join(hosts)} --slots 2 --batch 2 "
             "--keep-run-dir --progress none --input in.fa --output out.fa -- ./tool in.fa out.fa"
         )
         with (self.folder / "said.txt").open("wb") as said:
@@ -99,14 +114,11 @@ class Chaos:
     def calm(self, n_nodes: int) -> float:
         """Seconds of a run on so many nodes that nobody disturbs."""
         if n_nodes not in self.undisturbed:
-            times = []
-            for _ in range(2):
-                begun = time.monotonic()
-                code = self.start(NAMES[:n_nodes]).wait()
-                times.append(time.monotonic() - begun)
-                if problems := self.problems(code):
-                    raise SystemExit(f"the undisturbed run: {problems}")
-            self.undisturbed[n_nodes] = statistics.mean(times)
+            begun = time.monotonic()
+            code = self.start(NAMES[:n_nodes]).wait()
+            self.undisturbed[n_nodes] = time.monotonic() - begun
+            if problems := self.problems(code):
+                raise SystemExit(f"the undisturbed run: {problems}")
         return self.undisturbed[n_nodes]
 
     def once(self) -> Hit | None:
@@ -115,7 +127,7 @@ class Chaos:
         hosts = tuple(self.random.sample(NAMES, n_nodes))
         calm = self.calm(n_nodes)
         target = self.random.choice(list(TARGETS))
-        number = signal.SIGSTOP if target != "node" and self.random.random() < 0.25 else signal.SIGKILL
+        number = signal.SIGSTOP if target != "node" and self.random.random() < FROZEN * 1.25 else signal.SIGKILL
         moment = self.random.uniform(0.2, calm)
         begun = time.monotonic()
         process = self.start(hosts)
@@ -126,7 +138,10 @@ class Chaos:
             code = process.wait(timeout=300)
         except subprocess.TimeoutExpired:
             code = -1
-        result = Hit(target, number.name, n_nodes, at, time.monotonic() - begun, calm, self.problems(code))
+        took = time.monotonic() - begun
+        result = Hit(target, number.name, n_nodes, at, took, calm, self.task_seconds, self.problems(code))
+        if result.lost > MUCH or result.problems:
+            result.said = self.said
         for name in NAMES:
             if not self.cluster.is_on(name):
                 self.cluster.start(name)
@@ -151,7 +166,7 @@ class Chaos:
         """What is wrong after a run."""
         found = []
         if code:
-            found.append(f"exit code {code}: {(self.folder / 'said.txt').read_text(errors='replace')[-1500:]}")
+            found.append(f"exit code {code}: {self.said[-1500:]}")
         elif (self.folder / "out.fa").read_bytes() != self.expected:
             found.append("not the serial bytes")
         else:
@@ -166,6 +181,10 @@ class Chaos:
             time.sleep(0.05)
         return found
 
+    @property
+    def said(self) -> str:
+        return (self.folder / "said.txt").read_text(errors="replace")
+
     def left(self) -> list[str]:
         """Processes and files that should be gone."""
         found = [f"{name}: {words(pid)}" for name in (HEAD, *NAMES) for pid in self.cluster.pids(name)[1:]]
@@ -179,7 +198,9 @@ class Chaos:
         return found
 
     def is_ours(self, path: Path) -> bool:
-        return path.stat().st_mtime > STARTED
+        """Whether it is new, and nobody's: another's runs may go on beside."""
+        token = path.name.rpartition("-")[2]
+        return path.stat().st_mtime > STARTED and sweep.marked(token) == ([], [])
 
 
 STARTED = time.time()
@@ -204,7 +225,9 @@ def words(pid: int) -> str:
 def main() -> int:
     """Hit, and print a table; the exit code says whether anything was wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=20, help="runs that are hit (20)")
+    parser.add_argument("--runs", type=int, default=20, help="runs that are hit, those in the log included (20)")
+    parser.add_argument("--seconds-in-all", type=float, default=1e9, help="begin no run after so long")
+    parser.add_argument("--log", type=Path, default=Path(os.devnull), help="file of the runs so far, to carry on from")
     parser.add_argument("--seed", type=int, default=1, help="decides nodes, moments and targets (1)")
     parser.add_argument("--records", type=int, default=240, help="records of each run (240)")
     parser.add_argument("--seconds", type=float, default=0.3, help="seconds of a task of two records (0.3)")
@@ -212,27 +235,36 @@ def main() -> int:
     arguments = parser.parse_args()
     if reason := nodes.reason_not():
         raise SystemExit(reason)
-    hits: list[Hit] = []
+    hits = (
+        [Hit(**json.loads(line)) for line in arguments.log.read_text().splitlines()] if arguments.log.exists() else []
+    )
+    own = Path(sys.executable).parent / "millrace"
+    program = str(own) if importlib.util.find_spec("mpi4py") else installation("openmpi")
+    begun = time.monotonic()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr-")))
         cluster = stack.enter_context(nodes.Nodes(folder / "n", (HEAD, *NAMES), arguments.number))
-        chaos = Chaos(cluster, folder / "work", random.Random(arguments.seed), arguments.records, arguments.seconds)
-        while len(hits) < arguments.runs:
+        log = stack.enter_context(arguments.log.open("a"))
+        dice = random.Random(arguments.seed + len(hits))
+        chaos = Chaos(cluster, folder / "work", program, dice, arguments.records, arguments.seconds)
+        while len(hits) < arguments.runs and time.monotonic() - begun < arguments.seconds_in_all:
             if hit := chaos.once():
                 hits.append(hit)
+                log.write(json.dumps(hit.__dict__) + "\n")
+                log.flush()
                 print(f"{len(hits):3} {hit.target:12} {hit.signal:8} {hit.n_nodes} nodes, hit at {hit.at:5.1f} s of {hit.undisturbed:5.1f}, took {hit.took:5.1f}, lost {hit.lost:5.1f} s {hit.problems or ''}", flush=True)  # fmt: skip
-    report(hits, arguments.seconds)
+    report(hits)
     return 1 if any(hit.problems for hit in hits) else 0
 
 
-def report(hits: list[Hit], task_seconds: float) -> None:
+def report(hits: list[Hit]) -> None:
     """The table."""
     groups: dict[tuple[str, str], list[Hit]] = defaultdict(list)
     for hit in hits:
         groups[(hit.target, hit.signal)].append(hit)
         groups[("all", hit.signal)].append(hit)
         groups[("all", "")].append(hit)
-    print(f"\n{'hit':12} {'signal':8} {'runs':>5} {'wrong':>6} {'median s lost':>14} {'longest':>8}   (a task takes {task_seconds} s)")  # fmt: skip
+    print(f"\n{'hit':12} {'signal':8} {'runs':>5} {'wrong':>6} {'median s lost':>14} {'longest':>8}   (beyond the tasks in flight)")  # fmt: skip
     for (target, number), some in sorted(groups.items()):
         lost = [hit.lost for hit in some]
         wrong = sum(bool(hit.problems) for hit in some)

@@ -24,6 +24,13 @@ Slots = Annotated[int, msgspec.Meta(ge=1, le=MOST_SLOTS)]
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
+class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    """What is different on nodes of one architecture."""
+
+    #: The program there: a path, or a name to be found on that node's ``PATH``.
+    exe: Annotated[str, msgspec.Meta(min_length=1)]
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     """One job. A TOML file has the same names as the command line's options, and ``command``."""
 
@@ -50,9 +57,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     progress: Literal["auto", "bar", "plain", "json", "none"] = "auto"
     #: Nodes to spread the run over, as ``a,b,c`` or ``n[1-8]``.
     hosts: tuple[str, ...] = ()
+    #: By the name that ``uname -m`` says.
+    arch: dict[str, Arch] = {}
     nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 0
     #: -1 quiet, 0 normal, 1 verbose.
     verbosity: Annotated[int, msgspec.Meta(ge=-1, le=1)] = 0
+
+    def program_on(self, machine: str) -> str:
+        """The program on nodes of an architecture: what is named for it, else the first word of the command."""
+        return self.arch[machine].exe if machine in self.arch else self.command[0]
 
     @property
     def batch_size(self) -> tuple[int, int]:

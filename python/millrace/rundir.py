@@ -100,6 +100,11 @@ class RunDir:
         return self.path / "quarantine"
 
     @property
+    def programs(self) -> Path:
+        """What the program is on each architecture, by the name of it; only where a job names several."""
+        return self.path / "programs.json"
+
+    @property
     def complete(self) -> Path:
         """Exists once everything is written; holds a `Complete`."""
         return self.path / "complete.json"
@@ -204,7 +209,7 @@ class RunDir:
     def foreign(self) -> str:
         """Name of an entry that is none of ours, or empty: such a folder is not used, and never cleared."""
         ours = {"lock", "job.json", "job.json.new", "events.jsonl", "quarantine", "complete.json",
-                "complete.json.new", "report.html", "report.html.new"}  # fmt: skip
+                "complete.json.new", "programs.json", "programs.json.new", "report.html", "report.html.new"}  # fmt: skip
         try:
             names = os.listdir(self.path)
             return next(

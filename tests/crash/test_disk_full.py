@@ -9,8 +9,7 @@ from pathlib import Path
 
 import harness
 import pytest
-
-from conftest import Site
+from crash_site import Site
 
 
 @pytest.fixture

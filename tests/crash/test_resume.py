@@ -7,8 +7,7 @@ from pathlib import Path
 
 import harness
 import pytest
-
-from conftest import Site
+from crash_site import Site
 
 
 def stop_halfway(site: Site, n_executions: int = 5) -> int:

@@ -13,8 +13,7 @@ import time
 
 import harness
 import pytest
-
-from conftest import Site
+from crash_site import Site
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGUSR1: 143}
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from exact_cases import records
 from fragment_driver import command_of, in_fragments, serial, why_not
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tool_batches import need
 
-from conftest import records
 from millrace.tools import blast_fragments
 
 pytestmark = pytest.mark.skipif(shutil.which("blastp") is None, reason="BLAST+ is not installed")

@@ -1,28 +1,23 @@
-"""The MPIs that the tests here use, and what they share with those of exactness."""
+"""The MPIs that the tests here use, and the data of those of exactness."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from jobs import REPO, Mpi, find
+from exact_cases import make_bench
+from jobs import Mpi, find
 
 
-def _fixture(path: Path, name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(f"shared_{path.parent.name}", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return getattr(module, name)
-
-
-bench_of = _fixture(REPO / "tests" / "exact" / "conftest.py", "bench_of")
-
-Site = _fixture(REPO / "tests" / "crash" / "conftest.py", "Site")
+@pytest.fixture(scope="session")
+def bench_of(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with databases and queries for every tool; see `make_bench`."""
+    folder = tmp_path_factory.mktemp("exact")
+    make_bench(data, folder)
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(params=["openmpi", "mpich"], scope="session")

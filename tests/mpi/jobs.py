@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,22 +75,21 @@ def end(process: subprocess.Popen[bytes], mark: str) -> None:
 
 
 def environment(name: str) -> Path:
-    """A Python environment with this source, ``mpi4py`` and the MPI ``name``; made once."""
+    """A Python environment with this source, ``mpi4py`` and the MPI ``name`` (``system``: none); made once."""
     folder = CACHE / name
+    packages = ["mpi4py", "click", "msgspec", "rich", *([] if name == "system" else [name])]
     command = folder / "bin" / "millrace"
     if not command.exists():
         try:
             subprocess.run([sys.executable, "-m", "venv", folder], check=True, capture_output=True)
             subprocess.run(
-                [folder / "bin" / "python", "-m", "pip", "install", "-q", "mpi4py", name, "click", "msgspec", "rich"],
-                check=True,
-                capture_output=True,
+                [folder / "bin" / "python", "-m", "pip", "install", "-q", *packages], check=True, capture_output=True
             )
         except (OSError, subprocess.CalledProcessError) as error:
             shutil.rmtree(folder, ignore_errors=True)
             pytest.skip(f"{name}: cannot be installed: {error}")
-        packages = next((folder / "lib").glob("python3.*")) / "site-packages"
-        (packages / "millrace.pth").write_text(f"{REPO / 'python'}\n")
+        site = next((folder / "lib").glob("python3.*")) / "site-packages"
+        (site / "millrace.pth").write_text(f"{REPO / 'python'}\n")
         command.write_text(f"#!{folder}/bin/python\nfrom millrace.cli import main\nmain()\n")
         command.chmod(0o755)
     return folder
@@ -105,6 +104,15 @@ def find(name: str) -> Mpi:
             {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
         )  # fmt: skip
     return Mpi(name, (str(folder / "bin" / "mpirun"),), str(folder / "bin" / "millrace"))
+
+
+def of_system(mpirun: str) -> Mpi:
+    """The MPI that is installed, of which ``mpirun`` is the launcher; the loader finds the library."""
+    millrace = str(environment("system") / "bin" / "millrace")
+    said = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=True).stdout
+    if "Open MPI" in said or "OpenRTE" in said:
+        return replace(find("openmpi"), name="system-openmpi", mpirun=(mpirun, "--oversubscribe"), millrace=millrace)
+    return Mpi("system-mpich", (mpirun,), millrace)
 
 
 def ranks(mark: str) -> dict[int, int]:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import harness
 import pytest
+from crash_site import Site
 from jobs import Mpi, end, ranks, said
 
-from conftest import Site
 from millrace import _core
 from millrace.output.order import that_count
 

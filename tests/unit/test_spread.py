@@ -314,6 +314,14 @@ def test_a_slow_node_gets_less_and_its_last_tasks_are_run_elsewhere() -> None:
     assert set(cluster.ran) == set(range(200))
 
 
+def test_nodes_share_the_work_by_their_measured_speed() -> None:
+    rng = random.Random(2)
+    tasks = [rng.lognormvariate(0, 0.5) for _ in range(3000)]
+    speeds = {0: 1.0, 1: 0.5, 2: 2.0, 3: 0.25}
+    ended = Cluster(Spread(), speeds, 8, 0.005).run(tasks, straggling=True)
+    assert ended < 1.05 * sum(tasks) / (8 * sum(speeds.values()))
+
+
 def test_nothing_is_copied_where_all_go_well() -> None:
     cluster = Cluster(Spread(0.001), dict.fromkeys(range(4), 1.0), 4, 0.001)
     cluster.run([1.0] * 160, straggling=True)

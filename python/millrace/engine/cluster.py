@@ -13,6 +13,7 @@ from millrace import __version__, _core
 from millrace.engine import messages as say
 from millrace.engine.launched import for_tools
 from millrace.engine.mpi import World
+from millrace.engine.programs import Programs
 from millrace.engine.remote import GROWTH, NAPS, OWN, PERIOD, SILENCE, SILENCE_AT_START, Patience, hello
 from millrace.engine.stop import Interrupt
 from millrace.errors import ExitCode, LostError, MillraceError, RefusedError
@@ -21,7 +22,6 @@ from millrace.model import ToolUse
 from millrace.node.agent import Event, Slots
 from millrace.node.feed import Batch
 from millrace.node.workdir import WorkDir
-from millrace.plan import fingerprint
 from millrace.plan.plan import Plan
 from millrace.report.words import count
 from millrace.rundir import Manifest, RunDir
@@ -95,7 +95,8 @@ class Crew:
         self._patience = {rank: Patience() for rank in range(1, world.size)}
         self._told = dict.fromkeys(self._patience, 0.0)
         self._limit = SILENCE_AT_START
-        self._ready: set[int] = set()
+        self._ready: dict[int, say.Ready] = {}
+        self._programs: Programs | None = None
         #: Who has said goodbye, and who is lost.
         self._gone: set[int] = set()
         self.lost: set[int] = set()
@@ -134,7 +135,7 @@ class Crew:
                 case say.Hello():
                     self.hellos[rank] = message
                 case say.Ready():
-                    self._ready.add(rank)
+                    self._ready[rank] = message
                 case say.Bye():
                     self._gone.add(rank)
                 case say.Signalled(number):
@@ -223,10 +224,12 @@ class Crew:
     def set_up(self, plan: Plan, rundir: RunDir, manifest: Manifest, members: Sequence[Member], start: int) -> None:
         """Let all others make their slots ready; returns at once."""
         whole = {name: value for name, value in plan.command.environ.items() if name not in OWN}
-        digest = fingerprint.of_content(plan.command.exe)
+        self._programs = programs = Programs(plan, rundir)
+        names = [programs.name_on(member.name, member.hello.machine) for member in members]
         for member in members[1:]:
             self.tell(member.rank, say.Setup(
-                use=plan.use, cwd=str(plan.command.cwd), program=plan.command.argv[0], fingerprint=digest, environ=whole,
+                use=plan.use, cwd=str(plan.command.cwd), program=names[member.rank],
+                command=programs.command_for(member.hello.machine), environ=whole,
                 nice=plan.job.nice, run_dir=str(rundir.path), run_id=bytes.fromhex(manifest.run_id),
                 journal=str(rundir.journal_of(start, member.rank)), sync=plan.job.sync, slots=member.slots, first_slot=member.first_slot,
                 name=member.name,
@@ -236,10 +239,14 @@ class Crew:
         """Wait until all slots are ready.
 
         Raises:
-            MillraceError: Some process cannot make them.
+            MillraceError: Some process cannot make them, or has another program.
         """
         if not self._wait(lambda: len(self._ready) == self.world.size - 1, SILENCE_AT_START):
             raise LostError("the nodes do not get ready", "look at them")
+        if self._programs:
+            self._programs.check(
+                (self._name(rank), self.hellos[rank].machine, one) for rank, one in self._ready.items()
+            )
         self._limit = SILENCE
 
     def dismiss(self) -> None:

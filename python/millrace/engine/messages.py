@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from millrace import _core
-from millrace.model import ToolUse
+from millrace.model import Command, ToolUse
 
 # From the coordinator
 
@@ -15,9 +15,10 @@ class Setup(NamedTuple):
 
     use: ToolUse
     cwd: str
-    #: The program as the user typed it, and what it is at the coordinator.
+    #: The program as the user typed it, or as it is named for your architecture.
     program: str
-    fingerprint: str
+    #: If you are of another architecture: the command of which you are to say what release you have.
+    command: Command | None
     environ: dict[str, str]
     nice: int
     run_dir: str
@@ -93,7 +94,13 @@ class Hello(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """My slots are ready."""
+    """My slots are ready, and this is what they run."""
+
+    exe: str
+    #: Fingerprint of the file.
+    content: str
+    #: Version line, if it was asked for.
+    version: str
 
 
 class Ended(NamedTuple):

@@ -8,7 +8,8 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from platform import machine
+
+import msgspec
 
 from millrace import __version__, _core
 from millrace.engine import messages as say
@@ -16,7 +17,8 @@ from millrace.engine.durable import Durable, is_lazy
 from millrace.engine.launched import for_tools
 from millrace.engine.mpi import World
 from millrace.engine.stop import Interrupt
-from millrace.errors import ExitCode, MillraceError, RefusedError, ToolError
+from millrace.errors import ExitCode, MillraceError, RefusedError
+from millrace.model import Command
 from millrace.node.agent import Node
 from millrace.node.feed import Batch
 from millrace.node.workdir import WorkDir
@@ -24,6 +26,7 @@ from millrace.output.commit import GroupCommit
 from millrace.plan import cores, fingerprint
 from millrace.plan.plan import find_program
 from millrace.rundir import RunDir
+from millrace.tools import registry
 
 #: Shortest and longest nap between looks for messages, in seconds; it grows while nothing comes.
 NAPS = (0.0002, 0.005)
@@ -44,7 +47,7 @@ SILENCE_AT_START = 120.0
 def hello(environ: Mapping[str, str]) -> say.Hello:
     """What there is to say of this process's machine."""
     n_cores, source = cores.usable(environ)
-    return say.Hello(socket.gethostname(), os.getpid(), n_cores, source, machine(), __version__)
+    return say.Hello(socket.gethostname(), os.getpid(), n_cores, source, os.uname().machine, __version__)
 
 
 class Patience:
@@ -142,8 +145,7 @@ class Agent:
         match message:
             case say.Setup():
                 self._world.all_are_here()
-                self._set_up(message)
-                self._tell(say.Ready())
+                self._tell(self._set_up(message))
             case say.Work(tasks) if self._node and not self._stopped:
                 for task in tasks:
                     self._submit(self._node, task)
@@ -181,18 +183,14 @@ class Agent:
 
     # The run
 
-    def _set_up(self, setup: say.Setup) -> None:
+    def _set_up(self, setup: say.Setup) -> say.Ready:
         cwd, run_dir = Path(setup.cwd), Path(setup.run_dir)
         if not cwd.is_dir():
             raise RefusedError(f"{cwd}: no such folder here", "work in a folder that all nodes share")
         check_shared(run_dir, setup.run_id)
         environ = {**setup.environ, **own_places(os.environ)}
         exe = find_program(setup.program, cwd, environ)
-        if fingerprint.of_content(exe) != setup.fingerprint:
-            raise ToolError(
-                f"{exe}: is not the program that the coordinator has under this name",
-                "results would not be those of one program: install the same release on all nodes",
-            )
+        ready = say.Ready(str(exe), fingerprint.of_content(exe), version_of(setup.command, exe, environ))
         self._journal = _core.Journal.create(setup.journal, setup.run_id)
         self._setup = setup
         self._node = Node(
@@ -202,6 +200,7 @@ class Agent:
         self._commit = GroupCommit(self._journal, setup.sync, self._node.wake)
         if is_lazy(run_dir):
             self._durable = Durable(self._journal, self._node.wake)
+        return ready
 
     def _submit(self, node: Node, task: say.Task) -> None:
         paths = tuple(self._work.spool / f"{task.number}.{k}" for k in range(len(task.contents)))
@@ -235,6 +234,18 @@ class Agent:
             self._journal.sync()
         # Nothing stays open in the run directory, which is about to be removed.
         self._node = self._commit = self._durable = self._journal = None
+
+
+def version_of(command: Command | None, exe: Path, environ: Mapping[str, str]) -> str:
+    """The version line of this node's program, as its adapter knows it; empty if it is not asked for.
+
+    Raises:
+        MillraceError: The program does not work here.
+    """
+    if command is None:
+        return ""
+    command = msgspec.structs.replace(command, exe=exe, environ=dict(environ))
+    return registry.find(command.argv[0]).understand(command).version
 
 
 def check_shared(run_dir: Path, run_id: bytes) -> None:

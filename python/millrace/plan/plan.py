@@ -57,7 +57,7 @@ def make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int = 0) -> Pla
 
 def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
     command = Command(
-        argv=job.command, cwd=cwd, environ=dict(environ), exe=find_program(job.command[0], cwd, environ),
+        argv=job.command, cwd=cwd, environ=dict(environ), exe=find_program(job.program_on(os.uname().machine), cwd, environ),
         inputs=job.input, outputs=job.output, shared=job.shared, format=job.format or ("regex" if job.record_start or job.record_end else ""),
         stdin_is_data=brings_data(stdin),
     )  # fmt: skip
@@ -71,7 +71,7 @@ def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
     use, in_parts = with_fragments(job, use, command, adapter, slots)
     run_dir = cwd / (job.run_dir or default_name(use, job.command))
     return Plan(
-        job=job, command=command, use=use, slots=slots, run_dir=run_dir, fingerprints=fingerprints(use, command),
+        job=job, command=command, use=use, slots=slots, run_dir=run_dir, fingerprints=fingerprints(job, use, command),
         notes=tuple(filter(None, (*use.notes, why, batch_note(job, use), in_parts))),
     )  # fmt: skip
 
@@ -326,9 +326,15 @@ def batch_note(job: Job, use: ToolUse) -> str:
     return f"batches: sized from the measured time per {use.cost.unit.rstrip('s')}, large first, small at the end"
 
 
-def fingerprints(use: ToolUse, command: Command) -> dict[str, str]:
+def fingerprints(job: Job, use: ToolUse, command: Command) -> dict[str, str]:
     """What the result depends on, by what it is, for the resume's comparison."""
-    found = {f"program {command.exe}": f"{use.version or 'version unknown'}; {fingerprint.of_stat(command.exe)}"}
+    version = use.version or "version unknown"
+    if job.arch:
+        # The next coordinator may be of another architecture; see `millrace.engine.programs` for the files.
+        found = {f"program {command.argv[0]}": version}
+        found |= {f"program on {name}": arch.exe for name, arch in job.arch.items()}
+    else:
+        found = {f"program {command.exe}": f"{version}; {fingerprint.of_stat(command.exe)}"}
     for item in use.inputs:
         if item.format == "files":
             for name in item.path.split(NUL):

@@ -1,0 +1,57 @@
+"""``--hosts`` as it is meant: over ``ssh`` and real servers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import nodes
+import pytest
+import ssh_nodes
+from rig import NAMES, Cluster, Site, arguments
+from test_lost import ends_well, halfway
+
+
+@pytest.fixture
+def by_ssh(millrace: str, site: Site) -> Iterator[Cluster]:
+    """Nodes of this test's own, with servers."""
+    if reason := nodes.reason_not() or ssh_nodes.reason_not():
+        pytest.skip(reason)
+    with tempfile.TemporaryDirectory(prefix="mr-") as name:
+        folder = Path(name)
+        with nodes.Nodes(folder / "nodes", NAMES, os.getpid() % 200 + 21) as made, ssh_nodes.ssh(made, folder):
+            yield SshCluster(made, millrace, site)
+
+
+class SshCluster(Cluster):
+    """Reaches the nodes with the ``ssh`` that Millrace finds by itself."""
+
+    def start_command(self, words: str, sleep: str = "0.25") -> subprocess.Popen[bytes]:
+        command = f"cd {self.site.folder}; exec env SLEEP={sleep} {words}"
+        with (self.site.folder / "said").open("wb") as said:
+            return subprocess.Popen(self.nodes.command("head", command), stdin=subprocess.DEVNULL, stderr=said)
+
+    def left_over(self) -> list[str]:
+        """Processes other than nodes and servers."""
+        return [each for each in super().left_over() if "sshd" not in each]
+
+
+def test_a_run_over_ssh_survives_a_lost_node(by_ssh: Cluster) -> None:
+    process = by_ssh.start("--verify", "0.5")
+    halfway(by_ssh)
+    assert any("ssh" in arguments(pid) for pid in by_ssh.nodes.pids("head"))
+    by_ssh.nodes.kill("node3")
+    ends_well(by_ssh, process)
+    assert "slots: 8 in 4 processes on 4 nodes" in by_ssh.said
+    assert "starting again on 3 nodes (node3 not answering)" in by_ssh.said
+
+
+def test_a_killed_connection_is_a_lost_part(by_ssh: Cluster) -> None:
+    process = by_ssh.start()
+    halfway(by_ssh)
+    os.kill(by_ssh.find("node2", "sshd: ")[0], signal.SIGKILL)
+    ends_well(by_ssh, process)

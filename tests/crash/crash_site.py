@@ -1,0 +1,79 @@
+"""A folder with a small tool of our own, and Millrace in front of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import harness
+
+#: Copies its records and notes each execution; environment variables make it slow or worse.
+TOOL = """#!/bin/sh
+# tool IN OUT
+echo "$$" >> "$LOG"
+[ -z "$SLEEP" ] || sleep "$SLEEP"
+[ -z "$BAD" ] || ! grep -q "$BAD" "$1" || { echo "bad record" >&2; exit 1; }
+sed 's/^>/>seen /' "$1" > "$2" || exit 9
+[ -z "$RANDOMLY" ] || od -An -N8 -tx8 /dev/urandom >> "$2"
+"""
+
+
+@dataclass
+class Site:
+    """A working directory with an input of ``n`` records, a tool, and its log of executions."""
+
+    folder: Path
+    n: int = 40
+    environ: dict[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ("--slots", "2", "--batch", "4")
+
+    def __post_init__(self) -> None:
+        tool = self.folder / "tool"
+        tool.write_text(TOOL)
+        tool.chmod(0o755)
+        self.write_input()
+
+    def write_input(self, letter: str = "A") -> None:
+        records = (f">record{k}\n{letter * 50}\n" for k in range(self.n))
+        (self.folder / "in.fa").write_text("".join(records))
+
+    @property
+    def expected(self) -> bytes:
+        return (self.folder / "in.fa").read_bytes().replace(b">", b">seen ")
+
+    @property
+    def output(self) -> Path:
+        return self.folder / "out.fa"
+
+    @property
+    def run_dir(self) -> Path:
+        return self.folder / "out.fa.millrace"
+
+    @property
+    def executions(self) -> int:
+        log = self.folder / "log"
+        return len(log.read_text().splitlines()) if log.exists() else 0
+
+    def command(self, *more: str) -> list[str]:
+        return [
+            sys.executable, "-m", "millrace", "run", *self.options, *more,
+            "--input", "in.fa", "--output", "out.fa", "--", "./tool", "in.fa", "out.fa",
+        ]  # fmt: skip
+
+    def start(
+        self, *more: str, mark: str = "site", wrap: tuple[str, ...] = (), **environ: str
+    ) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*wrap, *self.command(*more)], cwd=self.folder, text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+            env={**os.environ, **self.environ, **environ, "LOG": f"{self.folder}/log", harness.MARK: mark},
+        )  # fmt: skip
+
+    def run(self, *more: str, wrap: tuple[str, ...] = (), **environ: str) -> tuple[int, str]:
+        """Exit code and what was said."""
+        process = self.start(*more, wrap=wrap, **environ)
+        _, said = process.communicate(timeout=120)
+        return process.returncode, said

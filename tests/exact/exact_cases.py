@@ -1,0 +1,189 @@
+"""The serial commands that show the promise, as a table, and the small real data that they work on."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tool_batches import need
+
+#: (slots, batch): one by one, as measured, and in sizes that cut badly on more slots than cores.
+WAYS = ((1, "1"), (2, "auto"), (7, "4"))
+
+MILLRACE = [sys.executable, "-m", "millrace"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One serial command and the files that it writes."""
+
+    name: str
+    command: str
+    #: Files; of a name that ends in ``/``, all that are in the folder.
+    outputs: tuple[str, ...] = ("out",)
+    #: File that is its standard input.
+    stdin: str = ""
+    #: Whether its standard output counts too.
+    stdout: bool = False
+    options: tuple[str, ...] = ()
+    ways: tuple[tuple[int, str], ...] = field(default=WAYS)
+    #: Shell command that does the same serially, where ``command`` is not a serial one: each file is a record.
+    serial: str = ""
+
+
+def blast(program: str, outfmt: str, more: str = "") -> Case:
+    database = {"blastp": "prot", "psiblast": "prot", "blastx": "prot"}.get(program, "nucl")
+    query = "q.faa" if program in ("blastp", "psiblast", "tblastn") else "q.fna"
+    form, *columns = outfmt.split()
+    name = f"{program}-{form}{'-columns' if columns else ''}{'-' + more.split()[0].strip('-') if more else ''}"
+    outfmt = shlex.quote(outfmt)
+    return Case(name, f"{program} -query {query} -db {database} -outfmt {outfmt} -evalue 1e-3 {more} -out out")
+
+
+CASES = [
+    *(blast("blastp", str(outfmt)) for outfmt in (0, 5, 6, 7, 8, 10, 11, 12, 15, 16, 18)),
+    blast("blastp", "6 qseqid sseqid evalue bitscore qseq"),
+    blast("blastp", "6", "-max_target_seqs 3"),
+    blast("blastp", "7", "-comp_based_stats 0 -seg yes"),
+    blast("blastp", "0", "-num_descriptions 3 -num_alignments 2"),
+    *(blast("blastn", str(outfmt)) for outfmt in (0, 5, 6, 7, 10)),
+    blast("blastn", "6", "-task blastn -strand plus"),
+    blast("blastx", "6"),
+    blast("blastx", "0"),
+    Case("psiblast", "psiblast -query q3.faa -db prot -outfmt 6 -evalue 1e-3 -num_iterations 2 -out out"),
+    blast("tblastn", "6"),
+    blast("tblastx", "6", "-max_target_seqs 2"),
+    Case("blastp-stdin", "blastp -db prot -outfmt 7 -evalue 1e-3", outputs=(), stdin="q.faa", stdout=True),
+    Case("blastp-threads", "blastp -query q.faa -db prot -outfmt 6 -evalue 1e-3 -num_threads 2 -out out"),
+    Case("hmmscan", "hmmscan -o out --tblout t --domtblout d --pfamtblout f p.hmm q.faa", ("out", "t", "d", "f")),
+    Case("hmmscan-stdin", "hmmscan --tblout t p.hmm -", ("t",), stdin="q.faa", stdout=True),
+    Case("hmmsearch", "hmmsearch -o out --tblout t --domtblout d -A a p.hmm prot.faa", ("out", "t", "d", "a")),
+    Case("phmmer", "phmmer -o out --tblout t --domtblout d q.faa prot.faa", ("out", "t", "d"), ways=((2, "auto"), (7, "3"))),
+    Case("nhmmer", "nhmmer -o out --tblout t q3.fna nucl.fna", ("out", "t"), ways=((2, "2"),)),
+    Case("jackhmmer", "jackhmmer -N 2 -o out --tblout t q3.faa prot.faa", ("out", "t"), ways=((2, "3"),)),
+    Case("diamond-6", "diamond blastp -q q.faa -d dmnd -o out --quiet"),
+    Case("diamond-5", "diamond blastp -q q.faa -d dmnd -o out --outfmt 5 --unal 0 --quiet"),
+    Case("diamond-blastx", "diamond blastx -q q.fna -d dmnd -f 101 -o out --quiet"),
+    Case("obabel-sdf", "obabel ligands.mol2 -O out.sdf", ("out.sdf",)),
+    Case("obabel-smi", "obabel -imol2 ligands.mol2 -osmi", (), stdout=True),
+    Case("obabel-from-smi", "obabel drugs.smi -O out.mol2", ("out.mol2",)),
+    Case("filter", "sed s/A/B/", (), stdin="q.faa", stdout=True, options=("--format", "fasta")),
+    Case("tool-with-files", "cp q.faa out", options=("--input", "q.faa", "--output", "out")),
+    Case(
+        "muscle3", "muscle3 -quiet -in fams/ -out families/", ("families/",),
+        serial="for f in fams/*; do muscle3 -quiet -in $f -out families/${f#fams/} || exit; done",
+    ),
+    Case(
+        "mafft", "mafft --quiet --out families/ fams/", ("families/",),
+        serial="for f in fams/*; do mafft --quiet $f > families/${f#fams/} || exit; done",
+    ),
+]  # fmt: skip
+
+#: Programs whose database may be in fragments, and what of them is searched as a whole all the same.
+FRAGMENTING = ("blastp", "blastn", "blastx", "tblastn", "tblastx", "hmmscan", "hmmsearch", "phmmer")
+WHOLE = ("blastp-11",)
+
+#: The same in fragments of the database.
+IN_FRAGMENTS = [
+    replace(case, name=f"{case.name}-fragments", options=(*case.options, "--fragments", "3"))
+    for case in CASES
+    if case.command.split()[0] in FRAGMENTING and case.name not in WHOLE
+]
+
+
+def run(command: list[str], folder: Path, case: Case) -> None:
+    """Run ``command`` in ``folder``; standard output goes to the file ``stdout``."""
+    with (folder / (case.stdin or "/dev/null")).open("rb") as stdin, (folder / "stdout").open("wb") as stdout:
+        done = subprocess.run(command, cwd=folder, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, timeout=300)
+    assert done.returncode == 0, done.stderr.decode(errors="replace")
+
+
+def collect(folder: Path, case: Case) -> dict[str, bytes]:
+    """The content of each file that a case has written."""
+    paths = [
+        path for name in case.outputs for path in ((folder / name).iterdir() if name[-1] == "/" else [folder / name])
+    ]
+    paths += [folder / "stdout"] if case.stdout else []
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def serially(case: Case, bench_of: Path, folder: Path) -> tuple[list[str], dict[str, bytes], dict[str, list[str]]]:
+    """Run a case without Millrace in the new ``folder``: its words, its outputs, and what of them is volatile."""
+    words = shlex.split(case.command)
+    need(words[0])
+    shutil.copytree(bench_of, folder)
+    run(["sh", "-c", case.serial] if case.serial else words, folder, case)
+    return words, collect(folder, case), volatile_of(words, folder, case)
+
+
+def volatile_of(words: list[str], folder: Path, case: Case) -> dict[str, list[str]]:
+    """The named volatile parts of each output, as the adapter lists them."""
+    with (folder / (case.stdin or "/dev/null")).open("rb") as stdin:
+        plan = subprocess.run(
+            [*MILLRACE, "plan", "--json", *case.options, "--", *words],
+            cwd=folder,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+    outputs = json.loads(plan.stdout)["outputs"]
+    return {("stdout" if output["path"] == "-" else output["path"]): output["volatile"] for output in outputs}
+
+
+def masked(text: bytes, patterns: list[str]) -> bytes:
+    for pattern in patterns:
+        text = re.sub(pattern.encode(), b"", text, flags=re.MULTILINE)
+    return text
+
+
+def records(path: Path, start: bytes = b">") -> list[bytes]:
+    """The records of a file that begin with ``start`` at the start of a line, byte for byte."""
+    found: list[bytes] = []
+    for line in path.read_bytes().splitlines(keepends=True):
+        if line.startswith(start) or not found:
+            found.append(b"")
+        found[-1] += line
+    return found
+
+
+def make_bench(data: Path, folder: Path) -> None:
+    """Put databases (``prot``, ``nucl``, ``p.hmm`` pressed) and queries for every tool into ``folder``.
+
+    Args:
+        data: The real test data, from which they are cut.
+    """
+    proteins = records(data / "proteins_db.faa")
+    (folder / "prot.faa").write_bytes(b"".join(proteins[::6]))
+    queries = records(data / "proteins_queries.faa")
+    awkward = [b">empty_one\n", b">lower case\nmkvlaagivgllaa\nggsgkstlaraLAR\n", queries[3].replace(b"\n", b"\r\n")]
+    (folder / "q.faa").write_bytes(
+        b"".join([*queries[:9], *awkward[1:], *queries[20:26], awkward[0], *queries[40:43]]).rstrip(b"\n")
+    )
+    (folder / "q3.faa").write_bytes(b"".join(queries[5:12]))
+    genes = records(data / "genes_db.fna")
+    (folder / "nucl.fna").write_bytes(b"".join(genes[::4]))
+    (folder / "q.fna").write_bytes(b"".join(genes[1:40:3]))
+    (folder / "q3.fna").write_bytes(b"".join(genes[1:8:3]))
+    profiles = (data / "profiles.hmm").read_bytes().split(b"//\n")
+    (folder / "p.hmm").write_bytes(b"".join(part + b"//\n" for part in profiles[:25]))
+    shutil.copy(data / "ligands.mol2", folder)
+    shutil.copy(data / "drugs.smi", folder)
+    (folder / "fams").mkdir()
+    (folder / "families").mkdir()
+    for path in sorted((data / "families").glob("*.faa"), key=lambda path: path.stat().st_size)[:7]:
+        shutil.copy(path, folder / "fams")
+    for name, kind in (("prot.faa", "prot"), ("nucl.fna", "nucl")):
+        if shutil.which("makeblastdb"):
+            command = ["makeblastdb", "-in", name, "-dbtype", kind, "-out", name.partition(".")[0]]
+            subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    if shutil.which("diamond"):
+        command = ["diamond", "makedb", "--in", "prot.faa", "-d", "dmnd", "--quiet"]
+        subprocess.run(command, cwd=folder, check=True)
+    if shutil.which("hmmpress"):
+        subprocess.run(["hmmpress", "p.hmm"], cwd=folder, check=True, stdout=subprocess.DEVNULL)

@@ -1,0 +1,68 @@
+"""Which programs may work together on nodes of several architectures."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from millrace.engine.messages import Ready
+from millrace.engine.programs import Programs
+from millrace.errors import RefusedError, ToolError
+from millrace.job import from_values
+from millrace.plan import fingerprint
+from millrace.plan import plan as planner
+from millrace.rundir import RunDir
+
+HERE = os.uname().machine
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    (tmp_path / "tool").write_text("#!/bin/sh\n")
+    (tmp_path / "tool").chmod(0o755)
+    (tmp_path / "in.fa").write_text(">a\nAC\n")
+    (tmp_path / "run").mkdir()
+    values = {
+        "command": "./tool in.fa out.fa",
+        "input": "in.fa",
+        "output": "out.fa",
+        "arch": {HERE: {"exe": "./tool"}, "vax": {"exe": "tool-vax"}},
+    }
+    plan = planner.make(from_values(values), tmp_path, os.environ)
+    return Programs(plan, RunDir(tmp_path / "run"))
+
+
+def own(tmp_path: Path) -> Ready:
+    return Ready("tool", fingerprint.of_content(tmp_path / "tool"), "")
+
+
+def test_each_architecture_has_its_name_for_the_program(programs: Programs) -> None:
+    assert programs.name_on("a", HERE) == "./tool"
+    assert programs.name_on("b", "vax") == "tool-vax"
+    with pytest.raises(RefusedError, match=r"c is of architecture pdp11, the job's programs are for "):
+        programs.name_on("c", "pdp11")
+
+
+def test_one_file_on_each_architecture(programs: Programs, tmp_path: Path) -> None:
+    same = own(tmp_path)
+    programs.check([("a", HERE, same), ("b", "vax", Ready("t", "V", "")), ("c", "vax", Ready("t", "V", ""))])
+    with pytest.raises(ToolError, match=r"a: .* that the coordinator has"):
+        programs.check([("a", HERE, same._replace(content="other"))])
+    with pytest.raises(ToolError, match=r"c: .* that other nodes of vax have"):
+        programs.check([("c", "vax", Ready("t", "W", ""))])  # the same as in the earlier start
+
+
+def test_one_release_on_all(programs: Programs) -> None:
+    with pytest.raises(ToolError, match="b: tool-vax: is tool 2, the coordinator's"):
+        programs.check([("b", "vax", Ready("tool-vax", "V", "tool 2"))])
+
+
+@pytest.mark.parametrize(
+    ("arch", "words"),
+    [({"vax": {"exe": ""}}, "arch"), ({"vax": {"ex": "t"}}, "ex"), ({"vax": "tool"}, "arch"), ({"vax": {}}, "exe")],
+)
+def test_a_program_must_be_named(arch: object, words: str) -> None:
+    with pytest.raises(RefusedError, match=words):
+        from_values({"command": "tool", "arch": arch})
