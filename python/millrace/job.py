@@ -50,6 +50,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     progress: Literal["auto", "bar", "plain", "json", "none"] = "auto"
     #: Nodes to spread the run over, as ``a,b,c`` or ``n[1-8]``.
     hosts: tuple[str, ...] = ()
+    #: Nodes that one of them leads; None: none up to some hundred nodes, then as many as do well.
+    partition_size: Annotated[int, msgspec.Meta(ge=1)] | None = None
     nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 0
     #: -1 quiet, 0 normal, 1 verbose.
     verbosity: Annotated[int, msgspec.Meta(ge=-1, le=1)] = 0
