@@ -1,10 +1,12 @@
 """What the coordinator of a cluster costs, and how busy it keeps many slots: real MPI, real messages, tasks that sleep.
 
 A task here is no process, only time: so that hundreds of slots fit on a machine with a few cores, and what is
-measured is dispatch alone. Ratios only; the processes share the cores.
+measured is dispatch alone: coordinator, agents, MPI. Slots take the next task by themselves, as those of a pool do.
+What counts is the time from the first task to the last; the start of the processes is over by then. With real
+processes: `bench.naps`.
 
     python -m bench.cluster --ranks 4 --slots 64 --seconds 0      # messages a second of coordinator CPU
-    python -m bench.cluster --ranks 64 --slots 4 --seconds 0.1    # parallel efficiency
+    python -m bench.cluster --ranks 64 --slots 4 --seconds 0.1 --tasks 30000    # parallel efficiency
 """
 
 from __future__ import annotations
@@ -16,13 +18,16 @@ import os
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from millrace import _core
 from millrace.engine import messages as say
 from millrace.engine.cluster import Cluster, Crew, Member
 from millrace.engine.launched import find
+from millrace.engine.leader import agent
 from millrace.engine.mpi import World
 from millrace.engine.remote import Agent
 from millrace.engine.stop import Interrupt
@@ -39,42 +44,49 @@ USE = ToolUse(
 
 
 class Sleepers:
-    """Slots whose tasks only take time; the face of a node (`millrace.node.agent.Slots`)."""
+    """Slots whose tasks only take time; the face of a node (`millrace.node.agent.Slots`).
+
+    A slot takes the next task at the moment at which the one before ended, whenever somebody asks what happened.
+    """
 
     def __init__(self, slots: int, seconds: float) -> None:
         self._free, self._seconds = list(range(slots)), seconds
-        self._queue: list[tuple[int, Batch]] = []
+        self._queue: deque[tuple[int, Batch]] = deque()
         self._running: list[tuple[float, int, int, Batch]] = []
-        self._started: list[say.Started] = []
+        self._happened: list[say.Started | say.Ended] = []
 
     def submit(self, task: int, batch: Batch, attempt: int, **_: object) -> None:
+        now = time.monotonic()
+        self._advance(now)
         self._queue.append((task, batch))
-        self._take()
+        self._take(now)
 
-    def _take(self) -> None:
-        now = time.monotonic()
+    def _take(self, when: float) -> None:
         while self._free and self._queue:
-            (task, batch), slot = self._queue.pop(0), self._free.pop()
-            heapq.heappush(self._running, (now + self._seconds, task, slot, batch))
-            self._started.append(say.Started(task, slot))
+            (task, batch), slot = self._queue.popleft(), self._free.pop()
+            heapq.heappush(self._running, (when + self._seconds, task, slot, batch))
+            self._happened.append(say.Started(task, slot, 0.0))
 
-    def events(self, timeout_seconds: float) -> Sequence[say.Started | say.Ended]:
-        now = time.monotonic()
-        wait = min(timeout_seconds, self._running[0][0] - now) if self._running else timeout_seconds
-        if wait > 0 and not self._started:
-            time.sleep(wait)
-        found: list[say.Started | say.Ended] = list(self._started)
-        self._started.clear()
-        now = time.monotonic()
+    def _advance(self, now: float) -> None:
         while self._running and self._running[0][0] <= now:
-            _, task, slot, batch = heapq.heappop(self._running)
+            when, task, slot, batch = heapq.heappop(self._running)
             self._free.append(slot)
             block = (0, b"", 28, 100, 0)
             extent = (batch.first, batch.last, 0)
             done = _core.TaskRef("/run/journal-1-1.mrj", extent, False, list(batch.digests), [block])
             seconds = self._seconds or 1e-6
-            found.append(say.Ended(task, slot, "done", None, None, "", False, 0.0, seconds, 0, b"", [], done, []))
-        self._take()
+            self._happened.append(
+                say.Ended(task, slot, "done", None, None, "", False, 0.0, seconds, 0, b"", [], done, [], now - when)
+            )
+            self._take(when)
+
+    def events(self, timeout_seconds: float) -> Sequence[say.Started | say.Ended]:
+        now = time.monotonic()
+        self._advance(now)
+        if timeout_seconds > 0 and not self._happened:
+            time.sleep(max(min(timeout_seconds, self._running[0][0] - now), 0.0) if self._running else timeout_seconds)
+            self._advance(time.monotonic())
+        found, self._happened = self._happened, []
         return found
 
     def withdraw(self) -> list[int]:
@@ -93,12 +105,14 @@ class Sleepers:
         pass
 
 
-class SleepingAgent(Agent):
-    """A node agent whose slots are `Sleepers`."""
+def sleeping(agent: Agent) -> Agent:
+    """The agent, whose slots will be `Sleepers`."""
 
-    def _set_up(self, setup: say.Setup) -> None:
-        self._setup = setup
-        self._node = Sleepers(setup.slots, setup.sync)  # type: ignore[assignment]
+    def make(setup: say.Setup) -> Any:
+        return Sleepers(setup.slots, setup.sync)
+
+    agent._make_node = make  # type: ignore[method-assign]
+    return agent
 
 
 def coordinate(crew: Crew, slots: int, seconds: float, n_tasks: int, ahead: int) -> dict[str, float]:
@@ -146,11 +160,11 @@ def rank(options: argparse.Namespace) -> None:
     world = World(launched, work.path)
     if world.rank:
         with Interrupt() as interrupt:
-            SleepingAgent(world, work).run(interrupt)
+            sleeping(agent(world, work, options.partition_size)).run(interrupt)
         watchdog.close()
         world.leave(0)
         return
-    crew = Crew(world, work)
+    crew = Crew(world, work, options.partition_size)
     print(json.dumps(coordinate(crew, options.slots, options.seconds, options.tasks, options.ahead)), flush=True)
     watchdog.close()
     crew.leave()
@@ -163,6 +177,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.0, help="time of a task")
     parser.add_argument("--tasks", type=int, default=100_000)
     parser.add_argument("--ahead", type=int, default=3, help="tasks at hand for each slot")
+    parser.add_argument("--partition-size", type=int, help="ranks of a partition")
     parser.add_argument("--mpirun", default=str(REPO / ".tools" / "mpi" / "openmpi" / "bin" / "mpirun"))
     parser.add_argument("--tcp", action="store_true", help="no shared memory between the ranks")
     options = parser.parse_args()

@@ -1,7 +1,7 @@
 """The figures and charts of docs/scaling.md: published experiments, again, in simulation.
 
     python -m bench.scaling               # all of them; an hour of one core
-    python -m bench.scaling prefetch      # one of: weak, strong, prefetch, large
+    python -m bench.scaling prefetch      # one of: weak, tail, strong, prefetch, large, memory
     python -m bench.scaling charts        # draw again what is in docs/scaling/figures.json
 
 Every figure is put into docs/scaling/figures.json as soon as it is there.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.svg import Line, chart
-from millrace.simulate.cluster import Machine, Simulation, static_seconds
+from millrace.simulate.cluster import Machine, Simulation, in_order_seconds, static_seconds
 from millrace.simulate.trace import load
 
 ROOT = Path(__file__).parents[1]
@@ -35,8 +35,15 @@ LARGE = [8334]
 LARGE_WORK = 1000.0
 STRONG = [2, 4, 8, 16, 32, 64, 86]
 STRONG_QUERIES = 126_000
+#: Fragments of the harder case, as the tail of a run needs them.
+TAIL_FRAGMENTS = 16
 PREFETCH = 22
 LATENCIES = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3]
+
+#: A database of 64 fragments on 16 nodes: what a task takes longer that has to read its fragment (4 GB at 2 GB/s), and how
+#: many of them the memory of a node holds.
+MEMORY_NODES, MEMORY_FRAGMENTS, LOAD_SECONDS = 16, 64, 2.0
+RESIDENT = [1, 2, 4, 8, 16, 32, 64]
 
 Figures = dict[str, dict[str, Any]]
 
@@ -60,6 +67,33 @@ def weak(figures: Figures) -> None:
         for nodes in WEAK:
             records = round(HSP_WRAP_WORK * nodes * CORES / trace.mean_seconds)
             simulate(figures, f"weak {name} {nodes * CORES}", Machine(nodes, CORES), trace, records)
+
+
+def tail(figures: Figures) -> None:
+    """What is lost at the end of the harder case: the least that can be, and with fragments of the database."""
+    whole, split = load("lognormal:1,1"), load("lognormal:1,1", fragments=TAIL_FRAGMENTS)
+    for nodes in WEAK:
+        cores = nodes * CORES
+        records = round(HSP_WRAP_WORK * cores / whole.mean_seconds)
+        seconds = in_order_seconds(whole, records, cores)
+        figures[f"tail least {cores}"] = {
+            "seconds": seconds, "efficiency": whole.seconds(records) / cores / seconds,
+        }  # fmt: skip
+        records = round(HSP_WRAP_WORK * cores / split.mean_seconds)
+        simulate(figures, f"tail fragments {cores}", Machine(nodes, CORES), split, records)
+
+
+def memory(figures: Figures) -> None:
+    """A database in fragments, more than fit into a node: nodes that are given again what they have, and any."""
+    trace = load("lognormal:1,0.5")
+    records = round(600 * MEMORY_NODES * CORES / trace.mean_seconds)
+    for resident in RESIDENT:
+        for homes in (True, False):
+            machine = Machine(
+                MEMORY_NODES, CORES, batch=64, fragments=MEMORY_FRAGMENTS, resident=resident, load_seconds=LOAD_SECONDS,
+                homes=homes,
+            )  # fmt: skip
+            simulate(figures, f"memory {'homes' if homes else 'any'} {resident}", machine, trace, records)
 
 
 def strong(figures: Figures) -> None:
@@ -116,6 +150,8 @@ def charts(figures: Figures) -> None:
             [
                 Line("measured blastp trace", points(figures, "weak blastp ", "efficiency")),
                 Line("lognormal, sigma 1", points(figures, "weak lognormal ", "efficiency")),
+                Line("lognormal, 16 fragments", points(figures, "tail fragments ", "efficiency")),
+                Line("lognormal, record by record without any overhead", points(figures, "tail least ", "efficiency"), dashed=True),
             ],
             (0.9, 1.0), [0.9, 0.92, 0.94, 0.96, 0.98, 1.0], "{:.0%}",
         ),
@@ -128,6 +164,15 @@ def charts(figures: Figures) -> None:
                 Line("mpiBLAST-PIO at 1,024, published", [(1024, 0.92)], dashed=True),
             ],
             (0.3, 1.0), [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0], "{:.0%}",
+        ),
+        "memory": (
+            "64 fragments of a database on 16 nodes: each node is given again what it has", "fragments that the memory of a node holds",
+            "efficiency",
+            [
+                Line("to nodes that have searched it", points(figures, "memory homes ", "efficiency")),
+                Line("to any node", points(figures, "memory any ", "efficiency")),
+            ],
+            (0.0, 1.0), [0.0, 0.2, 0.4, 0.6, 0.8, 1.0], "{:.0%}",
         ),
         "prefetch": (
             "Tasks of one second on 264 cores: a queue at the nodes hides the network", "delay of a message, seconds", "efficiency",
@@ -144,7 +189,7 @@ def charts(figures: Figures) -> None:
             (OUT / f"{name}.svg").write_text(chart(title, x_name, y_name, known, *axis))
 
 
-EXPERIMENTS = {"prefetch": prefetch, "strong": strong, "weak": weak, "large": large}
+EXPERIMENTS = {"memory": memory, "prefetch": prefetch, "strong": strong, "weak": weak, "tail": tail, "large": large}
 
 
 def main(names: list[str]) -> None:

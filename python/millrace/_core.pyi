@@ -159,6 +159,16 @@ class CorruptJournal(Exception):
 def crc32c(data: bytes | memoryview) -> int:
     """CRC-32C of ``data``, which is not copied. Other threads run meanwhile."""
 
+def pack(data: bytes) -> bytes:
+    """``data``, compressed fast (zstd). Other threads run meanwhile."""
+
+def unpack(packed: bytes) -> bytes:
+    """What `pack` was given.
+
+    Raises:
+        OSError: `pack` did not make ``packed``.
+    """
+
 @final
 class BlockRef:
     """Where the bytes of one block are: in which journal, and where in it. Can be pickled."""

@@ -59,6 +59,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     hosts: tuple[str, ...] = ()
     #: By the name that ``uname -m`` says.
     arch: dict[str, Arch] = {}
+    #: Nodes that one of them leads; None: none up to some hundred nodes, then as many as do well.
+    partition_size: Annotated[int, msgspec.Meta(ge=1)] | None = None
     nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 0
     #: -1 quiet, 0 normal, 1 verbose.
     verbosity: Annotated[int, msgspec.Meta(ge=-1, le=1)] = 0

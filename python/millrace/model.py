@@ -164,6 +164,11 @@ class ToolUse(Frozen, frozen=True):
     #: Decisions with their reason in words, for ``millrace plan``.
     notes: tuple[str, ...] = ()
 
+    @property
+    def n_fragments(self) -> int:
+        """Fragments of the database; 0: it is searched as a whole."""
+        return len(self.fragmented.fragments) if self.fragmented else 0
+
 
 class Command(Frozen, frozen=True):
     """The command as the user typed it after ``--``, with its surroundings."""

@@ -55,8 +55,11 @@ class Finished:
     summary: summary.Summary | None
 
 
-def join(launched: Launched, supervision: Supervision) -> Crew | None:
+def join(launched: Launched, supervision: Supervision, partition_size: int | None = None) -> Crew | None:
     """Become one process of a job.
+
+    Args:
+        partition_size: Nodes of a partition, as the user wants it.
 
     Returns:
         The others, for the coordinator; None if there are none. In them it does not return: it ends the process when
@@ -69,8 +72,8 @@ def join(launched: Launched, supervision: Supervision) -> Crew | None:
     if launched.size == 1:
         return None
     from millrace.engine.cluster import Crew
+    from millrace.engine.leader import agent
     from millrace.engine.mpi import World
-    from millrace.engine.remote import Agent
 
     work = workdir.choose()
     watchdog = _core.Watchdog(str(work.path), work.token)  # before any thread; MPI starts some
@@ -84,11 +87,11 @@ def join(launched: Launched, supervision: Supervision) -> Crew | None:
         raise
     if world.rank:
         with Interrupt(supervised=supervision.active) as interrupt:
-            Agent(world, work).run(interrupt)
+            agent(world, work, partition_size).run(interrupt)
         watchdog.close()
         world.leave(ExitCode.DONE)
         sys.exit(ExitCode.DONE)
-    crew = Crew(world, work)
+    crew = Crew(world, work, partition_size)
     # At the very end, when what went wrong has been said.
     atexit.register(crew.leave)
     atexit.register(watchdog.close)
@@ -250,7 +253,7 @@ class Session:
         from millrace.engine.cluster import share
 
         self.members, notes = share(crew.gather(), self.plan.job, self.plan.use)
-        for note in notes:
+        for note in (*notes, *crew.notes):
             self.message(note)
         self.plan = msgspec.structs.replace(self.plan, slots=sum(member.slots for member in self.members))
 

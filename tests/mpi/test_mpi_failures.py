@@ -40,9 +40,11 @@ def whole(mpi: Mpi, n: int, site: Site, *more: str, **environ: str) -> tuple[int
 class Job:
     """A job that has begun to work, to be hurt."""
 
-    def __init__(self, mpi: Mpi, n: int, site: Site, executions: int = 6, **environ: str) -> None:
+    def __init__(
+        self, mpi: Mpi, n: int, site: Site, executions: int = 6, options: tuple[str, ...] = (), **environ: str
+    ) -> None:
         self.site, self.mark = site, f"{site.folder.name}-{os.getpid()}"
-        self.process = mpi.start(n, words(), site.folder, self.mark, LOG=f"{site.folder}/log", **environ)
+        self.process = mpi.start(n, words(*options), site.folder, self.mark, LOG=f"{site.folder}/log", **environ)
         try:
             assert harness.wait_until(lambda: site.executions >= executions, 60), said(site.folder)
             self.ranks = ranks(self.mark)

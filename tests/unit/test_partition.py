@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.schedule.partition import LARGEST, MOST_FLAT, SMALLEST, partitions
+from millrace.schedule.partition import LARGEST, MOST_FLAT, SMALLEST, partitions, routes
 
 
 @given(st.integers(1, 20_000), st.one_of(st.none(), st.integers(1, 3000)))
@@ -27,3 +27,15 @@ def test_every_node_is_in_one_partition_and_all_are_alike(nodes: int, size: int 
 def test_no_nodes_and_empty_partitions_are_refused(nodes: int, size: int | None) -> None:
     with pytest.raises(ValueError, match="partitions"):
         partitions(nodes, size)
+
+
+@given(st.integers(1, 2000), st.one_of(st.none(), st.integers(1, 300)))
+def test_every_other_node_is_reached_by_itself_or_its_leader(nodes: int, size: int | None) -> None:
+    by = routes(nodes, size)
+    assert sorted(by) == list(range(1, nodes))
+    parts = partitions(nodes, size)
+    for node, through in by.items():
+        part = next(part for part in parts if node in part)
+        assert through == (node if 0 in part else part.start)
+    # The coordinator speaks with one of each other partition, and with those of its own.
+    assert len(set(by.values())) == len(parts) - 1 + len(parts[0]) - 1

@@ -52,6 +52,23 @@ def test_each_search_is_handed_out_once_and_none_waits_longer_than_a_round(
     assert not left and scan.next() is None
 
 
+@given(n=st.integers(1, 9), places=st.integers(1, 12), batches=st.integers(1, 6), drop=st.none() | st.integers(0, 5))
+def test_a_scan_at_several_places_hands_out_everything_once_and_keeps_them_apart(
+    n: int, places: int, batches: int, drop: int | None
+) -> None:
+    scan = SharedScan(n, places)
+    for batch in range(batches):
+        scan.add(batch, range(1, n + 1))
+    found = [scan.next() for _ in range(min(places, n))]
+    assert len({search[1] for search in found if search}) == min(places, n), "each place has a fragment of its own"
+    if drop is not None:
+        scan.drop(drop)
+    found += iter(scan.next, None)
+    searches = [search for search in found if search]
+    assert len(set(searches)) == len(searches)
+    assert {(b, f) for b in range(batches) for f in range(1, n + 1) if b != drop} <= set(searches)
+
+
 @given(n=st.integers(2, 8), batches=st.integers(1, 8))
 def test_all_batches_that_are_ready_use_a_fragment_before_the_next_one(n: int, batches: int) -> None:
     scan = SharedScan(n)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.errors import RefusedError
-from millrace.simulate.cluster import Machine, Outcome, Simulation, static_seconds
+from millrace.simulate.cluster import Machine, Outcome, Simulation, in_order_seconds, static_seconds
 from millrace.simulate.trace import POOL, Trace, load
 
 BLASTP = Path(__file__).parents[2] / "bench" / "traces" / "blastp.jsonl"
@@ -114,6 +115,34 @@ def test_skewed_queries_need_fragments_to_end_together() -> None:
     )
     assert split.efficiency > 0.93 > whole.efficiency
     assert static_seconds(load("skewed"), 12_000, 96) > 1.1 * split.seconds
+
+
+def test_no_run_ends_much_before_records_taken_one_by_one_would() -> None:
+    trace = load("lognormal:1,1", seed=3)
+    records = 60 * 96
+    ideal = in_order_seconds(trace, records, 96)
+    assert ideal >= trace.seconds(records) / 96
+    found = run(Machine(8, 12), trace, records)
+    assert 0.97 * ideal < found.seconds < 1.1 * ideal
+
+
+def test_nodes_that_are_given_again_what_they_have_read_read_less() -> None:
+    trace = load("lognormal:1,0.5")
+    machine = Machine(8, 4, batch=4, fragments=16, resident=2, load_seconds=1.0)
+    found = run(machine, trace, 3000)
+    scattered = run(replace(machine, homes=False), trace, 3000)
+    assert found.tasks == scattered.tasks == 750 * 16
+    assert found.loads < 0.3 * scattered.loads
+    assert found.efficiency > scattered.efficiency
+    plenty = run(replace(machine, resident=16), trace, 3000)
+    assert plenty.loads <= 8 * 16
+
+
+def test_a_database_in_fragments_is_searched_whole_by_every_batch_in_partitions_too() -> None:
+    machine = Machine(6, 2, 0.0, 0.0, 2, batch=5, fragments=3)
+    found = run(machine, alike(), 60)
+    assert found.tasks == 12 * 3
+    assert found.seconds == pytest.approx(5.0, abs=1.7)
 
 
 # Traces

@@ -6,5 +6,6 @@ pub mod candidates;
 pub mod database;
 pub mod join;
 pub mod journal;
+pub mod pack;
 pub mod record;
 pub mod slot;

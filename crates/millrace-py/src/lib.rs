@@ -1,8 +1,10 @@
 //! The thin PyO3 face of `millrace-core`; typed in `_core.pyi`.
 
+use millrace_core::pack as packing;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 mod candidates;
 mod database;
@@ -25,7 +27,21 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     record::register(module)?;
     writer::register(module)?;
     module.add_function(wrap_pyfunction!(checksum, module)?)?;
+    module.add_function(wrap_pyfunction!(pack, module)?)?;
+    module.add_function(wrap_pyfunction!(unpack, module)?)?;
     Ok(())
+}
+
+/// `data`, compressed.
+#[pyfunction]
+fn pack<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    Ok(PyBytes::new(py, &py.detach(|| packing::pack(data))?))
+}
+
+/// What `pack` was given.
+#[pyfunction]
+fn unpack<'py>(py: Python<'py>, packed: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    Ok(PyBytes::new(py, &py.detach(|| packing::unpack(packed))?))
 }
 
 /// CRC-32C of `data`, which is not copied.

@@ -12,9 +12,10 @@ from pathlib import Path
 from millrace import __version__, _core
 from millrace.engine import messages as say
 from millrace.engine.launched import for_tools
+from millrace.engine.links import LONGEST_GOODBYE, PERIOD, SILENCE, SILENCE_AT_START, Links
 from millrace.engine.mpi import World
 from millrace.engine.programs import Programs
-from millrace.engine.remote import GROWTH, NAPS, OWN, PERIOD, SILENCE, SILENCE_AT_START, Patience, hello
+from millrace.engine.remote import GROWTH, NAPS, OWN, hello
 from millrace.engine.stop import Interrupt
 from millrace.errors import ExitCode, LostError, MillraceError, RefusedError
 from millrace.job import Job
@@ -25,13 +26,8 @@ from millrace.node.workdir import WorkDir
 from millrace.plan.plan import Plan
 from millrace.report.words import count
 from millrace.rundir import Manifest, RunDir
-from millrace.schedule.spread import Send, Spread
-
-#: Seconds between looks for tasks that take too long while slots are idle.
-LOOK_FOR_STRAGGLERS = 0.25
-
-#: Seconds that the others get to end what they do and bring their results to the disk.
-LONGEST_GOODBYE = 15.0
+from millrace.schedule.level import Level
+from millrace.schedule.partition import routes
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,7 @@ class Member:
 
     @property
     def name(self) -> str:
-        return f"{self.hello.host} (rank {self.rank})"
+        return self.hello.name(self.rank)
 
 
 @dataclass(frozen=True)
@@ -86,37 +82,50 @@ def share(hellos: Sequence[say.Hello], job: Job, use: ToolUse) -> tuple[list[Mem
 
 
 class Crew:
-    """The other processes, from the first word to the last."""
+    """The other processes, from the first word to the last.
 
-    def __init__(self, world: World, work: WorkDir) -> None:
+    Beyond a size they form partitions: what is for a process of a partition goes by way of its leader.
+
+    Args:
+        partition_size: Nodes of a partition, as the user wants it; see `millrace.schedule.partition`.
+    """
+
+    def __init__(self, world: World, work: WorkDir, partition_size: int | None = None) -> None:
         self.world, self.work = world, work
         self.hellos: dict[int, say.Hello] = {0: hello(for_tools(os.environ))}
         self.interrupt: Interrupt | None = None
-        self._patience = {rank: Patience() for rank in range(1, world.size)}
-        self._told = dict.fromkeys(self._patience, 0.0)
-        self._limit = SILENCE_AT_START
+        #: With whom this process speaks to reach each of the others.
+        self._route = routes(world.size, partition_size)
+        #: Ranks of each partition, by its leader; those that nobody leads stand alone.
+        self.partitions: dict[int, list[int]] = defaultdict(list)
+        for rank, by in self._route.items():
+            self.partitions[by].append(rank)
+        self._links = Links(world, self.partitions)
         self._ready: dict[int, say.Ready] = {}
         self._programs: Programs | None = None
-        #: Who has said goodbye, and who is lost.
-        self._gone: set[int] = set()
-        self.lost: set[int] = set()
-        #: Told of each process that is lost while the run is on.
-        self.on_lost: Callable[[int, str], None] | None = None
-        self._turned = 0.0
-        self._dismissed: float | None = None
+        #: Told of each process that is lost while the run is on: rank, why, and how many tasks others have already.
+        self.on_lost: Callable[[int, str, int], None] | None = None
+        #: What there is to say of the partitions, in words.
+        self.notes: list[str] = []
+        if led := [len(ranks) for ranks in self.partitions.values() if len(ranks) > 1]:
+            self.notes.append(f"partitions: {len(led) + 1} of {max(led)} processes at most")
         #: What this process ends with if it cannot end together with the others.
         self.exit_code = int(ExitCode.STOPPED)
 
     # Messages
 
     def tell(self, rank: int, message: object) -> None:
-        self._told[rank] = time.monotonic()
-        self.world.send(rank, message)
+        by = self._route[rank]
+        self._links.tell(by, message if by == rank else say.For(rank, message))
 
     def tell_all(self, message: object) -> None:
-        for rank in self._told:
-            if rank not in self.lost:
-                self.tell(rank, message)
+        for rank in self._links.living():
+            self._links.tell(rank, message if len(self.partitions[rank]) == 1 else say.ForAll(message))
+
+    def tell_leaders(self, message: object) -> None:
+        for rank in self._links.living():
+            if len(self.partitions[rank]) > 1:
+                self._links.tell(rank, message)
 
     def hear(self) -> list[tuple[int, object]]:
         """What has come that is not this class's own affair.
@@ -124,11 +133,14 @@ class Crew:
         Raises:
             MillraceError: A process cannot go on, or is lost.
         """
-        found, now = [], time.monotonic()
-        for rank, message in self.world.receive():
-            if rank in self.lost:
+        found, now, links = [], time.monotonic(), self._links
+        for by, message in self.world.receive():
+            rank = by
+            if isinstance(message, say.From):
+                rank, message = message.rank, message.message
+            if by in links.lost or rank in links.lost:
                 continue  # it stood still and goes on now, but others have its tasks
-            self._patience[rank].turn(now, heard=True)
+            links.heard(by, now)
             match message:
                 case say.Alive():
                     pass
@@ -137,7 +149,9 @@ class Crew:
                 case say.Ready():
                     self._ready[rank] = message
                 case say.Bye():
-                    self._gone.add(rank)
+                    links.gone.add(rank)
+                case say.Lost(why, tasks):
+                    self._lose(rank, why, tasks)
                 case say.Signalled(number):
                     # The launcher has sent it to all of us, perhaps; a second one means "at once".
                     if self.interrupt and not self.interrupt.signal:
@@ -148,44 +162,25 @@ class Crew:
                     raise error
                 case _:
                     found.append((rank, message))
-        self._turn(now)
+        for rank, why in links.turn(now):
+            self._lose(rank, why, 0)
         return found
 
-    def _turn(self, now: float) -> None:
-        self.world.push()
-        if now - self._turned < PERIOD / 4:
-            return
-        self._turned = now
-        failed = self.world.failed()
-        for rank, patience in self._patience.items():
-            if rank in self._gone or rank in self.lost:
-                continue
-            if rank in failed:
-                self._lose(rank, "its process is gone")
-            elif patience.turn(now, heard=False) > self._limit_of(patience):
-                self._lose(rank, f"no sign of life for {self._limit_of(patience):.0f} s")
-            elif now - self._told[rank] > PERIOD:
-                self.tell(rank, say.Ping())
-
-    def _limit_of(self, patience: Patience) -> float:
-        """Seconds of silence after which a process is lost; one that is about to end its work may be busy with it."""
-        if self._dismissed is not None and patience.heard > self._dismissed:
-            return LONGEST_GOODBYE
-        return self._limit
-
-    def _lose(self, rank: int, why: str) -> None:
-        self.lost.add(rank)
+    def _lose(self, rank: int, why: str, tasks: int) -> None:
+        """Do without a process; without a leader nothing is known of its partition, so the run ends to begin again."""
+        partition = self.partitions.get(rank, [rank])
+        self._links.lost.update(partition)
         self.world.broken = True
-        if self.on_lost:
-            self.on_lost(rank, why)
-        elif self._dismissed is None:
+        if self.on_lost and len(partition) == 1:
+            self.on_lost(rank, why, tasks)
+        elif self._links.dismissed is None:
             raise LostError(
                 f"{self._name(rank)} is lost: {why}", "nothing that was done is lost: the same command resumes"
             )
 
     def _name(self, rank: int) -> str:
         known = self.hellos.get(rank)
-        return f"{known.host} (rank {rank})" if known else f"rank {rank}"
+        return known.name(rank) if known else f"rank {rank}"
 
     def _wait(self, done: Callable[[], bool], timeout_seconds: float) -> bool:
         deadline = time.monotonic() + timeout_seconds
@@ -216,7 +211,7 @@ class Crew:
         for rank, one in enumerate(found):
             if one.millrace != __version__:
                 raise RefusedError(
-                    f"{one.host} (rank {rank}) has millrace {one.millrace}, {found[0].host} has {__version__}",
+                    f"{one.name(rank)} has millrace {one.millrace}, {found[0].host} has {__version__}",
                     "install the same release on all nodes",
                 )
         return found
@@ -247,19 +242,20 @@ class Crew:
             self._programs.check(
                 (self._name(rank), self.hellos[rank].machine, one) for rank, one in self._ready.items()
             )
-        self._limit = SILENCE
+        self._links.limit = SILENCE
 
     def dismiss(self) -> None:
         """End the work of all others; when this returns, what they committed is on the disk."""
-        if self._dismissed is not None:
+        links = self._links
+        if links.dismissed is not None:
             return
-        self._dismissed, self.on_lost = time.monotonic(), None
-        self._limit = SILENCE
+        links.dismissed, self.on_lost = time.monotonic(), None
+        links.limit = SILENCE
         self.tell_all(say.Stop())
         everybody = self.world.size - 1
         while True:
             try:
-                if not self._wait(lambda: len(self._gone | self.lost) == everybody, 2 * LONGEST_GOODBYE):
+                if not self._wait(lambda: len(links.gone | links.lost) == everybody, 2 * LONGEST_GOODBYE):
                     self.world.broken = True
                 return
             except MillraceError:
@@ -280,9 +276,9 @@ def content_of(path: Path) -> bytes:
         return file.readall()
 
 
-@dataclass
-class _Out:
-    """A task that was submitted and has not come to its end."""
+@dataclass(frozen=True)
+class _Load:
+    """What a task needs to be run."""
 
     batch: Batch
     attempt: int
@@ -291,7 +287,6 @@ class _Out:
     compare: list[_core.BlockRef] | None
     fragment: int
     found: list[_core.BlockRef]
-    started: bool = False
 
 
 class Cluster:
@@ -302,20 +297,22 @@ class Cluster:
     ) -> None:
         self._crew, self._own, self._members, self._use, self._message = crew, own, members, use, message
         crew.on_lost = self._lose
-        self._spread = Spread()
-        self._out: dict[int, _Out] = {}
+        self._level: Level[_Load] = Level(use.n_fragments)
         self._nap = NAPS[0]
-        self._last, self._looked = False, 0.0
         #: What is to be sent to each rank when this turn is over.
         self._work: dict[int, list[say.Task]] = defaultdict(list)
-        self.argv = own.argv
-        now = time.monotonic()
-        for member in members:
-            self._spread.node_joined(member.rank, member.slots, now)
+        self.argv, self.n_nodes = own.argv, len(members)
+        #: Slots of each node as this level sees it: a partition is one.
+        self._slots = {0: members[0].slots}
+        self._of = {0: [0], **crew.partitions}
+        for node, ranks in self._of.items():
+            self._slots[node] = sum(members[rank].slots for rank in ranks)
+            self._level.joined(node, self._slots[node], time.monotonic(), len(ranks))
 
     def no_more(self) -> None:
         """See `Slots`: from here on, what takes too long may be run twice."""
-        self._last = True
+        self._level.no_more()
+        self._crew.tell_leaders(say.NoMore())
 
     def submit(
         self, task: int, batch: Batch, attempt: int, *, urgent: bool = False, timeout_seconds: float | None = None,
@@ -323,30 +320,28 @@ class Cluster:
     ) -> None:  # fmt: skip
         """See `Slots`."""
         blocks = list(compare) if compare is not None else None
-        self._out[task] = _Out(batch, attempt, urgent, timeout_seconds, blocks, fragment, list(found))
+        load = _Load(batch, attempt, urgent, timeout_seconds, blocks, fragment, list(found))
         units = float(batch.units or batch.n_records)
-        self._send(self._spread.task_ready(task, units, time.monotonic(), urgent=urgent))
+        self._level.submit(task, load, units, time.monotonic(), urgent=urgent, fragment=fragment)
+        self._send()
 
-    def _send(self, sends: Sequence[Send]) -> None:
-        for send in sends:
-            out = self._out.get(send.task)
-            if out is None:
-                continue
+    def _send(self) -> None:
+        for send, load in self._level.take():
             if send.node == 0:
                 self._own.submit(
-                    send.task, out.batch, out.attempt, urgent=out.urgent, timeout_seconds=out.timeout_seconds,
-                    compare=out.compare, fragment=out.fragment, found=out.found,
+                    send.task, load.batch, load.attempt, urgent=load.urgent, timeout_seconds=load.timeout_seconds,
+                    compare=load.compare, fragment=load.fragment, found=load.found,
                 )  # fmt: skip
             else:
-                self._work[send.node].append(self._task(send.task, out))
+                self._work[send.node].append(self._task(send.task, load))
 
-    def _task(self, number: int, out: _Out) -> say.Task:
-        batch = out.batch
+    def _task(self, number: int, load: _Load) -> say.Task:
+        batch = load.batch
         inputs = zip(self._use.inputs, batch.spooled, strict=True)
         contents = [b"" if item.format == "files" else content_of(path) for item, path in inputs]
         return say.Task(
-            number, out.attempt, batch.first, batch.last, batch.units, batch.bytes, batch.digests, contents, batch.files,
-            out.timeout_seconds, out.urgent, out.compare, out.fragment, out.found,
+            number, load.attempt, batch.first, batch.last, batch.units, batch.bytes, batch.digests, contents, batch.files,
+            load.timeout_seconds, load.urgent, load.compare, load.fragment, load.found,
         )  # fmt: skip
 
     # Events
@@ -366,7 +361,8 @@ class Cluster:
             for rank, message in self._crew.hear():
                 found += self._heard(rank, message)
             now = time.monotonic()
-            self._look_for_stragglers(now)
+            self._level.look(now)
+            self._send()
             self._flush()
             if found:
                 self._nap = NAPS[0]
@@ -391,51 +387,41 @@ class Cluster:
                     found += self._came_back(rank, task)
         return found
 
-    def _happened(self, rank: int, event: Event) -> list[Event]:
+    def _happened(self, node: int, event: Event) -> list[Event]:
         """What is to be told of an event of a slot: of a task that is out twice, the first result counts."""
         if event.kind == "started":
-            out = self._out.get(event.id)
-            if out is None or out.started:
-                return []
-            out.started = True
-            return [event]
-        if event.kind != "ended":
-            return [event]
-        counts = event.status in ("done", "compared")
-        self._send(self._spread.task_ended(rank, event.id, event.wall_seconds, time.monotonic(), counts=counts))
-        if event.id not in self._out:
-            return []
-        if not counts and self._spread.holders(event.id):
-            return []  # another slot may do better
-        del self._out[event.id]
-        return [event]
+            news = self._level.started(event.id)
+        elif event.kind == "ended":
+            counts = event.status in ("done", "compared")
+            news = self._level.ended(node, event.id, event.wall_seconds, time.monotonic(), counts=counts)
+            self._send()
+        else:
+            news = True
+        return [event] if news else []
 
-    def _came_back(self, rank: int, task: int) -> list[Event]:
-        self._spread.task_ended(rank, task, 0.0, time.monotonic(), counts=False)
-        if task not in self._out or self._spread.holders(task):
-            return []
-        del self._out[task]
-        return [_Withdrawn(task)]  # type: ignore[list-item] # nothing more is asked of it
+    def _came_back(self, node: int, task: int) -> list[Event]:
+        alone = self._level.came_back(node, task, time.monotonic())
+        self._send()
+        return [_Withdrawn(task)] if alone else []  # type: ignore[list-item] # nothing more is asked of it
 
-    def _look_for_stragglers(self, now: float) -> None:
-        if self._last and self._out and now - self._looked > LOOK_FOR_STRAGGLERS:
-            self._looked = now
-            self._send(self._spread.straggling(now))
-
-    def _lose(self, rank: int, why: str) -> None:
+    def _lose(self, rank: int, why: str, tasks: int) -> None:
         """Go on without a process; a launcher that ends the whole job then leaves it to the next start to resume."""
-        self._work.pop(rank, None)
-        back, sends = self._spread.node_lost(rank, time.monotonic())
-        self._message(f"{self._members[rank].name} is lost: {why}; {count(len(back), 'task')} of its own go to others")
-        self._send(sends)
+        if rank in self._of:
+            self._work.pop(rank, None)
+            tasks = self._level.lost(rank, time.monotonic())
+        else:
+            leader = next(leader for leader, ranks in self._of.items() if rank in ranks)
+            self._of[leader] = [other for other in self._of[leader] if other != rank]
+            self._slots[leader] -= self._members[rank].slots
+            self._level.joined(leader, self._slots[leader], time.monotonic(), len(self._of[leader]))
+        self._message(f"{self._members[rank].name} is lost: {why}; {count(tasks, 'task')} of its own go to others")
+        self._send()
 
     # The end
 
     def withdraw(self) -> list[int]:
         """See `Slots`."""
-        back = self._spread.withdraw()
-        for task in back:
-            del self._out[task]
+        back = self._level.withdraw()
         back += [task for task in self._own.withdraw() if self._came_back(0, task)]
         self._flush()
         self._crew.tell_all(say.Withdraw())

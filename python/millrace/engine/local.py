@@ -115,7 +115,7 @@ class LocalEngine:
         use, job = self.plan.use, self.plan.job
         fixed = (1, 0) if use.cost.max_records == 1 else job.batch_size
         fragmented = use.fragmented
-        self.searches = Searches(len(fragmented.fragments)) if fragmented else None
+        self.searches = Searches(len(fragmented.fragments), self.node.n_nodes) if fragmented else None
         starts = self.searches.n + 1 if self.searches else 1
         cost = msgspec.structs.replace(use.cost, startup_seconds=use.cost.startup_seconds * starts)
         self.dispatcher = Dispatcher(

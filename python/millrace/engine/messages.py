@@ -70,6 +70,23 @@ class Ping(NamedTuple):
     """I am here."""
 
 
+class NoMore(NamedTuple):
+    """All tasks are there: what takes too long may be run twice."""
+
+
+class For(NamedTuple):
+    """Pass this on to a process of your partition."""
+
+    rank: int
+    message: object
+
+
+class ForAll(NamedTuple):
+    """This is for you and for all processes of your partition."""
+
+    message: object
+
+
 class Stop(NamedTuple):
     """The work is over: end what runs, bring your journal to the disk, say `Bye`."""
 
@@ -91,6 +108,10 @@ class Hello(NamedTuple):
     source: str
     machine: str
     millrace: str
+
+    def name(self, rank: int) -> str:
+        """What its process is called for people."""
+        return f"{self.host} (rank {rank})"
 
 
 class Ready(NamedTuple):
@@ -165,12 +186,30 @@ class Signalled(NamedTuple):
     number: int
 
 
+class From(NamedTuple):
+    """This was said by a process of my partition."""
+
+    rank: int
+    message: object
+
+
+class Lost(NamedTuple):
+    """This process is lost; others of its partition have its tasks."""
+
+    why: str
+    tasks: int
+
+
 class Alive(NamedTuple):
     """I am here."""
 
 
 class Bye(NamedTuple):
     """All that I have is on the disk."""
+
+
+#: What a process says to whoever leads it. All else that comes from a process is between the two.
+UPWARD = (Hello, Ready, Report, Withdrawn, Trouble, Signalled, Alive, Bye)
 
 
 def from_event(event: _core.PoolEvent, setup: Setup) -> Ended:

@@ -17,9 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from millrace import _core
 from millrace.engine.launched import Launched
 from millrace.errors import RefusedError
 from millrace.report.words import count
+from millrace.schedule.packing import Packing
 
 #: Longest piece of a message, in bytes.
 PIECE = 4 << 20
@@ -30,15 +32,15 @@ IN_FLIGHT = 8
 #: Messages taken in one look, so that whoever looks does something else too.
 MOST_AT_ONCE = 256
 
-#: Tags: more pieces of this message follow, or this is its last.
-MORE, LAST = 1, 2
+#: Tags: more pieces of this message follow, or this is its last; the last of one that was compressed.
+MORE, LAST, LAST_PACKED = 1, 2, 3
 
 
 @dataclass
 class _Outbox:
     waiting: deque[tuple[Any, int]] = field(default_factory=deque)
-    #: (request, buffer): the buffer must live until the request is done.
-    flying: deque[tuple[Any, Any]] = field(default_factory=deque)
+    #: (request, buffer, when it was given to MPI): the buffer must live until the request is done.
+    flying: deque[tuple[Any, Any, float]] = field(default_factory=deque)
 
 
 class World:
@@ -78,21 +80,30 @@ class World:
         #: Whether the launcher was told to go on when a process dies (``mpirun --with-ft ulfm``).
         self._tolerant = bool(os.environ.get("OMPI_MCA_mpi_ft_enable"))  # noqa: SIM112
         self._out: dict[int, _Outbox] = {}
+        self._packing = Packing()
         self._partial: dict[int, list[bytes]] = {}
         #: Whether a process was lost: the others cannot end together then.
         self.broken = False
 
     def send(self, rank: int, message: object) -> None:
         """Send ``message``, some time; in order for each rank."""
-        content = pickle.dumps(message, protocol=5)
+        content, last = pickle.dumps(message, protocol=5), LAST
         box = self._out.setdefault(rank, _Outbox())
+        if self._packing.pays(len(content)):
+            content, last = self._packed(content), LAST_PACKED
         if len(content) <= PIECE:
-            box.waiting.append((content, LAST))
+            box.waiting.append((content, last))
         else:
             view = memoryview(content)
             cuts = range(0, len(content), PIECE)
-            box.waiting.extend((view[at : at + PIECE], LAST if at == cuts[-1] else MORE) for at in cuts)
+            box.waiting.extend((view[at : at + PIECE], last if at == cuts[-1] else MORE) for at in cuts)
         self._push(rank, box)
+
+    def _packed(self, content: bytes) -> bytes:
+        begun = time.monotonic()
+        packed = _core.pack(content)
+        self._packing.packed(len(content), len(packed), time.monotonic() - begun)
+        return packed
 
     def push(self) -> bool:
         """Carry on with what is being sent; whether anything is left."""
@@ -103,10 +114,12 @@ class World:
     def _push(self, rank: int, box: _Outbox) -> None:
         try:
             while box.flying and box.flying[0][0].Test():
-                box.flying.popleft()
+                _, piece, since = box.flying.popleft()
+                self._packing.sent(len(piece), time.monotonic() - since)
             while box.waiting and len(box.flying) < IN_FLIGHT:
                 piece, tag = box.waiting.popleft()
-                box.flying.append((self._comm.Isend([piece, self._mpi.BYTE], rank, tag), piece))
+                request = self._comm.Isend([piece, self._mpi.BYTE], rank, tag)
+                box.flying.append((request, piece, time.monotonic()))
         except self._mpi.Exception:
             if not self._tolerant:
                 raise
@@ -125,10 +138,9 @@ class World:
             comm.Recv([content, self._mpi.BYTE], rank, tag)
             if tag == MORE:
                 self._partial.setdefault(rank, []).append(bytes(content))
-            elif rank in self._partial:
-                found.append((rank, pickle.loads(b"".join([*self._partial.pop(rank), content]))))
-            else:
-                found.append((rank, pickle.loads(content)))
+                continue
+            whole = b"".join([*self._partial.pop(rank), content]) if rank in self._partial else content
+            found.append((rank, pickle.loads(_core.unpack(bytes(whole)) if tag == LAST_PACKED else whole)))
         return found
 
     def _probe(self) -> bool:

@@ -15,6 +15,7 @@ from millrace import __version__, _core
 from millrace.engine import messages as say
 from millrace.engine.durable import Durable, is_lazy
 from millrace.engine.launched import for_tools
+from millrace.engine.links import PERIOD, SILENCE, Patience
 from millrace.engine.mpi import World
 from millrace.engine.stop import Interrupt
 from millrace.errors import ExitCode, MillraceError, RefusedError
@@ -27,21 +28,13 @@ from millrace.plan import cores, fingerprint
 from millrace.plan.plan import find_program
 from millrace.rundir import RunDir
 from millrace.tools import registry
+from millrace.schedule.pace import Pace
 
 #: Shortest and longest nap between looks for messages, in seconds; it grows while nothing comes.
 NAPS = (0.0002, 0.005)
 
 #: How much a nap is longer than the one before.
 GROWTH = 2.0
-
-#: Seconds between signs of life.
-PERIOD = 1.0
-
-#: Seconds without a sign of life after which the other is lost.
-SILENCE = 10.0
-
-#: The same while a rank gets ready: folders are made, programs are looked at.
-SILENCE_AT_START = 120.0
 
 
 def hello(environ: Mapping[str, str]) -> say.Hello:
@@ -50,28 +43,15 @@ def hello(environ: Mapping[str, str]) -> say.Hello:
     return say.Hello(socket.gethostname(), os.getpid(), n_cores, source, os.uname().machine, __version__)
 
 
-class Patience:
-    """When the other was last heard; time in which this process itself stood still does not count."""
-
-    def __init__(self) -> None:
-        self._turned = self.heard = time.monotonic()
-
-    def turn(self, now: float, *, heard: bool) -> float:
-        """A turn of the loop at ``now``; returns the seconds of silence."""
-        still = now - self._turned - 1.0
-        self._turned = now
-        if heard:
-            self.heard = now
-        elif still > 0:
-            self.heard += still
-        return now - self.heard
-
-
 class Agent:
-    """One process of the job, from its first word to its last."""
+    """One process of the job, from its first word to its last.
 
-    def __init__(self, world: World, work: WorkDir) -> None:
-        self._world, self._work = world, work
+    Args:
+        leader: Rank that tells this process what to do, and hears what became of it.
+    """
+
+    def __init__(self, world: World, work: WorkDir, leader: int = 0) -> None:
+        self._world, self._work, self._leader = world, work, leader
         self._node: Node | None = None
         self._journal: _core.Journal | None = None
         self._commit: GroupCommit | None = None
@@ -79,6 +59,7 @@ class Agent:
         self._setup: say.Setup | None = None
         self._batches: dict[int, Batch] = {}
         self._nap = NAPS[0]
+        self._pace = Pace(1)
         self._patience = Patience()
         self._told = 0.0
         #: Whether the run is on: the coordinator's loop turns. Before and after it may be busy for any time.
@@ -106,14 +87,17 @@ class Agent:
         try:
             self._wait()
             heard = self._world.receive()
-            for _, message in heard:
-                self._obey(message)
+            for rank, message in heard:
+                self._hear(rank, message)
         except Exception as error:
             self._trouble(error)
             return True
         # Not after what the slots did, which ends a nap by itself: they have more to do, as tasks are sent ahead.
         self._nap = NAPS[0] if heard else min(self._nap * GROWTH, NAPS[1])
-        return bool(heard)
+        return any(rank == self._leader for rank, _ in heard)
+
+    def _hear(self, rank: int, message: object) -> None:
+        self._obey(message)
 
     def _wait(self) -> None:
         """Take a nap, which what happens in the slots ends; tell of it."""
@@ -122,7 +106,9 @@ class Agent:
             return
         if self._commit and self._commit.error:
             raise self._commit.error
-        events = self._node.events(self._nap)
+        if rest := self._rest():
+            time.sleep(rest)  # through what happens meanwhile, which is then handled together
+        events = self._node.events(0.0 if rest else self._nap)
         told: list[say.Started | say.Ended] = []
         for event in events:
             if event.kind == "started":
@@ -130,6 +116,7 @@ class Agent:
                 told.append(say.Started(event.id, slot, event.ago_seconds))
             elif event.kind == "ended":
                 told.append(say.from_event(event, self._setup))
+                self._pace.ended(event.wall_seconds)
                 self._forget(event.id)
         if self._durable:
             if self._durable.error:
@@ -138,7 +125,13 @@ class Agent:
                 self._durable.put(told)
             told = self._durable.take()
         if told:
-            self._tell(say.Report(told))
+            self._report(told)
+
+    def _rest(self) -> float:
+        return self._pace.rest()
+
+    def _report(self, events: list[say.Started | say.Ended]) -> None:
+        self._tell(say.Report(events))
 
     def _obey(self, message: object) -> None:
         self._on = self._node is not None
@@ -150,10 +143,7 @@ class Agent:
                 for task in tasks:
                     self._submit(self._node, task)
             case say.Withdraw() if self._node and not self._stopped:
-                back = self._node.withdraw()
-                for number in back:
-                    self._forget(number)
-                self._tell(say.Withdrawn(back))
+                self._tell(say.Withdrawn(self._withdraw(self._node)))
             case say.Kill() if self._node and not self._stopped:
                 self._node.kill_all()
             case say.Stop():
@@ -166,7 +156,7 @@ class Agent:
 
     def _tell(self, message: object) -> None:
         self._told = time.monotonic()
-        self._world.send(0, message)
+        self._world.send(self._leader, message)
 
     def _trouble(self, error: Exception) -> None:
         """Say what went wrong, once; then the coordinator ends the run."""
@@ -184,6 +174,16 @@ class Agent:
     # The run
 
     def _set_up(self, setup: say.Setup) -> say.Ready:
+        self._node, ready = self._make_node(setup)
+        self._setup, self._pace = setup, Pace(setup.slots)
+        return ready
+
+    def _make_node(self, setup: say.Setup) -> tuple[Node, say.Ready]:
+        """Slots and journal for a run, and which program they run.
+
+        Raises:
+            MillraceError: What the run needs is not here, or is not what the coordinator has.
+        """
         cwd, run_dir = Path(setup.cwd), Path(setup.run_dir)
         if not cwd.is_dir():
             raise RefusedError(f"{cwd}: no such folder here", "work in a folder that all nodes share")
@@ -192,15 +192,14 @@ class Agent:
         exe = find_program(setup.program, cwd, environ)
         ready = say.Ready(str(exe), fingerprint.of_content(exe), version_of(setup.command, exe, environ))
         self._journal = _core.Journal.create(setup.journal, setup.run_id)
-        self._setup = setup
-        self._node = Node(
+        node = Node(
             setup.use, cwd=cwd, exe=exe, environ=environ, work=self._work, slots=setup.slots, journal=self._journal,
             nice=setup.nice, hidden=frozenset({run_dir}),
         )  # fmt: skip
-        self._commit = GroupCommit(self._journal, setup.sync, self._node.wake)
+        self._commit = GroupCommit(self._journal, setup.sync, node.wake)
         if is_lazy(run_dir):
-            self._durable = Durable(self._journal, self._node.wake)
-        return ready
+            self._durable = Durable(self._journal, node.wake)
+        return node, ready
 
     def _submit(self, node: Node, task: say.Task) -> None:
         paths = tuple(self._work.spool / f"{task.number}.{k}" for k in range(len(task.contents)))
@@ -210,10 +209,19 @@ class Agent:
                 path.write_bytes(content)
         batch = Batch(task.first, task.last, task.units, task.n_bytes, task.digests, paths, task.files)
         self._batches[task.number] = batch
+        self._pace.submitted()
         node.submit(
             task.number, batch, task.attempt, urgent=task.urgent, timeout_seconds=task.timeout_seconds,
             compare=task.compare, fragment=task.fragment, found=task.found,
         )  # fmt: skip
+
+    def _withdraw(self, node: Node) -> list[int]:
+        """Take back what no slot has taken."""
+        back = node.withdraw()
+        for number in back:
+            self._pace.ended(0.0)
+            self._forget(number)
+        return back
 
     def _forget(self, task: int) -> None:
         if batch := self._batches.pop(task, None):

@@ -32,14 +32,16 @@ class Searches:
 
     Args:
         n: Number of fragments.
+        nodes: Number of nodes that search them.
     """
 
     n: int
+    nodes: int = 1
     scan: SharedScan = field(init=False)
     _batches: dict[int, _Batch] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.scan = SharedScan(self.n)
+        self.scan = SharedScan(self.n, self.nodes)
 
     def begin(self, batch: int, attempt: int, found: Mapping[int, _core.BlockRef]) -> bool:
         """An attempt at ``batch`` begins; what earlier ones found counts. Whether everything is found already."""

@@ -57,6 +57,9 @@ class Event(Protocol):
 class Slots(Protocol):
     """Where batches are run: the slots of this machine (`Node`), or of several."""
 
+    #: Machines that have a memory of their own for what is read again and again.
+    n_nodes: int
+
     def events(self, timeout_seconds: float) -> Sequence[Event]:
         """Wait for events, at most so long; return all that are there."""
 
@@ -92,6 +95,8 @@ class Node:
         journal: Where results are committed.
         hidden: Real paths that the tool must not see.
     """
+
+    n_nodes = 1
 
     def __init__(
         self, use: ToolUse, *, cwd: Path, exe: Path, environ: Mapping[str, str], work: WorkDir, slots: int,

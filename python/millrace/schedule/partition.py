@@ -38,3 +38,19 @@ def partitions(nodes: int, size: int | None = None) -> list[range]:
         size = nodes if nodes <= MOST_FLAT else min(max(math.isqrt(nodes - 1) + 1, SMALLEST), LARGEST)
     parts = math.ceil(nodes / size)
     return [range(part * nodes // parts, (part + 1) * nodes // parts) for part in range(parts)]
+
+
+def routes(nodes: int, size: int | None = None) -> dict[int, int]:
+    """With whom the coordinator, node 0, speaks to reach each other node: with itself, or the leader of its partition.
+
+    The coordinator leads the first partition, so its nodes need nobody between.
+
+    >>> routes(7, 3)
+    {1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4}
+    """
+    found = {}
+    for part in partitions(nodes, size):
+        for node in part:
+            if node:
+                found[node] = part.start or node
+    return found

@@ -32,6 +32,9 @@ class SharedScan:
     round and round. A batch joins wherever the scan stands, and has seen every fragment after one round: no batch
     waits longer, as only so many are at work at a time.
 
+    On several nodes, each of which keeps some fragments in its memory, the scan stands at as many places at once, which
+    take turns: so each node finds tasks against what it has.
+
     Source: circular shared scans, as in QPipe (Harizopoulos, Shkapenyuk, Ailamaki, SIGMOD 2005).
 
     >>> scan = SharedScan(3)
@@ -42,11 +45,13 @@ class SharedScan:
 
     Args:
         n_fragments: Fragments are numbered from 1 to this.
+        places: Where the scan stands at once, at most.
     """
 
-    def __init__(self, n_fragments: int) -> None:
+    def __init__(self, n_fragments: int, places: int = 1) -> None:
         self._waiting: list[deque[int]] = [deque() for _ in range(n_fragments)]
-        self._at = 0
+        places = min(places, n_fragments)
+        self._at = deque(place * n_fragments // places for place in range(places))
 
     def add(self, batch: int, fragments: Iterable[int]) -> None:
         """Let ``batch`` wait for its search in ``fragments``."""
@@ -61,11 +66,16 @@ class SharedScan:
 
     def next(self) -> tuple[int, int] | None:
         """The next search as (batch, fragment); None if no batch waits."""
-        for _ in self._waiting:
-            if self._waiting[self._at]:
-                return self._waiting[self._at].popleft(), self._at + 1
-            self._at = (self._at + 1) % len(self._waiting)
-        return None
+        at = self._at.popleft()
+        waits = [at] if self._waiting[at] else [each for each in self._from(at) if self._waiting[each]]
+        # Rather where no other place is; where one is, before nothing is done.
+        at = next((each for each in waits if each not in self._at), waits[0] if waits else at)
+        self._at.append(at)
+        return (self._waiting[at].popleft(), at + 1) if waits else None
+
+    def _from(self, at: int) -> Iterable[int]:
+        """All fragments, from one of them on."""
+        return (*range(at, len(self._waiting)), *range(at))
 
     def __len__(self) -> int:
         """Searches not yet handed out."""

@@ -1,23 +1,26 @@
 """A discrete-event simulation of a job on a cluster. Every decision is made by the code of real runs.
 
-Real: `Dispatcher` with its batch sizes (`sizing`) at the root, `Spread` at the root and in each partition, the rule
-that forms `partitions`. Simulated: the clock; a coordinator and partition leaders that handle one message after the
-other; messages that take a fixed time; slots that take the time that the trace says. Not simulated: the start of the
-job, staging of databases, writing of the output, failures.
+Real: `Dispatcher` with its batch sizes (`sizing`) at the root, `Level` with its `Spread` at the root and in each
+partition, the rule that forms `partitions`, and for a database in fragments `SharedScan` and `Homes`. Simulated: the clock; a coordinator and partition leaders that handle one message after the
+other; messages that take a fixed time; slots that take the time that the trace says; nodes that keep the fragments that they
+searched last in memory. Not simulated: the start of the job, staging of databases, writing of the output, failures.
 """
 
 from __future__ import annotations
 
 import gc
 import heapq
-from collections import deque
+import math
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from millrace.schedule.dispatcher import Action, Dispatcher, Result, Run
+from millrace.schedule.level import Level
 from millrace.schedule.partition import partitions
-from millrace.schedule.spread import MOST_AHEAD, Send, Spread
+from millrace.schedule.scan import SharedScan
+from millrace.schedule.spread import MOST_AHEAD, Spread
 from millrace.simulate.trace import Trace
 
 #: Seconds between looks for stragglers once all is cut.
@@ -39,6 +42,10 @@ class Machine:
         prefetch: Whether nodes hold tasks beyond their slots.
         copies: Whether stragglers are run a second time on idle slots.
         batch: Records of each batch; 0: sized by measurement, as in a real run.
+        fragments: Fragments of the database, each of which every batch is searched against; 0: it is whole.
+        resident: Fragments that the memory of a node holds.
+        load_seconds: What a task takes longer whose fragment is not in its node's memory.
+        homes: Whether nodes are given again what they have in memory.
     """
 
     nodes: int
@@ -50,6 +57,10 @@ class Machine:
     prefetch: bool = True
     copies: bool = True
     batch: int = 0
+    fragments: int = 0
+    resident: int = 1
+    load_seconds: float = 0.0
+    homes: bool = True
 
 
 @dataclass(frozen=True)
@@ -76,6 +87,8 @@ class Outcome:
     #: Share of the time that the coordinator, and the busiest partition leader, handled messages.
     coordinator_share: float
     leader_share: float
+    #: Tasks that had to read their fragment.
+    loads: int = 0
 
 
 @dataclass(slots=True)
@@ -98,7 +111,7 @@ class _Leader:
     """A partition: the desk of its leader, and how it spreads tasks over its nodes."""
 
     desk: _Desk
-    spread: Spread
+    level: Level[None]
 
 
 # What happens, in the words of the one to whom it happens. The number decides between events of one time.
@@ -125,6 +138,10 @@ class Simulation:
     _busy: int = 0
     _busy_since: float = 0.0
     _busy_seconds: float = 0.0
+    #: Of a database in fragments: (batch, fragment) of each search, and the searches that a batch waits for.
+    _searches: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _left: dict[int, int] = field(default_factory=dict)
+    _loads: int = 0
     #: When all was cut, and how long slots had been busy by then.
     _all_cut: tuple[float, float] | None = None
 
@@ -139,25 +156,29 @@ class Simulation:
         self._free = [machine.cores] * machine.nodes
         self._queues: list[deque[int]] = [deque() for _ in range(machine.nodes)]
         self._desk = _Desk(machine.service_seconds)
-        self._spread = self._new_spread()
+        self._level = self._new_level()
+        self._memory: list[OrderedDict[int, None]] = [OrderedDict() for _ in range(machine.nodes)]
+        self._scan = SharedScan(machine.fragments, machine.nodes if machine.homes else 1) if machine.fragments else None
         self._dispatcher = Dispatcher(machine.nodes * machine.cores, self.trace.hint, fixed=(machine.batch, 0))
         parts = partitions(machine.nodes, machine.partition_size)
         self._leaders: list[_Leader] = []
         self._part_of: list[int] = []
         if len(parts) == 1:
             for node in parts[0]:
-                self._spread.node_joined(node, machine.cores, 0.0)
+                self._level.joined(node, machine.cores, 0.0)
             return
         for number, part in enumerate(parts):
-            leader = _Leader(_Desk(machine.service_seconds), self._new_spread())
+            leader = _Leader(_Desk(machine.service_seconds), self._new_level())
             for node in part:
-                leader.spread.node_joined(node, machine.cores, 0.0)
+                leader.level.joined(node, machine.cores, 0.0)
                 self._part_of.append(number)
             self._leaders.append(leader)
-            self._spread.node_joined(number, machine.cores * len(part), 0.0, members=len(part))
+            self._level.joined(number, machine.cores * len(part), 0.0, members=len(part))
 
-    def _new_spread(self) -> Spread:
-        return Spread(2 * self.machine.latency_seconds, MOST_AHEAD if self.machine.prefetch else 0)
+    def _new_level(self) -> Level[None]:
+        machine = self.machine
+        spread = Spread(2 * machine.latency_seconds, MOST_AHEAD if machine.prefetch else 0)
+        return Level(machine.fragments if machine.homes else 0, spread)
 
     def run(self) -> Outcome:
         """Run the job to its end."""
@@ -203,6 +224,8 @@ class Simulation:
                 self._count_busy(now)
                 self._all_cut = (now, self._busy_seconds)
                 self._dispatcher.input_ended()
+                for level in (self._level, *(leader.level for leader in self._leaders)):
+                    level.no_more()
                 if self.machine.copies:
                     self._later(now + TICK, _LOOK, 0, 0)
                 return
@@ -216,25 +239,59 @@ class Simulation:
 
     def _do(self, actions: list[Action], now: float) -> None:
         for action in actions:
-            if isinstance(action, Run):
+            if isinstance(action, Run) and self._scan is not None:
+                fragments = range(1, self.machine.fragments + 1)
+                self._left[action.batch] = len(fragments)
+                self._scan.add(action.batch, fragments)
+                self._search(now)
+            elif isinstance(action, Run):
                 units = float(self._tasks[action.batch][0])
-                self._root_sends(self._spread.task_ready(action.batch, units, now, urgent=action.urgent), now)
+                self._level.submit(action.batch, None, units, now, urgent=action.urgent)
+                self._root_sends(now)
 
-    def _root_sends(self, sends: list[Send], now: float) -> None:
+    def _search(self, now: float) -> None:
+        """Hand out searches of fragments, as the engine does."""
+        while self._scan is not None and len(self._searches) < 2 * self.machine.nodes * self.machine.cores:
+            search = self._scan.next()
+            if not search:
+                return
+            batch, fragment = search
+            units, seconds = self._tasks[batch]
+            work = (seconds - self.trace.startup_seconds) / self.machine.fragments
+            self._n_tasks += 1
+            self._searches[self._n_tasks] = search
+            self._tasks[self._n_tasks] = (units, self.trace.startup_seconds + work)
+            self._level.submit(self._n_tasks, None, float(units), now, fragment=fragment)
+            self._root_sends(now)
+
+    def _root_sends(self, now: float) -> None:
         what = _LEADER_GETS if self._leaders else _NODE_GETS
-        for send in sends:
+        for send, _ in self._level.take():
             self._copies += send.duplicate
             self._later(self._desk.serve(now) + self.machine.latency_seconds, what, send.node, send.task)
 
     def _root_told(self, member: int, task: int, now: float) -> None:
         now = self._desk.serve(now)
-        counts = self._spread.is_open(task)
-        seconds = self._tasks[task][1] / self._speed(member) if counts else 0.0
-        self._root_sends(self._spread.task_ended(member, task, seconds, now), now)
-        if counts:
-            del self._tasks[task]
-            self._do(self._dispatcher.attempt_ended(task, Result.DONE, seconds=seconds), now)
+        seconds = self._tasks[task][1] / self._speed(member) if task in self._tasks else 0.0
+        ended = self._level.ended(member, task, seconds, now, counts=True)
+        self._root_sends(now)
+        if ended:
+            self._done(task, seconds, now)
         self._feed(now)
+
+    def _done(self, task: int, seconds: float, now: float) -> None:
+        """A task came to its end, and perhaps the batch that it belongs to."""
+        del self._tasks[task]
+        if task in self._searches:
+            batch, _ = self._searches.pop(task)
+            self._left[batch] -= 1
+            self._search(now)
+            if self._left[batch]:
+                return
+            del self._left[batch]
+            seconds = self._tasks.pop(batch)[1] + (self.machine.fragments - 1) * self.trace.startup_seconds
+            task = batch
+        self._do(self._dispatcher.attempt_ended(task, Result.DONE, seconds=seconds), now)
 
     def _speed(self, member: int) -> float:
         return 1.0 if self._leaders else self._speeds[member]
@@ -242,22 +299,26 @@ class Simulation:
     def _look(self, now: float) -> None:
         """Look for stragglers."""
         for number, leader in enumerate(self._leaders):
-            self._leader_sends(number, leader.spread.straggling(now), now)
-        self._root_sends(self._spread.straggling(now), now)
+            leader.level.look(now)
+            self._leader_sends(number, now)
+        self._level.look(now)
+        self._root_sends(now)
         self._later(now + TICK, _LOOK, 0, 0)
 
     # Partition leaders
 
     def _leader_gets(self, number: int, task: int, now: float) -> None:
         leader = self._leaders[number]
-        if task not in self._tasks or leader.spread.is_open(task):
+        if task not in self._tasks:
             return
         now = leader.desk.serve(now)
-        self._leader_sends(number, leader.spread.task_ready(task, float(self._tasks[task][0]), now), now)
+        fragment = self._searches[task][1] if task in self._searches else 0
+        leader.level.submit(task, None, float(self._tasks[task][0]), now, fragment=fragment)
+        self._leader_sends(number, now)
 
-    def _leader_sends(self, number: int, sends: list[Send], now: float) -> None:
+    def _leader_sends(self, number: int, now: float) -> None:
         desk = self._leaders[number].desk
-        for send in sends:
+        for send, _ in self._leaders[number].level.take():
             self._copies += send.duplicate
             self._later(desk.serve(now) + self.machine.latency_seconds, _NODE_GETS, send.node, send.task)
 
@@ -265,10 +326,10 @@ class Simulation:
         number = self._part_of[node]
         leader = self._leaders[number]
         now = leader.desk.serve(now)
-        counts = leader.spread.is_open(task)
-        seconds = self._tasks[task][1] / self._speeds[node] if counts and task in self._tasks else 0.0
-        self._leader_sends(number, leader.spread.task_ended(node, task, seconds, now), now)
-        if counts:
+        seconds = self._tasks[task][1] / self._speeds[node] if task in self._tasks else 0.0
+        ended = leader.level.ended(node, task, seconds, now, counts=True)
+        self._leader_sends(number, now)
+        if ended:
             self._later(leader.desk.serve(now) + self.machine.latency_seconds, _ROOT_TOLD, number, task)
 
     # Nodes
@@ -278,11 +339,24 @@ class Simulation:
         while queue and self._free[node]:
             task = queue.popleft()
             # A copy that is still in the queue when the other one ends is not run.
-            seconds = self._tasks[task][1] / self._speeds[node] if task in self._tasks else 0.0
+            seconds = self._tasks[task][1] / self._speeds[node] + self._load(node, task) if task in self._tasks else 0.0
             self._free[node] -= 1
             self._count_busy(now)
             self._busy += 1
             self._later(now + seconds, _TASK_ENDED, node, task)
+
+    def _load(self, node: int, task: int) -> float:
+        """Seconds that a node needs to read what a task searches, unless it is in its memory."""
+        if task not in self._searches:
+            return 0.0
+        fragment, memory = self._searches[task][1], self._memory[node]
+        held = fragment in memory
+        memory[fragment] = None
+        memory.move_to_end(fragment)
+        if len(memory) > self.machine.resident:
+            memory.popitem(last=False)
+        self._loads += not held
+        return 0.0 if held else self.machine.load_seconds
 
     def _end(self, node: int, task: int, now: float) -> None:
         self._free[node] += 1
@@ -304,16 +378,18 @@ class Simulation:
         could = cores * seconds
         work = self.trace.seconds(self.records)
         cut_at, busy_by_then = self._all_cut or (seconds, self._busy_seconds)
-        startup = self._n_tasks * self.trace.startup_seconds
+        # A batch that is searched in fragments is no task itself.
+        tasks = self._n_tasks * machine.fragments // (machine.fragments + 1) or self._n_tasks
+        startup = tasks * self.trace.startup_seconds
         efficiency = work / (sum(self._speeds) * machine.cores * seconds)
         starved = (cores * cut_at - busy_by_then) / could
         return Outcome(
-            cores=cores, partitions=len(self._leaders), records=self.records, tasks=self._n_tasks, copies=self._copies,
+            cores=cores, partitions=len(self._leaders), records=self.records, tasks=tasks, copies=self._copies,
             seconds=seconds, work_seconds=work, longest_seconds=self.trace.longest_seconds, efficiency=efficiency, startup_share=startup / could,
             starved_share=starved, tail_share=max(1.0 - efficiency - startup / could - starved, 0.0),
             coordinator_share=self._desk.handled * machine.service_seconds / seconds,
             leader_share=max((leader.desk.handled for leader in self._leaders), default=0)
-            * machine.service_seconds / seconds,
+            * machine.service_seconds / seconds, loads=self._loads,
         )  # fmt: skip
 
 
@@ -321,3 +397,19 @@ def static_seconds(trace: Trace, records: int, cores: int) -> float:
     """Seconds of the same job, were the records divided beforehand into equal numbers for the cores, in order."""
     bounds = [core * records // cores for core in range(cores + 1)]
     return trace.startup_seconds + max(trace.seconds(last) - trace.seconds(first) for first, last in pairwise(bounds))
+
+
+def in_order_seconds(trace: Trace, records: int, cores: int) -> float:
+    """Seconds of the same job if each core took one record after the other in their order, and nothing else cost time.
+
+    No dispatcher does better that learns what a record takes by running it, except by luck: one that is long and comes
+    last ends last.
+    """
+    begun = max(records - math.ceil(4 * trace.longest_seconds / trace.mean_seconds) * cores, 0)
+    last = begin = trace.seconds(begun) / cores
+    free = [begin] * cores
+    for record in range(begun, records):
+        end = free[0] + trace.seconds(record + 1) - trace.seconds(record)
+        heapq.heapreplace(free, end)
+        last = max(last, end)
+    return last

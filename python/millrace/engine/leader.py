@@ -1,0 +1,170 @@
+"""The leader of a partition: a node agent that also hands out tasks to the others of its partition.
+
+To the coordinator a partition is one node with many slots. It is sent tasks by the hundred, which are spread here by
+what its nodes have to do; what became of them goes back many at a time. What the coordinator says to one node of the
+partition, or to all of them, is passed on. If the leader is lost, the run ends and begins again without it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+
+from millrace.engine import messages as say
+from millrace.engine.links import PERIOD, SILENCE, Links
+from millrace.engine.mpi import World
+from millrace.engine.remote import Agent
+from millrace.node.agent import Node
+from millrace.node.workdir import WorkDir
+from millrace.schedule.level import Level
+from millrace.schedule.partition import routes
+
+
+def agent(world: World, work: WorkDir, partition_size: int | None) -> Agent:
+    """What this process is: a node agent, in its partition if there are some, or the leader of one."""
+    by = routes(world.size, partition_size)
+    others = [rank for rank, leader in by.items() if leader == world.rank != rank]
+    if others:
+        return Leader(world, work, others)
+    return Agent(world, work, leader=by[world.rank] if by[world.rank] != world.rank else 0)
+
+
+class Leader(Agent):
+    """A node agent and leader of ``others``."""
+
+    def __init__(self, world: World, work: WorkDir, others: Sequence[int]) -> None:
+        super().__init__(world, work)
+        self._links = Links(world, others)
+        self._level: Level[say.Task] = Level()
+        self._ready: set[int] = set()
+        #: What goes to each node, and to the coordinator, when this turn is over.
+        self._down: dict[int, list[say.Task]] = defaultdict(list)
+        self._up: list[say.Started | say.Ended] = []
+
+    def _look(self) -> bool:
+        heard = super()._look()
+        try:
+            self._turn(time.monotonic())
+        except Exception as error:
+            self._trouble(error)
+        return heard
+
+    def _rest(self) -> float:
+        return 0.0  # the others may wait for an answer
+
+    def _turn(self, now: float) -> None:
+        """What is left to do when all that came was heard."""
+        # Who does not hear the coordinator gives no sign of life, so that it is not taken for the coordinator's.
+        if now - self._patience.heard < 2 * PERIOD and (self._on or self._links.dismissed is not None):
+            for rank, why in self._links.turn(now):
+                self._lose(rank, why, now)
+        self._level.look(now)
+        self._hand_out()
+        for rank, tasks in self._down.items():
+            self._links.tell(rank, say.Work(tasks))
+        self._down.clear()
+        if self._up:
+            self._tell(say.Report(self._up))
+            self._up = []
+
+    def _hand_out(self) -> None:
+        for send, task in self._level.take():
+            if send.node != self._world.rank:
+                self._down[send.node].append(task)
+            elif self._node:
+                self._submit(self._node, task)
+
+    # What the coordinator says
+
+    def _obey(self, message: object) -> None:
+        match message:
+            case say.For(rank, inner):
+                if isinstance(inner, say.Setup):
+                    self._expect(rank, inner)
+                self._links.tell(rank, inner)
+            case say.ForAll(inner):
+                for rank in self._links.living():
+                    self._links.tell(rank, inner)
+                self._obey(inner)
+            case say.Work(tasks) if self._node and not self._stopped:
+                self._on = True
+                for task in tasks:
+                    units = float(task.units or task.last - task.first)
+                    self._level.submit(
+                        task.number, task, units, time.monotonic(), urgent=task.urgent, fragment=task.fragment
+                    )
+                self._hand_out()
+            case say.NoMore():
+                self._level.no_more()
+            case say.Stop():
+                self._links.dismissed = time.monotonic()
+                super()._obey(message)
+            case say.Leave():
+                super()._obey(message)
+                self._world.flush(PERIOD)
+            case _:
+                super()._obey(message)
+
+    def _set_up(self, setup: say.Setup) -> say.Ready:
+        self._level = Level(setup.use.n_fragments)
+        ready = super()._set_up(setup)
+        self._expect(self._world.rank, setup)
+        return ready
+
+    def _expect(self, rank: int, setup: say.Setup) -> None:
+        self._level.joined(rank, setup.slots, time.monotonic())
+
+    def _withdraw(self, node: Node) -> list[int]:
+        now = time.monotonic()
+        own = super()._withdraw(node)
+        return self._level.withdraw() + [task for task in own if self._level.came_back(self._world.rank, task, now)]
+
+    # What the slots here and the nodes of the partition say
+
+    def _report(self, events: list[say.Started | say.Ended]) -> None:
+        self._happened(self._world.rank, events)
+
+    def _happened(self, node: int, events: Sequence[say.Started | say.Ended]) -> None:
+        now = time.monotonic()
+        for event in events:
+            if isinstance(event, say.Started):
+                news = self._level.started(event.id)
+            else:
+                counts = event.status in ("done", "compared")
+                news = self._level.ended(node, event.id, event.wall_seconds, now, counts=counts)
+            if news:
+                self._up.append(event)
+
+    def _hear(self, rank: int, message: object) -> None:
+        if rank == self._leader or not isinstance(message, say.UPWARD):
+            self._obey(message)
+            return
+        if rank in self._links.lost:
+            return  # it stood still and goes on now, but others have its tasks
+        now = time.monotonic()
+        self._links.heard(rank, now)
+        match message:
+            case say.Report(events):
+                self._happened(rank, events)
+            case say.Withdrawn(tasks):
+                back = [task for task in tasks if self._level.came_back(rank, task, now)]
+                self._tell(say.Withdrawn(back))
+            case say.Alive():
+                pass
+            case say.Ready():
+                self._ready.add(rank)
+                if len(self._ready) == len(self._links.living()):
+                    self._links.limit = SILENCE
+                self._tell(say.From(rank, message))
+            case say.Bye():
+                self._links.gone.add(rank)
+                self._tell(say.From(rank, message))
+            case _:
+                self._tell(say.From(rank, message))
+
+    def _lose(self, rank: int, why: str, now: float) -> None:
+        self._links.lost.add(rank)
+        self._world.broken = True
+        self._down.pop(rank, None)
+        self._tell(say.From(rank, say.Lost(why, self._level.lost(rank, now))))

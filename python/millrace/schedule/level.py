@@ -1,0 +1,116 @@
+"""One level of dispatch: the tasks of all nodes at the coordinator, those of a partition at its leader. Pure.
+
+What `Spread` decides, for tasks that carry something, may be out twice, and are told of once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from millrace.schedule.locality import Homes
+from millrace.schedule.spread import Send, Spread
+
+Load = TypeVar("Load")
+
+#: Seconds between looks for tasks that take too long while slots are idle.
+LOOK_FOR_STRAGGLERS = 0.25
+
+
+@dataclass(slots=True)
+class _Out(Generic[Load]):
+    """A task that was submitted and has not come to its end."""
+
+    load: Load
+    fragment: int
+    started: bool = False
+
+
+class Level(Generic[Load]):
+    """The tasks of one level and the nodes that they are spread over.
+
+    Whatever happens may send tasks to nodes: `take` them after each call.
+
+    Args:
+        fragments: Fragments of the database; 0: it is whole.
+        spread: How tasks are spread, if not as usual.
+    """
+
+    def __init__(self, fragments: int = 0, spread: Spread | None = None) -> None:
+        self._spread = spread or Spread()
+        self._homes = Homes(fragments)
+        self._out: dict[int, _Out[Load]] = {}
+        self._sends: list[Send] = []
+        self._last, self._looked = False, 0.0
+
+    def take(self) -> list[tuple[Send, Load]]:
+        """What is to be sent now, and what it carries."""
+        found = [(send, self._out[send.task].load) for send in self._sends]
+        self._sends.clear()
+        return found
+
+    # Nodes
+
+    def joined(self, node: int, slots: int, now: float, members: int = 1) -> None:
+        """A node is there, or has another number of slots than before; see `Spread.node_joined`."""
+        self._homes.joined(node, slots)
+        self._note(self._spread.node_joined(node, slots, now, members))
+
+    def lost(self, node: int, now: float) -> int:
+        """A node is gone; return how many tasks of its own go to others."""
+        self._homes.lost(node)
+        back, sends = self._spread.node_lost(node, now)
+        self._note(sends)
+        return len(back)
+
+    # Tasks
+
+    def submit(
+        self, task: int, load: Load, units: float, now: float, *, urgent: bool = False, fragment: int = 0
+    ) -> None:
+        """A task is to be done, against one fragment of the database or, 0, against all of it."""
+        self._out[task] = _Out(load, fragment)
+        self._note(self._spread.task_ready(task, units, now, urgent=urgent, prefer=self._homes.of(fragment)))
+
+    def started(self, task: int) -> bool:
+        """A slot has taken a task. Whether that is news."""
+        out = self._out.get(task)
+        if out is None or out.started:
+            return False
+        out.started = True
+        return True
+
+    def ended(self, node: int, task: int, seconds: float, now: float, *, counts: bool) -> bool:
+        """A task came to its end at a node; see `Spread.task_ended`. Whether it is the end of the task."""
+        self._note(self._spread.task_ended(node, task, seconds, now, counts=counts))
+        if task not in self._out or (not counts and self._spread.holders(task)):
+            return False  # it has ended before, or another slot may do better
+        del self._out[task]
+        return True
+
+    def came_back(self, node: int, task: int, now: float) -> bool:
+        """A node gives a task back that none of its slots had taken. Whether no other has it."""
+        return self.ended(node, task, 0.0, now, counts=False)
+
+    def withdraw(self) -> list[int]:
+        """Take back all tasks that are not sent; they are forgotten."""
+        back = self._spread.withdraw()
+        for task in back:
+            del self._out[task]
+        return back
+
+    def no_more(self) -> None:
+        """All tasks are there: from here on, what takes too long may be run twice."""
+        self._last = True
+
+    def look(self, now: float) -> None:
+        """Send what takes too long to idle slots too; to be called now and then. See `Spread.straggling`."""
+        if self._last and self._out and now - self._looked > LOOK_FOR_STRAGGLERS:
+            self._looked = now
+            self._note(self._spread.straggling(now))
+
+    def _note(self, sends: list[Send]) -> None:
+        for send in sends:
+            if out := self._out.get(send.task):
+                self._homes.sent(out.fragment, send.node)
+                self._sends.append(send)

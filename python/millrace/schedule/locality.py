@@ -1,0 +1,58 @@
+"""Which node keeps which fragments of a database in memory, so that it is given them again. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import ceil
+
+
+class Homes:
+    """Fragments settle on the nodes that searched them first.
+
+    A node is home to its share of the fragments, and a fragment has its share of the slots: with more fragments than
+    nodes, the memory of all nodes together holds the database; with fewer, several nodes hold each. What a node
+    searches beyond that, because it had nothing else to do, changes nothing: its memory is for what it will see again.
+
+    >>> homes = Homes(4)
+    >>> for node in (1, 2): homes.joined(node, slots=8)
+    >>> for fragment, node in ((1, 1), (2, 2), (3, 1), (4, 1), (1, 2)): homes.sent(fragment, node)
+    >>> [homes.of(fragment) for fragment in (1, 2, 3, 4)]
+    [(1,), (2,), (1,), ()]
+
+    Args:
+        fragments: How many there are, numbered from 1; 0: the database is whole, and nothing has a home.
+    """
+
+    def __init__(self, fragments: int) -> None:
+        self._n = fragments
+        self._slots: dict[int, int] = {}
+        self._nodes: dict[int, set[int]] = {}  # the fragments of each node
+        self._at: dict[int, list[int]] = defaultdict(list)
+        self._all = 0
+
+    def joined(self, node: int, slots: int) -> None:
+        """A node is there, or has another number of slots than before."""
+        self._nodes.setdefault(node, set())
+        self._slots[node] = slots
+        self._all = sum(self._slots.values())
+
+    def lost(self, node: int) -> None:
+        """A node is gone; what it was home to is free."""
+        for fragment in self._nodes.pop(node, ()):
+            self._at[fragment].remove(node)
+        self._slots.pop(node, None)
+        self._all = sum(self._slots.values())
+
+    def of(self, fragment: int) -> tuple[int, ...]:
+        """The nodes that are home to ``fragment``."""
+        return tuple(self._at[fragment]) if fragment else ()
+
+    def sent(self, fragment: int, node: int) -> None:
+        """A node is about to search ``fragment``, and keeps it if it has room for one more."""
+        own = self._nodes.get(node)
+        if not fragment or own is None or fragment in own:
+            return
+        searched_by = sum(self._slots[home] for home in self._at[fragment])
+        if len(own) < ceil(self._n * self._slots[node] / self._all) and searched_by * self._n < self._all:
+            own.add(fragment)
+            self._at[fragment].append(node)

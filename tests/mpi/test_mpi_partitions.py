@@ -1,0 +1,109 @@
+"""Partitions: leaders hand out to others and pass on what is said, and nothing of the promise changes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+from jobs import Mpi, said
+from test_mpi_failures import Job, resumed, site, words
+
+from conftest import Site
+
+__all__ = ["site"]  # a fixture
+
+#: Nine processes: the coordinator and two others; a leader, of rank 3, and two others; the same with rank 6.
+N_RANKS, LEADERS = 9, (3, 6)
+
+
+def whole(mpi: Mpi, site: Site, *more: str, **environ: str) -> tuple[int, str]:
+    return mpi.run(N_RANKS, words("--partition-size", "3", *more), site.folder, LOG=f"{site.folder}/log", **environ)
+
+
+def start(mpi: Mpi, site: Site, **environ: str) -> Job:
+    return Job(mpi, N_RANKS, site, 12, ("--partition-size", "3"), **environ)
+
+
+@pytest.mark.parametrize("batch", ["1", "7", "auto"])
+def test_output_is_the_serial_tools(mpi: Mpi, site: Site, batch: str) -> None:
+    code, text = whole(mpi, site, "--batch", batch, "--keep-run-dir")
+    assert code == 0, text
+    assert site.output.read_bytes() == site.expected
+    if batch == "1":
+        journals = [path for path in site.run_dir.glob("journal-*.mrj") if path.stat().st_size > 500]
+        assert len(journals) == N_RANKS, "some process had nothing to do"
+
+
+@pytest.mark.parametrize("victim", [0, 3, 4], ids=["coordinator", "leader", "other"])
+def test_a_killed_process_ends_the_job_and_the_same_command_resumes(mpi: Mpi, site: Site, victim: int) -> None:
+    site.n = 240
+    site.write_input()
+    job = start(mpi, site, SLEEP="0.5")
+    os.kill(job.ranks[victim], signal.SIGKILL)
+    assert job.ends_within(30) != 0
+    code, text = whole(mpi, site, "--keep-run-dir")
+    assert code == 0, text
+    assert site.output.read_bytes() == site.expected
+    assert resumed(site) > 0
+
+
+def test_a_process_of_a_partition_that_stands_still_is_done_without(openmpi: Mpi, site: Site) -> None:
+    site.n = 480
+    site.write_input()
+    job = start(openmpi, site, SLEEP="1")
+    os.kill(job.ranks[7], signal.SIGSTOP)
+    job.ends_within(60)
+    assert "(rank 7) is lost: no sign of life for 10 s" in said(site.folder)
+    assert site.output.read_bytes() == site.expected
+    assert not site.run_dir.exists()
+
+
+def test_a_leader_that_stands_still_ends_the_run_and_it_resumes(openmpi: Mpi, site: Site) -> None:
+    site.n = 480
+    site.write_input()
+    job = start(openmpi, site, SLEEP="1")
+    os.kill(job.ranks[6], signal.SIGSTOP)
+    assert job.ends_within(40) != 0  # who notices first, coordinator or others, ends it
+    assert whole(openmpi, site)[0] == 0
+    assert site.output.read_bytes() == site.expected
+
+
+def test_a_killed_process_of_a_partition_is_done_without_where_mpi_can(openmpi: Mpi, site: Site) -> None:
+    site.n = 240
+    site.write_input()
+    tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))
+    job = start(tolerant, site, SLEEP="0.5")
+    os.kill(job.ranks[4], signal.SIGKILL)
+    assert job.ends_within(60) == 0
+    assert "(rank 4) is lost: its process is gone" in said(site.folder)
+    assert site.output.read_bytes() == site.expected
+
+
+def test_a_signal_stops_all_partitions_in_order(mpi: Mpi, site: Site) -> None:
+    site.n = 240
+    site.write_input()
+    job = start(mpi, site, SLEEP="0.5")
+    os.kill(job.ranks[8], signal.SIGTERM)
+    code = job.ends_within(40)
+    assert code == 143, said(site.folder)
+    assert "stopped by SIGTERM" in said(site.folder)
+    assert whole(mpi, site)[0] == 0
+    assert site.output.read_bytes() == site.expected
+
+
+def test_a_bad_record_is_quarantined_in_any_partition(mpi: Mpi, site: Site) -> None:
+    code, text = whole(mpi, site, BAD="record17$")
+    assert code == 3, text
+    assert (site.run_dir / "quarantine" / "record-18").is_dir()
+
+
+def test_what_goes_wrong_in_a_partition_is_said_with_its_process(openmpi: Mpi, site: Site) -> None:
+    # A limit on the size of files is what a full disk is to its writer: here, to one journal.
+    limit = '[ "$OMPI_COMM_WORLD_RANK" != 8 ] || ulimit -f 1; exec "$0" "$@"'
+    code, text = whole(replace(openmpi, before=("sh", "-c", limit)), site, SLEEP="0.2")
+    assert code == 1, text
+    assert "(rank 8): " in text and "no space left" in text
+    assert whole(openmpi, site)[0] == 0
+    assert site.output.read_bytes() == site.expected

@@ -1,0 +1,108 @@
+"""One level of dispatch: what is sent, and what is told of it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.schedule.level import LOOK_FOR_STRAGGLERS, Level
+
+
+def level(*slots: int, fragments: int = 0) -> Level[str]:
+    found: Level[str] = Level(fragments)
+    for node, many in enumerate(slots):
+        found.joined(node, many, 0.0)
+    return found
+
+
+def sent(one: Level[str]) -> list[tuple[int, str]]:
+    return [(send.node, load) for send, load in one.take()]
+
+
+def test_a_task_is_sent_with_what_it_carries_and_once() -> None:
+    one = level(1, 1)
+    one.submit(7, "seven", 1.0, 0.0)
+    assert sent(one) == [(0, "seven")]
+    assert sent(one) == []
+
+
+def test_of_a_task_that_is_out_twice_the_first_result_is_told() -> None:
+    one = level(1, 1)
+    for task, name in ((1, "a"), (2, "b")):
+        one.submit(task, name, 1.0, 0.0)
+    assert sent(one) == [(0, "a"), (1, "b")]
+    assert one.started(1) and not one.started(1)
+    assert one.ended(1, 2, 1.0, 1.0, counts=True)
+    one.look(50.0)
+    assert sent(one) == [], "more may come"
+    one.no_more()
+    one.look(51.0)
+    assert sent(one) == [(1, "a")]
+    assert not one.ended(0, 1, 1.0, 52.0, counts=False), "the copy may do better"
+    assert one.ended(1, 1, 1.0, 53.0, counts=True)
+    one.look(53.0 + 2 * LOOK_FOR_STRAGGLERS)
+    assert sent(one) == []
+
+
+def test_tasks_of_a_lost_node_go_to_others() -> None:
+    one = level(2, 2)
+    for task in range(4):
+        one.submit(task, str(task), 1.0, 0.0)
+    sent(one)
+    one.joined(2, 2, 1.0)
+    assert one.lost(0, 1.0) == 2
+    assert sorted(sent(one)) == [(2, "0"), (2, "2")]
+
+
+def test_what_comes_back_is_told_of_if_nobody_else_has_it() -> None:
+    one = level(1)
+    for task in range(4):
+        one.submit(task, str(task), 1.0, 0.0)
+    out = [load for _, load in sent(one)]
+    waiting = one.withdraw()
+    assert sorted([*map(int, out), *waiting]) == [0, 1, 2, 3]
+    assert one.came_back(0, int(out[-1]), 1.0)
+    assert sent(one) == []
+
+
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(1, 6), st.lists(st.integers(0, 99), max_size=120),
+)  # fmt: skip
+def test_no_slot_is_idle_while_a_task_against_any_fragment_waits(
+    slots: list[int], fragments: int, script: list[int]
+) -> None:
+    one = level(*slots, fragments=fragments)
+    out: dict[int, list[int]] = {node: [] for node in range(len(slots))}
+    waits: set[int] = set()
+    now = 0.0
+    for task, word in enumerate(script):
+        now += 1.0
+        busy = [node for node in out if out[node]]
+        if word % 3 or not busy:
+            waits.add(task)
+            one.submit(task, str(task), 1.0, now, fragment=1 + word % fragments)
+        else:
+            node = busy[word % len(busy)]
+            assert one.ended(node, out[node].pop(0), 1.0, now, counts=True)
+        for node, load in sent(one):
+            waits.remove(int(load))
+            out[node].append(int(load))
+        assert not waits or all(len(out[node]) >= many for node, many in enumerate(slots))
+
+
+def test_a_node_is_given_again_the_fragments_that_it_has() -> None:
+    one = level(2, 2, 2, 2, fragments=4)
+    at: dict[int, set[int]] = {}
+    out: list[tuple[int, int]] = []
+    task = ended = 0
+    while ended < 80:
+        while task - ended < 16:  # as many again wait as there are slots
+            task += 1
+            one.submit(task, "", 1.0, float(ended), fragment=1 + task % 4)
+        for send, _ in one.take():
+            out.append((send.node, send.task))
+            if ended > 30:
+                at.setdefault(send.node, set()).add(1 + send.task % 4)
+        one.ended(*out.pop(0), 1.0, float(ended), counts=True)
+        ended += 1
+    assert len(at) == 4 and all(len(fragments) == 1 for fragments in at.values()), at

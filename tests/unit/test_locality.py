@@ -1,0 +1,63 @@
+"""Fragments of a database and the nodes that keep them in memory."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.schedule.locality import Homes
+
+
+@given(
+    st.integers(1, 12), st.lists(st.integers(1, 8), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(1, 12), st.integers(0, 5)), max_size=200),
+)  # fmt: skip
+def test_a_node_is_home_to_its_share_of_what_it_searched(
+    n: int, slots: list[int], sends: list[tuple[int, int]]
+) -> None:
+    homes = Homes(n)
+    for node, own in enumerate(slots):
+        homes.joined(node, own)
+    searched = {(1 + fragment % n, node) for fragment, node in sends}
+    for fragment, node in sends:
+        homes.sent(1 + fragment % n, node)
+    for node, own in enumerate(slots):
+        kept = [fragment for fragment in range(1, n + 1) if node in homes.of(fragment)]
+        assert {(fragment, node) for fragment in kept} <= searched
+        assert len(kept) <= ceil(n * own / sum(slots))
+    for fragment in range(1, n + 1):
+        *enough, _ = (slots[node] for node in homes.of(fragment) or (0,))
+        assert sum(enough) * n < sum(slots), "none is kept by more nodes than it needs"
+
+
+def test_nodes_share_the_fragments_evenly_and_again_when_one_is_lost() -> None:
+    homes = Homes(4)
+    for node in (1, 2):
+        homes.joined(node, 8)
+    for _ in range(2):
+        for node in (1, 2):
+            for fragment in range(1, 5):
+                homes.sent(fragment, node)
+    assert [homes.of(fragment) for fragment in range(1, 5)] == [(1,), (1,), (2,), (2,)]
+    homes.lost(1)
+    homes.sent(1, 2)
+    assert [homes.of(fragment) for fragment in range(1, 5)] == [(2,), (), (2,), (2,)]
+
+
+def test_fewer_fragments_than_nodes_are_kept_by_several() -> None:
+    homes = Homes(2)
+    for node in range(4):
+        homes.joined(node, 4)
+    for node in range(4):
+        homes.sent(1, node)
+        homes.sent(2, node)
+    assert [homes.of(1), homes.of(2)] == [(0, 1), (2, 3)]
+
+
+def test_a_whole_database_has_no_home() -> None:
+    homes = Homes(0)
+    homes.joined(0, 4)
+    homes.sent(0, 0)
+    assert homes.of(0) == ()

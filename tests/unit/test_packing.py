@@ -1,0 +1,43 @@
+"""When messages are compressed."""
+
+from __future__ import annotations
+
+import pytest
+
+from millrace import _core
+from millrace.schedule.packing import SMALLEST, TELLING, Packing
+
+
+def test_what_is_packed_comes_back() -> None:
+    text = b">seq\nMKVLAAGIVGLLLAQ\n" * 5000
+    packed = _core.pack(text)
+    assert len(packed) < len(text) // 10
+    assert _core.unpack(packed) == text
+    assert _core.unpack(_core.pack(b"")) == b""
+    with pytest.raises(OSError):
+        _core.unpack(b"no frame")
+
+
+def test_a_slow_network_is_worth_it_and_a_fast_one_is_not() -> None:
+    packing = Packing()
+    assert not packing.pays(1 << 30), "nothing is known"
+    packing.sent(4 << 20, (4 << 20) / 1e9)
+    assert not packing.pays(4 << 20)
+    slow = Packing()
+    slow.sent(4 << 20, (4 << 20) / 50e6)
+    assert slow.pays(4 << 20)
+    assert not slow.pays(SMALLEST - 1)
+    slow.sent(TELLING - 1, 1e-6)
+    assert slow.pays(4 << 20), "a short piece says nothing"
+    slow.sent(4 << 20, 0.001)
+    assert not slow.pays(4 << 20), "it only had to wait"
+
+
+def test_bytes_that_do_not_shrink_are_soon_sent_as_they_are() -> None:
+    packing = Packing()
+    packing.sent(4 << 20, 0.05)
+    tries = 0
+    while packing.pays(4 << 20):
+        packing.packed(4 << 20, 4 << 20, 0.01)
+        tries += 1
+        assert tries < 30
