@@ -15,6 +15,7 @@ from millrace.engine import messages as say
 from millrace.engine.durable import Durable, is_lazy
 from millrace.engine.launched import for_tools
 from millrace.engine.mpi import World
+from millrace.engine.staged import Fetch, Keeper, Look, Room
 from millrace.engine.stop import Interrupt
 from millrace.errors import ExitCode, MillraceError, RefusedError, ToolError
 from millrace.node.agent import Node
@@ -70,6 +71,7 @@ class Agent:
     def __init__(self, world: World, work: WorkDir) -> None:
         self._world, self._work = world, work
         self._node: Node | None = None
+        self._keeper = Keeper(world.link, work.path)
         self._journal: _core.Journal | None = None
         self._commit: GroupCommit | None = None
         self._durable: Durable[say.Started | say.Ended] | None = None
@@ -114,6 +116,10 @@ class Agent:
 
     def _wait(self) -> None:
         """Take a nap, which what happens in the slots ends; tell of it."""
+        if self._keeper.busy:
+            if ended := self._keeper.turn():
+                self._tell(ended)
+            return
         if not self._node or not self._setup or self._stopped:
             time.sleep(self._nap)
             return
@@ -140,6 +146,10 @@ class Agent:
     def _obey(self, message: object) -> None:
         self._on = self._node is not None
         match message:
+            case Look():
+                self._tell(Room(self._keeper.look(message)))
+            case Fetch():
+                self._keeper.begin(message)
             case say.Setup():
                 self._world.all_are_here()
                 self._set_up(message)
@@ -197,7 +207,7 @@ class Agent:
         self._setup = setup
         self._node = Node(
             setup.use, cwd=cwd, exe=exe, environ=environ, work=self._work, slots=setup.slots, journal=self._journal,
-            nice=setup.nice, hidden=frozenset({run_dir}),
+            nice=setup.nice, hidden=frozenset({run_dir}), staged=setup.staged,
         )  # fmt: skip
         self._commit = GroupCommit(self._journal, setup.sync, self._node.wake)
         if is_lazy(run_dir):
@@ -225,6 +235,8 @@ class Agent:
         if self._stopped:
             return
         self._stopped = True
+        self._keeper.close()
+        self._world.broken |= self._keeper.broken
         if self._node:
             self._node.close()
         if self._commit:
