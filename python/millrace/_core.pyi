@@ -341,7 +341,9 @@ class Pool:
         volatile: Sequence[Sequence[str]],
         records_said: str,
         failures_said: Sequence[str],
-    ) -> Self: ...
+        namespaces: Sequence[int] = ...,
+    ) -> Self:
+        """Make the slots. ``namespaces``: open descriptors, copied, of those in which tools are started."""
     def submit(
         self,
         id: int,

@@ -55,6 +55,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     sync: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 1.0
     verify: Fraction = 0.0
     progress: Literal["auto", "bar", "plain", "json", "none"] = "auto"
+    #: Where nodes keep copies of databases: ``auto``, ``ram``, ``disk``, ``off`` or a folder.
+    stage: str = "auto"
     #: Nodes to spread the run over, as ``a,b,c`` or ``n[1-8]``.
     hosts: tuple[str, ...] = ()
     #: By the name that ``uname -m`` says.
@@ -122,6 +124,19 @@ def parse_fragments(text: str) -> tuple[int, int]:
     return (0, int(found[1]) * 1024 ** " KMGT".index(found[2].upper()))
 
 
+def check_stage(text: str) -> None:
+    """See that ``text`` names a place for copies of databases.
+
+    Raises:
+        RefusedError: It does not.
+    """
+    if text not in ("auto", "ram", "disk", "off") and not text.startswith("/"):
+        raise RefusedError(
+            f"--stage {text}: not a place for copies of databases",
+            "use auto, ram, disk, off, or the absolute path of a folder on each node's own disk",
+        )
+
+
 def from_values(values: dict[str, Any], where: str = "") -> Job:
     """Check ``values`` (names as in a TOML file) and make a job of them.
 
@@ -167,6 +182,7 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
         )
     job.batch_size  # noqa: B018 - checks the text
     job.fragment_size  # noqa: B018 - as well
+    check_stage(job.stage)
     return job
 
 

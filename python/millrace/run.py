@@ -7,7 +7,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -206,6 +206,8 @@ class Session:
         self.interrupt, self.resuming, self.supervision, self.crew = interrupt, resuming, supervision, crew
         self.members: list[Member] = []
         self.start = 0
+        #: (copy, file): what tools on each host are to read in the place of what.
+        self.staged: Mapping[str, Sequence[tuple[str, str]]] = {}
         self.run_id = bytes.fromhex(manifest.run_id)
         self.sampler = Sampler(plan.job.verify, self.run_id)
 
@@ -215,6 +217,7 @@ class Session:
         self.message = show.message if self.plan.job.verbosity >= 0 else _nothing
         if self.crew:
             self._share(self.crew)
+        self._stage(stack)
         plan = self.plan
         started = time.monotonic()
         journal, tasks, searched = self._open_journal()
@@ -256,6 +259,16 @@ class Session:
         for note in (*notes, *crew.notes):
             self.message(note)
         self.plan = msgspec.structs.replace(self.plan, slots=sum(member.slots for member in self.members))
+
+    def _stage(self, stack: ExitStack) -> None:
+        """Bring copies of the databases to the nodes, where that is asked for or pays."""
+        if self.crew or self.plan.job.stage != "auto":
+            from millrace.engine.staged import stage
+
+            keeper, self.staged = stage(
+                self.plan, self.members, self.crew, self.work.path, self.interrupt, self.message
+            )
+            stack.callback(keeper.close)
 
     def _open_journal(self) -> tuple[_core.Journal, list[_core.TaskRef], list[Begun]]:
         self.start = self.rundir.next_start()
@@ -299,11 +312,12 @@ class Session:
         cwd = plan.command.cwd
         streams = Streams(use.outputs, cwd, fresh=not self.resuming)
         if self.crew:
-            self.crew.set_up(plan, self.rundir, self.manifest, self.members, self.start)
+            self.crew.set_up(plan, self.rundir, self.manifest, self.members, self.start, self.staged)
         node = Node(
             use, cwd=cwd, exe=plan.command.exe, environ=plan.command.environ, work=self.work,
             slots=self.members[0].slots if self.members else plan.slots,
             journal=journal, nice=plan.job.nice, hidden=frozenset({plan.run_dir}),
+            staged=self.staged.get(self.members[0].hello.host if self.members else ""),
         )  # fmt: skip
         stack.callback(node.close)
         slots: Slots = node

@@ -2,6 +2,7 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -132,6 +133,15 @@ fn patched(patch: &Patch, mut file: File) -> io::Result<File> {
         Err(JoinError::Io(error)) => Err(error),
         Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
     }
+}
+
+/// A descriptor of our own for what `fd` is open on.
+fn copied(fd: RawFd) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: borrowed for this call alone, in which it is only copied.
+    unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()
 }
 
 fn into_io(error: core_journal::JournalError) -> io::Error {
@@ -316,7 +326,7 @@ impl Pool {
 #[pymethods]
 impl Pool {
     #[new]
-    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, volatile, records_said, failures_said))]
+    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, volatile, records_said, failures_said, namespaces=vec![]))]
     #[allow(clippy::too_many_arguments)] // a constructor by keyword; a struct would only say it twice
     fn new(
         journal: &Journal,
@@ -332,7 +342,10 @@ impl Pool {
         volatile: Vec<Vec<String>>,
         records_said: &str,
         failures_said: Vec<String>,
+        namespaces: Vec<RawFd>,
     ) -> PyResult<Self> {
+        // The caller's descriptors stay the caller's.
+        let namespaces = namespaces.into_iter().map(copied).collect::<io::Result<Vec<_>>>().map_err(io_error)?;
         let volatile = volatile.iter().map(|patterns| patterns_of(patterns)).collect::<PyResult<_>>()?;
         let records_said = Some(records_said).filter(|pattern| !pattern.is_empty()).map(pattern_of).transpose()?;
         let sink = Arc::new(JournalSink {
@@ -349,6 +362,7 @@ impl Pool {
             skeleton: skeleton.into_iter().collect(),
             exe: CString::new(exe.into_os_string().into_vec())?,
             environ: environ.into_iter().map(CString::new).collect::<Result<_, _>>()?,
+            namespaces: Arc::new(namespaces),
             nice,
             slot_mark,
             secret,

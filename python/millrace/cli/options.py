@@ -77,6 +77,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         option("--progress", type=click.Choice(["auto", "bar", "plain", "json", "none"]), help="How to show progress (default auto)."),
         option("--hosts", metavar="A,B,...", help="Spread the run over these nodes, reached by ssh (default: those of the Slurm or PBS job)."),
         option("--partition-size", type=int, metavar="N", help="Nodes of a partition, which one of them leads (default: partitions beyond 256 nodes)."),
+        option("--stage", metavar="auto|ram|disk|off|DIR", help="Where nodes keep copies of databases on shared storage (default auto: in memory if they fit)."),
         option("--nice", type=int, metavar="N", help="Lower the priority of the tools by N (0 to 19)."),
         option("-q", "--quiet", is_flag=True, help="Say only what went wrong."),
         option("-v", "--verbose", is_flag=True, help="Say how the work is planned."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -216,8 +216,11 @@ class Crew:
                 )
         return found
 
-    def set_up(self, plan: Plan, rundir: RunDir, manifest: Manifest, members: Sequence[Member], start: int) -> None:
-        """Let all others make their slots ready; returns at once."""
+    def set_up(
+        self, plan: Plan, rundir: RunDir, manifest: Manifest, members: Sequence[Member], start: int,
+        staged: Mapping[str, Sequence[tuple[str, str]]],
+    ) -> None:  # fmt: skip
+        """Let all others make their slots ready; returns at once. ``staged``: copies on each host, see `Setup`."""
         whole = {name: value for name, value in plan.command.environ.items() if name not in OWN}
         self._programs = programs = Programs(plan, rundir)
         names = [programs.name_on(member.name, member.hello.machine) for member in members]
@@ -227,7 +230,7 @@ class Crew:
                 command=programs.command_for(member.hello.machine), environ=whole,
                 nice=plan.job.nice, run_dir=str(rundir.path), run_id=bytes.fromhex(manifest.run_id),
                 journal=str(rundir.journal_of(start, member.rank)), sync=plan.job.sync, slots=member.slots, first_slot=member.first_slot,
-                name=member.name,
+                name=member.name, staged=staged.get(member.hello.host, []),
             ))  # fmt: skip
 
     def wait_until_ready(self) -> None:

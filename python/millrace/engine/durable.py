@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from millrace import _core
+from millrace.plan.filesystems import kind
 
 Item = TypeVar("Item")
 
@@ -20,15 +21,7 @@ LAZY = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "fuse.glusterfs", "fu
 
 def is_lazy(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
     """Whether what is written at ``path`` may be seen late by other machines."""
-    best, kind = "", ""
-    real = str(path.resolve())
-    for line in mounts.read_text(errors="surrogateescape").splitlines():
-        fields, _, after = line.partition(" - ")
-        point = fields.split()[4].replace("\\040", " ")
-        # A later line of the same place is mounted over the one before.
-        if len(point) >= len(best) and (real == point or real.startswith(point.rstrip("/") + "/")):
-            best, kind = point, after.split()[0]
-    return kind in LAZY
+    return kind(path, mounts) in LAZY
 
 
 class Durable(Generic[Item]):

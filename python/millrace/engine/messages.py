@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from millrace import _core
@@ -30,6 +31,8 @@ class Setup(NamedTuple):
     first_slot: int
     #: What you are called in messages: host and rank.
     name: str
+    #: (copy, file): what tools are to read in the place of what.
+    staged: Sequence[tuple[str, str]]
 
 
 class Task(NamedTuple):

@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 
 from millrace import _core
 from millrace.engine.launched import Launched
-from millrace.errors import RefusedError
+from millrace.errors import LostError, RefusedError
 from millrace.report.words import count
 from millrace.schedule.packing import Packing
 
@@ -75,6 +76,8 @@ class World:
             MPI.Finalize()
             raise wrong_launcher(launched, f"{name} sees {count(self.size, 'process')}")
         self._comm.Set_errhandler(MPI.ERRORS_RETURN)
+        #: For what does not travel as messages: `receive` must not see it.
+        self._bulk = self._comm.Dup()
         close_on_exec()
         self._status = MPI.Status()
         #: Whether the launcher was told to go on when a process dies (``mpirun --with-ft ulfm``).
@@ -158,6 +161,10 @@ class World:
             self._comm.Ack_failed(self.size)  # or every later look fails again
             return False
 
+    def link(self, before: int | None, after: int | None) -> Link:
+        """The way from rank ``before`` to this one and on to rank ``after``, for bytes that are not messages."""
+        return Link(self._mpi, self._bulk, before, after)
+
     def failed(self) -> set[int]:
         """Ranks whose process is gone, where MPI goes on without them (ULFM); else empty."""
         if not self._tolerant:
@@ -197,6 +204,43 @@ class World:
         # Finalize would wait for those that are lost, and after a failure now and then for ever. Without it a
         # launcher that does not tolerate failures ends the others.
         os._exit(exit_code)
+
+
+class Link:
+    """See `millrace.storage.broadcast.Link`."""
+
+    def __init__(self, mpi: Any, comm: Any, before: int | None, after: int | None) -> None:
+        self._mpi, self._comm, self._before, self._after = mpi, comm, before, after
+
+    def receive(self, buffer: memoryview) -> Piece:
+        """Receive the next bytes from the one before."""
+        return Piece(self._mpi, lambda: self._comm.Irecv([buffer, self._mpi.BYTE], self._before))
+
+    def send(self, buffer: memoryview) -> Piece:
+        """Send the next bytes to the one after."""
+        return Piece(self._mpi, lambda: self._comm.Isend([buffer, self._mpi.BYTE], self._after))
+
+
+class Piece:
+    """Bytes under way.
+
+    Raises:
+        LostError: As `Test` does: the other is gone.
+    """
+
+    def __init__(self, mpi: Any, begin: Callable[[], Any]) -> None:
+        self._mpi = mpi
+        self._request = self._checked(begin)
+
+    def Test(self) -> bool:
+        """Whether they are there."""
+        return bool(self._checked(self._request.Test))
+
+    def _checked(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except self._mpi.Exception as error:
+            raise LostError(f"a neighbour in the broadcast is lost: {error}", "the same command resumes") from error
 
 
 def name_of(version: str) -> str:

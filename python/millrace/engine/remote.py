@@ -17,6 +17,7 @@ from millrace.engine.durable import Durable, is_lazy
 from millrace.engine.launched import for_tools
 from millrace.engine.links import PERIOD, SILENCE, Patience
 from millrace.engine.mpi import World
+from millrace.engine.staged import Fetch, Keeper, Look, Room
 from millrace.engine.stop import Interrupt
 from millrace.errors import ExitCode, MillraceError, RefusedError
 from millrace.model import Command
@@ -53,6 +54,7 @@ class Agent:
     def __init__(self, world: World, work: WorkDir, leader: int = 0) -> None:
         self._world, self._work, self._leader = world, work, leader
         self._node: Node | None = None
+        self._keeper = Keeper(world.link, work.path)
         self._journal: _core.Journal | None = None
         self._commit: GroupCommit | None = None
         self._durable: Durable[say.Started | say.Ended] | None = None
@@ -101,6 +103,10 @@ class Agent:
 
     def _wait(self) -> None:
         """Take a nap, which what happens in the slots ends; tell of it."""
+        if self._keeper.busy:
+            if ended := self._keeper.turn():
+                self._tell(ended)
+            return
         if not self._node or not self._setup or self._stopped:
             time.sleep(self._nap)
             return
@@ -136,6 +142,10 @@ class Agent:
     def _obey(self, message: object) -> None:
         self._on = self._node is not None
         match message:
+            case Look():
+                self._tell(Room(self._keeper.look(message)))
+            case Fetch():
+                self._keeper.begin(message)
             case say.Setup():
                 self._world.all_are_here()
                 self._tell(self._set_up(message))
@@ -194,7 +204,7 @@ class Agent:
         self._journal = _core.Journal.create(setup.journal, setup.run_id)
         node = Node(
             setup.use, cwd=cwd, exe=exe, environ=environ, work=self._work, slots=setup.slots, journal=self._journal,
-            nice=setup.nice, hidden=frozenset({run_dir}),
+            nice=setup.nice, hidden=frozenset({run_dir}), staged=setup.staged,
         )  # fmt: skip
         self._commit = GroupCommit(self._journal, setup.sync, node.wake)
         if is_lazy(run_dir):
@@ -232,6 +242,8 @@ class Agent:
         if self._stopped:
             return
         self._stopped = True
+        self._keeper.close()
+        self._world.broken |= self._keeper.broken
         if self._node:
             self._node.close()
         if self._commit:

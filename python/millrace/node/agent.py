@@ -94,6 +94,10 @@ class Node:
         work: Where it runs.
         journal: Where results are committed.
         hidden: Real paths that the tool must not see.
+        staged: (copy, file): what the tool is to read in the place of what; see `millrace.storage.mounts`.
+
+    Raises:
+        OSError: The copies cannot take the place of the files.
     """
 
     n_nodes = 1
@@ -101,6 +105,7 @@ class Node:
     def __init__(
         self, use: ToolUse, *, cwd: Path, exe: Path, environ: Mapping[str, str], work: WorkDir, slots: int,
         journal: _core.Journal, nice: int, hidden: frozenset[Path],
+        staged: Sequence[tuple[str, str]] | None = None,
     ) -> None:  # fmt: skip
         self._use = use
         self._mirror = mirror.lay_out(use, cwd, hidden)
@@ -116,14 +121,21 @@ class Node:
             self._searcher = Searcher(
                 use, use.fragmented, self._mirror, cwd=cwd, environ=tool_environ, work=work, threads=slots,
             )  # fmt: skip
+        view = None
+        if staged:
+            from millrace.storage.mounts import View  # as above
+
+            view = View(staged)
         self._pool = _core.Pool(
             journal, roots=[str(root) for root in roots], directory=self._mirror.directory,
             skeleton=self._mirror.skeleton, exe=str(exe),
             environ=[os.fsencode(f"{name}={value}") for name, value in tool_environ.items()],
             nice=nice, slot_mark=mirror.SLOT_MARK, secret=work.secret.encode(),
             substitutions=list(self._mirror.substitutions), volatile=[list(output.volatile) for output in use.outputs],
-            records_said=use.records_said, failures_said=list(use.failures_said),
+            records_said=use.records_said, failures_said=list(use.failures_said), namespaces=view.namespaces if view else (),
         )  # fmt: skip
+        if view:
+            view.close()  # the pool has copies
         self.kill_all = self._pool.kill_all
 
     def wake(self) -> None:

@@ -19,6 +19,14 @@ def usable(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cg
     return min((machine, "memory of this machine"), (cgroup_limit(proc, root), "memory limit of the control group"))
 
 
+def available(meminfo: Path = Path("/proc/meminfo")) -> int:
+    """Bytes of the machine's memory that are free, or could be at once."""
+    for line in meminfo.read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
 def cgroup_limit(proc: Path, root: Path) -> int:
     """The least memory limit of this group and those above it; `NO_LIMIT` where there is none (cgroup v2 and v1)."""
     try:

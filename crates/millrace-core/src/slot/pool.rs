@@ -2,6 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::CString;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -23,6 +24,8 @@ pub struct Settings {
     pub exe: CString,
     /// Its environment, `NAME=value`.
     pub environ: Vec<CString>,
+    /// Namespaces that it is started in, in the order in which they are entered; empty: those of this process.
+    pub namespaces: Arc<Vec<OwnedFd>>,
     /// Priority, as for `nice`; 0 leaves it.
     pub nice: i32,
     /// Text in arguments and substitutions that stands for the slot's directory.
@@ -247,6 +250,7 @@ fn place(settings: &Settings, slot: usize) -> std::io::Result<Place> {
         skeleton: settings.skeleton.clone(),
         exe: settings.exe.clone(),
         environ: settings.environ.clone(),
+        namespaces: settings.namespaces.clone(),
         nice: settings.nice,
         null: fs_err::File::open("/dev/null")?.into_file(),
         slot_mark: settings.slot_mark.clone(),

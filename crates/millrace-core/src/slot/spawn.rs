@@ -35,6 +35,8 @@ pub(super) struct Start<'a> {
     pub(super) argv: &'a [CString],
     pub(super) environ: &'a [CString],
     pub(super) directory: &'a CStr,
+    /// Entered in this order.
+    pub(super) namespaces: &'a [OwnedFd],
     pub(super) stdin: &'a File,
     pub(super) stdout: &'a File,
     pub(super) stderr: &'a File,
@@ -50,6 +52,7 @@ struct Child {
     shell_argv: *const *const c_char,
     environ: *const *const c_char,
     directory: *const c_char,
+    namespaces: *const [RawFd],
     fds: [RawFd; 3],
     nice: c_int,
     parent: libc::pid_t,
@@ -74,6 +77,7 @@ pub(super) fn spawn(start: &Start<'_>) -> io::Result<Process> {
     let mut shell_argv = vec![c"/bin/sh".as_ptr(), start.exe.as_ptr()];
     shell_argv.extend(argv.iter().skip(1));
     let environ = pointers(start.environ);
+    let namespaces: Vec<RawFd> = start.namespaces.iter().map(AsRawFd::as_raw_fd).collect();
     let files = [start.stdin, start.stdout, start.stderr];
     let copies = [above_stdio(start.stdin)?, above_stdio(start.stdout)?, above_stdio(start.stderr)?];
     let fd = |k: usize| copies[k].as_ref().map_or(files[k].as_raw_fd(), AsRawFd::as_raw_fd);
@@ -85,6 +89,7 @@ pub(super) fn spawn(start: &Start<'_>) -> io::Result<Process> {
         shell_argv: shell_argv.as_ptr(),
         environ: environ.as_ptr(),
         directory: start.directory.as_ptr(),
+        namespaces: namespaces.as_slice(),
         fds: [fd(0), fd(1), fd(2)],
         nice: start.nice,
         // SAFETY: no arguments, cannot fail.
@@ -150,6 +155,10 @@ unsafe fn become_tool(child: &Child) -> Result<(), c_int> {
     // SAFETY: async-signal-safe system calls on values prepared by the parent.
     unsafe {
         check(libc::setpgid(0, 0))?;
+        // First, as it may undo the death signal, and leaves the child at the root.
+        for namespace in &*child.namespaces {
+            check(libc::setns(*namespace, 0))?;
+        }
         check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0))?;
         if libc::getppid() != child.parent {
             return Err(libc::ESRCH);

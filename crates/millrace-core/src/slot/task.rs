@@ -5,11 +5,12 @@ use std::collections::{BTreeSet, HashSet};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fs_err::os::unix::fs::OpenOptionsExt;
@@ -142,6 +143,7 @@ pub(super) struct Place {
     pub(super) skeleton: HashSet<PathBuf>,
     pub(super) exe: CString,
     pub(super) environ: Vec<CString>,
+    pub(super) namespaces: Arc<Vec<OwnedFd>>,
     pub(super) nice: i32,
     /// `/dev/null`, the standard input of most tools.
     pub(super) null: File,
@@ -225,6 +227,7 @@ impl Place {
                 argv: &argv,
                 environ: &self.environ,
                 directory: &self.directory,
+                namespaces: &self.namespaces,
                 stdin: stdin.as_ref().unwrap_or(&self.null),
                 stdout: &stdout,
                 stderr: &stderr,

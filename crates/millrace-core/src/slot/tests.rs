@@ -55,6 +55,7 @@ impl Bench {
             skeleton: HashSet::from(["cwd".into(), "cwd/kept".into()]),
             exe: c"/bin/sh".into(),
             environ: vec![c"PATH=/usr/bin:/bin".into()],
+            namespaces: Arc::default(),
             nice: 0,
             slot_mark: b"\0slot\0".to_vec(),
             secret: b"secret-".to_vec(),

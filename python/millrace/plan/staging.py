@@ -1,0 +1,217 @@
+"""Whether and where each node keeps a copy of the databases, and why. Pure, except for `look`.
+
+Tools on a node read a database again and again. From shared storage each node reads it once at least, and all of them at
+once. Read once, and passed on from node to node, it costs the storage one reader, however many nodes there are.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from millrace import _core
+from millrace.model import Frozen
+from millrace.plan.filesystems import SHARED, kind
+from millrace.report.words import count, size
+
+#: Share of a node's memory that all staged files may fill; the rest is for tools and results.
+MEMORY_SHARE = 0.5
+
+#: Share of what is available of the memory now that may be taken of it.
+AVAILABLE_SHARE = 0.8
+
+#: Share of the free space of a disk that may be taken of it.
+DISK_SHARE = 0.9
+
+#: Bytes of all databases below which a copy is not worth its pains.
+LEAST = 1 << 20
+
+WHERE = {"ram": "memory", "disk": "local disk"}
+
+
+class File(Frozen, frozen=True):
+    """One file of the databases, as it is at the coordinator."""
+
+    #: Absolute, without symbolic links.
+    path: str
+    size: int
+    mtime_ns: int
+    inode: int
+    mode: int
+
+    @property
+    def key(self) -> str:
+        """Name of its copies: the same as long as the file is."""
+        place = _core.crc32c(os.fsencode(os.path.dirname(self.path)))
+        state = f"{place:08x}.{self.inode:x}.{self.size:x}.{self.mtime_ns:x}"
+        return f"{state}-{os.path.basename(self.path)[-80:]}"
+
+
+class Place(Frozen, frozen=True):
+    """What there is to say of a folder for copies on one node."""
+
+    folder: str
+    #: Bytes free now; those of copies that are being made are not.
+    free: int
+    #: Bytes of copies of other files, those that a job uses, and those that may go.
+    busy: int
+    idle: int
+    #: Keys of the asked files that are there.
+    held: frozenset[str] = frozenset()
+
+
+class Node(Frozen, frozen=True):
+    """One node, as it sees itself."""
+
+    host: str
+    #: Bytes of memory that this job may use there, and that are available now.
+    memory: int
+    available: int
+    ram: Place | None
+    disk: Place | None
+    #: Why a copy could not take the place of the file, in words; empty: it could.
+    why_not: str = ""
+
+
+class Choice(Frozen, frozen=True):
+    """What one node does."""
+
+    #: ``ram``, ``disk``, or empty: it reads in place.
+    place: str
+    #: Keys of what it lacks there.
+    missing: frozenset[str] = frozenset()
+    #: Most bytes that copies may fill there.
+    budget: int = 0
+    #: Why it reads in place.
+    why: str = ""
+
+
+def look(paths: Iterable[Path], cwd: Path) -> list[File]:
+    """The files of the databases, each once, largest first; those that are not there, or not plain files, are left out."""
+    found: dict[str, File] = {}
+    for path in paths:
+        real = os.path.realpath(cwd / path)
+        try:
+            about = os.stat(real)
+        except OSError:
+            continue
+        if stat.S_ISREG(about.st_mode) and about.st_size:
+            mode = stat.S_IMODE(about.st_mode)
+            found[real] = File(path=real, size=about.st_size, mtime_ns=about.st_mtime_ns, inode=about.st_ino, mode=mode)
+    return sorted(found.values(), key=lambda file: (-file.size, file.path))
+
+
+def kinds_of(files: Sequence[File]) -> list[str]:
+    """The filesystems that they are on."""
+    folders = dict.fromkeys(os.path.dirname(file.path) for file in files)
+    return list(dict.fromkeys(kind(Path(folder)) for folder in folders))
+
+
+def why_in_place(way: str, files: Sequence[File], kinds: Sequence[str], n_nodes: int) -> str:
+    """Why no node keeps a copy, in words; empty: nodes may.
+
+    Args:
+        way: ``--stage``.
+        kinds: Filesystems that the files are on.
+        n_nodes: Nodes of the job.
+    """
+    if way == "off":
+        return "as asked"
+    if way != "auto":
+        return ""
+    if n_nodes == 1:
+        return "there is one node"
+    if sum(file.size for file in files) < LEAST:
+        return "they are small"
+    if not any(each in SHARED for each in kinds):
+        return f"on {' and '.join(kinds)}, which is each node's own"
+    return ""
+
+
+def decide(way: str, files: Sequence[File], nodes: Sequence[Node]) -> list[Choice]:
+    """Choose a place on each node: memory if they fit, else local disk.
+
+    Args:
+        way: ``auto``, ``ram``, ``disk`` or a folder, which counts as disk.
+        nodes: In any order; the choices come in the same.
+    """
+    return [_decide(way, files, node) for node in nodes]
+
+
+def _decide(way: str, files: Sequence[File], node: Node) -> Choice:
+    if node.why_not:
+        return Choice(place="", why=node.why_not)
+    places = {"ram": _ram(files, node), "disk": _disk(files, node)}
+    asked = ("ram", "disk") if way == "auto" else ("ram",) if way == "ram" else ("disk",)
+    fit = [place for place in asked if isinstance(places[place], Choice)]
+    for place in sorted(fit, key=lambda place: bool(places[place].missing)):  # type: ignore[union-attr]
+        return places[place]  # type: ignore[return-value]
+    return Choice(place="", why="; ".join(str(places[place]) for place in asked))
+
+
+def _ram(files: Sequence[File], node: Node) -> Choice | str:
+    if node.ram is None:
+        return "no memory filesystem"
+    total, missing, lacking = _sizes(files, node.ram)
+    budget = int(MEMORY_SHARE * node.memory)
+    if node.ram.busy + total > budget:
+        used = f", of which {size(node.ram.busy)} are in use" if node.ram.busy else ""
+        return f"{size(total)} do not fit into half of its memory ({size(budget)}{used})"
+    if lacking > node.ram.free + node.ram.idle:
+        return f"{size(lacking)} do not fit into its memory filesystem ({size(node.ram.free)} free)"
+    if lacking > AVAILABLE_SHARE * node.available + node.ram.idle:
+        return f"{size(lacking)} do not fit into what is available of its memory ({size(node.available)})"
+    return Choice(place="ram", missing=missing, budget=budget)
+
+
+def _disk(files: Sequence[File], node: Node) -> Choice | str:
+    if node.disk is None:
+        return "no local disk"
+    _, missing, lacking = _sizes(files, node.disk)
+    room = int(DISK_SHARE * (node.disk.free + node.disk.idle))
+    if lacking > room:
+        return f"{size(lacking)} do not fit on its disk ({size(node.disk.free)} free)"
+    held = sum(file.size for file in files if file.key in node.disk.held)
+    return Choice(place="disk", missing=missing, budget=room + node.disk.busy + held)
+
+
+def _sizes(files: Sequence[File], place: Place) -> tuple[int, frozenset[str], int]:
+    """Bytes of all, keys of those that lack, and their bytes."""
+    missing = [file for file in files if file.key not in place.held]
+    return sum(file.size for file in files), frozenset(file.key for file in missing), sum(file.size for file in missing)
+
+
+def in_words(files: Sequence[File], nodes: Sequence[Node], choices: Sequence[Choice]) -> list[str]:
+    """What is done, and why not more: one line for each way."""
+    of_all = f"{size(sum(file.size for file in files))} in {count(len(files), 'file')}"
+    groups: dict[tuple[str, bool, str], list[str]] = {}
+    for node, choice in zip(nodes, choices, strict=True):
+        groups.setdefault((choice.place, bool(choice.missing), choice.why), []).append(node.host)
+    lines = []
+    for (place, lacks, why), hosts in groups.items():
+        where = hosts[0] if len(hosts) == 1 else count(len(hosts), "node")
+        if not place:
+            lines.append(f"databases: {where} read them in place: {why}" if len(hosts) > 1 else
+                         f"databases: {where} reads them in place: {why}")  # fmt: skip
+        elif lacks:
+            lines.append(f"databases: {of_all}, copied to the {WHERE[place]} of {where}")
+        else:
+            lines.append(f"databases: {of_all}, kept by an earlier job in the {WHERE[place]} of {where}")
+    return lines
+
+
+def note(way: str, paths: Sequence[Path], cwd: Path) -> str:
+    """What a job of several nodes would do, for ``millrace plan``; empty without databases."""
+    if not (files := look(paths, cwd)):
+        return ""
+    kinds = kinds_of(files)
+    if why := why_in_place(way, files, kinds, n_nodes=2):
+        return f"databases: read in place; {why}"
+    where = {"auto": "memory of each node if they fit, else in place", "ram": "memory of each node"}.get(
+        way, "local disk of each node"
+    )
+    total = size(sum(file.size for file in files))
+    reason = f"they are on {' and '.join(kinds)}, which several nodes would all read" if way == "auto" else "as asked"
+    return f"databases: {total}; on several nodes copied to the {where}: {reason}"

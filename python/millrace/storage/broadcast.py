@@ -1,0 +1,272 @@
+"""Files from one process to all others, each of which passes on what it gets: a chain, cut into pieces.
+
+Each process receives every piece once and sends it once, so the time is that of one copy over the slowest link, plus one
+piece for each link, however many there are. While a piece travels, the next is read and the last is written, by threads
+of their own. Nothing here blocks, and nothing knows what carries the pieces.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import queue
+import struct
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from millrace import _core
+from millrace.errors import CorruptError
+
+#: Bytes of a piece; see ``bench/broadcast.py``.
+PIECE = 4 << 20
+
+#: Pieces that one process has at a time.
+DEPTH = 6
+
+
+class Request(Protocol):
+    """A piece that is under way."""
+
+    def Test(self) -> bool: ...
+
+
+class Link(Protocol):
+    """The processes before and after this one in the chain. Pieces arrive in the order in which they are sent."""
+
+    def receive(self, buffer: memoryview) -> Request: ...
+    def send(self, buffer: memoryview) -> Request: ...
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Bytes [offset, offset + length) of file ``index``; index -1: the checksum of all, the last piece."""
+
+    index: int
+    offset: int
+    length: int
+
+
+def cut(sizes: Sequence[int], piece: int = PIECE) -> list[_Piece]:
+    """The pieces of files of these sizes.
+
+    >>> [(each.index, each.offset, each.length) for each in cut([5, 3], 4)]
+    [(0, 0, 4), (0, 4, 1), (1, 0, 3), (-1, 0, 4)]
+    """
+    pieces = [_Piece(k, at, min(piece, size - at)) for k, size in enumerate(sizes) for at in range(0, size, piece)]
+    return [*pieces, _Piece(-1, 0, 4)]
+
+
+class Relay:
+    """This process's part.
+
+    Args:
+        sizes: Bytes of each file.
+        link: The neighbours; None: there are none.
+        sources: For the first process, the files; else it receives.
+        targets: Descriptors of this process's own copies, None for those that it does not keep.
+        last: Whether nobody comes after it.
+    """
+
+    def __init__(
+        self, sizes: Sequence[int], link: Link | None, targets: Sequence[int | None], *, sources: Sequence[str] = (),
+        last: bool = False, piece: int = PIECE, depth: int = DEPTH,
+    ) -> None:  # fmt: skip
+        self._pieces = cut(sizes, piece)
+        self._link, self._last = link, last
+        most = max(each.length for each in self._pieces)
+        self._maps = [mmap.mmap(-1, most) for _ in range(min(depth, len(self._pieces)))]
+        self._buffers = [memoryview(each) for each in self._maps]
+        self._reader = _Reader(self._pieces, self._buffers, sources) if sources else None
+        self._writer = _Writer(self._pieces, self._buffers, targets, check=not sources)
+        #: Pieces that a buffer was given to, that are here, and that were sent on.
+        self._begun = self._here = self._sent = 0
+        self._coming: deque[Request] = deque()
+        self._going: deque[Request] = deque()
+
+    @property
+    def moved(self) -> int:
+        """Steps done so far, which grows as long as anything goes on."""
+        return self._here + self._sent + self._writer.written
+
+    @property
+    def done(self) -> bool:
+        """Whether everything was passed on, and this process's own copies are whole or given up."""
+        return min(self._sent, self._writer.written) == len(self._pieces)
+
+    @property
+    def why_not(self) -> str:
+        """Why this process's own copies are not whole; empty: they are."""
+        return self._writer.error
+
+    def turn(self) -> bool:
+        """Do what can be done now; whether anything could.
+
+        Raises:
+            OSError: A source cannot be read.
+            CorruptError: A source is not what it was.
+        """
+        before = self.moved, self._begun
+        free = min(self._sent, self._writer.written) + len(self._buffers)
+        while self._begun < min(len(self._pieces), free):
+            self._begin(self._begun)
+            self._begun += 1
+        while self._coming and self._coming[0].Test():
+            self._coming.popleft()
+            self._pass_on(self._here)
+            self._here += 1
+        while self._going and self._going[0].Test():
+            self._going.popleft()
+            self._sent += 1
+        return before != (self.moved, self._begun)
+
+    def close(self) -> None:
+        """End the threads. What is still under way has to end with the process."""
+        if self._reader:
+            self._reader.close()
+        self._writer.close()
+
+    def _buffer(self, number: int) -> memoryview:
+        return self._buffers[number % len(self._buffers)][: self._pieces[number].length]
+
+    def _begin(self, number: int) -> None:
+        if self._reader:
+            self._coming.append(self._reader.read(number))
+        else:
+            assert self._link
+            self._coming.append(self._link.receive(self._buffer(number)))
+
+    def _pass_on(self, number: int) -> None:
+        if self._last:
+            self._sent += 1
+        else:
+            assert self._link
+            self._going.append(self._link.send(self._buffer(number)))
+        self._writer.write(number)
+
+
+class _Worker:
+    """A thread that handles pieces in order."""
+
+    def __init__(self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], name: str) -> None:
+        self._pieces, self._buffers = pieces, buffers
+        self._waiting: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._closed = False
+        #: Of all pieces so far: CRC-32C over the one before and that of the piece.
+        self._sum = 0
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed = True
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while (number := self._waiting.get()) is not None and not self._closed:
+            piece = self._pieces[number]
+            self._handle(piece, self._buffers[number % len(self._buffers)][: piece.length])
+
+    def _handle(self, piece: _Piece, buffer: memoryview) -> None:
+        raise NotImplementedError
+
+    def _add(self, buffer: memoryview) -> None:
+        self._sum = _core.crc32c(struct.pack("<II", self._sum, _core.crc32c(buffer)))
+
+
+class _Reader(_Worker):
+    """Reads ahead."""
+
+    def __init__(self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], sources: Sequence[str]) -> None:
+        self._sources = sources
+        self._open = -1, -1
+        self._n = 0
+        self._error: BaseException | None = None
+        super().__init__(pieces, buffers, "read ahead")
+
+    def read(self, number: int) -> Request:
+        self._waiting.put(number)
+        return _Reading(self, number)
+
+    def has(self, number: int) -> bool:
+        if self._error:
+            raise self._error
+        return self._n > number
+
+    def close(self) -> None:
+        super().close()
+        if self._open[1] >= 0:
+            os.close(self._open[1])
+
+    def _handle(self, piece: _Piece, buffer: memoryview) -> None:
+        try:
+            if piece.index < 0:
+                struct.pack_into("<I", buffer, 0, self._sum)
+            else:
+                self._read(piece, buffer)
+                self._add(buffer)
+        except (OSError, CorruptError) as error:
+            self._error = error
+        else:
+            self._n += 1
+
+    def _read(self, piece: _Piece, buffer: memoryview) -> None:
+        path = self._sources[piece.index]
+        if self._open[0] != piece.index:
+            if self._open[1] >= 0:
+                os.close(self._open[1])
+            self._open = piece.index, os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            os.posix_fadvise(self._open[1], 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        done = 0
+        while done < piece.length:
+            n = os.preadv(self._open[1], [buffer[done:]], piece.offset + done)
+            if n == 0:
+                raise CorruptError(f"{path}: has become shorter", "leave databases alone while they are in use")
+            done += n
+
+
+@dataclass(frozen=True)
+class _Reading:
+    reader: _Reader
+    number: int
+
+    def Test(self) -> bool:
+        return self.reader.has(self.number)
+
+
+class _Writer(_Worker):
+    """Writes the copies, and compares the checksum."""
+
+    def __init__(
+        self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], targets: Sequence[int | None], *, check: bool
+    ) -> None:
+        self._targets, self._check = targets, check
+        #: Pieces that need their buffer no more.
+        self.written = 0
+        self.error = ""
+        super().__init__(pieces, buffers, "write copies")
+
+    def write(self, number: int) -> None:
+        self._waiting.put(number)
+
+    def _handle(self, piece: _Piece, buffer: memoryview) -> None:
+        if not self.error:  # else it still passes on
+            try:
+                self._write(piece, buffer)
+            except OSError as error:
+                self.error = error.strerror or str(error)
+        self.written += 1
+
+    def _write(self, piece: _Piece, buffer: memoryview) -> None:
+        if piece.index < 0:
+            if self._check and struct.unpack("<I", buffer)[0] != self._sum:
+                self.error = "bytes were changed on the way"
+            return
+        if self._check:
+            self._add(buffer)
+        target = self._targets[piece.index]
+        done = 0
+        while target is not None and done < piece.length:
+            done += os.pwrite(target, buffer[done:], piece.offset + done)

@@ -1,0 +1,126 @@
+"""Copies in the place of the files that they are copies of, for the tools of this process alone.
+
+A tool may print the path of its database, so its arguments must stay as they are. Instead each copy is mounted over its
+file in a mount namespace that the tools are started in (`millrace._core.Pool`): same path, same bytes, whatever the tool.
+Who is not root makes the namespace inside a user namespace, which a system may forbid; in it everybody has the user and
+group that they had. Nobody else sees the mounts, and they are gone with the last process that does.
+
+Run as a program, this makes the namespaces: a process that has threads cannot.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
+MS_BIND, MS_REC, MS_SLAVE = 1 << 12, 1 << 14, 1 << 19
+
+
+class View:
+    """The namespaces in which each copy is in the place of its file.
+
+    Args:
+        pairs: (copy, file), absolute paths.
+
+    Raises:
+        OSError: It cannot be done here.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
+        import subprocess  # not in the program, which is to start fast
+
+        #: Descriptors, in the order in which a process has to enter them.
+        self.namespaces: list[int] = []
+        with subprocess.Popen(
+            [sys.executable, "-I", "-S", __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as maker:
+            assert maker.stdin and maker.stdout and maker.stderr
+            maker.stdin.write(json.dumps(list(pairs)).encode() + b"\n")
+            maker.stdin.flush()
+            answer = maker.stdout.readline()
+            if not answer:
+                raise OSError(0, maker.stderr.read().decode(errors="replace").strip().rpartition("\n")[2])
+            said = json.loads(answer)
+            if isinstance(said, str):
+                raise OSError(0, said)
+            for name in said:
+                self.namespaces.append(os.open(f"/proc/{maker.pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC))
+
+    def close(self) -> None:
+        """Let the namespaces go once no tool is in them."""
+        while self.namespaces:
+            os.close(self.namespaces.pop())
+
+
+def why_not(folder: str) -> str:
+    """Why files cannot be put in the place of others here, in words; empty: they can. ``folder``: for a trial."""
+    names = [os.path.join(folder, name) for name in ("copy", "file")]
+    try:
+        for name in names:
+            with open(name, "wb"):
+                pass
+        View([(names[0], names[1])]).close()
+    except OSError as error:
+        return f"a copy cannot take their place there ({error.strerror or error})"
+    finally:
+        for name in names:
+            if os.path.exists(name):
+                os.unlink(name)
+    return ""
+
+
+def make(pairs: list[list[str]]) -> list[str]:
+    """Enter new namespaces and mount the copies; the names of the namespaces.
+
+    Raises:
+        OSError: Not possible here.
+    """
+    user, group = os.getuid(), os.getgid()
+    with open("/proc/self/mountinfo") as table:
+        if not any(line.split()[4] == "/" for line in table):
+            raise OSError(0, "this is a changed root")  # which entering a namespace would undo
+    names = ["mnt"]
+    try:
+        _call("unshare", CLONE_NEWNS)
+    except PermissionError:
+        _call("unshare", CLONE_NEWUSER | CLONE_NEWNS)
+        names = ["user", "mnt"]
+        for name, text in (("uid_map", f"{user} {user} 1"), ("setgroups", "deny"), ("gid_map", f"{group} {group} 1")):
+            with open(f"/proc/self/{name}", "w") as table:
+                table.write(text)
+    # What the system mounts from now on (automounts) is seen here too, and nothing of ours outside.
+    _call("mount", b"none", b"/", None, MS_REC | MS_SLAVE, None)
+    for copy, file in pairs:
+        _call("mount", os.fsencode(copy), os.fsencode(file), None, MS_BIND, None)
+        if not os.path.samefile(copy, file):
+            raise OSError(0, f"{file}: was not replaced")
+    return names
+
+
+def _call(name: str, *arguments: object) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    words = [ctypes.c_ulong(each) if isinstance(each, int) else each for each in arguments]
+    if getattr(library, name)(*words):
+        error = ctypes.get_errno()
+        raise OSError(error, f"{name}: {os.strerror(error)}")
+
+
+def main() -> None:
+    """Make namespaces for the pairs on standard input, and keep them until it is closed."""
+    try:
+        said: object = make(json.loads(sys.stdin.readline()))
+    except OSError as error:
+        said = error.strerror or str(error)
+    print(json.dumps(said), flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Databases on several nodes: read once, copied to the memory of each, kept for the next job."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from rig import NAMES, Cluster
+
+#: Says which copy of the database was read where: device and number of the file, and its checksum.
+TOOL = """#!/bin/sh
+sed "s|^>.*|$(hostname) $(stat -L -c %d-%i "$1") $(cksum < "$1" | cut -d' ' -f1)|" > /dev/stdout
+sleep 0.05
+"""
+
+
+@pytest.fixture
+def database(cluster: Cluster) -> Path:
+    folder = cluster.site.folder
+    (folder / "tool").write_text(TOOL)
+    path = folder / "db"
+    path.write_bytes(os.urandom(9_000_001))
+    (folder / "db.small").write_bytes(b"x" * 5)
+    return path
+
+
+def run(cluster: Cluster, *options: str) -> Counter[str]:
+    """What the tasks say of the database: how many of each."""
+    words = (
+        f"{cluster.millrace} run --hosts {','.join(NAMES[1:])} --slots 2 --batch 2 --progress none --shared db --shared "
+        f"db.small {' '.join(options)} --format fasta -- ./tool {cluster.site.folder}/db < in.fa > out.fa"
+    )
+    assert cluster.start_command(words).wait(timeout=120) == 0, cluster.said
+    return Counter(line for line in cluster.site.output.read_text().splitlines() if line.startswith("node"))
+
+
+def copies(cluster: Cluster, name: str) -> list[str]:
+    listed = subprocess.run(
+        cluster.nodes.command(name, "ls -A /dev/shm/millrace-stage-0"), capture_output=True, text=True, check=True
+    )
+    return sorted(line.partition("-")[2] for line in listed.stdout.split() if line != ".lock")
+
+
+def test_each_node_reads_its_own_copy_which_stays_for_the_next_job(cluster: Cluster, database: Path) -> None:
+    in_place = f"{database.stat().st_dev}-{database.stat().st_ino}"
+    first = run(cluster, "--stage", "ram")
+    assert "9.0 MB in 2 files, copied to the memory of 4 nodes" in cluster.said
+    assert {line.split()[0] for line in first} == set(NAMES[1:])
+    assert in_place not in {line.split()[1] for line in first}
+    assert len({line.split()[1] for line in first}) == 4, "one copy a node"
+    assert len({line.split()[2] for line in first}) == 1, "the same bytes"
+    for name in NAMES[1:]:
+        assert copies(cluster, name) == ["db", "db.small"]
+    again = run(cluster, "--stage", "ram", "--fresh")
+    assert "kept by an earlier job in the memory of 4 nodes" in cluster.said
+    assert set(again) == set(first)
+
+
+def test_a_node_without_room_reads_in_place_and_passes_on(cluster: Cluster, database: Path) -> None:
+    subprocess.run(cluster.nodes.command("node2", "mount -o remount,size=4M /dev/shm"), check=True)
+    found = run(cluster, "--stage", "ram")
+    assert "copied to the memory of 3 nodes" in cluster.said
+    assert "node2 reads them in place: 9.0 MB do not fit into its memory filesystem" in cluster.said
+    in_place = f"{database.stat().st_dev}-{database.stat().st_ino}"
+    assert {line.split()[0] for line in found if line.split()[1] == in_place} == {"node2"}
+
+
+def test_what_is_each_nodes_own_is_read_in_place(cluster: Cluster, database: Path) -> None:
+    found = run(cluster, "--verbose")
+    assert "databases: read in place; on " in cluster.said
+    assert {line.split()[1] for line in found} == {f"{database.stat().st_dev}-{database.stat().st_ino}"}

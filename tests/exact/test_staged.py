@@ -1,0 +1,133 @@
+"""Tools that read copies of their databases give the serial bytes, the database's path in them included."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tool_batches import need
+
+from millrace.plan import staging
+from millrace.storage.mounts import why_not
+
+MILLRACE = [sys.executable, "-m", "millrace"]
+
+#: Says what the tool reads: the number of its database's file, and its first bytes.
+TOOL = """#!/bin/sh
+cat > /dev/null
+stat -L -c %i "$1"
+id -u
+head -c 3 "$1"
+"""
+
+
+@pytest.fixture(autouse=True)
+def possible(tmp_path: Path) -> None:
+    if reason := why_not(str(tmp_path)):
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A folder for copies."""
+    (tmp_path / "store").mkdir()
+    return tmp_path / "store"
+
+
+@pytest.mark.parametrize("command", [
+    "blastp -query q3.faa -db {folder}/prot -outfmt 7 -evalue 1e-3 -out out",
+    "blastp -query q3.faa -db {folder}/prot -outfmt 5 -evalue 1e-3 -out out",
+    "blastp -query q3.faa -db prot -outfmt 0 -evalue 1e-3 -out out",
+    "hmmsearch --tblout out {folder}/p.hmm {folder}/prot.faa",
+    "hmmscan --tblout out {folder}/p.hmm q3.faa",
+])  # fmt: skip
+@pytest.mark.parametrize("fragments", ["1", "3"])
+def test_bytes_are_the_serial_ones(bench_of: Path, tmp_path: Path, store: Path, command: str, fragments: str) -> None:
+    words = shlex.split(command.format(folder=bench_of))
+    need(words[0])
+    for name in ("q3.faa", "p.hmm"):
+        shutil.copy(bench_of / name, tmp_path)
+    for path in bench_of.glob("prot.*"):
+        shutil.copy(path, tmp_path)
+    options = ["--slots", "2", "--batch", "2", "--fragments", fragments, "--stage", str(store)]
+    done = subprocess.run([*MILLRACE, "run", *options, "--", *words], cwd=tmp_path, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"copied to the local disk of" in done.stderr
+    ours = (tmp_path / "out").read_bytes()
+    subprocess.run(words, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    assert without_dates(ours) == without_dates((tmp_path / "out").read_bytes())
+
+
+def without_dates(text: bytes) -> bytes:
+    return b"\n".join(line for line in text.split(b"\n") if not line.startswith((b"# Date:", b"# Current dir:")))
+
+
+def make(folder: Path) -> None:
+    """A tool that says what its database is."""
+    (folder / "tool").write_text(TOOL)
+    (folder / "tool").chmod(0o755)
+    (folder / "db").write_bytes(b"old" + bytes(10_000))
+    (folder / "in.fa").write_text(">a\nA\n")
+
+
+def said(folder: Path, place: str) -> tuple[str, bytes]:
+    """What the tool says, and what Millrace does."""
+    with (folder / "in.fa").open("rb") as stdin:
+        done = subprocess.run(
+            [*MILLRACE, "run", "--stage", place, *tool_words(folder)], cwd=folder, stdin=stdin, capture_output=True, timeout=60
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode(), done.stderr
+
+
+def tool_words(folder: Path) -> list[str]:
+    return ["--shared", "db", "--format", "fasta", "--progress", "none", "--", "./tool", str(folder / "db")]
+
+
+def test_the_tool_reads_the_copy_and_the_next_job_has_it(tmp_path: Path, store: Path) -> None:
+    make(tmp_path)
+    inode = (tmp_path / "db").stat().st_ino
+    first, words = said(tmp_path, str(store))
+    assert first.split()[0] != str(inode)
+    assert first.split()[1:] == [str(os.getuid()), "old"]
+    assert b"copied to the local disk of" in words
+    again, words = said(tmp_path, str(store))
+    assert again == first
+    assert b"kept by an earlier job" in words
+    (tmp_path / "db").write_bytes(b"new" + bytes(10_000))
+    changed, words = said(tmp_path, str(store))
+    assert changed.split()[2] == "new"
+    assert b"copied to the local disk of" in words
+
+
+def test_a_copy_in_memory(tmp_path: Path) -> None:
+    make(tmp_path)
+    (file,) = staging.look([Path("db")], tmp_path)
+    copy = Path(f"/dev/shm/millrace-stage-{os.getuid()}") / file.key
+    try:
+        text, words = said(tmp_path, "ram")
+        assert b"copied to the memory of" in words
+        assert text.split()[0] == str(copy.stat().st_ino)
+    finally:
+        copy.unlink(missing_ok=True)
+
+
+def test_where_there_is_no_room_the_file_is_read_in_place(tmp_path: Path) -> None:
+    make(tmp_path)
+    text, words = said(tmp_path, "/proc")
+    assert text.split()[0] == str((tmp_path / "db").stat().st_ino)
+    assert b"reads them in place: no local disk" in words
+
+
+def test_plan_says_where_copies_would_be(tmp_path: Path) -> None:
+    make(tmp_path)
+    with (tmp_path / "in.fa").open("rb") as stdin:
+        text = subprocess.run(
+            [*MILLRACE, "plan", "--stage", "ram", *tool_words(tmp_path)], cwd=tmp_path, stdin=stdin, capture_output=True, text=True
+        ).stdout  # fmt: skip
+    assert "databases: 10 kB; on several nodes copied to the memory of each node: as asked" in text

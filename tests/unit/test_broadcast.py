@@ -1,0 +1,141 @@
+"""Files along a chain: the same bytes at all, whatever their sizes; errors stay where they are."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millrace.errors import CorruptError
+from millrace.storage.broadcast import Relay
+
+
+@dataclass
+class Wire:
+    """Between two neighbours: what was sent waits for a receiver, as large messages do."""
+
+    sent: deque[tuple[memoryview, list[bool]]] = field(default_factory=deque)
+    awaited: deque[tuple[memoryview, list[bool]]] = field(default_factory=deque)
+    #: Changes a piece on its way, by its number.
+    spoil: int = -1
+    _n: int = 0
+
+    def match(self) -> None:
+        while self.sent and self.awaited:
+            (content, left), (buffer, here) = self.sent.popleft(), self.awaited.popleft()
+            buffer[:] = content
+            if self._n == self.spoil:
+                buffer[0] ^= 1
+            self._n += 1
+            left[0] = here[0] = True
+
+
+@dataclass
+class Way:
+    wire: Wire
+    mine: list[bool]
+
+    def Test(self) -> bool:
+        self.wire.match()
+        return self.mine[0]
+
+
+@dataclass
+class Neighbours:
+    before: Wire | None
+    after: Wire | None
+
+    def receive(self, buffer: memoryview) -> Way:
+        assert self.before
+        self.before.awaited.append((buffer, mine := [False]))
+        return Way(self.before, mine)
+
+    def send(self, buffer: memoryview) -> Way:
+        assert self.after
+        self.after.sent.append((buffer, mine := [False]))
+        return Way(self.after, mine)
+
+
+def run(relays: Sequence[Relay]) -> None:
+    deadline = time.monotonic() + 30
+    try:
+        while not all(relay.done for relay in relays):
+            moved = [relay.turn() for relay in relays]
+            if not any(moved):
+                time.sleep(0.0001)
+            assert time.monotonic() < deadline
+    finally:
+        for relay in relays:
+            relay.close()
+
+
+def chain(
+    folder: Path, contents: Sequence[bytes], n: int, *, piece: int = 64, depth: int = 3, wires: Sequence[Wire] = ()
+) -> tuple[list[Relay], list[list[Path]], list[list[int | None]]]:
+    sources, sizes = [folder / f"source{k}" for k in range(len(contents))], [len(each) for each in contents]
+    for source, content in zip(sources, contents, strict=True):
+        source.write_bytes(content)
+    links: list[Wire | None] = [None, *(wires or [Wire() for _ in range(n - 1)]), None]
+    paths = [[folder / f"copy{node}-{k}" for k in range(len(contents))] for node in range(n)]
+    fds: list[list[int | None]] = [[os.open(path, os.O_RDWR | os.O_CREAT) for path in each] for each in paths]
+    relays = [
+        Relay(
+            sizes, Neighbours(links[node], links[node + 1]), fds[node], sources=[str(path) for path in sources] if not node else (),
+            last=node == n - 1, piece=piece, depth=depth,
+        ) for node in range(n)
+    ]  # fmt: skip
+    return relays, paths, fds
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    contents=st.lists(st.binary(min_size=1, max_size=400), min_size=1, max_size=6), n=st.integers(1, 5),
+    piece=st.integers(1, 100), depth=st.integers(1, 4),
+)  # fmt: skip
+def test_all_get_the_same_bytes(contents: list[bytes], n: int, piece: int, depth: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        relays, paths, fds = chain(Path(folder), contents, n, piece=piece, depth=depth)
+        run(relays)
+        for each in paths:
+            assert [path.read_bytes() for path in each] == contents
+        assert not any(relay.why_not for relay in relays)
+        for each_fd in itertools.chain(*fds):
+            os.close(each_fd or 0)
+
+
+def test_one_that_keeps_nothing_passes_everything_on(tmp_path: Path) -> None:
+    relays, paths, fds = chain(tmp_path, [b"abc" * 100], 3)
+    fds[1][0] = None
+    run(relays)
+    assert [paths[node][0].stat().st_size for node in range(3)] == [300, 0, 300]
+
+
+def test_one_that_cannot_write_passes_everything_on(tmp_path: Path) -> None:
+    relays, paths, fds = chain(tmp_path, [b"abc" * 100], 3)
+    fds[1][0] = os.open(os.devnull, os.O_RDONLY)
+    run(relays)
+    assert [bool(relay.why_not) for relay in relays] == [False, True, False]
+    assert "Bad file descriptor" in relays[1].why_not
+    assert paths[2][0].read_bytes() == b"abc" * 100
+
+
+def test_bytes_that_change_on_the_way_are_found_by_all_behind(tmp_path: Path) -> None:
+    relays, _, _ = chain(tmp_path, [b"abc" * 100], 4, wires=[Wire(), Wire(spoil=2), Wire()])
+    run(relays)
+    assert [bool(relay.why_not) for relay in relays] == [False, False, True, True]
+
+
+def test_a_file_that_becomes_shorter_is_an_error(tmp_path: Path) -> None:
+    relays, _, _ = chain(tmp_path, [b"abc" * 100], 2)
+    os.truncate(tmp_path / "source0", 290)
+    with pytest.raises(CorruptError, match="has become shorter"):
+        run(relays)

@@ -1,0 +1,122 @@
+"""Which nodes keep copies of the databases, where, and why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.errors import RefusedError
+from millrace.job import check_stage
+from millrace.plan import staging
+from millrace.plan.staging import File, Node, Place
+
+GB = 10**9
+
+
+def file(name: str = "db.psq", size: int = GB, mtime_ns: int = 1) -> File:
+    return File(path=f"/data/{name}", size=size, mtime_ns=mtime_ns, inode=7, mode=0o644)
+
+
+def node(host: str = "a", ram: Place | None = None, disk: Place | None = None, **more: object) -> Node:
+    empty = Place(folder="/dev/shm/x", free=8 * GB, busy=0, idle=0)
+    made = Node(host=host, memory=16 * GB, available=12 * GB, ram=ram or empty, disk=disk)
+    return msgspec.structs.replace(made, **more)
+
+
+def place(free: int = 8 * GB, busy: int = 0, idle: int = 0, *held: File) -> Place:
+    return Place(folder="/scratch/x", free=free, busy=busy, idle=idle, held=frozenset(each.key for each in held))
+
+
+def test_a_changed_file_has_another_key() -> None:
+    assert file().key == file().key
+    assert len({file().key, file(mtime_ns=2).key, file(size=5).key, file("other.psq").key}) == 4
+    assert "/" not in file().key
+
+
+def test_databases_go_to_memory_where_they_fit_and_to_disk_where_they_do_not() -> None:
+    small = node("small", memory=2 * GB - 2, disk=place())
+    roomy, none = staging.decide("auto", [file()], [node(), msgspec.structs.replace(small, disk=None)])
+    assert (roomy.place, roomy.missing) == ("ram", {file().key})
+    assert none.place == ""
+    assert "half of its memory" in none.why
+    assert "no local disk" in none.why
+    assert staging.decide("auto", [file()], [small])[0].place == "disk"
+
+
+def test_memory_in_use_by_others_is_not_counted_on() -> None:
+    files = [file(size=3 * GB)]
+    assert staging.decide("ram", files, [node(ram=place(busy=6 * GB))])[0].place == ""
+    assert staging.decide("ram", files, [node(ram=place(busy=4 * GB))])[0].place == "ram"
+    assert staging.decide("ram", files, [node(ram=place(free=GB))])[0].place == ""
+    assert staging.decide("ram", files, [node(ram=place(free=GB, idle=2 * GB))])[0].place == "ram", "idle ones may go"
+    assert staging.decide("ram", files, [node(available=GB)])[0].place == ""
+
+
+def test_a_place_that_has_the_files_already_comes_first() -> None:
+    kept = node(ram=place(), disk=place(0, 0, 0, file()))
+    (choice,) = staging.decide("auto", [file()], [kept])
+    assert (choice.place, choice.missing) == ("disk", frozenset())
+
+
+def test_a_node_where_nothing_can_be_mounted_reads_in_place() -> None:
+    nodes = [node("a"), node("b", why_not="not permitted"), node("c")]
+    choices = staging.decide("ram", [file()], nodes)
+    assert [choice.place for choice in choices] == ["ram", "", "ram"]
+    assert staging.in_words([file()], nodes, choices) == [
+        "databases: 1.0 GB in 1 file, copied to the memory of 2 nodes",
+        "databases: b reads them in place: not permitted",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("way", "kinds", "nodes", "size", "why"),
+    [
+        ("auto", ["nfs4"], 4, GB, ""),
+        ("auto", ["ext4", "lustre"], 4, GB, ""),
+        ("auto", ["ext4"], 4, GB, "on ext4, which is each node's own"),
+        ("auto", ["nfs4"], 1, GB, "there is one node"),
+        ("auto", ["nfs4"], 4, 1000, "they are small"),
+        ("off", ["nfs4"], 4, GB, "as asked"),
+        ("ram", ["ext4"], 1, 1000, ""),
+    ],
+)
+def test_copies_are_made_of_what_several_nodes_would_read_over_a_network(
+    way: str, kinds: list[str], nodes: int, size: int, why: str
+) -> None:
+    assert staging.why_in_place(way, [file(size=size)], kinds, nodes) == why
+
+
+@given(
+    sizes=st.lists(st.integers(1, 4 * GB), min_size=1, max_size=5), memory=st.integers(1, 20 * GB),
+    free=st.integers(0, 20 * GB), busy=st.integers(0, 8 * GB), idle=st.integers(0, 8 * GB), n_held=st.integers(0, 5),
+)  # fmt: skip
+def test_copies_never_fill_more_than_their_share_of_the_memory(
+    sizes: list[int], memory: int, free: int, busy: int, idle: int, n_held: int
+) -> None:
+    files = [file(f"db{k}", size) for k, size in enumerate(sizes)]
+    (choice,) = staging.decide("ram", files, [node(ram=place(free, busy, idle, *files[:n_held]), memory=memory)])
+    if choice.place:
+        assert busy + sum(sizes) <= choice.budget <= staging.MEMORY_SHARE * memory
+        assert sum(each.size for each in files if each.key in choice.missing) <= free + idle
+    else:
+        assert choice.why
+
+
+def test_files_are_found_once_without_links_and_folders(tmp_path: Path) -> None:
+    (tmp_path / "real").write_bytes(b"x" * 10)
+    (tmp_path / "bigger").write_bytes(b"x" * 20)
+    (tmp_path / "empty").touch()
+    (tmp_path / "link").symlink_to("real")
+    names = [Path(name) for name in ("link", "real", "bigger", "empty", ".", "absent")]
+    found = staging.look(names, tmp_path)
+    assert [each.path for each in found] == [str(tmp_path / "bigger"), str(tmp_path / "real")]
+
+
+def test_a_place_that_is_none_is_refused() -> None:
+    check_stage("/scratch")
+    with pytest.raises(RefusedError, match="--stage rma"):
+        check_stage("rma")
