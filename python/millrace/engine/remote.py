@@ -28,8 +28,8 @@ from millrace.output.commit import GroupCommit
 from millrace.plan import cores, fingerprint
 from millrace.plan.plan import find_program
 from millrace.rundir import RunDir
-from millrace.tools import registry
 from millrace.schedule.pace import Pace
+from millrace.tools import registry
 
 #: Shortest and longest nap between looks for messages, in seconds; it grows while nothing comes.
 NAPS = (0.0002, 0.005)
