@@ -281,6 +281,27 @@ def test_a_copy_that_failed_leaves_the_other_one_to_be_waited_for() -> None:
     assert spread.node_lost(1, 11.0) == ([0], [Send(2, 0)])
 
 
+def test_what_waits_at_a_node_that_stands_still_is_copied_too() -> None:
+    spread = Spread(2.0)  # longer than a task, so that a new run seems to take longer than a short wait
+    for node in (1, 2):
+        spread.node_joined(node, 1, 0.0)
+    held: dict[int, list[int]] = {1: [], 2: []}
+    for task in range(4):
+        for send in spread.task_ready(task, 1.0, 0.0):
+            held[send.node].append(send.task)
+    now = 0.0
+    for task in held[2]:
+        spread.task_ended(2, task, 1.0, now := now + 3.0)
+    copied: set[int] = set()
+    while len(copied) < 2 and now < 60:
+        now += 0.25
+        for send in spread.straggling(now):
+            assert send.node == 2 and send.duplicate
+            copied.add(send.task)
+            spread.task_ended(2, send.task, 1.0, now)
+    assert copied == set(held[1]), "a task is lost with its node"
+
+
 def test_a_partition_gets_a_task_ahead_for_each_of_its_nodes() -> None:
     spread = Spread(0.001)
     spread.node_joined(1, 96, 0.0, members=8)

@@ -82,6 +82,10 @@ class Agent:
                 os._exit(1)  # the watchdog ends the tools
             if now - self._told > PERIOD:
                 self._tell(say.Alive())
+                if 0 in self._world.failed():  # only where MPI goes on without it; its last word may have gone with it
+                    if not self._stopped:
+                        os._exit(1)
+                    return
             self._world.push()
 
     def _look(self) -> bool:

@@ -300,12 +300,17 @@ class Spread:
         idle = [(self._rate(item), node) for node, item in self._nodes.items() if item.idle]
         if not idle:
             return []
-        left = [
-            (self._left(item, self._tasks[number], now), -number)
-            for item in self._nodes.values()
-            for number in (*item.running, *item.queued)
-            if not self._tasks[number].ended and len(self._tasks[number].nodes) == 1
-        ]
+        left = []
+        for item in self._nodes.values():
+            running = {number: self._left(item, self._tasks[number], now) for number in item.running}
+            # What waits there waits at least for the first slot: a node that stands still never has one.
+            wait = min(running.values(), default=0.0)
+            queued = {number: wait + self._tasks[number].units / self._rate(item) for number in item.queued}
+            left += [
+                (seconds, -number)
+                for number, seconds in (*running.items(), *queued.items())
+                if not self._tasks[number].ended and len(self._tasks[number].nodes) == 1
+            ]
         idle.sort(key=lambda pair: (-pair[0], pair[1]))
         left.sort(reverse=True)
         sends = []
@@ -435,10 +440,8 @@ class Spread:
         return item.slots + min(ahead, self.most_ahead * item.slots)
 
     def _left(self, item: _Node, task: _Task, now: float) -> float:
-        """Seconds until a task that is out likely ends."""
+        """Seconds until a task that runs likely ends."""
         whole = task.units / self._rate(item)
-        if task.number in item.queued:
-            return whole + item.measured.task_seconds / 2  # waits there for a slot
         age = now - item.running[task.number][0]
         return whole - age if age < whole else age
 
