@@ -128,6 +128,8 @@ class Fragmented(Frozen, frozen=True):
     finish: tuple[Token, ...]
     #: Name of the database as the tool shall print it.
     database: str
+    #: Whether the candidates of a batch may be searched for some of its queries at a time.
+    divisible: bool = False
     #: What ``kind`` needs to know beyond this.
     about: dict[str, str] = {}
 

@@ -62,7 +62,13 @@ class World:
                 self.running.append(self.queued.popleft())
             if self.running:
                 position = choose.draw(st.integers(0, len(self.running) - 1), "which ends")
-                self.end(self.running.pop(position))
+                batch = self.running.pop(position)
+                first, last = self.batches[batch]
+                if last - first > 1 and not choose.draw(st.integers(0, 15), "goes on in parts, if 0"):
+                    middle = choose.draw(st.integers(first + 1, last - 1), "second part from")
+                    self.divide(batch, [(first, middle), (middle, last)])
+                else:
+                    self.end(batch)
             else:
                 assert fed or self.stopped or self.dispatcher.done, (
                     "nothing runs, nothing is wanted, and it is not done"
@@ -92,6 +98,13 @@ class World:
         self.serial += 1
         self.batches[self.serial] = (first, last)
         return self.serial
+
+    def divide(self, batch: int, extents: list[tuple[int, int]]) -> None:
+        """A batch that runs goes on as several, as in the search of its candidates."""
+        del self.batches[batch]
+        parts = [(self.remember(first, last), last - first, last - first) for first, last in extents]
+        self.dispatcher.batch_divided(batch, parts)
+        self.running += [part for part, _, _ in parts]
 
     def end(self, batch: int) -> None:
         self.executions += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.schedule.scan import SharedScan
+from millrace.schedule.scan import WORTH_A_SEARCH, SharedScan, finish_parts
 
 
 def test_batches_join_where_the_scan_stands() -> None:
@@ -59,3 +59,10 @@ def test_all_batches_that_are_ready_use_a_fragment_before_the_next_one(n: int, b
         scan.add(batch, range(1, n + 1))
     order = [fragment for _, fragment in iter(scan.next, None)]
     assert order == [fragment for fragment in range(1, n + 1) for _ in range(batches)]
+
+
+@given(queries=st.integers(1, 1000), size=st.integers(0, 1 << 40), idle=st.integers(-500, 500))
+def test_candidates_are_searched_in_parts_only_by_slots_that_are_idle(queries: int, size: int, idle: int) -> None:
+    n = finish_parts(queries, size, idle)
+    assert 1 <= n <= queries
+    assert n == 1 or (n <= idle and n * WORTH_A_SEARCH <= size)

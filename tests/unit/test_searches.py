@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import cast
 
 from millrace import _core
@@ -50,6 +51,27 @@ def test_a_failure_is_told_once_when_all_searches_of_the_batch_have_ended() -> N
     assert not searches.begin(1, 2, {})
     assert searches.attempt(1) == 2
     assert [searches.next() for _ in range(4)] == [(1, 4), (1, 1), (1, 2), None]
+
+
+@dataclass
+class Sized:
+    length: int
+
+
+def test_a_batch_goes_on_as_its_parts_when_all_is_found() -> None:
+    searches = Searches(2)
+    searches.begin(1, 2, {})
+    blocks = [cast(_core.BlockRef, Sized(length)) for length in (30, 12)]
+    for block_of_fragment, (batch, fragment) in zip(blocks, iter(searches.next, None), strict=False):
+        searches.found(batch, fragment, block_of_fragment, 4.0)
+    assert searches.found_bytes(1) == 42
+    searches.divide(1, {2: 0.75, 3: 0.25})
+    searches.forget(1)
+    assert [searches.seconds(part) for part in (2, 3)] == [6.0, 2.0]
+    assert searches.blocks(2) == searches.blocks(3) == blocks
+    assert [searches.attempt(part) for part in (2, 3)] == [2, 2]
+    # A part that fails begins anew with what was found.
+    assert searches.begin(3, 3, {}) and searches.next() is None
 
 
 def test_a_batch_that_is_split_is_forgotten() -> None:

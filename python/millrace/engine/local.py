@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from millrace.output.stage import OutputStage
 from millrace.plan.plan import Plan
 from millrace.report.events import EventLog, QuarantineEvent, RetryEvent, TaskEvent
 from millrace.schedule.dispatcher import Action, Dispatcher, Quarantine, Release, Result, Run, Split, Stop
+from millrace.schedule.scan import finish_parts
 
 #: Seconds between looks at the clock while nothing happens.
 TICK = 0.2
@@ -238,8 +240,32 @@ class LocalEngine:
     def _finish(self, batch: int) -> None:
         """Everything is found: run the user's command with the candidates. First of all, as it ends a batch."""
         if self.searches and not self.interrupt.signal:
-            attempt = Attempt(batch, self.searches.attempt(batch))
-            self._submit(batch, attempt, True, found=self.searches.blocks(batch))
+            for part in self._divided(batch, self.searches):
+                attempt = Attempt(part, self.searches.attempt(part))
+                self._submit(part, attempt, True, found=self.searches.blocks(part))
+
+    def _divided(self, batch: int, searches: Searches) -> list[int]:
+        """Parts of a batch whose candidates are searched side by side, as slots have nothing else to do."""
+        whole, fragmented = self._batches[batch], self.plan.use.fragmented
+        if not self.dispatcher.ended or not fragmented or not fragmented.divisible:
+            return [batch]
+        idle = self.plan.slots - len(self._attempts) - len(searches.scan)
+        rest, parts = whole, list[Batch]()
+        for left in range(finish_parts(whole.n_records, searches.found_bytes(batch), idle), 1, -1):
+            cut = self._cut(rest, math.ceil(rest.n_records / left))
+            if len(cut) == 1:
+                break  # its records belong together
+            parts.append(cut[0])
+            rest = cut[1]
+        if not parts:
+            return [batch]
+        numbers = {self._remember(part): part for part in (*parts, rest)}
+        searches.divide(batch, {number: part.units / max(whole.units, 1) for number, part in numbers.items()})
+        self.dispatcher.batch_divided(
+            batch, [(number, part.n_records, self._units(part)) for number, part in numbers.items()]
+        )
+        self._forget(batch)
+        return list(numbers)
 
     def _submit(
         self, batch: int, attempt: Attempt, urgent: bool, compare: list[_core.BlockRef] | None = None,
@@ -263,14 +289,7 @@ class LocalEngine:
             ),
             self.now(),
         )
-        parts = split_batch(
-            whole,
-            records,
-            self.feeder.inputs,
-            self.plan.command.cwd,
-            self.plan.job.record_start,
-            self.plan.job.record_end,
-        )
+        parts = self._cut(whole, records)
         # What cannot be cut counts as one record from here on.
         numbers = [(self._remember(part), part.n_records if len(parts) > 1 else 1, self._units(part)) for part in parts]
         if batch in self._failures:
@@ -278,6 +297,10 @@ class LocalEngine:
                 self._failures[number] = self._failures[batch]
         self._forget(batch)
         self._do(self.dispatcher.batch_split(batch, numbers))
+
+    def _cut(self, whole: Batch, records: int) -> list[Batch]:
+        job = self.plan.job
+        return split_batch(whole, records, self.feeder.inputs, self.plan.command.cwd, job.record_start, job.record_end)
 
     def _give_up(self, batch: int) -> None:
         item = self._batches[batch]

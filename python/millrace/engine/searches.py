@@ -89,6 +89,16 @@ class Searches:
         found = self._batches[batch].found
         return [found[fragment] for fragment in sorted(found)]
 
+    def found_bytes(self, batch: int) -> int:
+        """Size of what all fragments found."""
+        return sum(block.length for block in self._batches[batch].found.values())
+
+    def divide(self, batch: int, shares: Mapping[int, float]) -> None:
+        """``batch``, for which everything is found, goes on as parts of it, with their shares of its time."""
+        whole = self._batches.pop(batch)
+        for part, share in shares.items():
+            self._batches[part] = _Batch(whole.found, whole.attempt, 0, whole.seconds * share, whole.searched)
+
     def seconds(self, batch: int) -> float | None:
         """Wall seconds that the searches of a batch take; None if an earlier run did them all."""
         item = self._batches[batch]

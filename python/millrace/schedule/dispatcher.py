@@ -206,6 +206,12 @@ class Dispatcher:
             self._hold(batch)
         return [self._run(parts[0][0], urgent=True)]
 
+    def batch_divided(self, whole: int, parts: list[tuple[int, int, int]]) -> None:
+        """``whole``, which is at work, goes on as ``parts``: (batch, records, units)."""
+        item = self._batches.pop(whole)
+        for batch, records, units in parts:
+            self._batches[batch] = _Batch(records, units, item.attempt, item.state, item.suspect)
+
     @property
     def asked(self) -> bool:
         """Whether a batch that was asked for is still to come."""

@@ -1,9 +1,28 @@
-"""Which fragment of a database is searched next: all batches share one scan around it. Pure."""
+"""Which fragment of a database is searched next, and how what was found is finished. Pure."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+
+#: Bytes of a list of hits, about a hundred for each, from which on a search of its candidates takes much longer than
+#: the tool's start.
+WORTH_A_SEARCH = 1 << 18
+
+
+def finish_parts(n_queries: int, found_bytes: int, idle: int) -> int:
+    """In how many parts the candidates of a batch are searched, by query, all at once.
+
+    More than one only for slots that would have nothing to do; the search of one query is never cut.
+
+    Args:
+        found_bytes: Size of the lists of hits of all fragments.
+        idle: Slots that nothing waits for.
+
+    >>> finish_parts(100, 10 << 20, 4), finish_parts(3, 10 << 20, 4), finish_parts(100, 600 << 10, 4)
+    (4, 3, 2)
+    """
+    return max(1, min(n_queries, idle, found_bytes // WORTH_A_SEARCH))
 
 
 class SharedScan:

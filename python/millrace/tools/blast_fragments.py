@@ -97,6 +97,7 @@ def fragment(use: ToolUse, program: str, options: dict[str, str], command: Comma
         found=OutputUse(name="found", path="found"),
         finish=_finish(use),
         database=options["db"],
+        divisible=True,
         about={
             "letter": database.letter,
             "databases": json.dumps([str(base) for base in database.bases]),
