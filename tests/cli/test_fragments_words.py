@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from shell import Shell
@@ -31,6 +32,19 @@ def test_the_plan_says_how_many_and_why(with_database: Shell) -> None:
     assert "fragments: 1, as asked" in whole.out, whole.shown
     too_many = with_database.run(line.format("--fragments 100"))
     assert "there are no more than 40 entries" in too_many.out, too_many.shown
+
+
+def test_targets_are_read_through_only_if_the_queries_leave_it_open(shell: Shell, data: Path) -> None:
+    if not shutil.which("hmmsearch"):
+        pytest.skip("needs hmmsearch")
+    shutil.copy(data / "profiles.hmm", shell.work / "q.hmm")
+    # Whoever counts these finds the fault in the second one.
+    (shell.work / "t.faa").write_text(">a\nMKV\n>b\nMKV>c\nMKV\n")
+    line = "millrace plan --slots 2 {} -- hmmsearch -o out q.hmm t.faa"
+    by_queries = shell.run(line.format(""))
+    assert "queries keep 2 slots busy, and the database fits into memory" in by_queries.out, by_queries.shown
+    asked = shell.run(line.format("--fragments 2"))
+    assert asked.code == 2 and "'>' within a line" in asked.err, asked.shown
 
 
 @pytest.mark.parametrize(

@@ -179,12 +179,15 @@ def cut(marks: list[tuple[int, int]], shares: Sequence[int]) -> list[tuple[int, 
     entries, total = marks[-1]
     runs: list[tuple[int, int, int]] = []
     first = before = 0
+    left, share = sum(shares), shares[0]
     for last, size in marks:
-        left = shares[len(runs) :]
         # A share of what is left, so that one giant entry does not make those after it small.
-        if last == entries or (len(left) > 1 and (size - before) * sum(left) >= (total - before) * left[0] > 0):
+        if last == entries or (left > share and (size - before) * left >= (total - before) * share > 0):
             runs.append((first, last, size - before))
             first, before = last, size
+            left -= share
+            share = shares[len(runs)] if left else 0
+    return runs
     return runs
 
 
