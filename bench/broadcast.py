@@ -29,10 +29,10 @@ from bench.table import markdown
 
 ROOT = Path(__file__).parents[1]
 PLACES = (2, 4, 8)
-BYTES = 128 << 20
+BYTES = 256 << 20
 REPEATS = 5
 PIECE = 4 << 20
-PIECES = [(256 << 10, 6), (1 << 20, 2), (1 << 20, 6), (2 << 20, 6), (4 << 20, 2), (4 << 20, 6), (16 << 20, 3)]
+PIECES = [(256 << 10, 6), (512 << 10, 4), (1 << 20, 2), (1 << 20, 4), (4 << 20, 4), (16 << 20, 3)]
 SLOW = 400_000_000
 BLKIO = Path("/sys/fs/cgroup/blkio")
 
@@ -85,7 +85,7 @@ class Rank:
         while not relay.done:
             idle = 0 if relay.turn() else idle + 1
             if idle > PATIENCE:
-                time.sleep(NAP)
+                relay.wait(NAP)
         relay.close()
         assert not relay.why_not
         os.close(target)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -27,13 +30,21 @@ def database(cluster: Cluster) -> Path:
     return path
 
 
-def run(cluster: Cluster, *options: str) -> Counter[str]:
-    """What the tasks say of the database: how many of each."""
+def start(cluster: Cluster, *options: str) -> subprocess.Popen[bytes]:
     words = (
         f"{cluster.millrace} run --hosts {','.join(NAMES[1:])} --slots 2 --batch 2 --progress none --shared db --shared "
         f"db.small {' '.join(options)} --format fasta -- ./tool {cluster.site.folder}/db < in.fa > out.fa"
     )
-    assert cluster.start_command(words).wait(timeout=120) == 0, cluster.said
+    return cluster.start_command(words)
+
+
+def run(cluster: Cluster, *options: str) -> Counter[str]:
+    """What the tasks say of the database: how many of each."""
+    assert start(cluster, *options).wait(timeout=120) == 0, cluster.said
+    return said(cluster)
+
+
+def said(cluster: Cluster) -> Counter[str]:
     return Counter(line for line in cluster.site.output.read_text().splitlines() if line.startswith("node"))
 
 
@@ -47,7 +58,7 @@ def copies(cluster: Cluster, name: str) -> list[str]:
 def test_each_node_reads_its_own_copy_which_stays_for_the_next_job(cluster: Cluster, database: Path) -> None:
     in_place = f"{database.stat().st_dev}-{database.stat().st_ino}"
     first = run(cluster, "--stage", "ram")
-    assert "9.0 MB in 2 files, copied to the memory of 4 nodes" in cluster.said
+    assert "9.0 MB in 2 files, to be copied to the memory of 4 nodes" in cluster.said
     assert {line.split()[0] for line in first} == set(NAMES[1:])
     assert in_place not in {line.split()[1] for line in first}
     assert len({line.split()[1] for line in first}) == 4, "one copy a node"
@@ -62,10 +73,49 @@ def test_each_node_reads_its_own_copy_which_stays_for_the_next_job(cluster: Clus
 def test_a_node_without_room_reads_in_place_and_passes_on(cluster: Cluster, database: Path) -> None:
     subprocess.run(cluster.nodes.command("node2", "mount -o remount,size=4M /dev/shm"), check=True)
     found = run(cluster, "--stage", "ram")
-    assert "copied to the memory of 3 nodes" in cluster.said
+    assert "to be copied to the memory of 3 nodes" in cluster.said
     assert "node2 reads them in place: 9.0 MB do not fit into its memory filesystem" in cluster.said
     in_place = f"{database.stat().st_dev}-{database.stat().st_ino}"
     assert {line.split()[0] for line in found if line.split()[1] == in_place} == {"node2"}
+
+
+def half_done(cluster: Cluster, name: str) -> list[Path]:
+    """Copies that are being made on a node, once something of them is there."""
+    for pid in cluster.find(name, "millrace run"):
+        with contextlib.suppress(OSError):
+            parts = list(Path(f"/proc/{pid}/root/dev/shm/millrace-stage-0").glob(".*.part"))
+            return [path for path in parts if path.stat().st_blocks]
+    return []
+
+
+@pytest.mark.parametrize("hit", ["node3", "node1"], ids=["agent", "coordinator"])
+def test_a_broadcast_that_is_cut_off_begins_again(cluster: Cluster, database: Path, hit: str) -> None:
+    os.truncate(database, 700_000_000)
+    process = start(cluster, "--stage", "ram")
+    deadline = time.monotonic() + 60
+    while not half_done(cluster, "node3"):
+        assert time.monotonic() < deadline, cluster.said
+        time.sleep(0.002)
+    os.kill(min(cluster.find(hit, "millrace run")), signal.SIGKILL)
+    assert process.wait(timeout=120) == 0, cluster.said
+    assert "starting again" in cluster.said
+    assert len({line.split()[2] for line in said(cluster)}) == 1
+    for name in NAMES[1:]:
+        assert copies(cluster, name) == ["db", "db.small"], "nothing half done"
+
+
+def test_a_run_that_is_stopped_during_the_broadcast_ends_at_once(cluster: Cluster, database: Path) -> None:
+    os.truncate(database, 700_000_000)
+    process = start(cluster, "--stage", "ram")
+    deadline = time.monotonic() + 60
+    while not half_done(cluster, "node3"):
+        assert time.monotonic() < deadline, cluster.said
+        time.sleep(0.002)
+    os.kill(cluster.find("head", "bin/millrace run")[0], signal.SIGTERM)
+    assert process.wait(timeout=30) == 143, cluster.said
+    assert "type the same command again" in cluster.said
+    for name in NAMES[1:]:
+        assert "db" not in copies(cluster, name)
 
 
 def test_what_is_each_nodes_own_is_read_in_place(cluster: Cluster, database: Path) -> None:

@@ -67,7 +67,7 @@ def test_a_node_where_nothing_can_be_mounted_reads_in_place() -> None:
     choices = staging.decide("ram", [file()], nodes)
     assert [choice.place for choice in choices] == ["ram", "", "ram"]
     assert staging.in_words([file()], nodes, choices) == [
-        "databases: 1.0 GB in 1 file, copied to the memory of 2 nodes",
+        "databases: 1.0 GB in 1 file, to be copied to the memory of 2 nodes",
         "databases: b reads them in place: not permitted",
     ]
 

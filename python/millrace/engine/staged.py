@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 STILL = 60.0
 
 #: Seconds that may pass in `Keeper.turn`, and of the naps in it.
-TURN, NAP = 0.02, 0.0002
+TURN, NAP = 0.02, 0.0003
 
 #: Turns in which nothing could be done before there is a nap: what carries the pieces may need its calls to get on.
-PATIENCE = 20
+PATIENCE = 1
 
 
 #: (copy, file) of each file.
@@ -175,7 +175,7 @@ class Keeper:
         while not relay.done:
             self._idle = 0 if relay.turn() else self._idle + 1
             if self._idle > PATIENCE:
-                time.sleep(NAP)
+                relay.wait(NAP)
             if time.monotonic() > deadline:
                 return False
         return True

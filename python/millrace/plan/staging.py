@@ -196,7 +196,7 @@ def in_words(files: Sequence[File], nodes: Sequence[Node], choices: Sequence[Cho
             lines.append(f"databases: {where} read them in place: {why}" if len(hosts) > 1 else
                          f"databases: {where} reads them in place: {why}")  # fmt: skip
         elif lacks:
-            lines.append(f"databases: {of_all}, copied to the {WHERE[place]} of {where}")
+            lines.append(f"databases: {of_all}, to be copied to the {WHERE[place]} of {where}")
         else:
             lines.append(f"databases: {of_all}, kept by an earlier job in the {WHERE[place]} of {where}")
     return lines

@@ -21,10 +21,10 @@ from millrace import _core
 from millrace.errors import CorruptError
 
 #: Bytes of a piece; see ``bench/broadcast.py``.
-PIECE = 4 << 20
+PIECE = 1 << 20
 
 #: Pieces that one process has at a time.
-DEPTH = 6
+DEPTH = 4
 
 
 class Request(Protocol):
@@ -79,8 +79,9 @@ class Relay:
         most = max(each.length for each in self._pieces)
         self._maps = [mmap.mmap(-1, most) for _ in range(min(depth, len(self._pieces)))]
         self._buffers = [memoryview(each) for each in self._maps]
-        self._reader = _Reader(self._pieces, self._buffers, sources) if sources else None
-        self._writer = _Writer(self._pieces, self._buffers, targets, check=not sources)
+        self._step = threading.Event()
+        self._reader = _Reader(self._pieces, self._buffers, self._step, sources) if sources else None
+        self._writer = _Writer(self._pieces, self._buffers, self._step, targets, check=not sources)
         #: Pieces that a buffer was given to, that are here, and that were sent on.
         self._begun = self._here = self._sent = 0
         self._coming: deque[Request] = deque()
@@ -122,6 +123,11 @@ class Relay:
             self._sent += 1
         return before != (self.moved, self._begun)
 
+    def wait(self, timeout_seconds: float) -> None:
+        """Wait until reading or writing has got on, at most so long. Pieces from others come unheard."""
+        self._step.wait(timeout_seconds)
+        self._step.clear()
+
     def close(self) -> None:
         """End the threads. What is still under way has to end with the process."""
         if self._reader:
@@ -150,8 +156,10 @@ class Relay:
 class _Worker:
     """A thread that handles pieces in order."""
 
-    def __init__(self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], name: str) -> None:
-        self._pieces, self._buffers = pieces, buffers
+    def __init__(
+        self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], step: threading.Event, name: str
+    ) -> None:
+        self._pieces, self._buffers, self._step = pieces, buffers, step
         self._waiting: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._closed = False
         #: Of all pieces so far: CRC-32C over the one before and that of the piece.
@@ -168,6 +176,7 @@ class _Worker:
         while (number := self._waiting.get()) is not None and not self._closed:
             piece = self._pieces[number]
             self._handle(piece, self._buffers[number % len(self._buffers)][: piece.length])
+            self._step.set()
 
     def _handle(self, piece: _Piece, buffer: memoryview) -> None:
         raise NotImplementedError
@@ -179,12 +188,14 @@ class _Worker:
 class _Reader(_Worker):
     """Reads ahead."""
 
-    def __init__(self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], sources: Sequence[str]) -> None:
+    def __init__(
+        self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], step: threading.Event, sources: Sequence[str]
+    ) -> None:  # fmt: skip
         self._sources = sources
         self._open = -1, -1
         self._n = 0
         self._error: BaseException | None = None
-        super().__init__(pieces, buffers, "read ahead")
+        super().__init__(pieces, buffers, step, "read ahead")
 
     def read(self, number: int) -> Request:
         self._waiting.put(number)
@@ -240,13 +251,14 @@ class _Writer(_Worker):
     """Writes the copies, and compares the checksum."""
 
     def __init__(
-        self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], targets: Sequence[int | None], *, check: bool
-    ) -> None:
+        self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], step: threading.Event, targets: Sequence[int | None],
+        *, check: bool,
+    ) -> None:  # fmt: skip
         self._targets, self._check = targets, check
         #: Pieces that need their buffer no more.
         self.written = 0
         self.error = ""
-        super().__init__(pieces, buffers, "write copies")
+        super().__init__(pieces, buffers, step, "write copies")
 
     def write(self, number: int) -> None:
         self._waiting.put(number)
