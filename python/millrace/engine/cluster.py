@@ -30,6 +30,10 @@ from millrace.schedule.level import Level
 from millrace.schedule.partition import routes
 
 
+#: Shortest nap of the coordinator, in seconds: nodes have tasks ahead, and what comes in a bunch costs less.
+BUSY_NAP = 0.001
+
+
 @dataclass(frozen=True)
 class Member:
     """One process of the job and its part of the slots."""
@@ -291,7 +295,7 @@ class Cluster:
         self._crew, self._own, self._members, self._use, self._message = crew, own, members, use, message
         crew.on_lost = self._lose
         self._level: Level[_Load] = Level(use.n_fragments)
-        self._nap = NAPS[0]
+        self._nap = BUSY_NAP
         #: What is to be sent to each rank when this turn is over.
         self._work: dict[int, list[say.Task]] = defaultdict(list)
         self.argv, self.n_nodes = own.argv, len(members)
@@ -358,7 +362,7 @@ class Cluster:
             self._send()
             self._flush()
             if found:
-                self._nap = NAPS[0]
+                self._nap = BUSY_NAP
                 return found
             self._nap = min(self._nap * GROWTH, NAPS[1])
             if now >= deadline:
