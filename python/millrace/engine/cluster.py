@@ -29,7 +29,6 @@ from millrace.rundir import Manifest, RunDir
 from millrace.schedule.level import Level
 from millrace.schedule.partition import routes
 
-
 #: Shortest nap of the coordinator, in seconds: nodes have tasks ahead, and what comes in a bunch costs less.
 BUSY_NAP = 0.001
 
