@@ -159,7 +159,7 @@ class Crew:
                     if self.interrupt and not self.interrupt.signal:
                         self.interrupt.note(number)
                 case say.Trouble(text, hint, code):
-                    error = MillraceError(f"{self._name(rank)}: {text}", hint)
+                    error = MillraceError(f"{self.name(rank)}: {text}", hint)
                     error.exit_code = ExitCode(code)
                     raise error
                 case _:
@@ -177,10 +177,16 @@ class Crew:
             self.on_lost(rank, why, tasks)
         elif self._links.dismissed is None:
             raise LostError(
-                f"{self._name(rank)} is lost: {why}", "nothing that was done is lost: the same command resumes"
+                f"{self.name(rank)} is lost: {why}", "nothing that was done is lost: the same command resumes"
             )
 
-    def _name(self, rank: int) -> str:
+    @property
+    def gone(self) -> set[int]:
+        """Who has said goodbye: nothing of theirs changes any more."""
+        return self._links.gone
+
+    def name(self, rank: int) -> str:
+        """Host and rank of a process, for people."""
         known = self.hellos.get(rank)
         return known.name(rank) if known else f"rank {rank}"
 
