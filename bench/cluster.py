@@ -15,6 +15,7 @@ import argparse
 import heapq
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -188,7 +189,7 @@ def main() -> None:
         **os.environ,
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "PYTHONPATH": str(REPO),
+        "PYTHONPATH": f"{REPO}:{REPO / 'python'}",
     }
     if options.tcp:
         environ |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,tcp"}
@@ -205,7 +206,10 @@ def main() -> None:
         "-m",
         "bench.cluster",
     ]
-    sys.exit(subprocess.run([*command, *sys.argv[1:]], env=environ).returncode)
+    code = subprocess.run([*command, *sys.argv[1:]], env=environ).returncode
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(json.dumps({"cpu_seconds_of_all_with_their_start": spent.ru_utime + spent.ru_stime}))
+    sys.exit(code)
 
 
 if __name__ == "__main__":

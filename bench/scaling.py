@@ -43,7 +43,8 @@ LATENCIES = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3]
 #: A database of 64 fragments on 16 nodes: what a task takes longer that has to read its fragment (4 GB at 2 GB/s), and how
 #: many of them the memory of a node holds.
 MEMORY_NODES, MEMORY_FRAGMENTS, LOAD_SECONDS = 16, 64, 2.0
-RESIDENT = [1, 2, 4, 8, 16, 32, 64]
+RESIDENT = [1, 2, 4, 8, 16, 64]
+MEMORY_WORK = 100.0
 
 Figures = dict[str, dict[str, Any]]
 
@@ -86,7 +87,7 @@ def tail(figures: Figures) -> None:
 def memory(figures: Figures) -> None:
     """A database in fragments, more than fit into a node: nodes that are given again what they have, and any."""
     trace = load("lognormal:1,0.5")
-    records = round(600 * MEMORY_NODES * CORES / trace.mean_seconds)
+    records = round(MEMORY_WORK * MEMORY_NODES * CORES / trace.mean_seconds)
     for resident in RESIDENT:
         for homes in (True, False):
             machine = Machine(

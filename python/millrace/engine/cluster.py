@@ -29,6 +29,9 @@ from millrace.rundir import Manifest, RunDir
 from millrace.schedule.level import Level
 from millrace.schedule.partition import routes
 
+#: Shortest nap of the coordinator, in seconds: nodes have tasks ahead, and what comes in a bunch costs less.
+BUSY_NAP = 0.001
+
 
 @dataclass(frozen=True)
 class Member:
@@ -157,7 +160,7 @@ class Crew:
                     if self.interrupt and not self.interrupt.signal:
                         self.interrupt.note(number)
                 case say.Trouble(text, hint, code):
-                    error = MillraceError(f"{self._name(rank)}: {text}", hint)
+                    error = MillraceError(f"{self.name(rank)}: {text}", hint)
                     error.exit_code = ExitCode(code)
                     raise error
                 case _:
@@ -175,10 +178,16 @@ class Crew:
             self.on_lost(rank, why, tasks)
         elif self._links.dismissed is None:
             raise LostError(
-                f"{self._name(rank)} is lost: {why}", "nothing that was done is lost: the same command resumes"
+                f"{self.name(rank)} is lost: {why}", "nothing that was done is lost: the same command resumes"
             )
 
-    def _name(self, rank: int) -> str:
+    @property
+    def gone(self) -> set[int]:
+        """Who has said goodbye: nothing of theirs changes any more."""
+        return self._links.gone
+
+    def name(self, rank: int) -> str:
+        """Host and rank of a process, for people."""
         known = self.hellos.get(rank)
         return known.name(rank) if known else f"rank {rank}"
 
@@ -301,7 +310,7 @@ class Cluster:
         self._crew, self._own, self._members, self._use, self._message = crew, own, members, use, message
         crew.on_lost = self._lose
         self._level: Level[_Load] = Level(use.n_fragments)
-        self._nap = NAPS[0]
+        self._nap = BUSY_NAP
         #: What is to be sent to each rank when this turn is over.
         self._work: dict[int, list[say.Task]] = defaultdict(list)
         self.argv, self.n_nodes = own.argv, len(members)
@@ -368,7 +377,7 @@ class Cluster:
             self._send()
             self._flush()
             if found:
-                self._nap = NAPS[0]
+                self._nap = BUSY_NAP
                 return found
             self._nap = min(self._nap * GROWTH, NAPS[1])
             if now >= deadline:

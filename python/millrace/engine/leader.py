@@ -20,6 +20,10 @@ from millrace.node.workdir import WorkDir
 from millrace.schedule.level import Level
 from millrace.schedule.partition import routes
 
+#: Seconds without a word of the coordinator after which nothing is said to the others either: they must not take the
+#: leader's words for a sign that the coordinator lives.
+HUSH = 4.0
+
 
 def agent(world: World, work: WorkDir, partition_size: int | None) -> Agent:
     """What this process is: a node agent, in its partition if there are some, or the leader of one."""
@@ -55,8 +59,9 @@ class Leader(Agent):
 
     def _turn(self, now: float) -> None:
         """What is left to do when all that came was heard."""
-        # Who does not hear the coordinator gives no sign of life, so that it is not taken for the coordinator's.
-        if now - self._patience.heard < 2 * PERIOD and (self._on or self._links.dismissed is not None):
+        if now - self._patience.heard > HUSH:
+            return
+        if self._on or self._links.dismissed is not None:
             for rank, why in self._links.turn(now):
                 self._lose(rank, why, now)
         self._level.look(now)
@@ -137,7 +142,7 @@ class Leader(Agent):
                 self._up.append(event)
 
     def _hear(self, rank: int, message: object) -> None:
-        if rank == self._leader or not isinstance(message, say.UPWARD):
+        if rank == self._leader:
             self._obey(message)
             return
         if rank in self._links.lost:

@@ -211,10 +211,6 @@ class Bye(NamedTuple):
     """All that I have is on the disk."""
 
 
-#: What a process says to whoever leads it. All else that comes from a process is between the two.
-UPWARD = (Hello, Ready, Report, Withdrawn, Trouble, Signalled, Alive, Bye)
-
-
 def from_event(event: _core.PoolEvent, setup: Setup) -> Ended:
     """The end of a task as it is told: slots are numbered among all, and what failed here says where that is."""
     detail = f"{setup.name}: {event.detail}" if event.status in ("io", "spawn") else event.detail
