@@ -48,6 +48,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     sync: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 1.0
     verify: Fraction = 0.0
     progress: Literal["auto", "bar", "plain", "json", "none"] = "auto"
+    #: Who writes the outputs of a run on several nodes: `millrace.schedule.extents`.
+    write: Literal["auto", "merge", "individual", "coordinator"] = "auto"
     #: Nodes to spread the run over, as ``a,b,c`` or ``n[1-8]``.
     hosts: tuple[str, ...] = ()
     nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 0

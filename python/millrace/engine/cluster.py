@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from millrace import __version__, _core
 from millrace.engine import messages as say
@@ -26,6 +27,9 @@ from millrace.plan.plan import Plan
 from millrace.report.words import count
 from millrace.rundir import Manifest, RunDir
 from millrace.schedule.spread import Send, Spread
+
+if TYPE_CHECKING:
+    from millrace.engine.writers import Writers
 
 #: Seconds between looks for tasks that take too long while slots are idle.
 LOOK_FOR_STRAGGLERS = 0.25
@@ -96,8 +100,10 @@ class Crew:
         self._told = dict.fromkeys(self._patience, 0.0)
         self._limit = SILENCE_AT_START
         self._ready: set[int] = set()
+        #: What each sees of the outputs that may be shared.
+        self.sees: dict[int, frozenset[int]] = {}
         #: Who has said goodbye, and who is lost.
-        self._gone: set[int] = set()
+        self.gone: set[int] = set()
         self.lost: set[int] = set()
         #: Told of each process that is lost while the run is on.
         self.on_lost: Callable[[int, str], None] | None = None
@@ -133,16 +139,17 @@ class Crew:
                     pass
                 case say.Hello():
                     self.hellos[rank] = message
-                case say.Ready():
+                case say.Ready(sees):
                     self._ready.add(rank)
+                    self.sees[rank] = sees
                 case say.Bye():
-                    self._gone.add(rank)
+                    self.gone.add(rank)
                 case say.Signalled(number):
                     # The launcher has sent it to all of us, perhaps; a second one means "at once".
                     if self.interrupt and not self.interrupt.signal:
                         self.interrupt.note(number)
                 case say.Trouble(text, hint, code):
-                    error = MillraceError(f"{self._name(rank)}: {text}", hint)
+                    error = MillraceError(f"{self.name(rank)}: {text}", hint)
                     error.exit_code = ExitCode(code)
                     raise error
                 case _:
@@ -157,7 +164,7 @@ class Crew:
         self._turned = now
         failed = self.world.failed()
         for rank, patience in self._patience.items():
-            if rank in self._gone or rank in self.lost:
+            if rank in self.gone or rank in self.lost:
                 continue
             if rank in failed:
                 self._lose(rank, "its process is gone")
@@ -179,10 +186,11 @@ class Crew:
             self.on_lost(rank, why)
         elif self._dismissed is None:
             raise LostError(
-                f"{self._name(rank)} is lost: {why}", "nothing that was done is lost: the same command resumes"
+                f"{self.name(rank)} is lost: {why}", "nothing that was done is lost: the same command resumes"
             )
 
-    def _name(self, rank: int) -> str:
+    def name(self, rank: int) -> str:
+        """Host and rank of a process, for messages."""
         known = self.hellos.get(rank)
         return f"{known.host} (rank {rank})" if known else f"rank {rank}"
 
@@ -220,7 +228,15 @@ class Crew:
                 )
         return found
 
-    def set_up(self, plan: Plan, rundir: RunDir, manifest: Manifest, members: Sequence[Member], start: int) -> None:
+    def set_up(
+        self,
+        plan: Plan,
+        rundir: RunDir,
+        manifest: Manifest,
+        members: Sequence[Member],
+        start: int,
+        shared: dict[int, int],
+    ) -> None:
         """Let all others make their slots ready; returns at once."""
         whole = {name: value for name, value in plan.command.environ.items() if name not in OWN}
         digest = fingerprint.of_content(plan.command.exe)
@@ -229,7 +245,7 @@ class Crew:
                 use=plan.use, cwd=str(plan.command.cwd), program=plan.command.argv[0], fingerprint=digest, environ=whole,
                 nice=plan.job.nice, run_dir=str(rundir.path), run_id=bytes.fromhex(manifest.run_id),
                 journal=str(rundir.journal_of(start, member.rank)), sync=plan.job.sync, slots=member.slots, first_slot=member.first_slot,
-                name=member.name,
+                name=member.name, shared=shared,
             ))  # fmt: skip
 
     def wait_until_ready(self) -> None:
@@ -252,7 +268,7 @@ class Crew:
         everybody = self.world.size - 1
         while True:
             try:
-                if not self._wait(lambda: len(self._gone | self.lost) == everybody, 2 * LONGEST_GOODBYE):
+                if not self._wait(lambda: len(self.gone | self.lost) == everybody, 2 * LONGEST_GOODBYE):
                     self.world.broken = True
                 return
             except MillraceError:
@@ -301,6 +317,8 @@ class Cluster:
         self._last, self._looked = False, 0.0
         #: What is to be sent to each rank when this turn is over.
         self._work: dict[int, list[say.Task]] = defaultdict(list)
+        #: Who writes what of the outputs, where that is not the coordinator alone.
+        self.writers: Writers | None = None
         self.argv = own.argv
         now = time.monotonic()
         for member in members:
@@ -360,6 +378,8 @@ class Cluster:
                 found += self._heard(rank, message)
             now = time.monotonic()
             self._look_for_stragglers(now)
+            if self.writers:
+                self.writers.turn(now)
             self._flush()
             if found:
                 self._nap = NAPS[0]
@@ -379,6 +399,9 @@ class Cluster:
             case say.Report(events):
                 for event in events:
                     found += self._happened(rank, event)  # type: ignore[arg-type] # one that started has less to say
+            case say.Wrote(written) if self.writers:
+                self.writers.heard(written)
+                self._nap = NAPS[0]  # another part may wait for this
             case say.Withdrawn(tasks):
                 for task in tasks:
                     found += self._came_back(rank, task)
@@ -418,6 +441,8 @@ class Cluster:
     def _lose(self, rank: int, why: str) -> None:
         """Go on without a process; a launcher that ends the whole job then leaves it to the next start to resume."""
         self._work.pop(rank, None)
+        if self.writers:
+            self.writers.lost(rank)
         back, sends = self._spread.node_lost(rank, time.monotonic())
         self._message(f"{self._members[rank].name} is lost: {why}; {count(len(back), 'task')} of its own go to others")
         self._send(sends)

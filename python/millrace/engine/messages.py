@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from millrace import _core
 from millrace.model import ToolUse
+from millrace.output.parts import Part, Written
 
 # From the coordinator
 
@@ -29,6 +30,8 @@ class Setup(NamedTuple):
     first_slot: int
     #: What you are called in messages: host and rank.
     name: str
+    #: Outputs that you may be told to write parts of, with the number that each file has for the coordinator.
+    shared: dict[int, int] = {}  # noqa: RUF012 - a default, never changed
 
 
 class Task(NamedTuple):
@@ -55,6 +58,12 @@ class Work(NamedTuple):
     """Do these."""
 
     tasks: list[Task]
+
+
+class Write(NamedTuple):
+    """Write this part of an output; the answer is `Wrote`."""
+
+    part: Part
 
 
 class Withdraw(NamedTuple):
@@ -94,6 +103,9 @@ class Hello(NamedTuple):
 
 class Ready(NamedTuple):
     """My slots are ready."""
+
+    #: Those of `Setup.shared` that are here the same files.
+    sees: frozenset[int]
 
 
 class Ended(NamedTuple):
@@ -136,6 +148,12 @@ class Report(NamedTuple):
     """What happened in my slots, in order."""
 
     events: list[Started | Ended]
+
+
+class Wrote(NamedTuple):
+    """I have written, or brought to the disk, what you told me to write."""
+
+    written: list[Written]
 
 
 class Withdrawn(NamedTuple):

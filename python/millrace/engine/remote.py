@@ -21,6 +21,8 @@ from millrace.node.agent import Node
 from millrace.node.feed import Batch
 from millrace.node.workdir import WorkDir
 from millrace.output.commit import GroupCommit
+from millrace.output.parts import LEASE, PartsWriter, number_of
+from millrace.output.streams import destination
 from millrace.plan import cores, fingerprint
 from millrace.plan.plan import find_program
 from millrace.rundir import RunDir
@@ -73,6 +75,7 @@ class Agent:
         self._journal: _core.Journal | None = None
         self._commit: GroupCommit | None = None
         self._durable: Durable[say.Started | say.Ended] | None = None
+        self._parts: PartsWriter | None = None
         self._setup: say.Setup | None = None
         self._batches: dict[int, Batch] = {}
         self._nap = NAPS[0]
@@ -103,6 +106,8 @@ class Agent:
         try:
             self._wait()
             heard = self._world.receive()
+            if heard and self._parts:
+                self._parts.allow(LEASE)
             for _, message in heard:
                 self._obey(message)
         except Exception as error:
@@ -136,6 +141,11 @@ class Agent:
             told = self._durable.take()
         if told:
             self._tell(say.Report(told))
+        if self._parts:
+            if self._parts.error:
+                raise self._parts.error
+            if written := self._parts.take():
+                self._tell(say.Wrote(written))
 
     def _obey(self, message: object) -> None:
         self._on = self._node is not None
@@ -143,10 +153,12 @@ class Agent:
             case say.Setup():
                 self._world.all_are_here()
                 self._set_up(message)
-                self._tell(say.Ready())
+                self._tell(say.Ready(self._share(message)))
             case say.Work(tasks) if self._node and not self._stopped:
                 for task in tasks:
                     self._submit(self._node, task)
+            case say.Write(part) if self._parts and not self._stopped:
+                self._parts.put(part)
             case say.Withdraw() if self._node and not self._stopped:
                 back = self._node.withdraw()
                 for number in back:
@@ -203,6 +215,19 @@ class Agent:
         if is_lazy(run_dir):
             self._durable = Durable(self._journal, self._node.wake)
 
+    def _share(self, setup: say.Setup) -> frozenset[int]:
+        """Get ready to write parts of outputs; returns those that are here the same files as at the coordinator."""
+        assert self._node
+        cwd, run_dir = Path(setup.cwd), Path(setup.run_dir)
+        paths = {stream: destination(setup.use.outputs[stream], cwd) for stream in setup.shared}
+        sees = {stream for stream, path in paths.items() if path and number_of(path, run_dir) == setup.shared[stream]}
+        if sees:
+            self._parts = PartsWriter(
+                setup.use.outputs, cwd, lasting=is_lazy(run_dir), seconds=setup.sync, wake=self._node.wake,
+            )  # fmt: skip
+            self._parts.allow(LEASE)
+        return frozenset(sees)
+
     def _submit(self, node: Node, task: say.Task) -> None:
         paths = tuple(self._work.spool / f"{task.number}.{k}" for k in range(len(task.contents)))
         assert self._setup
@@ -229,12 +254,14 @@ class Agent:
             self._node.close()
         if self._commit:
             self._commit.close()
+        if self._parts and not self._troubled:
+            self._parts.close()
         if self._durable:
             self._durable.close()
         if self._journal:
             self._journal.sync()
         # Nothing stays open in the run directory, which is about to be removed.
-        self._node = self._commit = self._durable = self._journal = None
+        self._node = self._commit = self._parts = self._durable = self._journal = None
 
 
 def check_shared(run_dir: Path, run_id: bytes) -> None:
