@@ -272,6 +272,26 @@ class StreamWriter:
     def finish(self) -> int:
         """Write the end, cut off what an earlier run left behind it, wait for the disk; return all bytes written."""
 
+@final
+class PartWriter:
+    """Write blocks at given places of the file ``path``, which is there and which others write too."""
+
+    def __new__(cls, path: str | PathLike[str]) -> Self: ...
+    def write(self, pieces: Sequence[tuple[int, BlockRef]]) -> None:
+        """Write blocks at their offsets; neighbours are written together.
+
+        Raises:
+            CorruptJournal: A checksum is wrong; something may have been written.
+            TimeoutError: The time that `allow` gave is over.
+        """
+    def allow(self, seconds: float) -> None:
+        """From now on, write for so many seconds and no longer; without it, for ever."""
+    @property
+    def unsynced(self) -> int:
+        """Bytes that are not yet known to be on disk."""
+    def sync(self) -> None:
+        """Wait until everything written so far is on disk; from any thread, also during `write`."""
+
 def extract(block: BlockRef, path: str | PathLike[str]) -> int:
     """Write one block, as it is, to a new file; return its length."""
 

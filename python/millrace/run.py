@@ -31,7 +31,7 @@ from millrace.node.agent import Node, Slots
 from millrace.node.feed import Feeder, FileList, Source
 from millrace.node.spool import open_reader
 from millrace.output.commit import GroupCommit
-from millrace.output.stage import OutputStage
+from millrace.output.stage import OutputStage, Stage
 from millrace.output.streams import Streams
 from millrace.plan import cores
 from millrace.plan.plan import Plan
@@ -233,6 +233,7 @@ class Session:
             engine.counts.quarantined = sum(task.last - task.first for task in tasks if task.quarantined)
             engine.run()
             self.supervision.over()
+            self._drain(engine)  # which other processes may have a part in
             if self.crew:
                 self.crew.dismiss()  # what they committed is on the disk before this run is called complete
             return self._finish(engine, journal, events)
@@ -312,7 +313,10 @@ class Session:
         cwd = plan.command.cwd
         streams = Streams(use.outputs, cwd, fresh=not self.resuming)
         if self.crew:
-            self.crew.set_up(plan, self.rundir, self.manifest, self.members, self.start, self.staged)
+            from millrace.engine.writers import Writers, shared
+
+            candidates = shared(plan, self.message)
+            self.crew.set_up(plan, self.rundir, self.manifest, self.members, self.start, self.staged, candidates)
         node = Node(
             use, cwd=cwd, exe=plan.command.exe, environ=plan.command.environ, work=self.work,
             slots=self.members[0].slots if self.members else plan.slots,
@@ -321,11 +325,16 @@ class Session:
         )  # fmt: skip
         stack.callback(node.close)
         slots: Slots = node
+        stage: Stage
         if self.crew:
             from millrace.engine.cluster import Cluster
 
-            slots = Cluster(self.crew, node, self.members, use, self.message)
+            slots = cluster = Cluster(self.crew, node, self.members, use, self.message)
             self.crew.wait_until_ready()
+            journals = {self.rundir.journal_of(self.start, member.rank): member.rank for member in self.members}
+            stage = Writers(plan, streams, candidates, self.crew, cluster, journals, node.wake, self.message)
+        else:
+            stage = OutputStage(streams, node.wake)
         feeder = Feeder(
             use.inputs, [self._source(item) for item in use.inputs], self.work.spool, done, node.wake,
             [(batch.first, batch.last, batch.inputs) for batch in searched],
@@ -335,7 +344,7 @@ class Session:
         commit = GroupCommit(journal, plan.job.sync, node.wake)
         stack.callback(commit.close)
         return LocalEngine(
-            plan=plan, node=slots, supervision=self.supervision, feeder=feeder, stage=OutputStage(streams, node.wake), journal=journal, commit=commit,
+            plan=plan, node=slots, supervision=self.supervision, feeder=feeder, stage=stage, journal=journal, commit=commit,
             events=events, interrupt=self.interrupt, show=show.update, message=self.message, sampler=self.sampler, begun=started,
             resumes_results=resumes, begun_searches={(batch.first, batch.last): batch.found for batch in searched},
             quarantine=QuarantineWriter(self.rundir.quarantine, use, cwd),
@@ -351,11 +360,11 @@ class Session:
         except (ValueError, OSError, _core.RecordError) as error:
             raise RefusedError(str(error)) from error
 
-    def _finish(self, engine: LocalEngine, journal: _core.Journal, events: EventLog) -> Finished:
-        plan = self.plan
+    def _drain(self, engine: LocalEngine) -> None:
+        """Wait until everything is in the outputs."""
         while (covered := engine.stage.drain(0.2)) is None:
             if self.interrupt.signal:  # whoever reads the output may have stopped reading
-                raise self.interrupt.error(plan)
+                raise self.interrupt.error(self.plan)
         if engine.stage.error:
             raise engine.stage.error
         if covered != engine.counts.records:
@@ -363,6 +372,9 @@ class Session:
                 f"the outputs cover {covered} records of {engine.counts.records}",
                 "this must not happen: please report it",
             )
+
+    def _finish(self, engine: LocalEngine, journal: _core.Journal, events: EventLog) -> Finished:
+        plan = self.plan
         journal.sync()
         sizes = engine.stage.finish()
         complete = Complete(outputs=sizes, kept=plan.job.keep_run_dir, different=tuple(self.sampler.different))

@@ -10,7 +10,7 @@ import pytest
 from jobs import Mpi, said
 from test_mpi_failures import Job, resumed, site, words
 
-from conftest import Site
+from crash_site import Site
 
 __all__ = ["site"]  # a fixture
 

@@ -12,6 +12,7 @@ mod errors;
 mod join;
 mod journal;
 mod node;
+mod parts;
 mod record;
 mod writer;
 
@@ -24,6 +25,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     join::register(module)?;
     journal::register(module)?;
     node::register(module)?;
+    parts::register(module)?;
     record::register(module)?;
     writer::register(module)?;
     module.add_function(wrap_pyfunction!(checksum, module)?)?;

@@ -53,14 +53,14 @@ impl Write for Counted {
 
 /// The journals of all nodes, opened when a block of theirs is first asked for.
 #[derive(Default)]
-struct Journals(HashMap<Arc<Path>, BlockReader>);
+pub(crate) struct Journals(HashMap<Arc<Path>, BlockReader>);
 
 impl Journals {
     /// A reader of the journal of `block` that holds it.
     ///
     /// A node tells of a block once it is in its journal, but a client of a network filesystem may go on for a few
     /// seconds with the size that it knew: opened anew, it asks the server.
-    fn holding(&mut self, block: &BlockRef) -> io::Result<&BlockReader> {
+    pub(crate) fn holding(&mut self, block: &BlockRef) -> io::Result<&BlockReader> {
         let BlockRef(block, path) = block;
         let end = block.offset + block.length;
         let begun = Instant::now();

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from millrace import __version__, _core
 from millrace.engine import messages as say
@@ -28,6 +29,9 @@ from millrace.report.words import count
 from millrace.rundir import Manifest, RunDir
 from millrace.schedule.level import Level
 from millrace.schedule.partition import routes
+
+if TYPE_CHECKING:
+    from millrace.engine.writers import Writers
 
 #: Shortest nap of the coordinator, in seconds: nodes have tasks ahead, and what comes in a bunch costs less.
 BUSY_NAP = 0.001
@@ -106,6 +110,8 @@ class Crew:
         self._links = Links(world, self.partitions)
         self._ready: dict[int, say.Ready] = {}
         self._programs: Programs | None = None
+        #: What each sees of the outputs that may be shared.
+        self.sees: dict[int, frozenset[int]] = {}
         #: Told of each process that is lost while the run is on: rank, why, and how many tasks others have already.
         self.on_lost: Callable[[int, str, int], None] | None = None
         #: What there is to say of the partitions, in words.
@@ -151,6 +157,7 @@ class Crew:
                     self.hellos[rank] = message
                 case say.Ready():
                     self._ready[rank] = message
+                    self.sees[rank] = message.sees
                 case say.Bye():
                     links.gone.add(rank)
                 case say.Lost(why, tasks):
@@ -227,9 +234,9 @@ class Crew:
 
     def set_up(
         self, plan: Plan, rundir: RunDir, manifest: Manifest, members: Sequence[Member], start: int,
-        staged: Mapping[str, Sequence[tuple[str, str]]],
+        staged: Mapping[str, Sequence[tuple[str, str]]], shared: dict[int, int],
     ) -> None:  # fmt: skip
-        """Let all others make their slots ready; returns at once. ``staged``: copies on each host, see `Setup`."""
+        """Let all others make their slots ready; returns at once. ``staged``, ``shared``: see `Setup`."""
         whole = {name: value for name, value in plan.command.environ.items() if name not in OWN}
         self._programs = programs = Programs(plan, rundir)
         names = [programs.name_on(member.name, member.hello.machine) for member in members]
@@ -239,7 +246,7 @@ class Crew:
                 command=programs.command_for(member.hello.machine), environ=whole,
                 nice=plan.job.nice, run_dir=str(rundir.path), run_id=bytes.fromhex(manifest.run_id),
                 journal=str(rundir.journal_of(start, member.rank)), sync=plan.job.sync, slots=member.slots, first_slot=member.first_slot,
-                name=member.name, staged=staged.get(member.hello.host, []),
+                name=member.name, staged=staged.get(member.hello.host, []), shared=shared,
             ))  # fmt: skip
 
     def wait_until_ready(self) -> None:
@@ -252,7 +259,7 @@ class Crew:
             raise LostError("the nodes do not get ready", "look at them")
         if self._programs:
             self._programs.check(
-                (self._name(rank), self.hellos[rank].machine, one) for rank, one in self._ready.items()
+                (self.name(rank), self.hellos[rank].machine, one) for rank, one in self._ready.items()
             )
         self._links.limit = SILENCE
 
@@ -313,6 +320,8 @@ class Cluster:
         self._nap = BUSY_NAP
         #: What is to be sent to each rank when this turn is over.
         self._work: dict[int, list[say.Task]] = defaultdict(list)
+        #: Who writes what of the outputs, where that is not the coordinator alone.
+        self.writers: Writers | None = None
         self.argv, self.n_nodes = own.argv, len(members)
         #: Slots of each node as this level sees it: a partition is one.
         self._slots = {0: members[0].slots}
@@ -374,6 +383,8 @@ class Cluster:
                 found += self._heard(rank, message)
             now = time.monotonic()
             self._level.look(now)
+            if self.writers:
+                self.writers.turn(now)
             self._send()
             self._flush()
             if found:
@@ -394,6 +405,9 @@ class Cluster:
             case say.Report(events):
                 for event in events:
                     found += self._happened(rank, event)  # type: ignore[arg-type] # one that started has less to say
+            case say.Wrote(written) if self.writers:
+                self.writers.heard(written)
+                self._nap = NAPS[0]  # another part may wait for this
             case say.Withdrawn(tasks):
                 for task in tasks:
                     found += self._came_back(rank, task)
@@ -418,6 +432,8 @@ class Cluster:
 
     def _lose(self, rank: int, why: str, tasks: int) -> None:
         """Go on without a process; a launcher that ends the whole job then leaves it to the next start to resume."""
+        if self.writers:
+            self.writers.lost(rank)
         if rank in self._of:
             self._work.pop(rank, None)
             tasks = self._level.lost(rank, time.monotonic())

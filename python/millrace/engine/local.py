@@ -23,7 +23,7 @@ from millrace.node.agent import Event, Slots
 from millrace.node.feed import Batch, End, Feeder, Limits, Skipped
 from millrace.node.spool import split_batch
 from millrace.output.commit import GroupCommit
-from millrace.output.stage import OutputStage
+from millrace.output.stage import Stage
 from millrace.plan.plan import Plan
 from millrace.report.events import EventLog, QuarantineEvent, RetryEvent, TaskEvent
 from millrace.schedule.dispatcher import Action, Dispatcher, Quarantine, Release, Result, Run, Split, Stop
@@ -84,7 +84,7 @@ class LocalEngine:
     plan: Plan
     node: Slots
     feeder: Feeder
-    stage: OutputStage
+    stage: Stage
     journal: _core.Journal
     commit: GroupCommit
     events: EventLog

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from millrace import _core
 from millrace.model import Command, ToolUse
+from millrace.output.parts import Part, Written
 
 # From the coordinator
 
@@ -33,6 +34,8 @@ class Setup(NamedTuple):
     name: str
     #: (copy, file): what tools are to read in the place of what.
     staged: Sequence[tuple[str, str]]
+    #: Outputs that you may be told to write parts of, with the number that each file has for the coordinator.
+    shared: dict[int, int]
 
 
 class Task(NamedTuple):
@@ -59,6 +62,12 @@ class Work(NamedTuple):
     """Do these."""
 
     tasks: list[Task]
+
+
+class Write(NamedTuple):
+    """Write this part of an output; the answer is `Wrote`."""
+
+    part: Part
 
 
 class Withdraw(NamedTuple):
@@ -125,6 +134,8 @@ class Ready(NamedTuple):
     content: str
     #: Version line, if it was asked for.
     version: str
+    #: Those of `Setup.shared` that are here the same files.
+    sees: frozenset[int] = frozenset()
 
 
 class Ended(NamedTuple):
@@ -167,6 +178,12 @@ class Report(NamedTuple):
     """What happened in my slots, in order."""
 
     events: list[Started | Ended]
+
+
+class Wrote(NamedTuple):
+    """I have written, or brought to the disk, what you told me to write."""
+
+    written: list[Written]
 
 
 class Withdrawn(NamedTuple):

@@ -25,6 +25,8 @@ from millrace.node.agent import Node
 from millrace.node.feed import Batch
 from millrace.node.workdir import WorkDir
 from millrace.output.commit import GroupCommit
+from millrace.output.parts import LEASE, PartsWriter, number_of
+from millrace.output.streams import destination
 from millrace.plan import cores, fingerprint
 from millrace.plan.plan import find_program
 from millrace.rundir import RunDir
@@ -58,6 +60,7 @@ class Agent:
         self._journal: _core.Journal | None = None
         self._commit: GroupCommit | None = None
         self._durable: Durable[say.Started | say.Ended] | None = None
+        self._parts: PartsWriter | None = None
         self._setup: say.Setup | None = None
         self._batches: dict[int, Batch] = {}
         self._nap = NAPS[0]
@@ -93,6 +96,8 @@ class Agent:
         try:
             self._wait()
             heard = self._world.receive()
+            if heard and self._parts:
+                self._parts.allow(LEASE)
             for rank, message in heard:
                 self._hear(rank, message)
         except Exception as error:
@@ -136,6 +141,11 @@ class Agent:
             told = self._durable.take()
         if told:
             self._report(told)
+        if self._parts:
+            if self._parts.error:
+                raise self._parts.error
+            if written := self._parts.take():
+                self._tell(say.Wrote(written))
 
     def _rest(self) -> float:
         return self._pace.rest()
@@ -156,6 +166,8 @@ class Agent:
             case say.Work(tasks) if self._node and not self._stopped:
                 for task in tasks:
                     self._submit(self._node, task)
+            case say.Write(part) if self._parts and not self._stopped:
+                self._parts.put(part)
             case say.Withdraw() if self._node and not self._stopped:
                 self._tell(say.Withdrawn(self._withdraw(self._node)))
             case say.Kill() if self._node and not self._stopped:
@@ -190,7 +202,7 @@ class Agent:
     def _set_up(self, setup: say.Setup) -> say.Ready:
         self._node, ready = self._make_node(setup)
         self._setup, self._pace = setup, Pace(setup.slots)
-        return ready
+        return ready._replace(sees=self._share(self._node, setup))
 
     def _make_node(self, setup: say.Setup) -> tuple[Node, say.Ready]:
         """Slots and journal for a run, and which program they run.
@@ -214,6 +226,18 @@ class Agent:
         if is_lazy(run_dir):
             self._durable = Durable(self._journal, node.wake)
         return node, ready
+
+    def _share(self, node: Node, setup: say.Setup) -> frozenset[int]:
+        """Get ready to write parts of outputs; returns those that are here the same files as at the coordinator."""
+        cwd, run_dir = Path(setup.cwd), Path(setup.run_dir)
+        paths = {stream: destination(setup.use.outputs[stream], cwd) for stream in setup.shared}
+        sees = {stream for stream, path in paths.items() if path and number_of(path, run_dir) == setup.shared[stream]}
+        if sees:
+            self._parts = PartsWriter(
+                setup.use.outputs, cwd, lasting=is_lazy(run_dir), seconds=setup.sync, wake=node.wake,
+            )  # fmt: skip
+            self._parts.allow(LEASE)
+        return frozenset(sees)
 
     def _submit(self, node: Node, task: say.Task) -> None:
         paths = tuple(self._work.spool / f"{task.number}.{k}" for k in range(len(task.contents)))
@@ -252,12 +276,14 @@ class Agent:
             self._node.close()
         if self._commit:
             self._commit.close()
+        if self._parts and not self._troubled:
+            self._parts.close()
         if self._durable:
             self._durable.close()
         if self._journal:
             self._journal.sync()
         # Nothing stays open in the run directory, which is about to be removed.
-        self._node = self._commit = self._durable = self._journal = None
+        self._node = self._commit = self._parts = self._durable = self._journal = None
 
 
 def version_of(command: Command | None, exe: Path, environ: Mapping[str, str]) -> str:

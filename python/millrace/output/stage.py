@@ -5,10 +5,28 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from millrace import _core
 from millrace.output.order import Ordered
 from millrace.output.streams import Streams
+
+
+class Stage(Protocol):
+    """Where committed tasks go: `OutputStage`, or the writers of several processes (`millrace.engine.writers`)."""
+
+    @property
+    def error(self) -> BaseException | None:
+        """Set if writing failed; then nothing more is written."""
+
+    def put(self, task: _core.TaskRef) -> None:
+        """Take a committed task; in any order."""
+
+    def drain(self, timeout_seconds: float) -> int | None:
+        """See `OutputStage.drain`."""
+
+    def finish(self) -> dict[str, int]:
+        """See `OutputStage.finish`."""
 
 
 class OutputStage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -61,6 +61,11 @@ class Streams:
         folder = place or self._cwd
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+    def leave(self, numbers: Iterable[int]) -> None:
+        """Leave these files to others; only that their names are on the disk is seen to."""
+        for number in numbers:
+            del self._writers[number]
 
     def append(self, n_records: int, task: _core.TaskRef) -> None:
         """Write what one task contributes; nothing for a quarantined one.

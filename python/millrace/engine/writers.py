@@ -1,0 +1,180 @@
+"""The outputs of a job of several processes: the coordinator decides who writes what, and handles no bytes of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from millrace import _core
+from millrace.engine import messages as say
+from millrace.engine.cluster import Cluster, Crew
+from millrace.engine.durable import is_lazy
+from millrace.errors import RefusedError
+from millrace.output.order import Ordered
+from millrace.output.parts import Part, PartsWriter, Written, number_of, why_alone
+from millrace.output.stage import OutputStage
+from millrace.output.streams import Streams, destination
+from millrace.plan.plan import Plan
+from millrace.schedule.extents import Extents, Way
+
+#: Seconds between looks at what is being written, at the end.
+LOOK = 0.05
+
+
+def way_of(plan: Plan) -> Way | None:
+    """How the job writes its outputs; None: the coordinator alone does.
+
+    Raises:
+        RefusedError: Not that way on this filesystem.
+    """
+    way = plan.job.write
+    if way == "coordinator":
+        return None
+    if way == "auto":
+        return "merge"
+    if way != "merge" and is_lazy(plan.run_dir):
+        raise RefusedError(
+            f"--write {way}: {plan.run_dir} is on a network filesystem on which two machines that write side by side "
+            "may undo each other's bytes",
+            "use --write merge, which lets one machine write at a time",
+        )
+    return way
+
+
+def shared(plan: Plan, message: Callable[[str], None]) -> dict[int, int]:
+    """The outputs that any process may write parts of, each with the number of its file (`number_of`).
+
+    They are there already. Why others are not among them is said if the user has asked for a way.
+
+    Raises:
+        RefusedError: See `way_of`.
+    """
+    found: dict[int, int] = {}
+    if not way_of(plan):
+        return found
+    cwd = plan.command.cwd
+    for stream, output in enumerate(plan.use.outputs):
+        reason = why_alone(output, cwd, plan.run_dir)
+        path = destination(output, cwd)
+        if not reason and path and (number := number_of(path, plan.run_dir)) is not None:
+            found[stream] = number
+        elif plan.job.write != "auto":
+            name = "standard output" if output.path == "-" else output.path
+            message(f"{name} is written by the coordinator: {reason}")
+    return found
+
+
+class Writers:
+    """The face of `millrace.output.stage.OutputStage`; all calls come from the thread that carries messages.
+
+    Args:
+        streams: All outputs, open at the coordinator.
+        candidates: Those that it may leave to the others; it does if all of them see the same files.
+        journals: The journal of each rank, in this start.
+    """
+
+    def __init__(
+        self, plan: Plan, streams: Streams, candidates: Iterable[int], crew: Crew, cluster: Cluster,
+        journals: Mapping[Path, int], wake: Callable[[], None], message: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._crew, self._cluster, self._journals = crew, cluster, journals
+        cwd, way = plan.command.cwd, way_of(plan)
+        self._extents: dict[int, Extents[_core.BlockRef]] = {}
+        self._places: dict[int, tuple[str, Path]] = {}
+        for stream in candidates:
+            output = plan.use.outputs[stream]
+            path = destination(output, cwd)
+            blind = [rank for rank, sees in sorted(crew.sees.items()) if stream not in sees]
+            if blind:
+                message(
+                    f"{output.path} is written by the coordinator: {crew.name(blind[0])} does not see the same file"
+                )
+            elif way and path:
+                self._extents[stream] = Extents(way, range(crew.world.size))
+                self._places[stream] = (output.name, path)
+        streams.leave(self._extents)
+        self._alone = OutputStage(streams, wake)
+        self._own = PartsWriter(
+            plan.use.outputs, cwd, lasting=is_lazy(plan.run_dir), seconds=plan.job.sync, wake=wake,
+        )  # fmt: skip
+        self._ordered: Ordered[_core.TaskRef] = Ordered()
+        self._draining = False
+        self._covered: int | None = None
+        cluster.writers = self
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why nothing more is written."""
+        return self._alone.error or self._own.error
+
+    def put(self, task: _core.TaskRef) -> None:
+        """See `OutputStage`."""
+        self._alone.put(task)
+        for _, _, ready in self._ordered.push(task.first, task.last, task):
+            for block in ready.blocks:
+                if extents := self._extents.get(block.stream):
+                    extents.add(block, self._journals.get(block.journal))
+
+    # Messages
+
+    def turn(self, now: float) -> None:
+        """Hand out what is to be written now."""
+        for written in self._own.take():
+            self._note(written)
+        for stream, extents in self._extents.items():
+            for write in extents.turn(now, last=self._draining):
+                part = Part(stream, write.number, write.pieces)
+                if write.rank:
+                    self._crew.tell(write.rank, say.Write(part))
+                else:
+                    self._own.put(part)
+
+    def heard(self, found: Sequence[Written]) -> None:
+        """Another process has written something."""
+        for written in found:
+            self._note(written)
+
+    def _note(self, written: Written) -> None:
+        for stream, number in written.parts:
+            self._extents[stream].written(number)
+        for stream, number in written.safe:
+            self._extents[stream].safe([number])
+
+    def lost(self, rank: int) -> None:
+        """A process is lost; others write what it may not have written."""
+        for extents in self._extents.values():
+            extents.lost(rank)
+
+    # The end
+
+    def drain(self, timeout_seconds: float) -> int | None:
+        """See `OutputStage`; carries messages, as the others write."""
+        deadline = time.monotonic() + timeout_seconds
+        self._draining = True
+        while self._covered is None and time.monotonic() < deadline:
+            self._cluster.events(LOOK)  # the slots have nothing more to tell
+            done = self._alone.drain(0)
+            if self.error or (done is not None and all(each.written_all for each in self._extents.values())):
+                self._covered = self._ordered.next
+        return self._covered
+
+    def finish(self) -> dict[str, int]:
+        """See `OutputStage`; after the others have brought to the disk what they have written."""
+        self._own.close()
+        sizes = {}
+        for stream, extents in self._extents.items():
+            name, path = self._places[stream]
+            for rank in {0, *self._crew.gone}:
+                extents.rank_is_safe(rank)
+            if left := extents.unsafe():  # of those who were lost at the very end
+                again = _core.PartWriter(str(path))
+                for write in left:
+                    again.write(write.pieces)
+                again.sync()
+            with path.open("r+b") as file:
+                file.truncate(extents.size)  # an earlier run may have left something behind it
+                os.fsync(file.fileno())
+            sizes[name] = extents.size
+        return sizes | self._alone.finish()

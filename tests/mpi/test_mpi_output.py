@@ -1,0 +1,108 @@
+"""Whoever writes the output of a job on several nodes, it is the serial tool's, and grows in order where it is promised."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import harness
+import pytest
+from jobs import Mpi, end, ranks, said
+from test_exact import CASES, Case, collect, masked, serially
+
+from conftest import Site
+
+WAYS = ("merge", "individual", "coordinator")
+
+JOBS = [case for case in CASES if case.name in ("blastp-6", "blastp-0", "filter")]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("case", JOBS, ids=lambda case: case.name)
+def test_output_is_the_serial_tools(mpi: Mpi, case: Case, way: str, bench_of: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    words, serial, volatile = serially(case, bench_of, folder)
+    for name in serial:
+        (folder / name).unlink()
+    ours = ["run", "--slots", "1", "--batch", "1", "--write", way, *case.options, "--", *words]
+    code, text = mpi.run(4, ours, folder, stdin=case.stdin)
+    assert code == 0, text
+    for name, content in collect(folder, case).items():
+        assert masked(content, volatile.get(name, [])) == masked(serial[name], volatile.get(name, []))
+    alone = case.name == "blastp-0" and way != "coordinator"
+    assert ("is written by the coordinator: it is more than its parts" in text) == alone
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path, n=60)
+
+
+def words(*more: str) -> list[str]:
+    tool = ["./tool", "in.fa", "out.fa"]
+    return ["run", "--slots", "1", "--batch", "2", *more, "--input", "in.fa", "--output", "out.fa", "--", *tool]
+
+
+def test_merged_output_grows_in_order(openmpi: Mpi, site: Site) -> None:
+    mark = f"{site.folder.name}-{os.getpid()}"
+    process = openmpi.start(4, words(), site.folder, mark, LOG=f"{site.folder}/log", SLEEP="0.4")
+    seen = set()
+    try:
+        while process.poll() is None:
+            content = site.output.read_bytes() if site.output.exists() else b""
+            assert content == site.expected[: len(content)]
+            seen.add(len(content))
+    finally:
+        end(process, mark)
+    assert process.returncode == 0, said(site.folder)
+    assert site.output.read_bytes() == site.expected
+    assert len(seen) > 3
+
+
+@pytest.mark.parametrize("way", ["merge", "individual"])
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_killed_writer_costs_nothing_but_time(openmpi: Mpi, site: Site, way: str, victim: int) -> None:
+    (site.output).write_bytes(b"of another run, and longer than this one's\n" * 1000)
+    mark = f"{site.folder.name}-{os.getpid()}"
+    environ = {"LOG": f"{site.folder}/log", "SLEEP": "0.3"}
+    process = openmpi.start(4, words("--write", way), site.folder, mark, **environ)
+    try:
+        assert harness.wait_until(lambda: 0 < site.output.stat().st_size < 20_000, 60), said(site.folder)
+        os.kill(ranks(mark)[victim], signal.SIGKILL)
+        process.wait(30)
+    finally:
+        end(process, mark)
+    assert process.returncode != 0
+    code, text = openmpi.run(3, words("--write", "merge"), site.folder, **environ)
+    assert code == 0, text
+    assert site.output.read_bytes() == site.expected
+    assert not site.run_dir.exists()
+
+
+@pytest.mark.parametrize("way", ["merge", "individual"])
+def test_what_a_lost_writer_had_is_written_by_others(openmpi: Mpi, site: Site, way: str) -> None:
+    tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))
+    mark = f"{site.folder.name}-{os.getpid()}"
+    process = tolerant.start(4, words("--write", way), site.folder, mark, LOG=f"{site.folder}/log", SLEEP="0.3")
+    try:
+        assert harness.wait_until(lambda: site.output.exists() and site.output.stat().st_size > 0, 60)
+        os.kill(ranks(mark)[2], signal.SIGKILL)
+        process.wait(60)
+    finally:
+        end(process, mark)
+    assert process.returncode == 0, said(site.folder)
+    assert "(rank 2) is lost" in said(site.folder)
+    assert site.output.read_bytes() == site.expected
+
+
+def test_an_output_on_another_filesystem_is_the_coordinators(openmpi: Mpi, site: Site) -> None:
+    run_dir = Path("/dev/shm") / f"{site.folder.name}-{os.getpid()}.millrace"
+    if site.folder.stat().st_dev == run_dir.parent.stat().st_dev:
+        pytest.skip("one filesystem for all")
+    more = ("--write", "merge", "--run-dir", str(run_dir))
+    code, text = openmpi.run(3, words(*more), site.folder, LOG=f"{site.folder}/log")
+    assert code == 0, text
+    assert "out.fa is written by the coordinator: it is on another filesystem than the run directory" in text
+    assert site.output.read_bytes() == site.expected

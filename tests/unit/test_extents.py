@@ -1,0 +1,160 @@
+"""Who writes which part of an output: whatever is lost when, the file is the blocks one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.schedule import extents
+from millrace.schedule.extents import Extents, Way, Write
+
+
+@dataclass(frozen=True)
+class Bytes:
+    content: bytes
+
+    @property
+    def length(self) -> int:
+        return len(self.content)
+
+
+LATER = extents.LONGEST_WAIT
+
+
+def block(kilobytes: int) -> Bytes:
+    return Bytes(bytes(kilobytes << 10))
+
+
+def only(writes: list[Write[Bytes]]) -> Write[Bytes]:
+    (write,) = writes
+    return write
+
+
+def test_merge_lets_the_holder_of_most_write_and_the_next_extent_waits_for_it() -> None:
+    output: Extents[Bytes] = Extents("merge", range(3))
+    for kilobytes, holder in ((100, 1), (300, 2), (150, 1)):
+        output.add(block(kilobytes), holder)
+    assert output.turn(0.0) == []
+    first = only(output.turn(LATER))
+    assert first.rank == 2
+    assert [at >> 10 for at, _ in first.pieces] == [0, 100, 400]
+    output.add(block(8192), 1)
+    assert output.turn(2 * LATER) == []
+    output.written(first.number)
+    second = only(output.turn(2 * LATER))
+    assert (second.rank, second.pieces[0][0] >> 10) == (1, 550)
+
+
+def test_what_no_running_rank_holds_goes_to_who_has_written_least() -> None:
+    output: Extents[Bytes] = Extents("merge", range(2))
+    for expected in (0, 1, 0, 1):
+        output.add(block(10), None)
+        write = only(output.turn(0.0, last=True))
+        assert write.rank == expected
+        output.written(write.number)
+
+
+def test_individual_lets_each_rank_write_its_own_side_by_side() -> None:
+    output: Extents[Bytes] = Extents("individual", range(3))
+    for holder in (1, 2, 1):
+        output.add(block(10), holder)
+    writes = output.turn(0.0, last=True)
+    assert [(write.rank, [at >> 10 for at, _ in write.pieces]) for write in writes] == [(1, [0, 20]), (2, [10])]
+
+
+def test_collective_lets_every_rank_take_part_in_every_round() -> None:
+    output: Extents[Bytes] = Extents("collective", range(3))
+    output.add(block(10), 1)
+    writes = output.turn(0.0, last=True)
+    assert [(write.rank, len(write.pieces)) for write in writes] == [(0, 0), (1, 1), (2, 0)]
+    output.add(block(10), 1)
+    output.written(writes[0].number)
+    output.written(writes[1].number)
+    assert output.turn(0.0, last=True) == []
+    output.written(writes[2].number)
+    assert len(output.turn(0.0, last=True)) == 3
+
+
+def test_an_extent_ends_when_it_is_large_enough() -> None:
+    output: Extents[Bytes] = Extents("merge", range(1))
+    n = extents.MOST_BYTES // (1 << 20)
+    for _ in range(n + 5):
+        output.add(block(1024), 0)
+    assert len(only(output.turn(0.0)).pieces) == n
+
+
+@pytest.mark.parametrize("way", ["merge", "individual", "collective"])
+@given(data=st.data())
+def test_the_file_is_whole_whoever_is_lost_when(way: Way, data: st.DataObject) -> None:
+    ranks = range(data.draw(st.integers(1, 4), "ranks"))
+    output: Extents[Bytes] = Extents(way, ranks)
+    alive, expected, now = set(ranks), b"", 0.0
+    flying: list[Write[Bytes]] = []
+    # What is on disk; and in each node's memory, which is lost with it.
+    file, memory = bytearray(), {rank: dict[int, Write[Bytes]]() for rank in ranks}
+
+    def put(write: Write[Bytes]) -> None:
+        for at, one in write.pieces:
+            file.extend(bytes(max(0, at + one.length - len(file))))
+            file[at : at + one.length] = one.content
+
+    for step in range(data.draw(st.integers(0, 30), "steps")):
+        now += LATER / 2
+        match data.draw(st.sampled_from(["add", "add", "turn", "write", "write", "sync", "lose"])):
+            case "add":
+                one = Bytes(data.draw(st.sampled_from([b"", b"x", b"abcde"])) + bytes([step]))
+                output.add(one, data.draw(st.sampled_from([None, *ranks])))
+                expected += one.content
+            case "turn":
+                flying += output.turn(now)
+                assert all(write.rank in alive for write in flying)
+            case "write" if flying:
+                write = flying.pop(data.draw(st.integers(0, len(flying) - 1)))
+                memory[write.rank][write.number] = write
+                output.written(write.number)
+            case "sync":
+                rank = data.draw(st.sampled_from(sorted(alive)))
+                for write in memory[rank].values():
+                    put(write)
+                output.safe(memory[rank])
+                memory[rank].clear()
+            case "lose" if len(alive) > 1:
+                rank = data.draw(st.sampled_from(sorted(alive - {0})))
+                if way == "collective":
+                    continue
+                alive.discard(rank)
+                flying = [write for write in flying if write.rank != rank]
+                memory[rank].clear()
+                output.lost(rank)
+    while not output.written_all:
+        flying += output.turn(now, last=True)
+        for write in flying:
+            memory[write.rank][write.number] = write
+            output.written(write.number)
+        flying.clear()
+    for write in output.unsafe():
+        put(write)
+    assert output.size == len(expected)
+    assert bytes(file) == expected
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3), st.integers(0, 2)), max_size=20))
+def test_merge_never_leaves_a_hole(blocks: list[tuple[int, int, int]]) -> None:
+    """After each block so many turns; what is written is always the beginning of the file."""
+    output: Extents[Bytes] = Extents("merge", range(4))
+    reached, flying = 0, None
+    for size, holder, turns in [*blocks, (0, 0, 2 * len(blocks) + 2)]:
+        output.add(Bytes(bytes(size)), holder)
+        for _ in range(turns):
+            if flying:
+                assert flying.pieces[0][0] == reached
+                reached += flying.size
+                output.written(flying.number)
+                flying = None
+            elif found := output.turn(0.0, last=True):
+                flying = only(found)
+    assert output.written_all
+    assert reached == output.size

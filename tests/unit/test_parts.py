@@ -1,0 +1,107 @@
+"""Parts of an output, written by whoever is told to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millrace import _core
+from millrace.errors import CorruptError
+from millrace.model import OutputUse
+from millrace.output.parts import Part, PartsWriter, number_of, why_alone
+
+OUTPUTS = (OutputUse(name="out", path="out"), OutputUse(name="other", path="other"))
+
+CONTENTS = (b"first\n", b"", b"third, and longer\n", bytes(range(256)) * 9000)
+
+
+class Site:
+    """A folder with two outputs, and a file of blocks in the place of a journal."""
+
+    def __init__(self, folder: Path, *, lasting: bool = False) -> None:
+        self.folder, self.happened = folder, threading.Event()
+        (folder / "journal").write_bytes(b"".join(CONTENTS))
+        for output in OUTPUTS:
+            (folder / output.path).write_bytes(b"")
+        self.writer = PartsWriter(OUTPUTS, folder, lasting=lasting, seconds=0.05, wake=self.happened.set)
+
+    def block(self, which: int, checksum: int | None = None) -> _core.BlockRef:
+        content = CONTENTS[which]
+        at = sum(map(len, CONTENTS[:which]))
+        crc = _core.crc32c(content) if checksum is None else checksum
+        return _core.BlockRef(self.folder / "journal", (0, b"", at, len(content), crc))
+
+    def wait(self) -> None:
+        assert self.happened.wait(10)
+        self.happened.clear()
+
+
+@pytest.fixture(params=[False, True], ids=["", "lasting"])
+def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+    found = Site(tmp_path, lasting=request.param)
+    yield found
+    if not found.writer.error:
+        found.writer.close()
+
+
+def test_blocks_are_put_where_they_belong_and_told_when_they_are_on_disk(site: Site) -> None:
+    large = len(CONTENTS[3])
+    site.writer.put(Part(0, 1, [(large, site.block(0)), (large + 6, site.block(2))]))
+    site.writer.put(Part(1, 2, [(0, site.block(0)), (6, site.block(1)), (6, site.block(0))]))
+    site.writer.put(Part(0, 3, [(0, site.block(3))]))
+    parts, safe = [], []
+    while len(safe) < 3:
+        site.wait()
+        for written in site.writer.take():
+            parts += written.parts
+            safe += written.safe
+            assert set(safe) <= set(parts)
+    assert parts == [(0, 1), (1, 2), (0, 3)]
+    assert (site.folder / "out").read_bytes() == CONTENTS[3] + CONTENTS[0] + CONTENTS[2]
+    assert (site.folder / "other").read_bytes() == 2 * CONTENTS[0]
+
+
+def test_a_block_that_is_not_what_was_committed_is_an_error(site: Site) -> None:
+    site.writer.put(Part(0, 1, [(0, site.block(0, checksum=1))]))
+    site.wait()
+    assert isinstance(site.writer.error, CorruptError)
+    assert "checksum" in str(site.writer.error)
+
+
+def test_nothing_is_written_when_the_coordinator_was_not_heard_for_too_long(site: Site) -> None:
+    site.writer.allow(0.0)
+    site.writer.put(Part(0, 1, [(0, site.block(0))]))
+    site.wait()
+    assert isinstance(site.writer.error, TimeoutError)
+    assert (site.folder / "out").read_bytes() == b""
+
+
+def test_only_plain_files_beside_the_run_directory_are_shared(tmp_path: Path) -> None:
+    run_dir = tmp_path / "out.millrace"
+    run_dir.mkdir()
+    (tmp_path / "out").touch()
+    (tmp_path / "fifo").symlink_to("/dev/null")
+
+    def why(**what: str) -> str:
+        return why_alone(OutputUse(**{"name": "out", "path": "out", **what}), tmp_path, run_dir)  # type: ignore[arg-type]
+
+    assert why() == ""
+    assert why(path="-") == why(path="fifo") == why(path="missing") == "it is not a regular file"
+    assert "as a whole" in why(layout="directory")
+    assert "one after the other" in why(join="blast-xml")
+    volatile = OutputUse(name="out", path="out", volatile=("^# Time.*",))
+    assert "two runs" in why_alone(volatile, tmp_path, run_dir)
+    assert "another filesystem" in why_alone(OUTPUTS[0], tmp_path, Path("/proc"))
+
+
+def test_a_file_is_known_by_its_number(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    (tmp_path / "b").touch()
+    (tmp_path / "link").symlink_to("a")
+    assert number_of(tmp_path / "a", tmp_path) == number_of(tmp_path / "link", tmp_path)
+    assert number_of(tmp_path / "a", tmp_path) != number_of(tmp_path / "b", tmp_path)
+    assert number_of(tmp_path / "missing", tmp_path) is None
+    assert number_of(tmp_path / "a", Path("/proc")) is None
