@@ -9,10 +9,9 @@ from pathlib import Path
 
 import harness
 import pytest
+from crash_site import Site
 from jobs import Mpi, end, ranks, said
 from test_exact import CASES, Case, collect, masked, serially
-
-from conftest import Site
 
 WAYS = ("merge", "individual", "coordinator")
 

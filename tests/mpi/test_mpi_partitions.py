@@ -7,10 +7,9 @@ import signal
 from dataclasses import replace
 
 import pytest
+from crash_site import Site
 from jobs import Mpi, said
 from test_mpi_failures import Job, resumed, site, words
-
-from crash_site import Site
 
 __all__ = ["site"]  # a fixture
 
