@@ -94,7 +94,7 @@ class Keeper:
 
     def look(self, message: Look) -> Node:
         """What there is on this node. From here on to `close` nobody removes what it has of the files."""
-        for name, place in (("ram", _memory()), ("disk", _disk(message.way))):
+        for name, place in (("ram", _memory(message.way)), ("disk", _disk(message.way))):
             if place and name not in self._caches:
                 try:
                     self._caches[name] = Cache(place)
@@ -198,7 +198,9 @@ class Keeper:
         self._relay, self._parts, self._caches = None, [], {}
 
 
-def _memory() -> Path | None:
+def _memory(way: str) -> Path | None:
+    if way not in ("auto", "ram"):
+        return None
     for place in workdir.MEMORY:
         if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
             return Path(place)
@@ -209,7 +211,7 @@ def _disk(way: str) -> Path | None:
     """The folder for copies on disk: the named one, else $TMPDIR; without a word from anybody nothing fills /tmp."""
     if way.startswith("/"):
         return Path(way)
-    if way != "disk" and "TMPDIR" not in os.environ:
+    if way == "ram" or (way == "auto" and "TMPDIR" not in os.environ):
         return None
     place = Path(tempfile.gettempdir())
     return None if kind(place) in (*SHARED, "tmpfs", "ramfs") else place
