@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.schedule import extents
@@ -87,6 +87,7 @@ def test_an_extent_ends_when_it_is_large_enough() -> None:
 
 
 @pytest.mark.parametrize("way", ["merge", "individual", "collective"])
+@settings(deadline=None)  # a busy machine is no failure
 @given(data=st.data())
 def test_the_file_is_whole_whoever_is_lost_when(way: Way, data: st.DataObject) -> None:
     ranks = range(data.draw(st.integers(1, 4), "ranks"))
@@ -141,6 +142,7 @@ def test_the_file_is_whole_whoever_is_lost_when(way: Way, data: st.DataObject) -
     assert bytes(file) == expected
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3), st.integers(0, 2)), max_size=20))
 def test_merge_never_leaves_a_hole(blocks: list[tuple[int, int, int]]) -> None:
     """After each block so many turns; what is written is always the beginning of the file."""
