@@ -102,7 +102,7 @@ def test_a_bad_record_is_quarantined_in_any_partition(mpi: Mpi, site: Site) -> N
 def test_what_goes_wrong_in_a_partition_is_said_with_its_process(openmpi: Mpi, site: Site) -> None:
     # A limit on the size of files is what a full disk is to its writer: here, to one journal.
     limit = '[ "$OMPI_COMM_WORLD_RANK" != 8 ] || ulimit -f 1; exec "$0" "$@"'
-    code, text = whole(replace(openmpi, before=("sh", "-c", limit)), site, SLEEP="0.2")
+    code, text = whole(replace(openmpi, before=("sh", "-c", limit)), site, "--batch", "1", SLEEP="0.2")
     assert code == 1, text
     assert "(rank 8): " in text and "no space left" in text
     assert whole(openmpi, site)[0] == 0
