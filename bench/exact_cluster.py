@@ -1,7 +1,7 @@
 """``python -m bench.exact_cluster --mpi openmpi -n 1 2 5 16``: every command of the exactness tests, as a job of so many processes.
 
 Each comparison is one start of the launcher, and its outputs must be the serial tool's bytes. ``--slurm`` has the
-processes started by the ``srun`` of a private Slurm of three nodes (root only). ``--log FILE`` keeps what was compared
+processes started by the ``srun`` of a private Slurm with a node for each (root only). ``--log FILE`` keeps what was compared
 and passes over it the next time, so that a long series can be done in parts of ``--seconds``.
 """
 
@@ -34,9 +34,6 @@ from jobs import Mpi, find, of_system  # noqa: E402
 #: Batch by number of processes; with others, one record.
 BATCHES = {1: "4", 2: "auto", 5: "3"}
 
-#: Nodes and cores of the private Slurm: more than the processes of any job here.
-NODES, CORES = 3, 6
-
 #: Seconds after which a job hangs.
 HANGS = 150.0
 
@@ -58,9 +55,9 @@ class Verdict:
 
 
 def under_slurm(mpi: Mpi, slurm: private_slurm.Slurm, n: int) -> Mpi:
-    """The same library, its processes started by ``srun`` on as many nodes as there are."""
+    """The same library, its processes started by ``srun``, each on a node of its own."""
     plugin = "pmix" if "openmpi" in mpi.name else "pmi2"
-    srun = ("srun", f"--mpi={plugin}", f"--nodes={min(n, NODES)}")
+    srun = ("srun", f"--mpi={plugin}", f"--nodes={n}")
     return replace(mpi, name=f"slurm-{mpi.name}", mpirun=srun, environ={**mpi.environ, **slurm.environ})
 
 
@@ -77,8 +74,8 @@ class Comparer:
 
     def __call__(self, mpi: Mpi, n: int) -> str:
         """Run it; what is wrong, or ``same``."""
-        for name in collect(self.folder, self.case):
-            (self.folder / name).unlink()
+        for name in self.serial:
+            (self.folder / name).unlink(missing_ok=True)  # a job that failed has written none, or some
         words = ["run", "-q", "--slots", "1", "--batch", BATCHES.get(n, "1"), *self.case.options, "--", *self.words]
         try:
             code, said = mpi.run(n, words, self.folder, HANGS, stdin=self.case.stdin)
@@ -148,7 +145,7 @@ def main() -> int:
             if reason := private_slurm.reason_not():
                 raise SystemExit(reason)
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr-slurm-")))
-            slurm = stack.enter_context(private_slurm.Slurm(folder, NODES, CORES))
+            slurm = stack.enter_context(private_slurm.Slurm(folder, max(arguments.n)))
         output = stack.enter_context(log.open("a"))
         for verdict in comparisons(mpi, arguments.n, slurm, cases, data, done):
             verdicts.append(verdict)
