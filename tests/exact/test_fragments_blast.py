@@ -229,6 +229,19 @@ def test_lists_of_entries_of_other_programs(text: str, place: Path, tmp_path: Pa
     check(place, tmp_path, text, n=4, size=1000 if "blastn" not in text[:6] else 3)
 
 
+def test_a_list_must_name_an_entry_by_all_its_names(place: Path, tmp_path: Path) -> None:
+    """BLAST shows those alone that the list has."""
+    [first, second, *_] = records(place / "plain.in")
+    twins = b">twin.1 first\x01twin.2 second\n" + first.partition(b"\n")[2]
+    make(tmp_path, "db", twins + second, "-parse_seqids")
+    shutil.copy(place / "q3.faa", tmp_path)
+    for names in ("twin.2", "twin.1 twin.2"):
+        (tmp_path / "some").write_text("\n".join([*names.split(), ""]))
+        for option in ("-seqidlist", "-negative_seqidlist"):
+            line = f"blastp -query q3.faa -db db {option} some"
+            assert ("not named by all of them" in why_not(command_of(line.split(), tmp_path))) == (names == "twin.2")
+
+
 def test_a_list_that_is_full_makes_the_whole_fragment_a_candidate(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
