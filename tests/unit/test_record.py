@@ -401,22 +401,21 @@ def test_detect_trusts_the_name_but_for_text_and_sequences(tmp_path: Path) -> No
     assert formats.detect(str(tmp_path / "missing.faa")) == "fasta"
 
 
-def test_parse_input_takes_a_format_from_the_end_of_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_parse_input_takes_a_format_from_the_end_of_a_name(tmp_path: Path) -> None:
     for name in "q.fa", "a:b", "odd:lines", "both", "both:lines":
-        Path(name).touch()
-    assert formats.parse_input("q.fa") == ("q.fa", "")
-    assert formats.parse_input("q.fa:fastq") == ("q.fa", "fastq")
-    assert formats.parse_input("missing.fa:fastq") == ("missing.fa", "fastq")
-    assert formats.parse_input("-:lines") == ("-", "lines")
-    assert formats.parse_input("a:b") == ("a:b", "")
-    assert formats.parse_input("a:b:nul") == ("a:b", "nul")
-    assert formats.parse_input("odd:lines") == ("odd:lines", "")
-    assert formats.parse_input("both:lines") == ("both", "lines")
-    assert formats.parse_input("missing:b") == ("missing:b", "")
+        (tmp_path / name).touch()
+    assert formats.parse_input("q.fa", tmp_path) == ("q.fa", "")
+    assert formats.parse_input("q.fa:fastq", tmp_path) == ("q.fa", "fastq")
+    assert formats.parse_input("missing.fa:fastq", tmp_path) == ("missing.fa", "fastq")
+    assert formats.parse_input("-:lines", tmp_path) == ("-", "lines")
+    assert formats.parse_input("a:b", tmp_path) == ("a:b", "")
+    assert formats.parse_input("a:b:nul", tmp_path) == ("a:b", "nul")
+    assert formats.parse_input("odd:lines", tmp_path) == ("odd:lines", "")
+    assert formats.parse_input("both:lines", tmp_path) == ("both", "lines")
+    assert formats.parse_input("missing:b", tmp_path) == ("missing:b", "")
     with pytest.raises(RefusedError, match="did you mean 'fasta'"):
-        formats.parse_input("q.fa:fsta")
+        formats.parse_input("q.fa:fsta", tmp_path)
     with pytest.raises(RefusedError, match="did you mean 'smiles'"):
-        formats.parse_input("-:smi")
+        formats.parse_input("-:smi", tmp_path)
     with pytest.raises(RefusedError, match="formats are fasta, fastq"):
-        formats.parse_input("q.fa:")
+        formats.parse_input("q.fa:", tmp_path)

@@ -75,8 +75,8 @@ def detect(path: str) -> str | None:
     return named
 
 
-def parse_input(text: str) -> tuple[str, str]:
-    """Split ``FILE[:FORMAT]`` as the user typed it.
+def parse_input(text: str, cwd: Path) -> tuple[str, str]:
+    """Split ``FILE[:FORMAT]`` as the user typed it in ``cwd``.
 
     File names may hold colons. What stands after the last one is a format if it is the name of one, unless
     only the whole text is a file; and it is a mistyped format if only what stands before it is a file (or
@@ -91,7 +91,7 @@ def parse_input(text: str) -> tuple[str, str]:
     path, colon, name = text.rpartition(":")
     if not colon or not path:
         return text, ""
-    is_whole, is_part = Path(text).exists(), path == "-" or Path(path).exists()
+    is_whole, is_part = (cwd / text).exists(), path == "-" or (cwd / path).exists()
     if name in FORMATS:
         return (text, "") if is_whole and not is_part else (path, name)
     if is_part and not is_whole:

@@ -114,13 +114,9 @@ def _input(typed: str, index: int, command: Command, tokens: list[Token]) -> Inp
 
 def _path_and_format(typed: str, command: Command) -> tuple[str, str]:
     """Split ``FILE[:FORMAT]``; without a format, take ``--format``, then what name and bytes tell."""
-    path, colon, form = typed.rpartition(":")
-    is_whole, is_part = (command.cwd / typed).exists(), path == "-" or (command.cwd / path).exists()
-    if colon and path and not (is_whole and not is_part):
-        if form in formats.FORMATS:
-            return path, form
-        if is_part and not is_whole:
-            formats.check(form)
+    path, form = formats.parse_input(typed, command.cwd)
+    if form:
+        return path, form
     if command.format:
         return typed, command.format
     if typed != "-" and (command.cwd / typed).is_dir():
