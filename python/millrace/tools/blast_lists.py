@@ -145,18 +145,18 @@ def _write(alias: Path, database: Database, names: str, *lines: str) -> None:
 
 
 def _ask(arguments: Sequence[str], database: Database, command: Command) -> list[int]:
-    """Ordinals of what ``blastdbcmd`` finds, one for each name."""
+    """Ordinals of what ``blastdbcmd`` finds, one for each name: it writes as many lines only if a name is asked for."""
     program = shutil.which("blastdbcmd", path=command.environ.get("PATH"))
     if program is None:
         raise NotInFragments("blastdbcmd is not on the PATH, which reads lists of entries")
     answer = subprocess.run(
-        [program, "-dbtype", {"p": "prot", "n": "nucl"}[database.letter], *arguments, "-outfmt", "%o"],
+        [program, "-dbtype", {"p": "prot", "n": "nucl"}[database.letter], *arguments, "-outfmt", "%o %a"],
         capture_output=True,
         cwd=command.cwd,
         env=dict(command.environ),
         check=False,
     )
-    words = answer.stdout.split()
+    words = [line.split()[0] for line in answer.stdout.splitlines() if line.strip()]
     if answer.returncode or answer.stderr or not all(word.isdigit() for word in words):
         why = answer.stderr.decode(errors="replace").strip() or "no numbers"
         raise NotInFragments(f"blastdbcmd does not know its entries: {why}")
