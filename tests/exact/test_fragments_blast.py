@@ -70,6 +70,15 @@ def place(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
         unclear.append(b">unclear%d\n%s\n" % (n, bytes(copy)))
     make(folder, "unclear", b"".join([*genes[1:300:6], *unclear]), kind="nucl")
     (folder / "few").write_bytes(b"".join(name + b"\n" for name in list(ids)[::42]))
+    (folder / "taxa").write_bytes(b"".join(b"%s %d\n" % (name, n % 3 + 1) for n, name in enumerate(ids)))
+    make(folder, "taxed", text, "-parse_seqids", "-taxid_map", "taxa")
+    (folder / "taxid").write_text("2\n")
+    gis = b"".join(named(record, b"gi|%d|gb|AAA%05d.1| x" % (n, n)) for n, record in enumerate(proteins, 1))
+    make(folder, "gis", gis, "-parse_seqids", "-blastdb_version", "4")
+    (folder / "few_gis").write_text("".join(f"{n}\n" for n in range(1, len(proteins), 5)))
+    coded = [named(record, b"g%d.1" % n) for n, record in enumerate(genes[::6])]
+    make(folder, "coded", b"".join(coded), "-parse_seqids", "-max_file_sz", "60000B", kind="nucl")
+    (folder / "few_genes").write_text("".join(f"g{n}.1\n" for n in range(0, len(coded), 3)))
     (folder / "elsewhere").mkdir()
     make(folder / "elsewhere", "away", b"".join(proteins[::2]))
     alias = ["blastdb_aliastool", "-dbtype", "prot"]
@@ -187,6 +196,52 @@ def test_masks_in_the_database(place: Path, tmp_path: Path) -> None:
         check(place, tmp_path / mask, f"blastp -query q3.faa -db masked -outfmt 0 {mask} 21")
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        "-db ids -seqidlist few -outfmt 6",
+        "-db taxed -seqidlist few -outfmt 0",
+        "-db taxed -negative_seqidlist few -outfmt 5 -max_target_seqs 5",
+        "-db taxed -taxids 2 -outfmt 7 -evalue 1000",
+        "-db taxed -taxids 3,1 -outfmt 15 -comp_based_stats 0",
+        "-db taxed -taxidlist taxid -outfmt 6 -comp_based_stats 1",
+        "-db taxed -negative_taxids 1,3 -outfmt 16",
+        "-db taxed -negative_taxidlist taxid -outfmt 7 -evalue 1e-3",
+        "-db gis -gilist few_gis -outfmt 0",
+        "-db gis -negative_gilist few_gis -outfmt 5",
+        "-db old_ids -seqidlist few -outfmt 7",
+    ],
+)
+def test_lists_of_entries(options: str, place: Path, tmp_path: Path) -> None:
+    assert b"\n" in check(place, tmp_path, f"blastp -query q.faa {options}", n=4, size=3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "blastn -query q.fna -db coded -seqidlist few_genes -outfmt 5",
+        "blastn -task blastn -query q2.fna -db coded -negative_seqidlist few_genes -outfmt 0 -evalue 1000",
+        "tblastn -query q3.faa -db coded -seqidlist few_genes -outfmt 7",
+        "blastx -query q2.fna -db taxed -negative_taxids 2 -outfmt 7",
+    ],
+)
+def test_lists_of_entries_of_other_programs(text: str, place: Path, tmp_path: Path) -> None:
+    check(place, tmp_path, text, n=4, size=1000 if "blastn" not in text[:6] else 3)
+
+
+def test_a_list_must_name_an_entry_by_all_its_names(place: Path, tmp_path: Path) -> None:
+    """BLAST shows those alone that the list has."""
+    [first, second, *_] = records(place / "plain.in")
+    twins = b">twin.1 first\x01twin.2 second\n" + first.partition(b"\n")[2]
+    make(tmp_path, "db", twins + second, "-parse_seqids")
+    shutil.copy(place / "q3.faa", tmp_path)
+    for names in ("twin.2", "twin.1 twin.2"):
+        (tmp_path / "some").write_text("\n".join([*names.split(), ""]))
+        for option in ("-seqidlist", "-negative_seqidlist"):
+            line = f"blastp -query q3.faa -db db {option} some"
+            assert ("not named by all of them" in why_not(command_of(line.split(), tmp_path))) == (names == "twin.2")
+
+
 def test_a_list_that_is_full_makes_the_whole_fragment_a_candidate(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,8 +268,9 @@ def test_what_a_restricted_alignment_would_miss(data: Path, tmp_path: Path) -> N
         ("psiblast -query q3.faa -db plain -num_iterations 2", "iteration"),
         ("rpsblast -query q3.faa -db plain", "rpsblast"),
         ("blastp -query q3.faa -subject q.faa", "not a database"),
-        ("blastp -query q3.faa -db ids -negative_seqidlist few", "-negative_seqidlist"),
-        ("blastp -query q3.faa -db ids -seqidlist few", "-seqidlist"),
+        ("blastp -query q3.faa -db ids -seqidlist few -ungapped -comp_based_stats F", "mean length"),
+        ("blastp -query q3.faa -db ids -seqidlist no", "-seqidlist"),
+        ("blastp -query q3.faa -db ids -ipglist few", "-ipglist"),
         ("blastp -query q3.faa -db listed", "SEQIDLIST"),
         ("blastp -query q3.faa -db plain -outfmt 11", "-outfmt 11"),
         ("blastn -query q2.fna -db genes -use_index true", "index"),

@@ -17,7 +17,7 @@ import click
 from millrace import __version__
 from millrace.errors import ExitCode, MillraceError, RefusedError
 
-VERBS = ("run", "plan", "status", "gather", "report", "slurm", "pbs", "simulate", "doctor", "demo", "completion")
+VERBS = ("run", "plan", "status", "gather", "report", "slurm", "pbs", "db", "simulate", "doctor", "demo", "completion")
 
 
 class Verbs(click.Group):

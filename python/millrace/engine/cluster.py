@@ -258,9 +258,7 @@ class Crew:
         if not self._wait(lambda: len(self._ready) == self.world.size - 1, SILENCE_AT_START):
             raise LostError("the nodes do not get ready", "look at them")
         if self._programs:
-            self._programs.check(
-                (self.name(rank), self.hellos[rank].machine, one) for rank, one in self._ready.items()
-            )
+            self._programs.check((self.name(rank), self.hellos[rank].machine, one) for rank, one in self._ready.items())
         self._links.limit = SILENCE
 
     def dismiss(self) -> None:

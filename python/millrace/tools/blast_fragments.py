@@ -23,8 +23,10 @@ from millrace.model import (
     Token,
     ToolUse,
 )
+from millrace.tools import blast_lists
 from millrace.tools.base import Fragmentable, words
 from millrace.tools.blast_database import Database, NotInFragments, read_database
+from millrace.tools.blast_lists import Listed
 from millrace.tools.blast_preliminary import XDROP_FINAL, Preliminary, preliminary
 from millrace.tools.blast_volumes import cut, ending
 from millrace.tools.blastdb import FLAGS, SearchPath, split_names
@@ -38,19 +40,13 @@ _OWN = words("""
     outfmt out num_descriptions num_alignments max_target_seqs max_hsps evalue comp_based_stats html show_gis
     sorthits sorthsps line_length use_sw_tback qcov_hsp_perc perc_identity xdrop_gap_final db culling_limit
     best_hit_overhang best_hit_score_edge subject_besthit
-""")
+""") | frozenset((*blast_lists.OPTIONS, "no_taxid_expansion"))
 
 #: Options with which a database is not searched in fragments.
 _REFUSED = {
     "subject": "-subject is not a database",
     **dict.fromkeys(words("use_index index_name"), "the index belongs to the whole database"),
-    **dict.fromkeys(
-        words("""
-        gilist seqidlist taxidlist taxids ipglist negative_gilist negative_seqidlist negative_taxids
-        negative_taxidlist negative_ipglist
-        """),
-        "it leaves entries out, and BLAST counts differently then in its two stages",
-    ),
+    **dict.fromkeys(words("ipglist negative_ipglist"), "which entries it leaves is not known"),
     "entrez_query": "it is for searches at NCBI",
 }
 
@@ -78,24 +74,30 @@ def fragmentable(program: str, options: dict[str, str], command: Command) -> Fra
     """Look at the database of a command that `millrace.tools.blast` has understood."""
     try:
         database = _database(program, options, command)
+        listed = _listed(options, database, command)
         size = sum(ending(volume.base, f"{volume.letter}sq").stat().st_size for volume in database.volumes)
     except (NotInFragments, RefusedError, OSError) as why:
         # Not a reason to refuse the command: BLAST may well read what we cannot.
         return Fragmentable(why_not=str(why))
+    if listed:
+        size = size * listed.residues // database.residues
+        return Fragmentable(entries=listed.entries, residues=listed.residues, bytes=size)
     return Fragmentable(entries=database.entries, residues=database.residues, bytes=size)
 
 
 def fragment(use: ToolUse, program: str, options: dict[str, str], command: Command, sizes: Sequence[int]) -> Fragmented:
     """Cut the database into fragments of these sizes, to each other; see `millrace.tools.blast_volumes.cut`."""
     database = _database(program, options, command)
+    listed = _listed(options, database, command)
+    counted = (listed.entries, listed.residues) if listed else database.counted
     limit = _limit(options)
-    same = preliminary(program, options, use.version, database.counted)
+    # With a list other numbers play a part, for which that was not looked into.
+    same = None if listed else preliminary(program, options, use.version, counted)
     argv = _search(use, program, options, limit, same)
+    runs = listed.cut(sizes) if listed else cut(database.volumes, sizes)
     return Fragmented(
         kind="blast",
-        fragments=tuple(
-            Fragment(first=first, last=last, size=size, argv=argv) for first, last, size in cut(database.volumes, sizes)
-        ),
+        fragments=tuple(Fragment(first=first, last=last, size=size, argv=argv) for first, last, size in runs),
         found=OutputUse(name="found", path="found"),
         finish=_finish(use),
         database=options["db"],
@@ -106,8 +108,10 @@ def fragment(use: ToolUse, program: str, options: dict[str, str], command: Comma
             "title": database.title,
             "entries": str(database.entries),
             "residues": str(database.residues),
-            "counted": json.dumps(database.counted),
-            "searched": json.dumps(same.counted if same else database.counted),
+            "counted": json.dumps(counted),
+            "searched": json.dumps(same.counted if same else counted),
+            "shortest": str(listed.shortest) if listed else "",
+            "listed": blast_lists.pack(listed.runs) if listed else "",
             "limit": str(limit),
             "parsed": "yes" if database.parsed else "",
             "volumes": json.dumps([[str(volume.base), volume.entries] for volume in database.volumes]),
@@ -125,6 +129,11 @@ def _database(program: str, options: dict[str, str], command: Command) -> Databa
     for name, why in _REFUSED.items():
         if name in options:
             raise NotInFragments(f"-{name}: {why}")
+    lists = [name for name in blast_lists.OPTIONS if name in options]
+    if len(lists) > 1:
+        raise NotInFragments(f"-{lists[1]}: BLAST takes one list")
+    if lists and (program == "tblastx" or "ungapped" in options):
+        raise NotInFragments(f"-{lists[0]}: without gaps the mean length of the entries counts, which no alias can say")
     if _format(options) == 11:
         raise NotInFragments("-outfmt 11 breaks long lines, in which the name of the database stands")
     database = read_database(options["db"], letter, SearchPath(command))
@@ -133,6 +142,12 @@ def _database(program: str, options: dict[str, str], command: Command) -> Databa
             "-outfmt 0 tells the databases of one -db apart: name them in one alias (blastdb_aliastool)"
         )
     return database
+
+
+def _listed(options: dict[str, str], database: Database, command: Command) -> Listed | None:
+    """What a list of entries leaves of the database; None: there is no list."""
+    names = [name for name in blast_lists.OPTIONS if name in options]
+    return blast_lists.listed(names[0], options[names[0]], database, command) if names else None
 
 
 def _format(options: dict[str, str]) -> int:
@@ -176,9 +191,11 @@ def _evalue(program: str, options: dict[str, str]) -> str:
 
 
 def _finish(use: ToolUse) -> tuple[Token, ...]:
-    """The user's own arguments with the place of the database marked."""
+    """The user's own arguments with the place of the database marked, which heeds a list of entries itself."""
     argv: list[Token] = [use.argv[0]]
     for name, tokens in _by_option(use.argv[1:]):
+        if name in blast_lists.OPTIONS:
+            continue
         if name != "db":
             argv += tokens
         elif len(tokens) == 1:

@@ -10,7 +10,10 @@ number of residues; version 5 has two more fields than version 4.
 from __future__ import annotations
 
 import mmap
+import operator
 import struct
+import sys
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +22,9 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 from millrace.errors import RefusedError
+
+#: A cut may be this part of a run away from where it would make equal runs.
+NEARBY = 8
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,8 @@ class Volume:
     base: Path
     #: ``p`` or ``n``.
     letter: str
+    #: 4 or 5.
+    version: int
     title: str
     entries: int
     residues: int
@@ -78,7 +86,7 @@ def _read_head(data: mmap.mmap, base: Path, letter: str) -> Volume:
         raise ValueError("it is cut off")
     # The list of ids by hash is there if and only if names were parsed, in version 4 and 5.
     parsed = any(ending(base, f"{letter}{end}").exists() for end in ("og", "si", "nd"))
-    return Volume(base, letter, title.decode("utf-8", "surrogateescape"), entries, residues, parsed, offsets)
+    return Volume(base, letter, version, title.decode("utf-8", "surrogateescape"), entries, residues, parsed, offsets)
 
 
 def _text(data: mmap.mmap, at: int) -> tuple[bytes, int]:
@@ -110,11 +118,36 @@ class _Offsets(Sequence[int]):
         return value
 
 
+def lengths(volume: Volume, first: int, last: int) -> list[int]:
+    """Residues of the entries ``[first, last)`` of a volume, as BLAST counts them when it counts anew.
+
+    Of nucleotides it takes what is about right: four bases a byte, and what the last byte holds by chance.
+
+    Source: ``seqdbvol.cpp`` (``GetSeqLengthProt``, ``GetSeqLengthApprox``) of the NCBI C++ Toolkit.
+    """
+    with _mapped(volume.index) as data:
+        starts = _numbers(data, volume.offsets + 4 * first, last - first + 1)
+        if volume.letter == "p":
+            return [after - before - 1 for before, after in pairwise(starts)]
+        # What is known of ambiguous bases stands behind the sequence.
+        ends = _numbers(data, volume.offsets + 4 * (volume.entries + 1 + first), last - first)
+        sizes = map(operator.sub, ends, starts)
+        return [4 * (size - 1) + (entry & 3) for entry, size in enumerate(sizes, first)]
+
+
+def _numbers(data: mmap.mmap, at: int, count: int) -> array[int]:
+    found = array("I", data[at : at + 4 * count])
+    if sys.byteorder == "little":
+        found.byteswap()
+    return found
+
+
 def cut(volumes: Sequence[Volume], shares: Sequence[int]) -> list[tuple[int, int, int]]:
     """Cut the entries of all volumes, one after another, into at most as many runs as ``shares``, about so large.
 
     Size is what the entries take in the sequence files: a byte for a residue of a protein, four bases in one for
-    nucleotides; what a search reads. An entry longer than a share makes a run of its own.
+    nucleotides; what a search reads. An entry longer than a share makes a run of its own. Where a volume ends nearby
+    the cut is there, so that a run touches no more files than it has to.
 
     Returns:
         (first, last, residues) of each run, ordinals half-open, none empty, together all entries. Residues of
@@ -129,8 +162,9 @@ def cut(volumes: Sequence[Volume], shares: Sequence[int]) -> list[tuple[int, int
         starts.append(starts[-1] + volume.entries)
     total, entries = sum(sizes), starts[-1]
     places = [0]
-    for share in list(accumulate(shares))[:-1]:
-        places.append(_place(volumes, sizes, starts, total * share // sum(shares)))
+    part = total / sum(shares)
+    for share, upto in zip(shares[:-1], accumulate(shares), strict=False):
+        places.append(_place(volumes, sizes, starts, int(upto * part), int(share * part / NEARBY)))
     places.append(entries)
     runs = [(first, last) for first, last in pairwise(places) if first < last]
     residues = sum(volume.residues for volume in volumes)
@@ -142,10 +176,14 @@ def cut(volumes: Sequence[Volume], shares: Sequence[int]) -> list[tuple[int, int
     ]
 
 
-def _place(volumes: Sequence[Volume], sizes: Sequence[int], starts: Sequence[int], target: int) -> int:
-    """The first entry that has at least ``target`` bytes before it."""
+def _place(volumes: Sequence[Volume], sizes: Sequence[int], starts: Sequence[int], target: int, near: int) -> int:
+    """The first entry that has at least ``target`` bytes before it, or that of a volume that begins ``near`` it."""
     for volume, size, start in zip(volumes, sizes, starts, strict=False):
+        if target <= near:
+            return start
         if target <= size:
+            if size - target <= near:
+                return start + volume.entries
             with _mapped(volume.index) as data:
                 table = _Offsets(data, volume.offsets, volume.entries + 1)
                 return start + bisect_left(table, table[0] + target)

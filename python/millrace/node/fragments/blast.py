@@ -20,6 +20,7 @@ from millrace._core import Candidates, HitList
 from millrace.errors import MillraceError
 from millrace.model import Fragmented
 from millrace.node.fragments.base import Found
+from millrace.tools.blast_lists import unpack
 
 #: Bytes of a list of hits that are read at a time.
 PIECE = 1 << 22
@@ -31,10 +32,16 @@ class Blast:
     def prepare(self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str]) -> Sequence[str]:
         """See `Kind.prepare`. A few lines of alias for each fragment."""
         whole = _Whole(fragmented)
+        databases = whole.databases
+        if whole.listed:
+            listed = Candidates(whole.entries)
+            for first, last in whole.listed:
+                listed.add_range(first, last)
+            databases = [str(folder / name) for name in whole.mask(listed, folder, "listed")]
         names = []
         for number, fragment in enumerate(fragmented.fragments):
             lines = (f"FIRST_OID {fragment.first + 1}", f"LAST_OID {fragment.last}", *whole.searched)
-            whole.write(folder / f"fragment{number}", whole.databases, *lines)
+            whole.write(folder / f"fragment{number}", databases, *lines)
             names.append(str(folder / f"fragment{number}"))
         return names
 
@@ -55,15 +62,11 @@ class Blast:
             most, names, unknown = hits.finish(candidates)
             entries = whole.ordinals(names, cwd, environ)
             if most >= whole.limit or unknown or entries is None:
-                candidates.add_range(fragment.first, fragment.last)
+                for first, last in whole.within(fragment.first, fragment.last):
+                    candidates.add_range(first, last)
             elif not all(candidates.add(entry) for entry in entries):
                 raise MillraceError(f"BLAST has found an entry that {fragmented.database} does not have")
-        parts = []
-        for number, base in enumerate(whole.volumes):
-            candidates.write(number, folder / f"part{number}.msk")
-            whole.write(folder / f"part{number}", [base], f"OIDLIST part{number}.msk")
-            parts.append(f"part{number}")
-        whole.write(folder / "candidates", parts, *whole.numbers)
+        whole.write(folder / "candidates", whole.mask(candidates, folder, "part"), *whole.numbers)
         return "candidates"
 
     def patch(self, fragmented: Fragmented, folder: Path) -> Sequence[tuple[int, str, str]]:
@@ -81,10 +84,31 @@ class _Whole:
         volumes = json.loads(about["volumes"])
         self.volumes = [str(base) for base, _ in volumes]
         self.entries = [int(entries) for _, entries in volumes]
+        #: What the list of the search leaves of the entries; empty: there is no list.
+        self.listed = unpack(about["listed"]) if about["listed"] else []
+        size = [f"NSEQ {about['entries']}", f"LENGTH {about['residues']}"]
+        if self.listed:
+            size.append(f"MIN_SEQ_LENGTH {about['shortest']}")
         self.numbers, self.searched = (
-            (f"NSEQ {about['entries']}", f"LENGTH {about['residues']}", f"STATS_NSEQ {n}", f"STATS_TOTLEN {residues}")
+            (*size, f"STATS_NSEQ {n}", f"STATS_TOTLEN {residues}")
             for n, residues in (json.loads(about["counted"]), json.loads(about["searched"]))
         )
+
+    def within(self, first: int, last: int) -> list[tuple[int, int]]:
+        """What is searched of the entries ``[first, last)``."""
+        if not self.listed:
+            return [(first, last)]
+        clipped = ((max(begin, first), min(end, last)) for begin, end in self.listed)
+        return [(begin, end) for begin, end in clipped if begin < end]
+
+    def mask(self, entries: Candidates, folder: Path, name: str) -> list[str]:
+        """Make an alias for each volume in which it has only ``entries``; their names."""
+        names = []
+        for number, base in enumerate(self.volumes):
+            entries.write(number, folder / f"{name}{number}.msk")
+            self.write(folder / f"{name}{number}", [base], f"OIDLIST {name}{number}.msk")
+            names.append(f"{name}{number}")
+        return names
 
     def write(self, path: Path, databases: Sequence[str], *lines: str) -> None:
         """Write an alias."""

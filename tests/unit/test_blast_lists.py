@@ -1,0 +1,37 @@
+"""What a list leaves of a database: ranges of entries, and where they are cut."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.tools.blast_lists import Listed, others, pack, together, unpack
+
+ORDINALS = st.sets(st.integers(0, 60), min_size=1).map(sorted)
+
+
+def entries(runs: list[tuple[int, int]]) -> list[int]:
+    return [entry for first, last in runs for entry in range(first, last)]
+
+
+@given(named=ORDINALS)
+def test_ranges_are_the_entries_or_all_others(named: list[int]) -> None:
+    assert entries(list(together(named))) == named
+    assert sorted([*entries(list(others(named, 61))), *named]) == list(range(61))
+
+
+@given(named=ORDINALS)
+def test_ranges_travel_as_a_text(named: list[int]) -> None:
+    runs = list(together(named))
+    assert unpack(pack(runs)) == runs
+
+
+@given(named=ORDINALS, n=st.integers(1, 80))
+def test_fragments_have_about_as_many_entries_that_stay(named: list[int], n: int) -> None:
+    runs = Listed(tuple(together(named)), len(named), 10 * len(named), 3).cut([1] * n)
+    parts = [sum(first <= entry < last for entry in named) for first, last, _ in runs]
+    assert sum(parts) == len(named) and len(runs) <= n
+    assert min(parts) >= 1 and max(parts) - min(parts) <= 1
+    assert all(before[1] == after[0] for before, after in pairwise(runs))
