@@ -27,7 +27,6 @@ from millrace.tools import blast_lists
 from millrace.tools.base import Fragmentable, words
 from millrace.tools.blast_database import Database, NotInFragments, read_database
 from millrace.tools.blast_lists import Listed
-from millrace.tools.blast_preliminary import XDROP_FINAL, Preliminary, preliminary
 from millrace.tools.blast_volumes import cut, ending
 from millrace.tools.blastdb import FLAGS, SearchPath, split_names
 
@@ -91,9 +90,7 @@ def fragment(use: ToolUse, program: str, options: dict[str, str], command: Comma
     listed = _listed(options, database, command)
     counted = (listed.entries, listed.residues) if listed else database.counted
     limit = _limit(options)
-    # With a list other numbers play a part, for which that was not looked into.
-    same = None if listed else preliminary(program, options, use.version, counted)
-    argv = _search(use, program, options, limit, same)
+    argv = _search(use, program, options, limit)
     runs = listed.cut(sizes) if listed else cut(database.volumes, sizes)
     return Fragmented(
         kind="blast",
@@ -109,7 +106,6 @@ def fragment(use: ToolUse, program: str, options: dict[str, str], command: Comma
             "entries": str(database.entries),
             "residues": str(database.residues),
             "counted": json.dumps(counted),
-            "searched": json.dumps(same.counted if same else counted),
             "shortest": str(listed.shortest) if listed else "",
             "listed": blast_lists.pack(listed.runs) if listed else "",
             "limit": str(limit),
@@ -161,21 +157,16 @@ def _limit(options: dict[str, str]) -> int:
     return max(_FEWEST, 2 * most + 50)
 
 
-def _search(
-    use: ToolUse, program: str, options: dict[str, str], limit: int, same: Preliminary | None
-) -> tuple[Token, ...]:
+def _search(use: ToolUse, program: str, options: dict[str, str], limit: int) -> tuple[Token, ...]:
     """The program and its arguments for the search of a fragment: only which entries are found counts."""
     argv: list[Token] = [use.argv[0]]
     for name, tokens in _by_option(use.argv[1:]):
         if name not in _OWN:
             argv += tokens
-    evalue = repr(same.evalue) if same else _evalue(program, options)
-    argv += ["-db", DatabaseArg(), "-evalue", evalue, "-out", OutputArg(index=0)]
+    argv += ["-db", DatabaseArg(), "-evalue", _evalue(program, options), "-out", OutputArg(index=0)]
     if program not in ("blastn", "tblastx"):
         argv += ["-comp_based_stats", "0"]
-    if same:
-        argv += ["-xdrop_gap_final", str(XDROP_FINAL)]
-    elif "xdrop_gap" in options:
+    if "xdrop_gap" in options:
         argv += ["-xdrop_gap_final", str(max(_XDROP_FINAL, 2 * float(options["xdrop_gap"])))]
     # Twice the limit: a subject may be in the preliminary list and not in the final one.
     argv += ["-html", "-num_descriptions", str(2 * limit), "-num_alignments", "0"]

@@ -40,7 +40,7 @@ class Blast:
             databases = [str(folder / name) for name in whole.mask(listed, folder, "listed")]
         names = []
         for number, fragment in enumerate(fragmented.fragments):
-            lines = (f"FIRST_OID {fragment.first + 1}", f"LAST_OID {fragment.last}", *whole.searched)
+            lines = (f"FIRST_OID {fragment.first + 1}", f"LAST_OID {fragment.last}", *whole.numbers)
             whole.write(folder / f"fragment{number}", databases, *lines)
             names.append(str(folder / f"fragment{number}"))
         return names
@@ -84,14 +84,15 @@ class _Whole:
         volumes = json.loads(about["volumes"])
         self.volumes = [str(base) for base, _ in volumes]
         self.entries = [int(entries) for _, entries in volumes]
+        n_counted, residues_counted = json.loads(about["counted"])
         #: What the list of the search leaves of the entries; empty: there is no list.
         self.listed = unpack(about["listed"]) if about["listed"] else []
-        size = [f"NSEQ {about['entries']}", f"LENGTH {about['residues']}"]
-        if self.listed:
-            size.append(f"MIN_SEQ_LENGTH {about['shortest']}")
-        self.numbers, self.searched = (
-            (*size, f"STATS_NSEQ {n}", f"STATS_TOTLEN {residues}")
-            for n, residues in (json.loads(about["counted"]), json.loads(about["searched"]))
+        self.numbers = (
+            f"NSEQ {about['entries']}",
+            f"LENGTH {about['residues']}",
+            f"STATS_NSEQ {n_counted}",
+            f"STATS_TOTLEN {residues_counted}",
+            *([f"MIN_SEQ_LENGTH {about['shortest']}"] if self.listed else []),
         )
 
     def within(self, first: int, last: int) -> list[tuple[int, int]]:
