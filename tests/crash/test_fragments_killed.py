@@ -24,7 +24,7 @@ BLASTP = """#!/bin/sh
 for word; do [ "$last" != -db ] || database=$word; [ "$last" != -query ] || query=$word; last=$word; done
 [ -z "$database" ] || echo "$database" >> "$LOG"
 [ -z "$SLEEP" ] || [ -z "$query" ] || sleep "$SLEEP"
-[ -z "$BAD" ] || ! grep -q "$BAD" "$query" || case $database in *$WHERE*) echo "bad query" >&2; exit 3;; esac
+[ -z "$BAD" ] || [ -z "$query" ] || ! grep -q "$BAD" "$query" || case $database in *$WHERE*) echo "bad query" >&2; exit 3;; esac
 exec {blastp} "$@"
 """
 
