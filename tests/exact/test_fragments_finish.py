@@ -9,8 +9,8 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from exact_cases import records
 
-from conftest import records
 from millrace.report.events import TaskEvent, read_typed
 
 pytestmark = pytest.mark.skipif(shutil.which("blastp") is None, reason="BLAST+ is not installed")

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from exact_cases import records
 from fragment_driver import command_of, in_fragments, serial, understand
 
-from conftest import records
 from millrace import split as splitting
 from millrace.errors import MillraceError, RefusedError
 
