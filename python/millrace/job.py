@@ -49,7 +49,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     verify: Fraction = 0.0
     progress: Literal["auto", "bar", "plain", "json", "none"] = "auto"
     #: Who writes the outputs of a run on several nodes: `millrace.schedule.extents`.
-    write: Literal["auto", "merge", "individual", "coordinator"] = "auto"
+    write: Literal["auto", "merge", "individual", "collective", "coordinator"] = "auto"
     #: Nodes to spread the run over, as ``a,b,c`` or ``n[1-8]``.
     hosts: tuple[str, ...] = ()
     nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 0

@@ -76,7 +76,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         option("--verify", type=float, metavar="FRACTION", help="Run this share of batches twice and compare the bytes."),
         option("--progress", type=click.Choice(["auto", "bar", "plain", "json", "none"]), help="How to show progress (default auto)."),
         option("--hosts", metavar="A,B,...", help="Spread the run over these nodes, reached by ssh (default: those of the Slurm or PBS job)."),
-        option("--write", type=click.Choice(["merge", "individual", "coordinator"]), help="Who writes the output on several nodes: in turn who has most of it (default), each its own part (the file then has gaps until the end), or the coordinator alone."),
+        option("--write", type=click.Choice(["merge", "individual", "collective", "coordinator"]), help="Who writes the output on several nodes: in turn who has most of it (default), each its own part, all together by MPI-IO, or the coordinator alone. With individual and collective the file has gaps until the end."),
         option("--nice", type=int, metavar="N", help="Lower the priority of the tools by N (0 to 19)."),
         option("-q", "--quiet", is_flag=True, help="Say only what went wrong."),
         option("-v", "--verbose", is_flag=True, help="Say how the work is planned."),
