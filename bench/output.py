@@ -32,7 +32,7 @@ from bench import table
 REPO = Path(__file__).resolve().parent.parent
 OUT = Path(__file__).resolve().parent / "out"
 
-WAYS = ("merge", "individual", "coordinator")
+WAYS = ("merge", "individual", "collective", "coordinator")
 
 #: Spread of the bytes of a record's output (of their logarithm), and their mean and largest.
 SPREAD, MEAN, LARGEST = 2.0, 128 << 10, 32 << 20

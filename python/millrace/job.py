@@ -58,7 +58,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     #: Where nodes keep copies of databases: ``auto``, ``ram``, ``disk``, ``off`` or a folder.
     stage: str = "auto"
     #: Who writes the outputs of a run on several nodes: `millrace.schedule.extents`.
-    write: Literal["auto", "merge", "individual", "coordinator"] = "auto"
+    write: Literal["auto", "merge", "individual", "collective", "coordinator"] = "auto"
     #: Nodes to spread the run over, as ``a,b,c`` or ``n[1-8]``.
     hosts: tuple[str, ...] = ()
     #: By the name that ``uname -m`` says.

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -43,6 +43,7 @@ from millrace.rundir import Complete, Manifest, RunDir, write_whole
 
 if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
     from millrace.engine.cluster import Crew, Member
+    from millrace.engine.writers import Writers
 
 
 @dataclass(frozen=True)
@@ -205,6 +206,7 @@ class Session:
         self.plan, self.rundir, self.manifest, self.work = plan, rundir, manifest, work
         self.interrupt, self.resuming, self.supervision, self.crew = interrupt, resuming, supervision, crew
         self.members: list[Member] = []
+        self.writers: Writers | None = None
         self.start = 0
         #: (copy, file): what tools on each host are to read in the place of what.
         self.staged: Mapping[str, Sequence[tuple[str, str]]] = {}
@@ -239,6 +241,7 @@ class Session:
             return self._finish(engine, journal, events)
         except BaseException as error:
             stopped = error if isinstance(error, MillraceError) else translated(error, plan)
+            self._settle()
             status = "interrupted" if isinstance(stopped, StoppedBySignal) else "stopped"
             events.write(
                 EndEvent(t=time.monotonic() - started, status=status, message=str(stopped or error)),
@@ -332,7 +335,9 @@ class Session:
             slots = cluster = Cluster(self.crew, node, self.members, use, self.message)
             self.crew.wait_until_ready()
             journals = {self.rundir.journal_of(self.start, member.rank): member.rank for member in self.members}
-            stage = Writers(plan, streams, candidates, self.crew, cluster, journals, node.wake, self.message)
+            stage = self.writers = Writers(
+                plan, streams, candidates, self.crew, cluster, journals, node.wake, self.message
+            )
         else:
             stage = OutputStage(streams, node.wake)
         feeder = Feeder(
@@ -372,6 +377,12 @@ class Session:
                 f"the outputs cover {covered} records of {engine.counts.records}",
                 "this must not happen: please report it",
             )
+
+    def _settle(self) -> None:
+        """Let no other process wait for this one while it ends."""
+        if self.writers:
+            with suppress(MillraceError):
+                self.writers.settle()
 
     def _finish(self, engine: LocalEngine, journal: _core.Journal, events: EventLog) -> Finished:
         plan = self.plan

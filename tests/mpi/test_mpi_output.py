@@ -13,7 +13,7 @@ from crash_site import Site
 from jobs import Mpi, end, ranks, said
 from test_exact import CASES, Case, collect, masked, serially
 
-WAYS = ("merge", "individual", "coordinator")
+WAYS = ("merge", "individual", "collective", "coordinator")
 
 JOBS = [case for case in CASES if case.name in ("blastp-6", "blastp-0", "filter")]
 
@@ -60,7 +60,7 @@ def test_merged_output_grows_in_order(openmpi: Mpi, site: Site) -> None:
     assert len(seen) > 3
 
 
-@pytest.mark.parametrize("way", ["merge", "individual"])
+@pytest.mark.parametrize("way", ["merge", "individual", "collective"])
 @pytest.mark.parametrize("victim", [0, 2])
 def test_a_killed_writer_costs_nothing_but_time(openmpi: Mpi, site: Site, way: str, victim: int) -> None:
     (site.output).write_bytes(b"of another run, and longer than this one's\n" * 1000)

@@ -78,7 +78,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         option("--hosts", metavar="A,B,...", help="Spread the run over these nodes, reached by ssh (default: those of the Slurm or PBS job)."),
         option("--partition-size", type=int, metavar="N", help="Nodes of a partition, which one of them leads (default: partitions beyond 256 nodes)."),
         option("--stage", metavar="auto|ram|disk|off|DIR", help="Where nodes keep copies of databases on shared storage (default auto: in memory if they fit)."),
-        option("--write", type=click.Choice(["merge", "individual", "coordinator"]), help="Who writes the output on several nodes: in turn who has most of it (default), each its own part (the file then has gaps until the end), or the coordinator alone."),
+        option("--write", type=click.Choice(["merge", "individual", "collective", "coordinator"]), help="Who writes the output on several nodes: in turn who has most of it (default), each its own part, all together by MPI-IO, or the coordinator alone. With individual and collective the file has gaps until the end."),
         option("--nice", type=int, metavar="N", help="Lower the priority of the tools by N (0 to 19)."),
         option("-q", "--quiet", is_flag=True, help="Say only what went wrong."),
         option("-v", "--verbose", is_flag=True, help="Say how the work is planned."),

@@ -406,6 +406,8 @@ class Cluster:
             case say.Wrote(written) if self.writers:
                 self.writers.heard(written)
                 self._nap = NAPS[0]  # another part may wait for this
+            case say.ReadyToWrite(stream) if self.writers:
+                self.writers.waits(stream)
             case say.Withdrawn(tasks):
                 for task in tasks:
                     found += self._came_back(rank, task)

@@ -70,6 +70,16 @@ class Write(NamedTuple):
     part: Part
 
 
+class OpenTogether(NamedTuple):
+    """Open these outputs with MPI-IO, as all do now."""
+
+    streams: list[int]
+
+
+class CloseTogether(NamedTuple):
+    """Close them, as all do now."""
+
+
 class Withdraw(NamedTuple):
     """Give back what no slot has taken; the answer is `Withdrawn`."""
 
@@ -184,6 +194,12 @@ class Wrote(NamedTuple):
     """I have written, or brought to the disk, what you told me to write."""
 
     written: list[Written]
+
+
+class ReadyToWrite(NamedTuple):
+    """I wait in a call in which all write to this output."""
+
+    stream: int
 
 
 class Withdrawn(NamedTuple):

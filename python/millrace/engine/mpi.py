@@ -184,6 +184,10 @@ class World:
             time.sleep(0.001)
         return True
 
+    def for_files(self) -> tuple[Any, Any]:
+        """MPI and the communicator, to open files that all processes write together."""
+        return self._mpi, self._comm
+
     def all_are_here(self) -> None:
         """All processes have started MPI: what only its start needs goes.
 

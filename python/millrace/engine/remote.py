@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,13 +26,15 @@ from millrace.node.agent import Node
 from millrace.node.feed import Batch
 from millrace.node.workdir import WorkDir
 from millrace.output.commit import GroupCommit
-from millrace.output.parts import LEASE, PartsWriter, number_of
-from millrace.output.streams import destination
+from millrace.output.parts import LEASE, PartsWriter, number_of, paths_of
 from millrace.plan import cores, fingerprint
 from millrace.plan.plan import find_program
 from millrace.rundir import RunDir
 from millrace.schedule.pace import Pace
 from millrace.tools import registry
+
+if TYPE_CHECKING:
+    from millrace.engine.collective import Together
 
 #: Shortest and longest nap between looks for messages, in seconds; it grows while nothing comes.
 NAPS = (0.0002, 0.005)
@@ -61,6 +64,7 @@ class Agent:
         self._commit: GroupCommit | None = None
         self._durable: Durable[say.Started | say.Ended] | None = None
         self._parts: PartsWriter | None = None
+        self._together: Together | None = None
         self._setup: say.Setup | None = None
         self._batches: dict[int, Batch] = {}
         self._nap = NAPS[0]
@@ -146,6 +150,11 @@ class Agent:
                 raise self._parts.error
             if written := self._parts.take():
                 self._tell(say.Wrote(written))
+        if self._together:
+            for prepared in self._together.prepared():
+                self._tell(say.ReadyToWrite(prepared.stream))
+                self._world.flush(SILENCE)  # nothing leaves this process during the call
+                self._together.write(prepared)
 
     def _rest(self) -> float:
         return self._pace.rest()
@@ -168,6 +177,14 @@ class Agent:
                     self._submit(self._node, task)
             case say.Write(part) if self._parts and not self._stopped:
                 self._parts.put(part)
+            case say.OpenTogether(streams) if self._parts and self._setup:
+                from millrace.engine.collective import Together  # few jobs write so
+
+                paths = paths_of(self._setup.use.outputs, streams, Path(self._setup.cwd))
+                self._together = Together(self._world, paths, self._parts)
+            case say.CloseTogether() if self._together:
+                self._together.close()
+                self._together = None
             case say.Withdraw() if self._node and not self._stopped:
                 self._tell(say.Withdrawn(self._withdraw(self._node)))
             case say.Kill() if self._node and not self._stopped:
@@ -230,8 +247,8 @@ class Agent:
     def _share(self, node: Node, setup: say.Setup) -> frozenset[int]:
         """Get ready to write parts of outputs; returns those that are here the same files as at the coordinator."""
         cwd, run_dir = Path(setup.cwd), Path(setup.run_dir)
-        paths = {stream: destination(setup.use.outputs[stream], cwd) for stream in setup.shared}
-        sees = {stream for stream, path in paths.items() if path and number_of(path, run_dir) == setup.shared[stream]}
+        paths = paths_of(setup.use.outputs, setup.shared, cwd)
+        sees = {stream for stream, path in paths.items() if number_of(path, run_dir) == setup.shared[stream]}
         if sees:
             self._parts = PartsWriter(
                 setup.use.outputs, cwd, lasting=is_lazy(run_dir), seconds=setup.sync, wake=node.wake,

@@ -6,18 +6,23 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from millrace import _core
 from millrace.engine import messages as say
 from millrace.engine.cluster import Cluster, Crew
 from millrace.engine.durable import is_lazy
-from millrace.errors import RefusedError
+from millrace.engine.links import SILENCE
+from millrace.errors import LostError, RefusedError
 from millrace.output.order import Ordered
 from millrace.output.parts import Part, PartsWriter, Written, number_of, why_alone
 from millrace.output.stage import OutputStage
 from millrace.output.streams import Streams, destination
 from millrace.plan.plan import Plan
 from millrace.schedule.extents import Extents, Way
+
+if TYPE_CHECKING:
+    from millrace.engine.collective import Rounds
 
 #: Seconds between looks at what is being written, at the end.
 LOOK = 0.05
@@ -80,7 +85,8 @@ class Writers:
         journals: Mapping[Path, int], wake: Callable[[], None], message: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._crew, self._cluster, self._journals = crew, cluster, journals
-        cwd, way = plan.command.cwd, way_of(plan)
+        cwd, self._way = plan.command.cwd, way_of(plan)
+        way = self._way
         self._extents: dict[int, Extents[_core.BlockRef]] = {}
         self._places: dict[int, tuple[str, Path]] = {}
         for stream in candidates:
@@ -99,8 +105,21 @@ class Writers:
         self._own = PartsWriter(
             plan.use.outputs, cwd, lasting=is_lazy(plan.run_dir), seconds=plan.job.sync, wake=wake,
         )  # fmt: skip
+        self._rounds: Rounds | None = None
+        if way == "collective" and self._extents:
+            if any(len(ranks) > 1 for ranks in crew.partitions.values()):
+                # A leader that is in a call with all others passes on nothing of what the call waits for.
+                raise RefusedError(
+                    "--write collective: not with partitions", "use --write merge, or a larger --partition-size"
+                )
+            from millrace.engine.collective import Rounds, Together  # few jobs write so
+
+            crew.tell_all(say.OpenTogether([*self._extents]))
+            crew.world.flush(SILENCE)
+            paths = {stream: path for stream, (_, path) in self._places.items()}
+            self._rounds = Rounds(Together(crew.world, paths, self._own), crew.world.size - 1)
         self._ordered: Ordered[_core.TaskRef] = Ordered()
-        self._draining = False
+        self._draining = self._settling = False
         self._covered: int | None = None
         cluster.writers = self
 
@@ -123,9 +142,11 @@ class Writers:
         """Hand out what is to be written now."""
         for written in self._own.take():
             self._note(written)
+        if self._rounds:
+            self._rounds.turn()
         for stream, extents in self._extents.items():
-            for write in extents.turn(now, last=self._draining):
-                part = Part(stream, write.number, write.pieces)
+            for write in () if self._settling else extents.turn(now, last=self._draining):
+                part = Part(stream, write.number, write.pieces, self._rounds is not None)
                 if write.rank:
                     self._crew.tell(write.rank, say.Write(part))
                 else:
@@ -136,6 +157,11 @@ class Writers:
         for written in found:
             self._note(written)
 
+    def waits(self, stream: int) -> None:
+        """Another process waits in a call in which all write."""
+        if self._rounds:
+            self._rounds.heard(stream)
+
     def _note(self, written: Written) -> None:
         for stream, number in written.parts:
             self._extents[stream].written(number)
@@ -144,6 +170,13 @@ class Writers:
 
     def lost(self, rank: int) -> None:
         """A process is lost; others write what it may not have written."""
+        if self._rounds:
+            self._rounds = None  # the others wait for it
+            self._crew.world.broken = True
+            raise LostError(
+                f"{self._crew.name(rank)} is lost, and with --write collective all must write",
+                "nothing that was done is lost: the same command resumes",
+            )
         for extents in self._extents.values():
             extents.lost(rank)
 
@@ -158,7 +191,24 @@ class Writers:
             done = self._alone.drain(0)
             if self.error or (done is not None and all(each.written_all for each in self._extents.values())):
                 self._covered = self._ordered.next
+                self.settle()
         return self._covered
+
+    def settle(self) -> None:
+        """Begin nothing more, and let nobody wait in a call in which all write."""
+        self._settling = True
+        if not self._rounds:
+            return
+        deadline = time.monotonic() + SILENCE
+        while any(each.writing for each in self._extents.values()):
+            self._cluster.events(LOOK)
+            if self.error or time.monotonic() > deadline:
+                self._crew.world.broken = True  # some wait for ever: they end with this process
+                return
+        self._crew.tell_all(say.CloseTogether())
+        self._crew.world.flush(SILENCE)
+        self._rounds.close()
+        self._rounds = None
 
     def finish(self) -> dict[str, int]:
         """See `OutputStage`; after the others have brought to the disk what they have written."""
@@ -168,6 +218,9 @@ class Writers:
             name, path = self._places[stream]
             for rank in {0, *self._crew.gone}:
                 extents.rank_is_safe(rank)
+            if self._way == "collective" and len(self._crew.gone) < self._crew.world.size - 1:
+                # The MPI library chooses who writes whose bytes: nobody knows what the lost one had.
+                raise LostError(f"a node was lost while {path} came to the disk", "the same command resumes")
             if left := extents.unsafe():  # of those who were lost at the very end
                 again = _core.PartWriter(str(path))
                 for write in left:

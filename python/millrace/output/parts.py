@@ -7,7 +7,7 @@ import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +21,9 @@ from millrace.output.streams import destination
 SYNC_BYTES = 256 << 20
 SYNC_SECONDS = 10.0
 
+#: Blocks of this size and more are not written together with others: no process has to hold one in its memory.
+LARGE = 32 << 20
+
 #: Seconds after the coordinator was last heard in which parts are written. Later it may have given them to another.
 LEASE = 10.0
 
@@ -31,6 +34,16 @@ class Part(NamedTuple):
     stream: int
     number: int
     pieces: Sequence[tuple[int, _core.BlockRef]]
+    #: All processes of the job are told of a part, to write them together.
+    together: bool = False
+
+
+class Prepared(NamedTuple):
+    """A part that is to be written together with others', as bytes at their offsets."""
+
+    stream: int
+    number: int
+    pieces: list[tuple[int, bytes]]
 
 
 class Written(NamedTuple):
@@ -59,6 +72,28 @@ def why_alone(output: OutputUse, cwd: Path, run_dir: Path) -> str:
     if path.stat().st_dev != run_dir.stat().st_dev:
         return "it is on another filesystem than the run directory"
     return ""
+
+
+def paths_of(outputs: Sequence[OutputUse], streams: Iterable[int], cwd: Path) -> dict[int, Path]:
+    """Where these outputs are; those that are no files are left out."""
+    found = {stream: destination(outputs[stream], cwd) for stream in streams}
+    return {stream: path for stream, path in found.items() if path}
+
+
+def content_of(block: _core.BlockRef) -> bytes:
+    """The bytes of a block that fits into the memory.
+
+    Raises:
+        CorruptError: They are not what was committed.
+    """
+    content = bytearray()
+    with block.journal.open("rb", buffering=0) as journal:
+        journal.seek(block.offset)
+        while len(content) < block.length and (piece := journal.read(block.length - len(content))):
+            content += piece
+    if len(content) != block.length or _core.crc32c(memoryview(content)) != block.crc32c:
+        raise CorruptError(f"{block.journal}: byte {block.offset}: the block is not what was committed")
+    return bytes(content)
 
 
 def number_of(path: Path, run_dir: Path) -> int | None:
@@ -90,7 +125,9 @@ class PartsWriter:
         self._unsafe: list[tuple[int, int]] = []
         self._synced = time.monotonic()
         self._ready: deque[Written] = deque()
-        self._parts: queue.SimpleQueue[Part | None] = queue.SimpleQueue()
+        self._prepared: deque[Prepared] = deque()
+        #: Parts, and (stream, number) of those that were written together.
+        self._parts: queue.SimpleQueue[Part | tuple[int, int] | None] = queue.SimpleQueue()
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="parts", daemon=True)
         self._thread.start()
@@ -110,6 +147,17 @@ class PartsWriter:
         while self._ready:
             found.append(self._ready.popleft())
         return found
+
+    def take_prepared(self) -> list[Prepared]:
+        """What is to be written together now: by the caller, who says so with `wrote`."""
+        found = []
+        while self._prepared:
+            found.append(self._prepared.popleft())
+        return found
+
+    def wrote(self, stream: int, number: int) -> None:
+        """A part was written together with the others'."""
+        self._parts.put((stream, number))
 
     def close(self) -> None:
         """End the thread; what waits is dropped, what was written is on disk when this returns.
@@ -134,15 +182,25 @@ class PartsWriter:
                     continue
                 if part is None or self._closing:
                     return
-                self._write(part)
+                if not isinstance(part, Part):
+                    self._written(part)
+                elif part.together:
+                    self._prepare(part)
+                else:
+                    self._file(part.stream).write(part.pieces)
+                    self._written((part.stream, part.number))
         except BaseException as error:
             self.error = CorruptError(str(error)) if isinstance(error, _core.CorruptJournal) else error
             self._wake()
 
-    def _write(self, part: Part) -> None:
-        file = self._file(part.stream)
-        file.write(part.pieces)
-        key = (part.stream, part.number)
+    def _prepare(self, part: Part) -> None:
+        self._file(part.stream).write([(at, block) for at, block in part.pieces if block.length >= LARGE])
+        small = [(at, content_of(block)) for at, block in part.pieces if block.length < LARGE]
+        self._prepared.append(Prepared(part.stream, part.number, small))
+        self._wake()
+
+    def _written(self, key: tuple[int, int]) -> None:
+        file = self._file(key[0])
         self._unsafe.append(key)
         if self._lasting:
             self._tell([key], self._sync())

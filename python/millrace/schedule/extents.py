@@ -174,6 +174,11 @@ class Extents(Generic[Block]):
             heir.size += lane.size
 
     @property
+    def writing(self) -> bool:
+        """Whether something is being written."""
+        return bool(self._flying)
+
+    @property
     def written_all(self) -> bool:
         """Whether nothing waits and nothing is being written."""
         return not (self._again or self._flying or any(lane.blocks for lane in self._lanes.values()))
