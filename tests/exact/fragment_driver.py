@@ -30,12 +30,12 @@ def why_not(command: Command) -> str:
     return (found.count() if found.count else found).why_not
 
 
-def understand(command: Command, n: int) -> ToolUse:
-    """What the adapter says of a command with its database in ``n`` fragments."""
+def understand(command: Command, sizes: Sequence[int]) -> ToolUse:
+    """What the adapter says of a command with its database in fragments of these sizes, to each other."""
     assert why_not(command) == ""
     adapter = find(command.argv[0])
     assert isinstance(adapter, Fragmenting)
-    return adapter.fragment(adapter.understand(command), command, unequal(n))
+    return adapter.fragment(adapter.understand(command), command, sizes)
 
 
 def unequal(n: int) -> list[int]:
@@ -55,7 +55,7 @@ def in_fragments(
 
     ``found`` keeps what fragments found, for commands that differ only in what is made of it.
     """
-    use = understand(command, n)
+    use = understand(command, unequal(n))
     fragmented = use.fragmented
     assert fragmented is not None
     kind = fragments.find(fragmented.kind)

@@ -74,7 +74,7 @@ def test_the_same_is_found_in_a_split_database(name: str, place: Path, tmp_path:
         assert without_date(serial(command)) == whole
         assert without_date(in_fragments(command, 5, 3, tmp_path / f"run{outfmt[0]}")) == whole
     # Each fragment is one volume.
-    fragmented = understand(command_of(line.split(), tmp_path), 5).fragmented
+    fragmented = understand(command_of(line.split(), tmp_path), [1] * 5).fragmented
     assert fragmented is not None
     edges = [0]
     for volume in made.volumes:
