@@ -59,7 +59,13 @@ def without_date(text: bytes) -> bytes:
     return re.sub(rb"(?m)^ *Posted date: .*$", b"", text)
 
 
-@pytest.mark.parametrize("name", DATABASES)
+#: Those that have something of all others.
+FAST = ("many", "masked", "gene_ids")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in DATABASES]
+)
 def test_the_same_is_found_in_a_split_database(name: str, place: Path, tmp_path: Path) -> None:
     made = splitting.split(name, (5, 0), tmp_path, place, os.environ)
     assert made.database == tmp_path / name and len(made.volumes) == 5

@@ -18,6 +18,12 @@ WAYS = ("merge", "individual", "collective", "coordinator")
 JOBS = [case for case in CASES if case.name in ("blastp-6", "blastp-0", "filter")]
 
 
+@pytest.fixture(params=["openmpi", pytest.param("mpich", marks=pytest.mark.slow)], scope="module")
+def mpi(request: pytest.FixtureRequest) -> Mpi:
+    """What is said here goes the same ways under both; the other one has its turn with ``-m slow``."""
+    return find(request.param)
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("case", JOBS, ids=lambda case: case.name)
 def test_output_is_the_serial_tools(mpi: Mpi, case: Case, way: str, bench_of: Path, tmp_path: Path) -> None:

@@ -8,13 +8,19 @@ from dataclasses import replace
 
 import pytest
 from crash_site import Site
-from jobs import Mpi, said
+from jobs import Mpi, find, said
 from test_mpi_failures import Job, resumed, site, words
 
 __all__ = ["site"]  # a fixture
 
 #: Nine processes: the coordinator and two others; a leader, of rank 3, and two others; the same with rank 6.
 N_RANKS, LEADERS = 9, (3, 6)
+
+
+@pytest.fixture(params=["openmpi", pytest.param("mpich", marks=pytest.mark.slow)], scope="module")
+def mpi(request: pytest.FixtureRequest) -> Mpi:
+    """What is said here goes the same ways under both; the other one has its turn with ``-m slow``."""
+    return find(request.param)
 
 
 def whole(mpi: Mpi, site: Site, *more: str, **environ: str) -> tuple[int, str]:
