@@ -10,7 +10,7 @@ from pathlib import Path
 import harness
 import pytest
 from crash_site import Site
-from jobs import Mpi, end, ranks, said
+from jobs import Mpi, end, find, ranks, said
 from test_exact import CASES, Case, collect, masked, serially
 
 WAYS = ("merge", "individual", "collective", "coordinator")
