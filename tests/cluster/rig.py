@@ -77,12 +77,12 @@ class Cluster:
     millrace: str
     site: Site
 
-    def start(self, *options: str, sleep: str = "0.25") -> subprocess.Popen[bytes]:
+    def start(self, *options: str, sleep: str = "0.6") -> subprocess.Popen[bytes]:
         """Start it; a task takes ``sleep`` seconds."""
         words = " ".join([self.millrace, "run", "--hosts", ",".join(NAMES[1:]), *self.site.options(*options)])
         return self.start_command(words, sleep)
 
-    def start_command(self, words: str, sleep: str = "0.25") -> subprocess.Popen[bytes]:
+    def start_command(self, words: str, sleep: str = "0.6") -> subprocess.Popen[bytes]:
         """Start a command at the head, in the site's folder."""
         command = f"cd {self.site.folder}; exec env MILLRACE_RSH={self.nodes.rsh} SLEEP={sleep} {words}"
         with (self.site.folder / "said").open("wb") as said:

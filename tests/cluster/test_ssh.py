@@ -13,7 +13,7 @@ import nodes
 import pytest
 import ssh_nodes
 from rig import NAMES, Cluster, Site, arguments
-from test_lost import ends_well, halfway
+from test_lost import ends_well, under_way
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def by_ssh(millrace: str, site: Site) -> Iterator[Cluster]:
 class SshCluster(Cluster):
     """Reaches the nodes with the ``ssh`` that Millrace finds by itself."""
 
-    def start_command(self, words: str, sleep: str = "0.25") -> subprocess.Popen[bytes]:
+    def start_command(self, words: str, sleep: str = "0.6") -> subprocess.Popen[bytes]:
         command = f"cd {self.site.folder}; exec env SLEEP={sleep} {words}"
         with (self.site.folder / "said").open("wb") as said:
             return subprocess.Popen(self.nodes.command("head", command), stdin=subprocess.DEVNULL, stderr=said)
@@ -42,7 +42,7 @@ class SshCluster(Cluster):
 
 def test_a_run_over_ssh_survives_a_lost_node(by_ssh: Cluster) -> None:
     process = by_ssh.start("--verify", "0.5")
-    halfway(by_ssh)
+    under_way(by_ssh)
     assert any("ssh" in arguments(pid) for pid in by_ssh.nodes.pids("head"))
     by_ssh.nodes.kill("node3")
     ends_well(by_ssh, process)
@@ -52,6 +52,6 @@ def test_a_run_over_ssh_survives_a_lost_node(by_ssh: Cluster) -> None:
 
 def test_a_killed_connection_is_a_lost_part(by_ssh: Cluster) -> None:
     process = by_ssh.start()
-    halfway(by_ssh)
+    under_way(by_ssh)
     os.kill(by_ssh.find("node2", "sshd: ")[0], signal.SIGKILL)
     ends_well(by_ssh, process)
