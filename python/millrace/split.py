@@ -14,7 +14,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,12 +23,10 @@ from typing import IO
 
 from millrace.errors import MillraceError, RefusedError, ToolError
 from millrace.model import Command
+from millrace.tools.blast_alias import KINDS, write_alias
 from millrace.tools.blast_database import Database, NotInFragments, read_database
 from millrace.tools.blast_volumes import Volume, cut, ending
 from millrace.tools.blastdb import SearchPath
-
-#: Name of each kind in BLAST's options.
-KINDS = {"p": "prot", "n": "nucl"}
 
 #: Room that the fragments may take, as a multiple of the original's files.
 ROOM = 1.1
@@ -74,7 +72,7 @@ def split(name: str, wanted: tuple[int, int], folder: Path, cwd: Path, environ: 
         def make(number: int) -> None:
             first, last, _ = runs[number]
             part = place / f"part{number}"
-            _write_alias(
+            write_alias(
                 part, database.letter, database.title, [str(base) for base in database.bases],
                 f"FIRST_OID {first + 1}", f"LAST_OID {last}",
             )  # fmt: skip
@@ -82,7 +80,7 @@ def split(name: str, wanted: tuple[int, int], folder: Path, cwd: Path, environ: 
 
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
             list(threads.map(make, range(len(runs))))
-        _write_alias(place / "made" / made.name, database.letter, database.title, names)
+        write_alias(place / "made" / made.name, database.letter, database.title, names)
         _check(database, place / "made" / made.name, cwd, environ)
         # The alias last: without it the volumes are no database.
         for path in sorted((place / "made").iterdir(), key=lambda path: path.name == alias.name):
@@ -105,12 +103,7 @@ def _read(name: str, cwd: Path, environ: Mapping[str, str]) -> Database:
 
 def _number(database: Database, wanted: tuple[int, int]) -> int:
     number, size = wanted
-    return min(number or math.ceil(_bytes(database) / size), database.entries)
-
-
-def _bytes(database: Database) -> int:
-    """Bytes of sequences, which a search reads."""
-    return sum(ending(volume.base, f"{volume.letter}sq").stat().st_size for volume in database.volumes)
+    return min(number or math.ceil(database.sequence_bytes / size), database.entries)
 
 
 def _check_room(database: Database, folder: Path) -> None:
@@ -130,12 +123,6 @@ def _workplace(folder: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix=".millrace-split-", dir=folder) as name:
         (Path(name) / "made").mkdir()
         yield Path(name)
-
-
-def _write_alias(path: Path, letter: str, title: str, databases: Sequence[str], *lines: str) -> None:
-    names = " ".join(f'"{name}"' for name in databases)
-    text = "\n".join((f"TITLE {title}", f"DBLIST {names}", *lines, ""))
-    ending(path, f"{letter}al").write_text(text, "utf-8", "surrogateescape")
 
 
 class _Maker:

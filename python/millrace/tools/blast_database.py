@@ -58,6 +58,11 @@ class Database:
         """Whether entries have ids of their own."""
         return any(volume.parsed for volume in self.volumes)
 
+    @property
+    def sequence_bytes(self) -> int:
+        """Bytes of sequences, which a search reads."""
+        return sum(ending(volume.base, f"{volume.letter}sq").stat().st_size for volume in self.volumes)
+
 
 @dataclass(frozen=True)
 class _Node:

@@ -27,7 +27,7 @@ from millrace.tools import blast_lists
 from millrace.tools.base import Fragmentable, words
 from millrace.tools.blast_database import Database, NotInFragments, read_database
 from millrace.tools.blast_lists import Listed
-from millrace.tools.blast_volumes import cut, ending
+from millrace.tools.blast_volumes import cut
 from millrace.tools.blastdb import FLAGS, SearchPath, split_names
 
 #: Databases of the programs that are searched in fragments.
@@ -74,7 +74,7 @@ def fragmentable(program: str, options: dict[str, str], command: Command) -> Fra
     try:
         database = _database(program, options, command)
         listed = _listed(options, database, command)
-        size = sum(ending(volume.base, f"{volume.letter}sq").stat().st_size for volume in database.volumes)
+        size = database.sequence_bytes
     except (NotInFragments, RefusedError, OSError) as why:
         # Not a reason to refuse the command: BLAST may well read what we cannot.
         return Fragmentable(why_not=str(why))

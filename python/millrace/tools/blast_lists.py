@@ -12,8 +12,6 @@ Source: ``seqdbimpl.cpp`` (``x_ScanTotals``), ``seqdbalias.cpp`` (``CSeqDB_MinLe
 from __future__ import annotations
 
 import base64
-import shutil
-import subprocess
 import tempfile
 import zlib
 from array import array
@@ -25,8 +23,9 @@ from pathlib import Path
 
 from millrace._core import Candidates
 from millrace.model import Command
+from millrace.tools.blast_alias import blastdbcmd, write_alias, write_masked
 from millrace.tools.blast_database import Database, NotInFragments
-from millrace.tools.blast_volumes import Volume, ending, lengths
+from millrace.tools.blast_volumes import Volume, lengths
 
 #: Options that name entries, and the line of an alias that does the same.
 _LINES = {"seqidlist": "SEQIDLIST", "gilist": "GILIST"}
@@ -38,6 +37,9 @@ _TAXA = ("taxids", "taxidlist")
 NEGATIVE = "negative_"
 
 OPTIONS = tuple(prefix + name for prefix in ("", NEGATIVE) for name in (*_LINES, *_TAXA))
+
+#: Title of the databases that are asked.
+_TITLE = "listed"
 
 #: Entries that are counted at a time.
 _PIECE = 1 << 20
@@ -110,13 +112,15 @@ def listed(option: str, value: str, database: Database, command: Command) -> Lis
 
 def _named(option: str, value: str, database: Database, command: Command) -> list[int]:
     """Ordinals of the entries that a list names, in order."""
-    names = " ".join(f'"{base}"' for base in database.bases)
+    names = [str(base) for base in database.bases]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if option in _TAXA:
-            found = _ask(["-db", names, f"-{option}", value], database, command)
+            quoted = " ".join(f'"{name}"' for name in names)
+            found = _ask(["-db", quoted, f"-{option}", value], database, command)
         else:
-            _write(folder / "listed", database, names, f"{_LINES[option]} {command.cwd / value}")
+            line = f"{_LINES[option]} {command.cwd / value}"
+            write_alias(folder / "listed", database.letter, _TITLE, names, line)
             found = _ask(["-db", f"{folder}/listed", "-entry", "all"], database, command)
         ordinals = sorted(set(found))
         # An entry may be named by some of its names: BLAST then shows it without the others.
@@ -130,32 +134,17 @@ def _names_of(ordinals: list[int], folder: Path, database: Database, command: Co
     mask = Candidates([volume.entries for volume in database.volumes])
     for ordinal in ordinals:
         mask.add(ordinal)
-    parts = []
-    for number, volume in enumerate(database.volumes):
-        mask.write(number, folder / f"part{number}.msk")
-        _write(folder / f"part{number}", database, f'"{volume.base}"', f"OIDLIST part{number}.msk")
-        parts.append(f"part{number}")
-    _write(folder / "parts", database, " ".join(parts))
+    volumes = [str(volume.base) for volume in database.volumes]
+    parts = write_masked(mask, volumes, folder, "part", database.letter, _TITLE)
+    write_alias(folder / "parts", database.letter, _TITLE, parts)
     return _ask(["-db", f"{folder}/parts", "-entry", "all"], database, command)
-
-
-def _write(alias: Path, database: Database, names: str, *lines: str) -> None:
-    text = "\n".join(("TITLE listed", f"DBLIST {names}", *lines, ""))
-    ending(alias, f"{database.letter}al").write_text(text, "utf-8", "surrogateescape")
 
 
 def _ask(arguments: Sequence[str], database: Database, command: Command) -> list[int]:
     """Ordinals of what ``blastdbcmd`` finds, one for each name: it writes as many lines only if a name is asked for."""
-    program = shutil.which("blastdbcmd", path=command.environ.get("PATH"))
-    if program is None:
+    answer = blastdbcmd(database.letter, [*arguments, "-outfmt", "%o %a"], command.cwd, command.environ)
+    if answer is None:
         raise NotInFragments("blastdbcmd is not on the PATH, which reads lists of entries")
-    answer = subprocess.run(
-        [program, "-dbtype", {"p": "prot", "n": "nucl"}[database.letter], *arguments, "-outfmt", "%o %a"],
-        capture_output=True,
-        cwd=command.cwd,
-        env=dict(command.environ),
-        check=False,
-    )
     words = [line.split()[0] for line in answer.stdout.splitlines() if line.strip()]
     if answer.returncode or answer.stderr or not all(word.isdigit() for word in words):
         why = answer.stderr.decode(errors="replace").strip() or "no numbers"

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from millrace._core import Candidates, HitList
 from millrace.errors import MillraceError
 from millrace.model import Fragmented
 from millrace.node.fragments.base import Found
+from millrace.tools.blast_alias import blastdbcmd, write_alias, write_masked
 from millrace.tools.blast_lists import unpack
 
 #: Bytes of a list of hits that are read at a time.
@@ -103,19 +102,12 @@ class _Whole:
         return [(begin, end) for begin, end in clipped if begin < end]
 
     def mask(self, entries: Candidates, folder: Path, name: str) -> list[str]:
-        """Make an alias for each volume in which it has only ``entries``; their names."""
-        names = []
-        for number, base in enumerate(self.volumes):
-            entries.write(number, folder / f"{name}{number}.msk")
-            self.write(folder / f"{name}{number}", [base], f"OIDLIST {name}{number}.msk")
-            names.append(f"{name}{number}")
-        return names
+        """See `write_masked`."""
+        return write_masked(entries, self.volumes, folder, name, self.letter, self.title)
 
     def write(self, path: Path, databases: Sequence[str], *lines: str) -> None:
-        """Write an alias."""
-        names = " ".join(f'"{name}"' for name in databases)
-        text = "\n".join((f"TITLE {self.title}", f"DBLIST {names}", *lines, ""))
-        path.with_name(f"{path.name}.{self.letter}al").write_text(text, "utf-8", "surrogateescape")
+        """See `write_alias`."""
+        write_alias(path, self.letter, self.title, databases, *lines)
 
     def ordinals(self, names: Sequence[bytes], cwd: Path, environ: Mapping[str, str]) -> list[int] | None:
         """Ordinals of the entries with these ids; None if one of them is not known."""
@@ -130,18 +122,9 @@ class _Whole:
 
     def ask(self, arguments: Sequence[str], text: bytes, cwd: Path, environ: Mapping[str, str]) -> bytes | None:
         """What ``blastdbcmd`` answers; None if it has anything to complain of."""
-        program = shutil.which("blastdbcmd", path=environ.get("PATH"))
-        if program is None:
+        answer = blastdbcmd(self.letter, arguments, cwd, environ, text)
+        if answer is None:
             raise MillraceError("blastdbcmd is not on the PATH; databases with ids need it")
-        kind = {"p": "prot", "n": "nucl"}[self.letter]
-        answer = subprocess.run(
-            [program, "-dbtype", kind, *arguments],
-            input=text,
-            capture_output=True,
-            cwd=cwd,
-            env=dict(environ),
-            check=False,
-        )
         return None if answer.returncode != 0 or answer.stderr else answer.stdout
 
 
