@@ -25,9 +25,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(REPO / "tests" / "cluster")]
+sys.path[:0] = [str(REPO / "tests" / name) for name in ("cluster", "crash", "mpi")]
 
 import nodes  # noqa: E402
+import processes  # noqa: E402
 from rig import installation  # noqa: E402
 
 from millrace import _core  # noqa: E402
@@ -153,10 +154,7 @@ class Chaos:
             self.cluster.kill(self.random.choice(hosts))
             return True
         where = {"coordinator": hosts[:1], "launcher": (HEAD,), "agent": hosts[1:], "daemon": hosts}[target]
-        found = [
-            pid for name in where for pid in self.cluster.pids(name)
-            if TARGETS[target] in words(pid) and not words(pid).startswith(("sh ", "/bin/sh ")) and not is_watchdog(pid)
-        ]  # fmt: skip
+        found = [pid for name in where for pid in processes.with_words(self.cluster.pids(name), TARGETS[target])]
         if not found:
             return False
         os.kill(self.random.choice(found), number)
@@ -187,7 +185,9 @@ class Chaos:
 
     def left(self) -> list[str]:
         """Processes and files that should be gone."""
-        found = [f"{name}: {words(pid)}" for name in (HEAD, *NAMES) for pid in self.cluster.pids(name)[1:]]
+        found = [
+            f"{name}: {processes.arguments(pid)}" for name in (HEAD, *NAMES) for pid in self.cluster.inhabitants(name)
+        ]
         found += [str(path) for path in self.folder.glob("*.launch")]
         found += [str(path) for path in Path("/tmp").glob("millrace-mpi-*") if self.is_ours(path)]
         if not found:
@@ -204,22 +204,6 @@ class Chaos:
 
 
 STARTED = time.time()
-
-
-def is_watchdog(pid: int) -> bool:
-    """Whether a process only waits for the end of its parent, to clean up."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip() == "millrace-watch"
-    except OSError:
-        return True
-
-
-def words(pid: int) -> str:
-    """A process's arguments."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def main() -> int:

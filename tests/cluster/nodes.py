@@ -15,6 +15,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from processes import arguments
+
 SHELL = Path(__file__).with_name("remote_shell.py")
 
 #: Sets a node up and becomes its first process. Its memory filesystem and mounts are its own.
@@ -138,6 +140,10 @@ class Nodes:
                     if os.readlink(entry / "ns" / "pid") == space:
                         found.append(int(entry.name))
         return found
+
+    def inhabitants(self, name: str) -> list[int]:
+        """The same without the node's first process."""
+        return [pid for pid in self.pids(name) if f"{SHELL.name} serve" not in arguments(pid)]
 
     def _pid_space(self, name: str) -> str:
         return os.readlink(f"/proc/{self._boots[name].pid}/ns/pid_for_children") if name in self._boots else ""

@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from processes import parent, read
+
 #: A lost node is given up after ``SlurmdTimeout``; schedulers look at jobs at once.
 CONFIGURATION = """
 ClusterName=private
@@ -144,7 +146,7 @@ class Slurm:
     def kill(self, name: str) -> None:
         """Lose a node: everything that Slurm has started on it dies with its daemon."""
         daemon = int((self.folder / "run" / f"slurmd-{name}.pid").read_text())
-        tasks = [pid for pid in processes() if f"SLURMD_NODENAME={name}".encode() in read(pid, "environ").split(b"\0")]
+        tasks = [pid for pid in everybody() if f"SLURMD_NODENAME={name}".encode() in read(pid, "environ").split(b"\0")]
         steps = {parent(pid) for pid in tasks}
         steps = {pid for pid in steps if read(pid, "comm").startswith(b"slurmstepd")}
         for pid in (daemon, *steps, *tasks):
@@ -168,20 +170,6 @@ def free_ports(n: int) -> list[int]:
         return [int(one.getsockname()[1]) for one in sockets]
 
 
-def processes() -> list[int]:
+def everybody() -> list[int]:
     """All processes."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def read(pid: int, name: str) -> bytes:
-    """A file that the kernel has of a process; empty if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:
-        return b""
-
-
-def parent(pid: int) -> int:
-    """The process that started another."""
-    stat = read(pid, "stat").rpartition(b")")[2].split()
-    return int(stat[1]) if stat else 0

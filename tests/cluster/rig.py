@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import nodes
-import private_slurm
-
-REPO = Path(__file__).resolve().parent.parent.parent
-
+import processes
 
 #: The nodes of namespaces; the first is where the user types.
 NAMES = ("head", "node1", "node2", "node3", "node4")
@@ -63,8 +59,7 @@ class Site:
 
 def installation(mpi: str) -> str:
     """The command of an installation with the wheel of an MPI, which the tests of MPI share; skips where it cannot be had."""
-    sys.path.insert(0, str(REPO / "tests" / "mpi"))
-    from jobs import environment
+    from jobs import environment  # which needs pytest
 
     return str(environment(mpi) / "bin" / "millrace")
 
@@ -93,19 +88,13 @@ class Cluster:
         return (self.site.folder / "said").read_text(errors="replace")
 
     def find(self, name: str, words: str) -> list[int]:
-        """Processes of a node with ``words`` in their arguments, without shells."""
-        return [
-            pid for pid in self.nodes.pids(name)
-            if words in (line := arguments(pid)) and not line.startswith(("sh ", "/bin/sh "))
-        ]  # fmt: skip
+        """Processes of a node with ``words`` in their arguments; see `processes.with_words`."""
+        return processes.with_words(self.nodes.pids(name), words)
+
+    def find_one(self, name: str, words: str) -> int:
+        """The one process of a node with ``words`` in its arguments."""
+        return processes.only(self.find(name, words))
 
     def left_over(self) -> list[str]:
         """Processes other than those that make the nodes."""
-        return [
-            f"{name}: {arguments(pid)}" for name in NAMES for pid in self.nodes.pids(name) if "remote_shell.py serve" not in arguments(pid)
-        ]  # fmt: skip
-
-
-def arguments(pid: int) -> str:
-    """A process's arguments."""
-    return private_slurm.read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
+        return [f"{name}: {processes.arguments(pid)}" for name in NAMES for pid in self.nodes.inhabitants(name)]

@@ -45,7 +45,7 @@ def test_a_run_on_named_hosts_uses_all_of_them(cluster: Cluster) -> None:
 def test_a_killed_part_is_started_again(cluster: Cluster, where: str, words: str) -> None:
     process = cluster.start()
     under_way(cluster)
-    os.kill(cluster.find(where, words)[0], signal.SIGKILL)
+    os.kill(cluster.find_one(where, words), signal.SIGKILL)
     ends_well(cluster, process)
     assert "starting again on 4 nodes" in cluster.said
 
@@ -62,8 +62,7 @@ def test_a_lost_node_is_left_out(cluster: Cluster, name: str) -> None:
 def test_a_frozen_coordinator_is_found_by_its_silence(cluster: Cluster) -> None:
     process = cluster.start()
     under_way(cluster)
-    # The oldest is the rank, the other its watchdog.
-    os.kill(min(cluster.find("node1", "millrace run")), signal.SIGSTOP)
+    os.kill(cluster.find_one("node1", "millrace run"), signal.SIGSTOP)
     ends_well(cluster, process)
     assert "no sign of life from the coordinator" in cluster.said
 
@@ -74,14 +73,14 @@ def test_a_frozen_coordinator_is_found_by_its_silence(cluster: Cluster) -> None:
 def test_a_frozen_part_does_not_stop_the_others(cluster: Cluster, where: str, words: str) -> None:
     process = cluster.start()
     under_way(cluster)
-    os.kill(min(cluster.find(where, words)), signal.SIGSTOP)
+    os.kill(cluster.find_one(where, words), signal.SIGSTOP)
     ends_well(cluster, process)
 
 
 def test_nothing_goes_on_when_the_supervisor_is_killed(cluster: Cluster) -> None:
     process = cluster.start()
     under_way(cluster)
-    os.kill(next(pid for pid in cluster.find("head", "bin/millrace run")), signal.SIGKILL)
+    os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGKILL)
     assert process.wait(timeout=20) == 137
     wait_for(lambda: not cluster.left_over(), 30)
     assert cluster.site.left_over() == ["out.fa.millrace"]
@@ -93,7 +92,7 @@ def test_nothing_goes_on_when_the_supervisor_is_killed(cluster: Cluster) -> None
 def test_a_stopped_run_keeps_what_it_has_and_resumes(cluster: Cluster) -> None:
     process = cluster.start(sleep="0.5")
     under_way(cluster)
-    os.kill(cluster.find("head", "bin/millrace run")[0], signal.SIGTERM)
+    os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGTERM)
     assert process.wait(timeout=60) == 143, cluster.said
     assert "type the same command again" in cluster.said
     wait_for(lambda: not cluster.left_over(), 20)
@@ -107,7 +106,7 @@ def test_output_to_a_pipe_has_each_byte_once_though_the_run_starts_again(cluster
     )
     process = cluster.start_command(words)
     under_way(cluster)
-    os.kill(cluster.find("node3", "prted")[0], signal.SIGKILL)
+    os.kill(cluster.find_one("node3", "prted"), signal.SIGKILL)
     assert process.wait(timeout=120) == 0, cluster.said
     assert "starting again" in cluster.said
     assert cluster.site.output.read_bytes() == cluster.site.expected

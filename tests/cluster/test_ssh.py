@@ -12,7 +12,8 @@ from pathlib import Path
 import nodes
 import pytest
 import ssh_nodes
-from rig import NAMES, Cluster, Site, arguments
+from processes import arguments
+from rig import NAMES, Cluster, Site
 from test_lost import ends_well, under_way
 
 

@@ -96,7 +96,7 @@ def test_a_broadcast_that_is_cut_off_begins_again(cluster: Cluster, database: Pa
     while not half_done(cluster, "node3"):
         assert time.monotonic() < deadline, cluster.said
         time.sleep(0.002)
-    os.kill(min(cluster.find(hit, "millrace run")), signal.SIGKILL)
+    os.kill(cluster.find_one(hit, "millrace run"), signal.SIGKILL)
     assert process.wait(timeout=120) == 0, cluster.said
     assert "starting again" in cluster.said
     assert len({line.split()[2] for line in said(cluster)}) == 1
@@ -111,7 +111,7 @@ def test_a_run_that_is_stopped_during_the_broadcast_ends_at_once(cluster: Cluste
     while not half_done(cluster, "node3"):
         assert time.monotonic() < deadline, cluster.said
         time.sleep(0.002)
-    os.kill(cluster.find("head", "bin/millrace run")[0], signal.SIGTERM)
+    os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGTERM)
     assert process.wait(timeout=30) == 143, cluster.said
     assert "type the same command again" in cluster.said
     for name in NAMES[1:]:

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ REPO = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(REPO / "tests" / "exact"), str(REPO / "tests" / "crash")]
 
 import harness  # noqa: E402
+import processes  # noqa: E402
 
 #: Where the environments are kept between test runs.
 CACHE = REPO / ".tools" / "mpi"
@@ -117,17 +119,11 @@ def of_system(mpirun: str) -> Mpi:
 
 def ranks(mark: str) -> dict[int, int]:
     """Process of each rank of the jobs of ``mark``."""
-    found = {}
+    same: dict[int, list[int]] = defaultdict(list)
     for pid in harness.marked(mark):
-        try:
-            environ = (Path("/proc") / str(pid) / "environ").read_bytes().split(b"\0")
-            words = (Path("/proc") / str(pid) / "cmdline").read_bytes().split(b"\0")
-            watches = (Path("/proc") / str(pid) / "comm").read_text().strip() == "millrace-watch"
-        except OSError:
-            continue  # it has just ended
-        named = dict(each.split(b"=", 1) for each in environ if b"=" in each)
+        named = processes.environment(pid)
         rank = named.get(b"OMPI_COMM_WORLD_RANK", named.get(b"PMI_RANK"))
-        # Not the watchdog, which is a copy of its rank, nor the tools, which have no rank.
-        if rank and any(word.endswith(b"bin/millrace") for word in words) and not watches:
-            found[int(rank)] = pid
-    return found
+        # Tools have no rank.
+        if rank and "bin/millrace " in processes.arguments(pid):
+            same[int(rank)].append(pid)
+    return {rank: processes.only(pids) for rank, pids in same.items()}

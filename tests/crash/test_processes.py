@@ -1,0 +1,54 @@
+"""The process that is meant is found, whatever looks like it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import processes
+import pytest
+
+#: A process with a child that executes nothing, and one that does.
+PARENT = """
+import os, subprocess, time
+if not os.fork():
+    time.sleep(60)
+    os._exit(0)
+subprocess.Popen(["sleep", "60"])
+print(flush=True)
+time.sleep(60)
+"""
+
+
+def numbers() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def test_a_child_that_looks_like_its_parent_is_not_taken_for_it(tmp_path: Path) -> None:
+    mark = str(tmp_path)
+    started = subprocess.Popen([sys.executable, "-c", PARENT, mark], stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert started.stdout
+        started.stdout.readline()
+        same = [pid for pid in numbers() if mark in processes.arguments(pid)]
+        assert len(same) == 2
+        for order in (same, same[::-1]):
+            assert processes.only(order) == started.pid
+        assert processes.with_words(numbers(), mark) == [started.pid]
+    finally:
+        os.killpg(started.pid, signal.SIGKILL)
+        started.communicate()
+
+
+def test_two_that_nothing_binds_are_not_one() -> None:
+    two = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+    try:
+        with pytest.raises(AssertionError, match="sleep 60"):
+            processes.only(one.pid for one in two)
+    finally:
+        for one in two:
+            one.kill()
+            one.wait()
