@@ -1,5 +1,11 @@
 """``python -m millrace``."""
 
-from millrace.cli import main
+import os
+
+from millrace.launch import heart
+
+heart.begin(os.environ)  # before the rest is imported
+
+from millrace.cli import main  # noqa: E402
 
 main()

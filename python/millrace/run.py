@@ -22,9 +22,10 @@ from millrace.engine.launched import process as launcher_process
 from millrace.engine.local import LocalEngine, disk_full
 from millrace.engine.quarantine import QuarantineWriter
 from millrace.engine.stop import Interrupt, StoppedBySignal
-from millrace.engine.supervised import PERIOD, Supervision
+from millrace.engine.supervised import Supervision
 from millrace.engine.verify import Sampler
 from millrace.errors import CorruptError, ExitCode, LostError, MillraceError, RefusedError
+from millrace.launch.heart import PERIOD
 from millrace.model import InputUse
 from millrace.node import workdir
 from millrace.node.agent import Node, Slots
@@ -237,7 +238,7 @@ class Session:
             self.supervision.over()
             self._drain(engine)  # which other processes may have a part in
             if self.crew:
-                self.crew.dismiss()  # what they committed is on the disk before this run is called complete
+                self.crew.dismiss(whole=True)  # what they committed is on the disk before this run is called complete
             return self._finish(engine, journal, events)
         except BaseException as error:
             stopped = error if isinstance(error, MillraceError) else translated(error, plan)

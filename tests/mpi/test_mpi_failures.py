@@ -53,6 +53,11 @@ class Job:
             end(self.process, self.mark)
             raise
 
+    def freeze_tool(self, rank: int) -> None:
+        """Let a tool of a rank stand still."""
+        assert harness.wait_until(lambda: bool(harness.tools(self.ranks[rank])))
+        os.kill(harness.tools(self.ranks[rank])[0], signal.SIGSTOP)
+
     def ends_within(self, seconds: float) -> int:
         """The exit code; nothing may be left."""
         try:
@@ -61,6 +66,11 @@ class Job:
             end(self.process, self.mark)
         assert not harness.left_over(self.mark)
         return code
+
+    def ends_well_within(self, seconds: float) -> None:
+        """As an end without a fault; but the mpirun of Open MPI 5 now and then crashes where a process was lost."""
+        code = self.ends_within(seconds)
+        assert code in (0, -signal.SIGSEGV), said(self.site.folder)
 
 
 def resumed(site: Site) -> int:
@@ -127,8 +137,36 @@ def test_a_process_that_stands_still_is_done_without(openmpi: Mpi, site: Site) -
     site.write_input()
     job = Job(openmpi, 3, site, SLEEP="0.5")
     os.kill(job.ranks[1], signal.SIGSTOP)
-    job.ends_within(40)
+    job.ends_well_within(40)
     assert "(rank 1) is lost: no sign of life for 10 s" in said(site.folder)
+    assert site.output.read_bytes() == site.expected
+    assert not site.run_dir.exists()
+
+
+def test_a_process_that_stands_still_at_the_end_is_not_waited_for_long(mpi: Mpi, site: Site) -> None:
+    # Its last task is done by another; what it is to write would have to wait for the end of its lease.
+    job = Job(mpi, 3, site, BATCHES, ("--write", "coordinator"), SLEEP="0.5")
+    os.kill(job.ranks[1], signal.SIGSTOP)
+    begun = time.monotonic()
+    job.ends_well_within(40)
+    assert time.monotonic() - begun < 10
+    assert site.output.read_bytes() == site.expected
+    assert not site.run_dir.exists()
+
+
+def test_a_process_that_stands_still_is_done_without_where_mpi_tolerates_it(openmpi: Mpi, site: Site) -> None:
+    tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))
+    job = Job(tolerant, 3, site, SLEEP="0.5")
+    os.kill(job.ranks[1], signal.SIGSTOP)
+    job.ends_well_within(40)
+    assert site.output.read_bytes() == site.expected
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_what_a_tool_that_stands_still_had_is_done_by_another(openmpi: Mpi, site: Site, victim: int) -> None:
+    job = Job(openmpi, 3, site, SLEEP="0.4")
+    job.freeze_tool(victim)
+    assert job.ends_within(40) == 0, said(site.folder)
     assert site.output.read_bytes() == site.expected
     assert not site.run_dir.exists()
 
@@ -137,7 +175,7 @@ def test_a_killed_process_is_done_without_where_mpi_can(openmpi: Mpi, site: Site
     tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))
     job = Job(tolerant, 4, site, SLEEP="0.5")
     os.kill(job.ranks[2], signal.SIGKILL)
-    assert job.ends_within(40) == 0
+    assert job.ends_within(40) == 0, said(site.folder)
     assert "(rank 2) is lost: its process is gone" in said(site.folder)
     assert site.output.read_bytes() == site.expected
 
@@ -264,7 +302,7 @@ def test_waiting_costs_little(mpi: Mpi, site: Site) -> None:
     time.sleep(6)
     spent = {rank: cpu_seconds(pid) - before[rank] for rank, pid in job.ranks.items()}
     elapsed = time.monotonic() - begun
-    assert job.ends_within(60) == 0
+    assert job.ends_within(60) == 0, said(site.folder)
     assert all(seconds < 0.06 * elapsed for seconds in spent.values()), (spent, elapsed)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from dataclasses import replace
 
 import pytest
@@ -59,8 +60,31 @@ def test_a_process_of_a_partition_that_stands_still_is_done_without(openmpi: Mpi
     site.write_input()
     job = start(openmpi, site, SLEEP="1")
     os.kill(job.ranks[7], signal.SIGSTOP)
-    job.ends_within(60)
+    job.ends_well_within(60)
     assert "(rank 7) is lost: no sign of life for 10 s" in said(site.folder)
+    assert site.output.read_bytes() == site.expected
+    assert not site.run_dir.exists()
+
+
+def test_a_process_of_a_partition_that_stands_still_at_the_end_is_not_waited_for_long(openmpi: Mpi, site: Site) -> None:
+    site.n = 120
+    site.write_input()
+    options = ("--partition-size", "3", "--write", "coordinator")
+    job = Job(openmpi, N_RANKS, site, 30, options, SLEEP="0.5")
+    os.kill(job.ranks[7], signal.SIGSTOP)
+    begun = time.monotonic()
+    job.ends_well_within(40)
+    assert time.monotonic() - begun < 10
+    assert site.output.read_bytes() == site.expected
+
+
+@pytest.mark.parametrize("victim", [0, 3, 4], ids=["coordinator", "leader", "other"])
+def test_what_a_tool_that_stands_still_had_is_done_by_another(openmpi: Mpi, site: Site, victim: int) -> None:
+    site.n = 120
+    site.write_input()
+    job = start(openmpi, site, SLEEP="0.4")
+    job.freeze_tool(victim)
+    assert job.ends_within(40) == 0, said(site.folder)
     assert site.output.read_bytes() == site.expected
     assert not site.run_dir.exists()
 
@@ -81,7 +105,7 @@ def test_a_killed_process_of_a_partition_is_done_without_where_mpi_can(openmpi: 
     tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))
     job = start(tolerant, site, SLEEP="0.5")
     os.kill(job.ranks[4], signal.SIGKILL)
-    assert job.ends_within(60) == 0
+    assert job.ends_within(60) == 0, said(site.folder)
     assert "(rank 4) is lost: its process is gone" in said(site.folder)
     assert site.output.read_bytes() == site.expected
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import mmap
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from millrace.errors import RefusedError
-from millrace.launch import command, sweep
+from millrace.launch import command, heart, sweep
 from millrace.launch.allocation import Allocation, expand, find, parse_hosts
 from millrace.launch.relay import Output, Words
 from millrace.launch.watch import SILENCE, START, Signs
@@ -177,6 +178,23 @@ def test_silence_is_counted_from_the_last_sign_of_life(tmp_path: Path, monkeypat
     assert not signs.silent_for(4, 1.0)
 
 
+def test_a_coordinator_that_has_not_begun_long_after_others_is_frozen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    signs = Signs(tmp_path)
+    for took, limit in ((1.0, SILENCE), (5.0, 15.0), (15.0, START)):
+        signs.begin()
+        begun, now[0] = now[0], now[0] + took
+        assert heart.begin({**signs.environ, "PMI_RANK": "2", "PMI_SIZE": "3"}) is None
+        signs.listen()
+        now[0] = begun + limit - 0.1
+        assert not signs.silent_for(1, 1.0)
+        now[0] = begun + limit + 0.2
+        assert signs.silent_for(1, 1.0)
+
+
 def test_the_end_is_what_the_coordinator_says_it_is(tmp_path: Path) -> None:
     signs = Signs(tmp_path)
     signs.begin()
@@ -220,3 +238,24 @@ def test_a_sweep_ends_what_carries_the_token_and_nothing_else(tmp_path: Path) ->
         for process in (by_environment, by_argument, other):
             process.kill()
             process.communicate()
+
+
+def test_the_heart_beats_before_what_takes_long_is_imported(tmp_path: Path) -> None:
+    beats = tmp_path / "heartbeat"
+    code = (
+        "import os, sys, time\nfrom millrace.launch import heart\nassert heart.begin(os.environ)\n"
+        f"while not os.path.exists({str(beats)!r}) or not open({str(beats)!r}).read(): time.sleep(0.001)\n"
+        "print(*sys.modules)"
+    )
+    environ = {**os.environ, "MILLRACE_HEARTBEAT": str(beats), "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=30, check=True
+    )
+    assert not {"click", "msgspec", "mpi4py", "millrace.cli", "millrace.run"} & set(done.stdout.split())
+    assert beats.read_text() == "1 0\n"
+
+
+def test_only_the_coordinator_has_a_heart(tmp_path: Path) -> None:
+    environ = {**Signs(tmp_path).environ, "PMI_RANK": "3", "PMI_SIZE": "4"}
+    assert heart.begin(environ) is None
+    assert heart.begin({}) is None

@@ -261,14 +261,18 @@ class Crew:
             self._programs.check((self.name(rank), self.hellos[rank].machine, one) for rank, one in self._ready.items())
         self._links.limit = SILENCE
 
-    def dismiss(self) -> None:
-        """End the work of all others; when this returns, what they committed is on the disk."""
+    def dismiss(self, *, whole: bool = False) -> None:
+        """End the work of all others; when this returns, what they committed is on the disk.
+
+        Args:
+            whole: The outputs are written: who does not answer soon is not waited for.
+        """
         links = self._links
         if links.dismissed is not None:
             return
-        links.dismissed, self.on_lost = time.monotonic(), None
-        links.limit = SILENCE
-        self.tell_all(say.Stop())
+        links.dismiss(time.monotonic(), whole=whole)
+        self.on_lost = None
+        self.tell_all(say.Stop(whole))
         everybody = self.world.size - 1
         while True:
             try:
@@ -284,7 +288,8 @@ class Crew:
         self.tell_all(say.Leave())
         if not self.world.broken and not self.world.flush(PERIOD):
             self.world.broken = True
-        self.world.leave(self.exit_code)
+        missing = set(range(1, self.world.size)) - self._links.gone - self.world.failed()
+        self.world.leave(self.exit_code, missing=bool(missing))
 
 
 def content_of(path: Path) -> bytes:

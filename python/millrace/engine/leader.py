@@ -59,8 +59,8 @@ class Leader(Agent):
 
     def _turn(self, now: float) -> None:
         """What is left to do when all that came was heard."""
-        if now - self._patience.heard > HUSH:
-            return
+        if now - self._patience.heard > HUSH and self._links.dismissed is None:
+            return  # once it is over, the coordinator has nothing more to say to who has said goodbye
         if self._on or self._links.dismissed is not None:
             for rank, why in self._links.turn(now):
                 self._lose(rank, why, now)
@@ -102,8 +102,8 @@ class Leader(Agent):
                 self._hand_out()
             case say.NoMore():
                 self._level.no_more()
-            case say.Stop():
-                self._links.dismissed = time.monotonic()
+            case say.Stop(whole):
+                self._links.dismiss(time.monotonic(), whole=whole)
                 super()._obey(message)
             case say.Leave():
                 super()._obey(message)

@@ -112,6 +112,9 @@ class ForAll(NamedTuple):
 class Stop(NamedTuple):
     """The work is over: end what runs, bring your journal to the disk, say `Bye`."""
 
+    #: Whether the outputs are written.
+    whole: bool = False
+
 
 class Leave(NamedTuple):
     """End your process."""

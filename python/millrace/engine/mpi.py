@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import sys
 import time
 import warnings
@@ -29,6 +30,9 @@ PIECE = 4 << 20
 
 #: Pieces under way to one rank.
 IN_FLIGHT = 8
+
+#: Seconds that a launcher gets to end all processes, once it is told to; and that all get to end together.
+LAST, LONGEST_FINALIZE = 5, 60
 
 #: Messages taken in one look, so that whoever looks does something else too.
 MOST_AT_ONCE = 256
@@ -198,15 +202,28 @@ class World:
                 with suppress(OSError):  # another one was faster
                     os.unlink(name)
 
-    def leave(self, exit_code: int) -> None:
-        """End MPI together with the others; if one of them is lost, end this process at once with ``exit_code``."""
-        if not self.broken and not self._tolerant:
-            self._mpi.Finalize()
-            return
+    def leave(self, exit_code: int, *, missing: bool = False) -> None:
+        """End MPI together with the others; if one of them is lost, rank 0 ends all at once, with ``exit_code``.
+
+        Args:
+            missing: Some process is neither at the end of its work nor known to be gone.
+        """
         sys.stdout.flush()
         sys.stderr.flush()
-        # Finalize would wait for those that are lost, and after a failure now and then for ever. Without it a
-        # launcher that does not tolerate failures ends the others.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        if not self.broken and not self._tolerant:
+            signal.alarm(LONGEST_FINALIZE)  # it waits for all others, one of which may stand still by now
+            self._mpi.Finalize()
+            signal.alarm(0)
+            return
+        # Finalize would wait for those that are lost, and after a failure now and then for ever.
+        if self.broken and self.rank == 0 and (missing or not self._tolerant):
+            # Without this, a launcher that tolerates failures waits for what stands still, and another one calls the
+            # whole job a failure, as a process has ended without Finalize.
+            signal.alarm(LAST)
+            self._comm.Abort(exit_code)
+        elif self.broken and not self._tolerant:
+            time.sleep(LAST)  # rank 0 ends this process too
         os._exit(exit_code)
 
 

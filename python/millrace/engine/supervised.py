@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from millrace.engine.stop import Interrupt
+from millrace.launch import heart
 from millrace.launch.allocation import SUPERVISED
-from millrace.launch.watch import AGAIN, DONE, HEARTBEAT, STDIN, STDOUT, STOP
-
-#: Seconds between heartbeats.
-PERIOD = 1.0
-
-#: Seconds without a turn of the loop after which there are none.
-LONGEST_TURN = 10.0
+from millrace.launch.watch import AGAIN, DONE, STDIN, STDOUT, STOP
 
 
 class Supervision:
@@ -33,25 +27,20 @@ class Supervision:
         #: Whether there is a supervisor.
         self.active = bool(environ.get(SUPERVISED))
         speaks = self.active and coordinator
-        self._heartbeat, self._done, self._stop, self._stdin, self._stdout = (
-            Path(environ[name]) if speaks and name in environ else None
-            for name in (HEARTBEAT, DONE, STOP, STDIN, STDOUT)
+        self._done, self._stop, self._stdin, self._stdout = (
+            Path(environ[name]) if speaks and name in environ else None for name in (DONE, STOP, STDIN, STDOUT)
         )
+        self._heart = heart.begin(environ) if speaks else None
         self._interrupt: Interrupt | None = None
         self._signals = 0
-        self._records = 0
-        #: When the loop turned last; None: no loop is running, what goes on may take any time.
-        self._turned: float | None = None
 
     def begin(self) -> None:
-        """Join standard input and output to their files, and let the heart beat in a thread of its own."""
+        """Join standard input and output to their files."""
         for path, how, number in ((self._stdin, os.O_RDONLY, 0), (self._stdout, os.O_WRONLY, 1)):
             if path:
                 file = os.open(path, how | os.O_CLOEXEC)
                 os.dup2(file, number)
                 os.close(file)
-        if self._heartbeat:
-            threading.Thread(target=self._serve, name="heartbeat", daemon=True).start()
 
     def obey(self, interrupt: Interrupt) -> None:
         """Tell ``interrupt`` of the signals that the supervisor passes on.
@@ -60,6 +49,8 @@ class Supervision:
         its own end may come much later.
         """
         self._interrupt = interrupt
+        if self._heart:
+            self._heart.also = self._listen
         if self._done:
             signal.signal(signal.SIGTERM, self._given_up)
 
@@ -69,11 +60,13 @@ class Supervision:
 
     def turned(self, records: int) -> None:
         """The loop has turned; ``records`` are done."""
-        self._turned, self._records = time.monotonic(), records
+        if self._heart:
+            self._heart.turned, self._heart.records = time.monotonic(), records
 
     def over(self) -> None:
         """The loop has come to its end."""
-        self._turned = None
+        if self._heart:
+            self._heart.turned = None
 
     def ended(self, code: int) -> None:
         """The run is at its end: starting it again would change nothing."""
@@ -88,22 +81,11 @@ class Supervision:
             with suppress(OSError):  # whoever started us may have gone
                 self._done.write_text(f"{text}\n")
 
-    def _serve(self) -> None:
-        assert self._heartbeat
-        beats = 0
-        while True:
-            turned = self._turned
-            if turned is None or time.monotonic() - turned < LONGEST_TURN:
-                beats += 1
-                with suppress(OSError):
-                    self._heartbeat.write_text(f"{beats} {self._records}\n")
-            if self._interrupt and self._stop:
-                self._listen(self._stop, self._interrupt)
-            time.sleep(PERIOD)
-
-    def _listen(self, stop: Path, interrupt: Interrupt) -> None:
+    def _listen(self) -> None:
+        if not self._stop or not self._interrupt:
+            return
         with suppress(OSError, ValueError):
-            signals = [int(line) for line in stop.read_text().split()]
+            signals = [int(line) for line in self._stop.read_text().split()]
             for number in signals[self._signals :]:
-                interrupt.note(number)
+                self._interrupt.note(number)
             self._signals = max(self._signals, len(signals))

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 #: Environment variables that name the files; see `Signs`.
-HEARTBEAT, DONE, STOP, STDOUT = "MILLRACE_HEARTBEAT", "MILLRACE_DONE", "MILLRACE_STOP", "MILLRACE_STDOUT"
+HEARTBEAT, OTHERS, DONE, STOP, STDOUT = NAMES = (
+    "MILLRACE_HEARTBEAT", "MILLRACE_OTHERS", "MILLRACE_DONE", "MILLRACE_STOP", "MILLRACE_STDOUT",
+)  # fmt: skip
 
 #: Environment variable that names the file on standard input, if there is one: launchers do not pass it on as it is.
 STDIN = "MILLRACE_STDIN"
@@ -20,8 +22,12 @@ AGAIN = "again"
 #: Seconds without a heartbeat after which the coordinator is taken for frozen.
 SILENCE = 10.0
 
-#: The same until its first heartbeat, and for each node more: MPI starts, databases are looked at.
+#: The same until its first heartbeat, and for each node more: the launcher reaches the nodes, Python starts.
 START, START_PER_NODE = 20.0, 0.1
+
+#: The same once another rank has begun, in the times that this one took: the coordinator is not slow then. At least
+#: `SILENCE`, at most what it would be otherwise.
+TIMES = 3.0
 
 
 @dataclass
@@ -29,7 +35,7 @@ class Signs:
     """Files through which the coordinator speaks, in a folder that both can see.
 
     ``heartbeat`` holds beats and committed records as text, ``done`` the exit code once the run is at its end, or `AGAIN`,
-    ``stop`` the signals that we pass on, one a line; empty, they say nothing. ``stdout`` is standard output. Times are this process's alone: clocks
+    ``others`` something once another rank has begun, ``stop`` the signals that we pass on, one a line; empty, they say nothing. ``stdout`` is standard output. Times are this process's alone: clocks
     of nodes differ.
     """
 
@@ -41,11 +47,14 @@ class Signs:
     #: Most committed records that were heard of, in any start.
     records: int = 0
     _signals: int = 0
+    #: When the start began, and how many seconds later another rank was seen; None: not yet.
+    _begun: float = field(default_factory=time.monotonic)
+    _others: float | None = None
 
     @property
     def environ(self) -> dict[str, str]:
         """What tells the coordinator of the files."""
-        return {name: str(self.folder / name.partition("_")[2].lower()) for name in (HEARTBEAT, DONE, STOP, STDOUT)}
+        return {name: str(self.folder / name.partition("_")[2].lower()) for name in NAMES}
 
     def begin(self) -> None:
         """Forget the signs of an earlier start."""
@@ -53,6 +62,7 @@ class Signs:
             # Empty, not absent: that a file is not there is what network disks remember longest.
             Path(path).write_bytes(b"")
         self._seen, self._changed, self.alive, self._signals = (b"", 0), time.monotonic(), False, 0
+        self._begun, self._others = self._changed, None
 
     def listen(self) -> None:
         """Read the heartbeat."""
@@ -63,10 +73,16 @@ class Signs:
                 self._seen, self._changed, self.alive = seen, time.monotonic(), True
                 with suppress(ValueError, IndexError):
                     self.records = max(self.records, int(seen[0].split()[1]))
+        if not self.alive and self._others is None:
+            with suppress(OSError), open(self.folder / "others", "rb") as file:
+                if file.read(1):
+                    self._others = time.monotonic() - self._begun
 
     def silent_for(self, n_nodes: int, patience: float) -> float:
         """Seconds of silence, if they are too many; else 0. ``patience`` stretches the limits."""
         limit = SILENCE if self.alive else START + START_PER_NODE * n_nodes
+        if not self.alive and self._others is not None:
+            limit = min(limit, max(SILENCE, TIMES * self._others))
         silence = time.monotonic() - self._changed
         return silence if silence > limit * patience else 0.0
 
