@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,6 +153,17 @@ def test_a_process_that_stands_still_at_the_end_is_not_waited_for_long(mpi: Mpi,
     assert time.monotonic() - begun < 10
     assert site.output.read_bytes() == site.expected
     assert not site.run_dir.exists()
+
+
+def test_a_process_that_stands_still_after_its_last_word_keeps_nobody_waiting(mpi: Mpi, site: Site) -> None:
+    job = Job(mpi, 3, site, 1, ("--keep-run-dir",), SLEEP="0.2")
+    deadline = time.monotonic() + 60
+    while not (site.run_dir / "complete.json").exists():  # the others have said goodbye, and wait for leave to go
+        assert time.monotonic() < deadline
+    with suppress(ProcessLookupError):
+        os.kill(job.ranks[1], signal.SIGSTOP)
+    job.ends_within(50)
+    assert site.output.read_bytes() == site.expected
 
 
 def test_a_process_that_stands_still_is_done_without_where_mpi_tolerates_it(openmpi: Mpi, site: Site) -> None:

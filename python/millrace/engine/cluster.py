@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from millrace import __version__, _core
 from millrace.engine import messages as say
 from millrace.engine.launched import for_tools
-from millrace.engine.links import LONGEST_GOODBYE, PERIOD, SILENCE, SILENCE_AT_START, Links
+from millrace.engine.links import LONGEST_GOODBYE, PERIOD, SILENCE, SILENCE_AT_END, SILENCE_AT_START, Links
 from millrace.engine.mpi import World
 from millrace.engine.programs import Programs
 from millrace.engine.remote import GROWTH, NAPS, OWN, hello
@@ -109,6 +109,7 @@ class Crew:
             self.partitions[by].append(rank)
         self._links = Links(world, self.partitions)
         self._ready: dict[int, say.Ready] = {}
+        self._left: set[int] = set()
         self._programs: Programs | None = None
         #: What each sees of the outputs that may be shared.
         self.sees: dict[int, frozenset[int]] = {}
@@ -160,6 +161,8 @@ class Crew:
                     self.sees[rank] = message.sees
                 case say.Bye():
                     links.gone.add(rank)
+                case say.Left():
+                    self._left.add(rank)
                 case say.Lost(why, tasks):
                     self._lose(rank, why, tasks)
                 case say.Signalled(number):
@@ -286,10 +289,22 @@ class Crew:
         """Let all processes end; to be called when there is nothing more to say."""
         self.dismiss()
         self.tell_all(say.Leave())
-        if not self.world.broken and not self.world.flush(PERIOD):
+        # One that stands still by now would let all others wait for it in MPI.
+        if not self._wait_for_the_end(PERIOD if self.world.broken else SILENCE_AT_END):
             self.world.broken = True
-        missing = set(range(1, self.world.size)) - self._links.gone - self.world.failed()
+        # One that is lost may stand still, and is not at its end then.
+        missing = self._silent({*self._links.living(), *self._links.lost})
         self.world.leave(self.exit_code, missing=bool(missing))
+
+    def _wait_for_the_end(self, timeout_seconds: float) -> bool:
+        try:
+            return self._wait(lambda: not self._silent(self._links.living()), timeout_seconds)
+        except MillraceError:
+            return False  # as in `dismiss`
+
+    def _silent(self, ranks: Iterable[int]) -> set[int]:
+        """Those that have not said that they end, and are not known to be gone."""
+        return set(ranks) - self._left - self.world.failed()
 
 
 def content_of(path: Path) -> bytes:

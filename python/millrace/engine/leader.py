@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from millrace.engine import messages as say
-from millrace.engine.links import PERIOD, SILENCE, Links
+from millrace.engine.links import SILENCE, Links
 from millrace.engine.mpi import World
 from millrace.engine.remote import Agent
 from millrace.node.agent import Node
@@ -42,6 +42,7 @@ class Leader(Agent):
         self._links = Links(world, others)
         self._level: Level[say.Task] = Level()
         self._ready: set[int] = set()
+        self._leaves, self._others_left = False, set[int]()
         #: What goes to each node, and to the coordinator, when this turn is over.
         self._down: dict[int, list[say.Task]] = defaultdict(list)
         self._up: list[say.Started | say.Ended] = []
@@ -72,6 +73,8 @@ class Leader(Agent):
         if self._up:
             self._tell(say.Report(self._up))
             self._up = []
+        if self._leaves and self._others_left.issuperset(self._links.living()):
+            self._leave()
 
     def _hand_out(self) -> None:
         for send, task in self._level.take():
@@ -106,8 +109,7 @@ class Leader(Agent):
                 self._links.dismiss(time.monotonic(), whole=whole)
                 super()._obey(message)
             case say.Leave():
-                super()._obey(message)
-                self._world.flush(PERIOD)
+                self._leaves = True  # after the others
             case _:
                 super()._obey(message)
 
@@ -165,6 +167,8 @@ class Leader(Agent):
             case say.Bye():
                 self._links.gone.add(rank)
                 self._tell(say.From(rank, message))
+            case say.Left():
+                self._others_left.add(rank)
             case _:
                 self._tell(say.From(rank, message))
 

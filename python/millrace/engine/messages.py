@@ -117,7 +117,7 @@ class Stop(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """End your process."""
+    """End your process; the answer is `Left`."""
 
 
 # From the node agents
@@ -245,6 +245,10 @@ class Alive(NamedTuple):
 
 class Bye(NamedTuple):
     """All that I have is on the disk."""
+
+
+class Left(NamedTuple):
+    """I end my process now, and so do those that I lead."""
 
 
 def from_event(event: _core.PoolEvent, setup: Setup) -> Ended:

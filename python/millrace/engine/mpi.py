@@ -32,7 +32,7 @@ PIECE = 4 << 20
 IN_FLIGHT = 8
 
 #: Seconds that a launcher gets to end all processes, once it is told to; and that all get to end together.
-LAST, LONGEST_FINALIZE = 5, 60
+LAST, LONGEST_FINALIZE = 5, 30
 
 #: Messages taken in one look, so that whoever looks does something else too.
 MOST_AT_ONCE = 256
@@ -212,7 +212,9 @@ class World:
         sys.stderr.flush()
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         if not self.broken and not self._tolerant:
-            signal.alarm(LONGEST_FINALIZE)  # it waits for all others, one of which may stand still by now
+            # It waits for all others. One may have come to a standstill since its last word; mpirun copes with the death
+            # of one process better than of all.
+            signal.alarm(LONGEST_FINALIZE if self.rank == 0 else 2 * LONGEST_FINALIZE)
             self._mpi.Finalize()
             signal.alarm(0)
             return

@@ -195,7 +195,12 @@ class Agent:
                 self._stop()
                 self._tell(say.Bye())
             case say.Leave():
-                self._left = True
+                self._leave()
+
+    def _leave(self) -> None:
+        self._tell(say.Left())
+        self._world.flush(PERIOD)
+        self._left = True
 
     def _tell(self, message: object) -> None:
         self._told = time.monotonic()
