@@ -73,7 +73,7 @@ class Leader(Agent):
         if self._up:
             self._tell(say.Report(self._up))
             self._up = []
-        if self._leaves and self._others_left.issuperset(self._links.living()):
+        if self._leaves and (self._others_left | self._world.failed()).issuperset(self._links.living()):
             self._leave()
 
     def _hand_out(self) -> None:
