@@ -10,6 +10,8 @@ from pathlib import Path
 import nodes
 import private_slurm
 
+import marking
+
 REPO = Path(__file__).resolve().parent.parent.parent
 
 
@@ -26,25 +28,13 @@ sed 's/^>/>seen /' "$1" > "$2"
 
 
 @dataclass
-class Site:
-    """A working directory with an input of ``n`` records and a tool."""
+class Site(marking.Site):
+    """Its words for ``millrace run``, and what such a run has written."""
 
-    folder: Path
+    script = TOOL
+    letters = 90
+
     n: int = 96
-
-    def __post_init__(self) -> None:
-        tool = self.folder / "tool"
-        tool.write_text(TOOL)
-        tool.chmod(0o755)
-        (self.folder / "in.fa").write_text("".join(f">record{k}\n{'ACDEFGHIKL' * 9}\n" for k in range(self.n)))
-
-    @property
-    def expected(self) -> bytes:
-        return (self.folder / "in.fa").read_bytes().replace(b">", b">seen ")
-
-    @property
-    def output(self) -> Path:
-        return self.folder / "out.fa"
 
     @property
     def written(self) -> int:
