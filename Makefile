@@ -7,7 +7,7 @@ PYTHON ?= python3
 PYTEST_JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev tools demo test lint format check bench docs clean
+.PHONY: help install dev tools demo test slow lint format check bench docs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,9 @@ demo: install ## Run blastp through Millrace and serially, compare, kill and res
 test: dev tools ## Set everything up and run every test
 	cargo test --quiet --workspace --exclude millrace-py
 	$(BIN)/pytest -n $(PYTEST_JOBS) --dist worksteal
+
+slow: dev tools ## Run the tests that `make test` leaves out (hours)
+	$(BIN)/pytest -n $(PYTEST_JOBS) --dist worksteal -m slow
 
 lint: dev ## Formatting, lints, types, spelling
 	cargo fmt --check

@@ -32,6 +32,7 @@ from millrace.engine.leader import agent
 from millrace.engine.mpi import World
 from millrace.engine.remote import Agent
 from millrace.engine.stop import Interrupt
+from millrace.launch.command import ALLOW_ROOT
 from millrace.model import InputUse, OutputUse, ToolUse
 from millrace.node import workdir
 from millrace.node.feed import Batch
@@ -187,8 +188,7 @@ def main() -> None:
         return
     environ = {
         **os.environ,
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        **ALLOW_ROOT,
         "PYTHONPATH": f"{REPO}:{REPO / 'python'}",
     }
     if options.tcp:

@@ -25,10 +25,10 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(REPO / "tests" / name) for name in ("exact", "mpi", "crash", "cluster")]
+sys.path[:0] = [str(REPO / "tests" / name) for name in (".", "exact", "mpi", "crash", "cluster")]
 
 import private_slurm  # noqa: E402
-from exact_cases import CASES, IN_FRAGMENTS, Case, collect, make_bench, masked, serially  # noqa: E402
+from exact_cases import CASES, IN_FRAGMENTS, Case, differing, make_bench, serially  # noqa: E402
 from jobs import Mpi, find, of_system  # noqa: E402
 
 #: Batch by number of processes; with others, one record.
@@ -70,7 +70,7 @@ class Comparer:
     folder: Path
 
     def __post_init__(self) -> None:
-        self.words, self.serial, self.volatile = serially(self.case, self.bench, self.folder)
+        self.words, self.serial = serially(self.case, self.bench, self.folder)
 
     def __call__(self, mpi: Mpi, n: int) -> str:
         """Run it; what is wrong, or ``same``."""
@@ -85,15 +85,9 @@ class Comparer:
             return f"left over: {error}"
         if code:
             return f"exit code {code}: {said[-800:]}"
-        ours = collect(self.folder, self.case)
-        if ours.keys() != self.serial.keys():
-            return f"other files: {sorted(ours.keys() ^ self.serial.keys())}"
-        wrong = [name for name in ours if self._masked(name, ours) != self._masked(name, self.serial)]
+        wrong = differing(self.case, self.folder, self.serial)
         left = [path.name for path in self.folder.iterdir() if path.name.endswith((".millrace", ".launch"))]
         return f"differs: {wrong}" if wrong else f"left over: {left}" if left else "same"
-
-    def _masked(self, name: str, outputs: dict[str, bytes]) -> bytes:
-        return masked(outputs[name], self.volatile.get(name, []))
 
 
 def comparisons(

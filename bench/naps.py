@@ -17,6 +17,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from millrace.launch.command import ALLOW_ROOT
+
 REPO = Path(__file__).resolve().parent.parent
 
 NAP = """
@@ -84,8 +86,7 @@ def cluster(options: argparse.Namespace, folder: Path) -> tuple[int, float]:
     binaries = Path(options.mpirun).parent
     environ = {
         **os.environ,
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        **ALLOW_ROOT,
         "PYTHONPATH": str(REPO / "python"),
     }
     ours = ["run", "-q", "--slots", str(options.slots), "--batch", "1", "--format", "lines", "--keep-run-dir"]

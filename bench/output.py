@@ -28,6 +28,7 @@ from statistics import median
 from typing import Any
 
 from bench import table
+from millrace.launch.command import ALLOW_ROOT
 
 REPO = Path(__file__).resolve().parent.parent
 OUT = Path(__file__).resolve().parent / "out"
@@ -135,8 +136,7 @@ def run(folder: Path, way: str, options: argparse.Namespace) -> dict[str, Any]:
     ]
     command += ["-n", str(options.ranks), str(environment / "bin" / "millrace"), "run", "-q", "--write", way]
     command += ["--slots", "1", "--batch", str(options.batch), "--input", "in.txt:lines", "--output", "out"]
-    environ = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", MARK: mark,
-               "PYTHONPATH": str(REPO / "python")}  # fmt: skip
+    environ = {**os.environ, **ALLOW_ROOT, MARK: mark, "PYTHONPATH": str(REPO / "python")}
     watch = Watch(mark)
     begun = time.perf_counter()
     try:

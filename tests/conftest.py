@@ -8,7 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from once import once
+
 REPO = Path(__file__).resolve().parent.parent
+
+# Thousands of processes start Millrace here; compiling it anew would be half of what each costs.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+@pytest.fixture(scope="session")
+def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of this session share."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +30,14 @@ def data() -> Path:
     if not path.is_dir():
         pytest.skip(f"test data: no folder {path} (set MILLRACE_TEST_DATA)")
     return path
+
+
+@pytest.fixture(scope="session")
+def bench_of(data: Path, session_folder: Path) -> Path:
+    """A folder with databases and queries for every tool, not to be changed; see `make_bench`."""
+    from exact_cases import make_bench
+
+    return once(session_folder / "bench", lambda folder: make_bench(data, folder))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nodes
@@ -54,6 +55,10 @@ def all_nodes() -> Iterator[nodes.Nodes]:
 @pytest.fixture
 def cluster(all_nodes: nodes.Nodes, millrace: str, site: Site) -> Iterator[Cluster]:
     yield Cluster(all_nodes, millrace, site)
-    for name in NAMES:
+
+    def restart(name: str) -> None:
         all_nodes.kill(name)  # whatever is in it
         all_nodes.start(name)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(restart, NAMES))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 
 import nodes
 import processes
+
+import marking
 
 #: The nodes of namespaces; the first is where the user types.
 NAMES = ("head", "node1", "node2", "node3", "node4")
@@ -22,25 +23,13 @@ sed 's/^>/>seen /' "$1" > "$2"
 
 
 @dataclass
-class Site:
-    """A working directory with an input of ``n`` records and a tool."""
+class Site(marking.Site):
+    """Its words for ``millrace run``, and what such a run has written."""
 
-    folder: Path
+    script = TOOL
+    letters = 90
+
     n: int = 96
-
-    def __post_init__(self) -> None:
-        tool = self.folder / "tool"
-        tool.write_text(TOOL)
-        tool.chmod(0o755)
-        (self.folder / "in.fa").write_text("".join(f">record{k}\n{'ACDEFGHIKL' * 9}\n" for k in range(self.n)))
-
-    @property
-    def expected(self) -> bytes:
-        return (self.folder / "in.fa").read_bytes().replace(b">", b">seen ")
-
-    @property
-    def output(self) -> Path:
-        return self.folder / "out.fa"
 
     @property
     def written(self) -> int:

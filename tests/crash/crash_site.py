@@ -6,9 +6,10 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import harness
+
+import marking
 
 #: Copies its records and notes each execution; environment variables make it slow or worse.
 TOOL = """#!/bin/sh
@@ -22,35 +23,15 @@ sed 's/^>/>seen /' "$1" > "$2" || exit 9
 
 
 @dataclass
-class Site:
-    """A working directory with an input of ``n`` records, a tool, and its log of executions."""
+class Site(marking.Site):
+    """Millrace's command in front of the tool, and the tool's log of executions."""
 
-    folder: Path
+    script = TOOL
+    letters = 50
+
     n: int = 40
     environ: dict[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ("--slots", "2", "--batch", "4")
-
-    def __post_init__(self) -> None:
-        tool = self.folder / "tool"
-        tool.write_text(TOOL)
-        tool.chmod(0o755)
-        self.write_input()
-
-    def write_input(self, letter: str = "A") -> None:
-        records = (f">record{k}\n{letter * 50}\n" for k in range(self.n))
-        (self.folder / "in.fa").write_text("".join(records))
-
-    @property
-    def expected(self) -> bytes:
-        return (self.folder / "in.fa").read_bytes().replace(b">", b">seen ")
-
-    @property
-    def output(self) -> Path:
-        return self.folder / "out.fa"
-
-    @property
-    def run_dir(self) -> Path:
-        return self.folder / "out.fa.millrace"
 
     @property
     def executions(self) -> int:

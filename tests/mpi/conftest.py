@@ -1,27 +1,19 @@
-"""The MPIs that the tests here use, and the data of those of exactness."""
+"""The MPIs that the tests here use."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from exact_cases import make_bench
 from jobs import Mpi, find
-
-
-@pytest.fixture(scope="session")
-def bench_of(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with databases and queries for every tool; see `make_bench`."""
-    folder = tmp_path_factory.mktemp("exact")
-    make_bench(data, folder)
-    yield folder
-    shutil.rmtree(folder)
 
 
 @pytest.fixture(params=["openmpi", "mpich"], scope="session")
 def mpi(request: pytest.FixtureRequest) -> Mpi:
+    return find(request.param)
+
+
+@pytest.fixture(params=["openmpi", pytest.param("mpich", marks=pytest.mark.slow)], scope="session")
+def an_mpi(request: pytest.FixtureRequest) -> Mpi:
+    """For what goes the same ways under both; the other one has its turn with ``-m slow``."""
     return find(request.param)
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from millrace.launch.command import ALLOW_ROOT
+
 REPO = Path(__file__).resolve().parent.parent.parent
 
 # The commands of the exactness tests and the tools of the crash tests serve here too.
@@ -103,7 +105,7 @@ def find(name: str) -> Mpi:
     if name == "openmpi":
         return Mpi(
             name, (str(folder / "bin" / "mpirun"), "--map-by", ":oversubscribe"), str(folder / "bin" / "millrace"),
-            {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+            ALLOW_ROOT,
         )  # fmt: skip
     return Mpi(name, (str(folder / "bin" / "mpirun"),), str(folder / "bin" / "millrace"))
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
-from exact_cases import CASES, IN_FRAGMENTS, Case, collect, masked, serially
+from exact_cases import CASES, IN_FRAGMENTS, Case, differing, serially
 from jobs import Mpi
 
 #: A table, a report, standard input to standard output, several outputs of one tool, another joiner, a filter, files
@@ -24,23 +27,37 @@ NAMES = (
 
 JOBS = [case for case in (*CASES, *IN_FRAGMENTS) if case.name in NAMES]
 
-#: (processes, batch): alone, sized by measurement, and in sizes that cut badly with more processes than batches.
-WAYS = ((1, "4"), (2, "auto"), (5, "3"), (16, "1"))
+#: (processes, batch): alone, sized by measurement, and in sizes that cut badly.
+WAYS = ((1, "4"), (2, "auto"), (5, "3"))
+
+#: More processes than batches or cores.
+MANY = ((16, "1"),)
+IN_MANY = ("blastp-6", "filter", "hmmscan-fragments")
+
+#: What goes through each MPI in a way of its own: a file, standard input, and files in a folder. What is joined in
+#: another way goes through both alike.
+IN_BOTH = ("blastp-6", "blastp-stdin", "filter", "muscle3")
 
 
-@pytest.mark.parametrize("case", JOBS, ids=lambda case: case.name)
-def test_output_is_the_serial_tools(mpi: Mpi, case: Case, bench_of: Path, tmp_path: Path) -> None:
+def all_ways() -> Iterator[Any]:
+    """Each case with each MPI and in its ways; some have their turn with ``-m slow``."""
+    for mpi, case, ways in product(("openmpi", "mpich"), JOBS, (WAYS, MANY)):
+        chosen = (mpi == "openmpi" or case.name in IN_BOTH) and (ways == WAYS or case.name in IN_MANY)
+        name = f"{mpi}-{case.name}{'-many' if ways == MANY else ''}"
+        yield pytest.param(mpi, case, ways, id=name, marks=[] if chosen else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("mpi", "case", "ways"), list(all_ways()), indirect=["mpi"])
+def test_output_is_the_serial_tools(
+    mpi: Mpi, case: Case, ways: tuple[tuple[int, str], ...], bench_of: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "work"
-    words, serial, volatile = serially(case, bench_of, folder)
-    for n, batch in WAYS:
-        for name in serial:
-            (folder / name).unlink()
+    words, serial = serially(case, bench_of, folder)
+    for n, batch in ways:
         command = ["run", "-q", "--slots", "1", "--batch", batch, *case.options, "--", *words]
         code, said = mpi.run(n, command, folder, stdin=case.stdin)
         assert code == 0, said
-        ours = collect(folder, case)
-        assert ours.keys() == serial.keys()
-        for name, content in ours.items():
-            patterns = volatile.get(name, [])
-            assert masked(content, patterns) == masked(serial[name], patterns), f"{name} differs with {n} processes"
+        assert not differing(case, folder, serial), f"with {n} processes"
         assert not [path.name for path in folder.iterdir() if path.name.endswith(".millrace")]
+        for name in serial:
+            (folder / name).unlink()

@@ -23,6 +23,8 @@ from millrace.output.order import that_count
 #: Records and the batches that they make.
 N, BATCHES = 60, 15
 
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
@@ -94,8 +96,8 @@ def test_a_killed_process_ends_the_job_and_the_same_command_resumes(mpi: Mpi, si
     assert site.executions - before < BATCHES
 
 
-def test_results_of_several_processes_are_taken_over_by_one_machine_and_back(mpi: Mpi, site: Site) -> None:
-    job = Job(mpi, 3, site, executions=5, SLEEP="0.3")
+def test_results_of_several_processes_are_taken_over_by_one_machine_and_back(an_mpi: Mpi, site: Site) -> None:
+    job = Job(an_mpi, 3, site, executions=5, SLEEP="0.3")
     os.kill(job.ranks[2], signal.SIGKILL)
     job.ends_within(20)
     local = site.start(SLEEP="0.3")
@@ -107,7 +109,7 @@ def test_results_of_several_processes_are_taken_over_by_one_machine_and_back(mpi
     tasks = that_count(task for path in journals for task in _core.scan(path, True).tasks)
     committed = sum(task.last - task.first for task in tasks)
     assert committed >= 7 * 4
-    code, text = whole(mpi, 2, site, "--keep-run-dir")
+    code, text = whole(an_mpi, 2, site, "--keep-run-dir")
     assert code == 0, text
     assert site.output.read_bytes() == site.expected
     assert resumed(site) == committed
@@ -199,7 +201,16 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    ("mpi", "number"),
+    [
+        *(("openmpi", number) for number in SIGNALS),
+        ("mpich", signal.SIGTERM),
+        *(pytest.param("mpich", number, marks=pytest.mark.slow) for number in SIGNALS[1:]),
+    ],
+    indirect=["mpi"],
+    ids=lambda value: getattr(value, "name", value),
+)
 def test_a_signal_to_one_process_stops_the_job_in_order(mpi: Mpi, site: Site, number: signal.Signals) -> None:
     job = Job(mpi, 3, site, SLEEP="0.4")
     os.kill(job.ranks[2], number)
@@ -214,7 +225,7 @@ def test_a_signal_to_one_process_stops_the_job_in_order(mpi: Mpi, site: Site, nu
     assert not site.run_dir.exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_a_signal_to_the_launcher_ends_the_job_and_it_resumes(mpi: Mpi, site: Site, number: signal.Signals) -> None:
     job = Job(mpi, 3, site, SLEEP="0.4")
     job.process.send_signal(number)
@@ -235,14 +246,14 @@ exec "$millrace" "$@"
     return lambda mpi: Mpi(mpi.name, mpi.mpirun, mpi.millrace, mpi.environ, (str(script),))
 
 
-def test_a_tool_that_is_missing_on_one_node_is_named_with_it(mpi: Mpi, site: Site) -> None:
+def test_a_tool_that_is_missing_on_one_node_is_named_with_it(an_mpi: Mpi, site: Site) -> None:
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
         pytest.skip("no mount namespaces here")
     (site.folder / "bin").mkdir()
     (site.folder / "tool").rename(site.folder / "bin" / "tool")
     (site.folder / "tool").symlink_to("bin/tool")
     hide = f'exec unshare --mount sh -c \'mount -t tmpfs none {site.folder}/bin; exec "$@"\' sh "$millrace" "$@"'
-    code, text = whole(on_rank(site.folder, 2, hide)(mpi), 3, site)
+    code, text = whole(on_rank(site.folder, 2, hide)(an_mpi), 3, site)
     assert code == 4
     assert "(rank 2): ./tool: no such program" in text
     assert site.executions == 0
@@ -270,16 +281,16 @@ def test_a_disk_that_is_full_on_one_node_stops_the_job_and_it_resumes(openmpi: M
     assert site.output.read_bytes() == site.expected
 
 
-def test_a_bad_record_is_quarantined_wherever_it_runs(mpi: Mpi, site: Site) -> None:
-    code, text = whole(mpi, 3, site, BAD="record17$")
+def test_a_bad_record_is_quarantined_wherever_it_runs(an_mpi: Mpi, site: Site) -> None:
+    code, text = whole(an_mpi, 3, site, BAD="record17$")
     assert code == 3, text
     records = site.expected.split(b">seen ")
     assert site.output.read_bytes() == b">seen ".join(part for part in records if not part.startswith(b"record17\n"))
     assert (site.run_dir / "quarantine" / "record-18").is_dir()
 
 
-def test_a_tool_that_never_works_ends_the_job(mpi: Mpi, site: Site) -> None:
-    code, text = whole(mpi, 3, site, BAD="record")
+def test_a_tool_that_never_works_ends_the_job(an_mpi: Mpi, site: Site) -> None:
+    code, text = whole(an_mpi, 3, site, BAD="record")
     assert code == 4
     assert "cannot do this work" in text
 
@@ -293,9 +304,9 @@ def test_verification_compares_with_results_of_any_node(openmpi: Mpi, site: Site
     assert "a second run of the tool gave other bytes" in text
 
 
-def test_what_a_coordinator_refuses_is_said_once(mpi: Mpi, site: Site) -> None:
+def test_what_a_coordinator_refuses_is_said_once(an_mpi: Mpi, site: Site) -> None:
     (site.folder / "in.fa").unlink()
-    code, text = whole(mpi, 3, site)
+    code, text = whole(an_mpi, 3, site)
     assert code == 2
     assert text.count("no such file") == 1
 
@@ -308,10 +319,10 @@ def test_waiting_costs_little(mpi: Mpi, site: Site) -> None:
     """
     site.n = 8
     site.write_input()
-    job = Job(mpi, 3, site, executions=2, SLEEP="12")
+    job = Job(mpi, 3, site, executions=2, SLEEP="7")
     begun = time.monotonic()
     before = {rank: cpu_seconds(pid) for rank, pid in job.ranks.items()}
-    time.sleep(6)
+    time.sleep(4)
     spent = {rank: cpu_seconds(pid) - before[rank] for rank, pid in job.ranks.items()}
     elapsed = time.monotonic() - begun
     assert job.ends_within(60) == 0, said(site.folder)

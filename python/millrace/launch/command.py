@@ -32,6 +32,9 @@ RSH = "MILLRACE_RSH"
 #: A question for a password would wait for ever; a node that is gone answers nothing.
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=5"
 
+#: Open MPI starts nothing for root unless it is told so twice.
+ALLOW_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
 #: Programs that may start ranks of a kind, best first, and what they call themselves.
 PROGRAMS: dict[Kind, tuple[tuple[str, ...], str]] = {
     "openmpi": (("mpirun", "mpirun.openmpi", "mpiexec.openmpi", "orterun"), r"Open MPI|OpenRTE"),
@@ -178,8 +181,8 @@ def environ_of_ranks(environ: Mapping[str, str], token: str) -> dict[str, str]:
     # The steps of a lost node keep their cores for minutes; a new start must not wait for them.
     defaults["SLURM_OVERLAP"] = "1"
     if os.geteuid() == 0:
-        # A container's only user, as a rule; Open MPI asks twice.
-        defaults |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        # A container's only user, as a rule.
+        defaults |= ALLOW_ROOT
     return defaults | made
 
 

@@ -22,6 +22,7 @@ from millrace.model import Command, CostHint, InputArg, InputUse, OutputArg, Out
 from millrace.tools import blast_fragments
 from millrace.tools.base import Fragmentable
 from millrace.tools.blastdb import FLAGS, SearchPath, split_names
+from millrace.tools.registry import FAMILIES
 from millrace.tools.version import first_line
 
 
@@ -122,9 +123,6 @@ REFUSED_FORMATS = {
 }
 
 
-PROGRAMS = _words("blastp blastn blastx tblastn tblastx psiblast rpsblast rpsblast+ rpstblastn deltablast")
-
-
 class Blast:
     """Adapter for the search programs of BLAST+."""
 
@@ -168,7 +166,7 @@ class Blast:
         return msgspec.structs.replace(use, fragmented=fragmented)
 
     def _program(self, command: Command) -> str:
-        program = command.exe.name if command.exe.name in PROGRAMS else Path(command.argv[0]).name
+        program = command.exe.name if command.exe.name in FAMILIES["blast"] else Path(command.argv[0]).name
         return program.removesuffix("+")
 
 

@@ -1,0 +1,34 @@
+"""The registry sends each program to the adapter that knows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from millrace.tools import hmmer, mafft, registry
+
+#: Families that `registry` knows by programs which their adapter tells apart by name.
+TOLD_APART = {
+    "hmmer_fragments": set(hmmer.PROGRAMS),
+    "mafft": {prefix + name for prefix in ("", "mafft-") for name in (*mafft.PROGRESSIVE, *mafft.REFINING)},
+}
+
+
+@pytest.mark.parametrize("family", TOLD_APART)
+def test_the_adapter_knows_the_programs_that_it_is_given_and_no_others(family: str) -> None:
+    assert set(registry.FAMILIES[family]) == TOLD_APART[family]
+
+
+def test_a_program_belongs_to_one_family_alone() -> None:
+    assert len(registry.MODULES) == sum(map(len, registry.FAMILIES.values()))
+
+
+@pytest.mark.parametrize("family", registry.FAMILIES)
+def test_each_family_has_its_own_adapter_by_name_and_by_path(family: str) -> None:
+    for program in registry.FAMILIES[family]:
+        adapter = registry.find(f"/opt/bin/{program}")
+        assert adapter is registry.find(program)
+        assert type(adapter).__module__ == f"millrace.tools.{family}"
+
+
+def test_any_other_program_has_the_generic_adapter() -> None:
+    assert type(registry.find("./my-tool")).__module__ == "millrace.tools.generic"
