@@ -32,7 +32,16 @@ PLACES = (2, 4, 8)
 BYTES = 256 << 20
 REPEATS = 5
 PIECE = 4 << 20
-PIECES = [(256 << 10, 6), (512 << 10, 4), (1 << 20, 2), (1 << 20, 4), (4 << 20, 4), (16 << 20, 3)]
+PIECES = [
+    (256 << 10, 6),
+    (512 << 10, 4),
+    (512 << 10, 8),
+    (1 << 20, 2),
+    (1 << 20, 4),
+    (1 << 20, 8),
+    (4 << 20, 4),
+    (16 << 20, 3),
+]
 SLOW = 400_000_000
 BLKIO = Path("/sys/fs/cgroup/blkio")
 
@@ -77,7 +86,7 @@ class Rank:
         target = os.open(self.copy, os.O_RDWR | os.O_CREAT)
         relay = Relay(
             [BYTES], self.world.link(before, after), [target], sources=() if self.rank else (source,), last=after is None,
-            piece=piece, depth=depth,
+            piece=piece, depth=depth, in_memory=True,
         )  # fmt: skip
         from millrace.engine.staged import NAP, PATIENCE
 

@@ -79,7 +79,14 @@ def run(relays: Sequence[Relay]) -> None:
 
 
 def chain(
-    folder: Path, contents: Sequence[bytes], n: int, *, piece: int = 64, depth: int = 3, wires: Sequence[Wire] = ()
+    folder: Path,
+    contents: Sequence[bytes],
+    n: int,
+    *,
+    piece: int = 64,
+    depth: int = 3,
+    wires: Sequence[Wire] = (),
+    in_memory: bool = False,
 ) -> tuple[list[Relay], list[list[Path]], list[list[int | None]]]:
     sources, sizes = [folder / f"source{k}" for k in range(len(contents))], [len(each) for each in contents]
     for source, content in zip(sources, contents, strict=True):
@@ -90,7 +97,7 @@ def chain(
     relays = [
         Relay(
             sizes, Neighbours(links[node], links[node + 1]), fds[node], sources=[str(path) for path in sources] if not node else (),
-            last=node == n - 1, piece=piece, depth=depth,
+            last=node == n - 1, piece=piece, depth=depth, in_memory=in_memory,
         ) for node in range(n)
     ]  # fmt: skip
     return relays, paths, fds
@@ -99,11 +106,13 @@ def chain(
 @settings(max_examples=15, deadline=None)
 @given(
     contents=st.lists(st.binary(min_size=1, max_size=400), min_size=1, max_size=6), n=st.integers(1, 5),
-    piece=st.integers(1, 100), depth=st.integers(1, 4),
+    piece=st.integers(1, 100), depth=st.integers(1, 4), in_memory=st.booleans(), place=st.sampled_from([None, "/dev/shm"]),
 )  # fmt: skip
-def test_all_get_the_same_bytes(contents: list[bytes], n: int, piece: int, depth: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        relays, paths, fds = chain(Path(folder), contents, n, piece=piece, depth=depth)
+def test_all_get_the_same_bytes(
+    contents: list[bytes], n: int, piece: int, depth: int, in_memory: bool, place: str | None
+) -> None:
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        relays, paths, fds = chain(Path(folder), contents, n, piece=piece, depth=depth, in_memory=in_memory)
         run(relays)
         for each in paths:
             assert [path.read_bytes() for path in each] == contents
@@ -119,8 +128,9 @@ def test_one_that_keeps_nothing_passes_everything_on(tmp_path: Path) -> None:
     assert [paths[node][0].stat().st_size for node in range(3)] == [300, 0, 300]
 
 
-def test_one_that_cannot_write_passes_everything_on(tmp_path: Path) -> None:
-    relays, paths, fds = chain(tmp_path, [b"abc" * 100], 3)
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_one_that_cannot_write_passes_everything_on(tmp_path: Path, in_memory: bool) -> None:
+    relays, paths, fds = chain(tmp_path, [b"abc" * 100], 3, in_memory=in_memory)
     fds[1][0] = os.open(os.devnull, os.O_RDONLY)
     run(relays)
     assert [bool(relay.why_not) for relay in relays] == [False, True, False]
@@ -134,8 +144,9 @@ def test_bytes_that_change_on_the_way_are_found_by_all_behind(tmp_path: Path) ->
     assert [bool(relay.why_not) for relay in relays] == [False, False, True, True]
 
 
-def test_a_file_that_becomes_shorter_is_an_error(tmp_path: Path) -> None:
-    relays, _, _ = chain(tmp_path, [b"abc" * 100], 2)
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_a_file_that_becomes_shorter_is_an_error(tmp_path: Path, in_memory: bool) -> None:
+    relays, _, _ = chain(tmp_path, [b"abc" * 100], 2, in_memory=in_memory)
     os.truncate(tmp_path / "source0", 290)
     with pytest.raises(CorruptError, match="has become shorter"):
         run(relays)

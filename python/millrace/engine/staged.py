@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from millrace.errors import LostError
 from millrace.node import workdir
 from millrace.plan import memory, staging
-from millrace.plan.filesystems import SHARED, kind
+from millrace.plan.filesystems import IN_MEMORY, SHARED, kind
 from millrace.plan.staging import Choice, File, Node
 from millrace.report.words import duration, size
 from millrace.storage.broadcast import Link, Relay
@@ -131,6 +131,7 @@ class Keeper:
             [part.descriptor if part else None for part in self._parts],
             sources=sources,
             last=message.after is None,
+            in_memory=message.choice.place != "disk",
         )
 
     @property
@@ -214,7 +215,7 @@ def _disk(way: str) -> Path | None:
     if way == "ram" or (way == "auto" and "TMPDIR" not in os.environ):
         return None
     place = Path(tempfile.gettempdir())
-    return None if kind(place) in (*SHARED, "tmpfs", "ramfs") else place
+    return None if kind(place) in SHARED | IN_MEMORY else place
 
 
 def stage(

@@ -11,6 +11,9 @@ SHARED = frozenset(
      "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse", "fuse.juicefs", "fuse.moosefs", "fuse.dfuse", "fuse.hdfs"]
 )  # fmt: skip
 
+#: Filesystems whose files are in memory.
+IN_MEMORY = frozenset(["tmpfs", "ramfs"])
+
 
 def kind(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
     """The kernel's name of the filesystem that holds ``path``, which need not be there; empty if it is not told."""

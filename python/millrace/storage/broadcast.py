@@ -1,8 +1,9 @@
 """Files from one process to all others, each of which passes on what it gets: a chain, cut into pieces.
 
 Each process receives every piece once and sends it once, so the time is that of one copy over the slowest link, plus one
-piece for each link, however many there are. While a piece travels, the next is read and the last is written, by threads
-of their own. Nothing here blocks, and nothing knows what carries the pieces.
+piece for each link, however many there are. A piece that is here is passed on, and written while the processor still has
+it in its cache: by the thread that received it if copies are in memory, else, as a disk may take its time, by one of its
+own. Another one reads ahead. Nothing knows what carries the pieces.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from millrace import _core
 from millrace.errors import CorruptError
+from millrace.plan.filesystems import IN_MEMORY, kind
 
 #: Bytes of a piece; see ``bench/broadcast.py``.
 PIECE = 1 << 20
@@ -68,20 +72,22 @@ class Relay:
         sources: For the first process, the files; else it receives.
         targets: Descriptors of this process's own copies, None for those that it does not keep.
         last: Whether nobody comes after it.
+        in_memory: Whether the targets are in memory, where writing never waits.
     """
 
     def __init__(
         self, sizes: Sequence[int], link: Link | None, targets: Sequence[int | None], *, sources: Sequence[str] = (),
-        last: bool = False, piece: int = PIECE, depth: int = DEPTH,
+        last: bool = False, in_memory: bool = False, piece: int = PIECE, depth: int = DEPTH,
     ) -> None:  # fmt: skip
         self._pieces = cut(sizes, piece)
         self._link, self._last = link, last
         most = max(each.length for each in self._pieces)
-        self._maps = [mmap.mmap(-1, most) for _ in range(min(depth, len(self._pieces)))]
-        self._buffers = [memoryview(each) for each in self._maps]
+        self._buffers = _buffers(min(depth, len(self._pieces)), most)
         self._step = threading.Event()
         self._reader = _Reader(self._pieces, self._buffers, self._step, sources) if sources else None
-        self._writer = _Writer(self._pieces, self._buffers, self._step, targets, check=not sources)
+        self._writer = _Writer(
+            self._pieces, self._buffers, self._step, targets, check=not sources, threaded=not in_memory
+        )
         #: Pieces that a buffer was given to, that are here, and that were sent on.
         self._begun = self._here = self._sent = 0
         self._coming: deque[Request] = deque()
@@ -103,7 +109,7 @@ class Relay:
         return self._writer.error
 
     def turn(self) -> bool:
-        """Do what can be done now; whether anything could.
+        """Do what can be done now, with one piece at most; whether anything could.
 
         Raises:
             OSError: A source cannot be read.
@@ -114,13 +120,13 @@ class Relay:
         while self._begun < min(len(self._pieces), free):
             self._begin(self._begun)
             self._begun += 1
-        while self._coming and self._coming[0].Test():
-            self._coming.popleft()
-            self._pass_on(self._here)
-            self._here += 1
         while self._going and self._going[0].Test():
             self._going.popleft()
             self._sent += 1
+        if self._coming and self._coming[0].Test():
+            self._coming.popleft()
+            self._here += 1
+            self._pass_on(self._here - 1)
         return before != (self.moved, self._begun)
 
     def wait(self, timeout_seconds: float) -> None:
@@ -150,33 +156,58 @@ class Relay:
         else:
             assert self._link
             self._going.append(self._link.send(self._buffer(number)))
-        self._writer.write(number)
+        self._writer.put(number)
+
+
+def _buffers(n: int, size: int) -> list[memoryview]:
+    """Memory for ``n`` pieces of at most ``size`` bytes, in few large pages where the system has them.
+
+    Two processes on a node copy from one to the other by way of the kernel, which looks up each page.
+    """
+    memory = mmap.mmap(-1, n * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    whole = memoryview(memory)
+    return [whole[at : at + size] for at in range(0, n * size, size)]
 
 
 class _Worker:
-    """A thread that handles pieces in order."""
+    """Handles pieces in order, in a thread of its own if it is ``threaded``."""
 
     def __init__(
-        self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], step: threading.Event, name: str
-    ) -> None:
+        self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], step: threading.Event, name: str,
+        *, threaded: bool = True,
+    ) -> None:  # fmt: skip
         self._pieces, self._buffers, self._step = pieces, buffers, step
         self._waiting: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._closed = False
         #: Of all pieces so far: CRC-32C over the one before and that of the piece.
         self._sum = 0
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
-        self._thread.start()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True) if threaded else None
+        if self._thread:
+            self._thread.start()
+
+    def put(self, number: int) -> None:
+        """Handle this piece, now or soon."""
+        if self._thread:
+            self._waiting.put(number)
+        else:
+            self._take(number)
 
     def close(self) -> None:
         self._closed = True
-        self._waiting.put(None)
-        self._thread.join()
+        if self._thread:
+            self._waiting.put(None)
+            self._thread.join()
 
     def _serve(self) -> None:
         while (number := self._waiting.get()) is not None and not self._closed:
-            piece = self._pieces[number]
-            self._handle(piece, self._buffers[number % len(self._buffers)][: piece.length])
+            self._take(number)
             self._step.set()
+
+    def _take(self, number: int) -> None:
+        piece = self._pieces[number]
+        self._handle(piece, self._buffers[number % len(self._buffers)][: piece.length])
 
     def _handle(self, piece: _Piece, buffer: memoryview) -> None:
         raise NotImplementedError
@@ -186,20 +217,36 @@ class _Worker:
 
 
 class _Reader(_Worker):
-    """Reads ahead."""
+    """Reads ahead: at once what is in memory, as another thread costs more than the copy; the rest in a thread."""
 
     def __init__(
         self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], step: threading.Event, sources: Sequence[str]
     ) -> None:  # fmt: skip
         self._sources = sources
         self._open = -1, -1
+        self._in_memory = False
         self._n = 0
         self._error: BaseException | None = None
         super().__init__(pieces, buffers, step, "read ahead")
 
     def read(self, number: int) -> Request:
-        self._waiting.put(number)
+        if not self._at_once(number):
+            self.put(number)
         return _Reading(self, number)
+
+    def _at_once(self, number: int) -> bool:
+        piece = self._pieces[number]
+        if self._n < number or self._open[0] != piece.index:
+            return False  # the thread has something to do, or is to open the file
+        buffer = self._buffers[number % len(self._buffers)][: piece.length]
+        try:
+            if os.preadv(self._open[1], [buffer], piece.offset, 0 if self._in_memory else os.RWF_NOWAIT) < piece.length:
+                return False
+        except OSError:
+            return False  # it would have to wait, or the filesystem cannot tell
+        self._add(buffer)
+        self._n += 1
+        return True
 
     def has(self, number: int) -> bool:
         if self._error:
@@ -230,6 +277,7 @@ class _Reader(_Worker):
                 os.close(self._open[1])
             self._open = piece.index, os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             os.posix_fadvise(self._open[1], 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            self._in_memory = kind(Path(path)) in IN_MEMORY
         done = 0
         while done < piece.length:
             n = os.preadv(self._open[1], [buffer[done:]], piece.offset + done)
@@ -252,16 +300,13 @@ class _Writer(_Worker):
 
     def __init__(
         self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], step: threading.Event, targets: Sequence[int | None],
-        *, check: bool,
+        *, check: bool, threaded: bool,
     ) -> None:  # fmt: skip
         self._targets, self._check = targets, check
         #: Pieces that need their buffer no more.
         self.written = 0
         self.error = ""
-        super().__init__(pieces, buffers, step, "write copies")
-
-    def write(self, number: int) -> None:
-        self._waiting.put(number)
+        super().__init__(pieces, buffers, step, "write copies", threaded=threaded)
 
     def _handle(self, piece: _Piece, buffer: memoryview) -> None:
         if not self.error:  # else it still passes on

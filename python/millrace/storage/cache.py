@@ -71,7 +71,7 @@ class Cache:
             for path, about, in_use in self._entries():
                 if path.name.endswith(PART):
                     busy += about.st_size
-                    unwritten += max(0, about.st_size - about.st_blocks * 512)
+                    unwritten += _unwritten(about)
                 elif path.name not in self._held:
                     busy, idle = (busy + about.st_size, idle) if in_use else (busy, idle + about.st_size)
             return Place(
@@ -151,7 +151,7 @@ class Cache:
     def _make_room(self, n_bytes: int, budget: int) -> None:
         entries = list(self._entries())
         used = sum(about.st_size for _, about, _ in entries)
-        unwritten = sum(max(0, about.st_size - about.st_blocks * 512) for _, about, _ in entries)
+        unwritten = sum(_unwritten(about) for _, about, _ in entries)
         lack = max(used + n_bytes - budget, n_bytes + unwritten - self._free())
         idle = [(about.st_atime_ns, about.st_size, path) for path, about, in_use in entries if not in_use]
         if lack > sum(size for _, size, _ in idle):
@@ -207,6 +207,11 @@ def high(descriptor: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     os.close(descriptor)
     return moved
+
+
+def _unwritten(about: os.stat_result) -> int:
+    """Bytes of a file that have no room on the filesystem yet."""
+    return max(0, about.st_size - about.st_blocks * 512)
 
 
 def _can_lock(descriptor: int) -> bool:
