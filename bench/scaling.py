@@ -64,14 +64,15 @@ def save(figures: Figures) -> None:
 
 def weak(figures: Figures) -> None:
     """HSP-Wrap: the same work for each core, 48 to 12,288 cores."""
-    for name, trace in (("blastp", load(BLASTP, 1.0)), ("lognormal", load("lognormal:1,1"))):
+    traces = {"blastp": load(BLASTP, 1.0), "lognormal": load("lognormal:1,1"), "lengths": load("lengths:1,1")}
+    for name, trace in traces.items():
         for nodes in WEAK:
             records = round(HSP_WRAP_WORK * nodes * CORES / trace.mean_seconds)
             simulate(figures, f"weak {name} {nodes * CORES}", Machine(nodes, CORES), trace, records)
 
 
 def tail(figures: Figures) -> None:
-    """What is lost at the end of the harder case: the least that can be, and with fragments of the database."""
+    """What is lost at the end of the harder cases: the least that can be, and with fragments of the database."""
     whole, split = load("lognormal:1,1"), load("lognormal:1,1", fragments=TAIL_FRAGMENTS)
     for nodes in WEAK:
         cores = nodes * CORES
@@ -82,6 +83,10 @@ def tail(figures: Figures) -> None:
         }  # fmt: skip
         records = round(HSP_WRAP_WORK * cores / split.mean_seconds)
         simulate(figures, f"tail fragments {cores}", Machine(nodes, CORES), split, records)
+    for fragments in (1, TAIL_FRAGMENTS):
+        trace = load("skewed", fragments=fragments)
+        records = round(HSP_WRAP_WORK * cores / trace.mean_seconds)
+        simulate(figures, f"tail skewed {fragments} {cores}", Machine(nodes, CORES), trace, records)
 
 
 def memory(figures: Figures) -> None:
@@ -151,6 +156,7 @@ def charts(figures: Figures) -> None:
             [
                 Line("measured blastp trace", points(figures, "weak blastp ", "efficiency")),
                 Line("lognormal, sigma 1", points(figures, "weak lognormal ", "efficiency")),
+                Line("lognormal, told by the length", points(figures, "weak lengths ", "efficiency")),
                 Line("lognormal, 16 fragments", points(figures, "tail fragments ", "efficiency")),
                 Line("lognormal, record by record without any overhead", points(figures, "tail least ", "efficiency"), dashed=True),
             ],

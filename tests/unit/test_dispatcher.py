@@ -22,6 +22,7 @@ from millrace.schedule.dispatcher import (
     Split,
     Stop,
 )
+from millrace.schedule.sizing import MOST_READY, MOST_TAIL
 
 
 @dataclass
@@ -33,6 +34,7 @@ class World:
         bad: What the tool says of the records that it cannot do.
         timed_out: Bad records at which it hangs instead.
         flaky: Executions, counted from 1, that fail whatever is in them.
+        sizes: Units of each record; empty: 1.
     """
 
     dispatcher: Dispatcher
@@ -40,14 +42,17 @@ class World:
     bad: dict[int, str] = field(default_factory=dict)
     timed_out: frozenset[int] = frozenset()
     flaky: frozenset[int] = frozenset()
+    sizes: list[int] = field(default_factory=list)
     batches: dict[int, tuple[int, int]] = field(default_factory=dict)
     queued: deque[int] = field(default_factory=deque)
     running: list[int] = field(default_factory=list)
+    begun: set[int] = field(default_factory=set)
     done: list[int] = field(default_factory=list)
     quarantined: list[int] = field(default_factory=list)
     tried: set[int] = field(default_factory=set)
     executions: int = 0
     largest: int = 0
+    most_in_hand: int = 0
     cut_to: int = 0
     serial: int = 0
     stopped: Stop | None = None
@@ -75,8 +80,11 @@ class World:
                 )
         raise AssertionError("no end in sight")
 
+    def units(self, first: int, last: int) -> int:
+        return sum(self.sizes[first:last]) if self.sizes else last - first
+
     def feed(self, choose: st.DataObject) -> bool:
-        limits = self.dispatcher.wanted(float(self.n_records - self.cut_to))
+        limits = self.dispatcher.wanted(float(self.units(self.cut_to, self.n_records)))
         if limits is None:
             return False
         more = self.dispatcher.more() if choose.draw(st.booleans(), "several at once") else 0
@@ -88,11 +96,16 @@ class World:
         return True
 
     def cut(self, choose: st.DataObject, limits: tuple[int, int, int]) -> None:
-        most = max(1, limits[0] or limits[1])
-        count = min(choose.draw(st.integers(1, most), "records cut"), self.n_records - self.cut_to)
+        first, most = self.cut_to, 1
+        while first + most < self.n_records and most < (limits[0] or self.n_records):
+            if limits[1] and self.units(first, first + most) >= limits[1]:
+                break
+            most += 1
+        count = choose.draw(st.integers(1, most), "records cut") if self.bad or not self.sizes else most
         self.largest = max(self.largest, count)
-        first, self.cut_to = self.cut_to, self.cut_to + count
-        self.do(self.dispatcher.batch_cut(self.remember(first, self.cut_to), count, count))
+        self.cut_to = first + count
+        self.do(self.dispatcher.batch_cut(self.remember(first, self.cut_to), count, self.units(first, self.cut_to)))
+        self.most_in_hand = max(self.most_in_hand, len(self.batches))
 
     def remember(self, first: int, last: int) -> int:
         self.serial += 1
@@ -102,9 +115,10 @@ class World:
     def divide(self, batch: int, extents: list[tuple[int, int]]) -> None:
         """A batch that runs goes on as several, as in the search of its candidates."""
         del self.batches[batch]
-        parts = [(self.remember(first, last), last - first, last - first) for first, last in extents]
+        parts = [(self.remember(first, last), last - first, self.units(first, last)) for first, last in extents]
         self.dispatcher.batch_divided(batch, parts)
         self.running += [part for part, _, _ in parts]
+        self.begun.update(self.running)
 
     def end(self, batch: int) -> None:
         self.executions += 1
@@ -113,7 +127,7 @@ class World:
         culprit = next((record for record in range(first, last) if record in self.bad), None)
         if culprit is None and self.executions not in self.flaky:
             self.done.extend(range(first, last))
-            self.do(self.dispatcher.attempt_ended(batch, Result.DONE, seconds=0.01 * (last - first)))
+            self.do(self.dispatcher.attempt_ended(batch, Result.DONE, seconds=0.01 * self.units(first, last)))
         elif culprit in self.timed_out:
             self.do(self.dispatcher.attempt_ended(batch, Result.TIMED_OUT, "timeout"))
         else:
@@ -126,12 +140,18 @@ class World:
                 case Run(batch, _, urgent):
                     assert batch in self.batches
                     assert batch not in self.queued and batch not in self.running, "a batch runs twice at once"
+                    if not self.bad and not urgent:
+                        left = [self.units(*self.batches[other]) for other in self.batches.keys() - self.begun]
+                        assert self.units(*self.batches[batch]) == max(left), "a larger one waits"
+                    self.begun.add(batch)
                     (self.queued.appendleft if urgent else self.queued.append)(batch)
                 case Split(batch, records):
                     first, last = self.batches.pop(batch)
                     assert 0 < records < last - first
                     middle = first + records
-                    parts = [(self.remember(a, b), b - a, b - a) for a, b in ((first, middle), (middle, last))]
+                    parts = [
+                        (self.remember(a, b), b - a, self.units(a, b)) for a, b in ((first, middle), (middle, last))
+                    ]
                     self.do(self.dispatcher.batch_split(batch, parts))
                 case Quarantine(batch):
                     first, last = self.batches[batch]
@@ -177,6 +197,96 @@ def test_every_record_ends_once_and_exactly_the_bad_ones_are_quarantined(choose:
     steps = world.largest.bit_length() + 1
     per_bad = (retries + 1) * 2 + 2 * steps + world.largest
     assert world.executions <= n_records + 2 * dispatcher.slots + len(bad) * per_bad
+
+
+SIZES = st.lists(st.one_of(st.integers(1, 50), st.integers(1, 5000)), min_size=1, max_size=120)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+@pytest.mark.parametrize("fixed", [(0, 0), (1, 0), (7, 0)])
+def test_every_record_of_any_size_ends_once_and_of_what_waits_the_largest_goes_first(
+    fixed: tuple[int, int], choose: st.DataObject
+) -> None:
+    sizes = choose.draw(SIZES, "units of the records")
+    slots = choose.draw(st.integers(1, 4), "slots")
+    retries = choose.draw(st.integers(0, 1), "retries")
+    bad = choose.draw(st.dictionaries(st.integers(0, len(sizes) - 1), st.just("a"), max_size=3), "bad")
+    dispatcher = Dispatcher(slots, CostHint(unit="residues"), retries, fixed, proven=True)
+    world = World(dispatcher, len(sizes), bad, sizes=sizes)
+    world.run(choose)
+    assert sorted(world.done + world.quarantined) == list(range(len(sizes)))
+    assert sorted(world.quarantined) == sorted(bad)
+    assert not world.batches, "a batch was not released"
+    assert world.most_in_hand <= slots * (1 + MOST_READY) + 2 + 2 * len(bad)
+
+
+def measured(slots: int, unit: str = "residues", fixed: tuple[int, int] = (0, 0)) -> Dispatcher:
+    """A dispatcher that has seen batches of 1000 units, a millisecond each."""
+    dispatcher = Dispatcher(slots, CostHint(unit=unit, startup_seconds=0.0), 1, fixed)
+    for number in range(-slots, 0):
+        assert dispatcher.wanted(1e9)
+        dispatcher.batch_cut(number, 1, 1000)
+    for number in range(-slots, 0):
+        dispatcher.attempt_ended(number, Result.DONE, seconds=1.0)
+    return dispatcher
+
+
+def cut(dispatcher: Dispatcher, units: list[int], remaining: float) -> tuple[list[Run], list[int]]:
+    """Cut batches of one record, of so many units, as long as any are wanted; what is started, and not cut."""
+    runs: list[Run] = []
+    for number, size in enumerate(units):
+        if dispatcher.wanted(remaining) is None:
+            return runs, units[number:]
+        runs += [action for action in dispatcher.batch_cut(number, 1, size) if isinstance(action, Run)]
+    return runs, []
+
+
+def test_of_the_last_batches_the_largest_go_first() -> None:
+    dispatcher = measured(1, fixed=(1, 0))
+    runs, left = cut(dispatcher, [500, 600, 100, 900, 200, 800], 3000)
+    assert [run.batch for run in runs] == [0, 1] and not left
+    dispatcher.input_ended()
+    order = []
+    for _ in range(6):
+        run = runs.pop(0)
+        order.append(run.batch)
+        actions = dispatcher.attempt_ended(run.batch, Result.DONE, seconds=1.0)
+        runs += [action for action in actions if isinstance(action, Run)]
+    assert order == [0, 1, 3, 5, 4, 2]
+    assert dispatcher.done
+
+
+@pytest.mark.parametrize(
+    ("slots", "unit", "remaining", "why"),
+    [
+        (1, "residues", 9000, "much is left"),
+        (1, "records", 900, "the sizes of records are unknown"),
+        (4, "residues", MOST_TAIL + 1.0, "it would take too much space"),
+        (1, "residues", None, "the end is not known"),
+    ],
+)
+def test_what_is_left_is_not_cut_beforehand_if(slots: int, unit: str, remaining: float | None, why: str) -> None:
+    dispatcher = measured(slots, unit)
+    for number in range(2 * slots):
+        assert dispatcher.wanted(remaining) is not None
+        dispatcher.batch_cut(number, 1, 1000)
+    assert dispatcher.wanted(remaining) is None, why
+
+
+def test_a_record_far_longer_than_the_batch_runs_alone_and_before_those_that_wait() -> None:
+    dispatcher = measured(2)
+    limits = dispatcher.wanted(30_000.0)
+    assert limits and limits[1] == 8000  # much is left, so this is not the end
+    assert dispatcher.batch_cut(1, 5, 40_000) == [Split(1, 4)]
+    assert dispatcher.batch_split(1, [(2, 4, 7000), (3, 1, 33_000)]) == [Run(3, 1, urgent=True), Run(2, 1)]
+    assert dispatcher.attempt_ended(2, Result.FAILED, "x") == [Run(2, 2, urgent=True)]  # it has its retries
+
+
+def test_a_batch_that_is_to_stay_whole_is_not_split_for_its_size() -> None:
+    dispatcher = measured(2)
+    assert dispatcher.wanted(30_000.0)
+    assert dispatcher.batch_cut(1, 5, 40_000, whole=True) == [Run(1, 1)]
 
 
 @settings(deadline=None, max_examples=150)

@@ -126,6 +126,12 @@ def test_no_run_ends_much_before_records_taken_one_by_one_would() -> None:
     assert 0.97 * ideal < found.seconds < 1.1 * ideal
 
 
+def test_where_length_tells_the_time_long_records_do_not_end_last() -> None:
+    known, unknown = load("lengths:1,1", seed=3), load("lognormal:1,1", seed=3)
+    long, blind = (run(Machine(8, 12), trace, 60 * 96) for trace in (known, unknown))
+    assert long.efficiency > 0.93 > blind.efficiency + 0.04
+
+
 def test_nodes_that_are_given_again_what_they_have_read_read_less() -> None:
     trace = load("lognormal:1,0.5")
     machine = Machine(8, 4, batch=4, fragments=16, resident=2, load_seconds=1.0)
@@ -176,7 +182,13 @@ def test_the_event_log_of_a_run_directory_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("source", "mean", "longest"),
-    [("fixed:3", 3.0, 3.0), ("lognormal:2,0.5", 2.0, 60.0), ("pareto:2,1.5", 2.0, 1e4), ("skewed", 9.8, 400.0)],
+    [
+        ("fixed:3", 3.0, 3.0),
+        ("lognormal:2,0.5", 2.0, 60.0),
+        ("pareto:2,1.5", 2.0, 1e4),
+        ("skewed", 9.8, 400.0),
+        ("lengths:2,0.5", 2.0, 60.0),
+    ],
 )
 def test_distributions_have_the_mean_that_they_say(source: str, mean: float, longest: float) -> None:
     trace = load(source)

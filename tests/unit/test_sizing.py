@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from millrace.model import CostHint
-from millrace.schedule.dispatcher import Dispatcher, Result, Run
+from millrace.schedule.dispatcher import Action, Dispatcher, Result, Run, Split
 from millrace.schedule.sizing import GROWTH, HANDLING_SECONDS, MOST_BYTES, SPREAD, CostModel, next_units
 
 
@@ -27,6 +27,7 @@ def play(sizes: Sequence[int], seconds: Sequence[float], start: float, slots: in
     """Run records of ``sizes`` bytes that take ``seconds`` each, plus ``start`` a batch."""
     dispatcher = Dispatcher(slots, hint)
     waiting: list[int] = []
+    extents: list[tuple[int, int]] = []
     running: list[tuple[float, int, float]] = []
     costs: list[float] = []
     played = Played(0.0, 0.0, [])
@@ -45,19 +46,32 @@ def play(sizes: Sequence[int], seconds: Sequence[float], start: float, slots: in
                 if any(limit and n >= limit for limit, n in zip(limits, (at - begin, units, units), strict=True)):
                     break
             left -= units
-            costs.append(start + sum(seconds[begin:at]))
-            played.batches.append(units)
-            actions = dispatcher.batch_cut(len(costs) - 1, at - begin, units)
-            waiting.extend(action.batch for action in actions if isinstance(action, Run))
+            do(dispatcher.batch_cut(*batch(begin, at)))
+
+    def batch(first: int, last: int) -> tuple[int, int, int]:
+        extents.append((first, last))
+        costs.append(start + sum(seconds[first:last]))
+        return len(costs) - 1, last - first, sum(sizes[first:last])
+
+    def do(actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Run(number, _, urgent):
+                    waiting.insert(0 if urgent else len(waiting), number)
+                    played.batches.append(sum(sizes[slice(*extents[number])]))
+                case Split(number, records):
+                    first, last = extents[number]
+                    parts = [batch(first, first + records), batch(first + records, last)]
+                    do(dispatcher.batch_split(number, parts))
 
     feed()
     while not dispatcher.done:
         while waiting and len(running) < slots:
-            batch = waiting.pop(0)
-            heapq.heappush(running, (played.wall + costs[batch], batch, costs[batch]))
-        played.wall, batch, cost = heapq.heappop(running)
+            number = waiting.pop(0)
+            heapq.heappush(running, (played.wall + costs[number], number, costs[number]))
+        played.wall, ended, cost = heapq.heappop(running)
         played.busy += cost
-        dispatcher.attempt_ended(batch, Result.DONE, seconds=cost)
+        do(dispatcher.attempt_ended(ended, Result.DONE, seconds=cost))
         feed()
     return played
 
@@ -77,6 +91,18 @@ def test_slots_end_together(slots: int, n_records: int, per_byte: float, start: 
     serial = start + sum(seconds)
     assert played.wall * slots < serial * most
     assert played.busy < serial * most
+
+
+@pytest.mark.parametrize(("slots", "n_records"), [(2, 300), (16, 3000)])
+@pytest.mark.parametrize("place", [0.6, 0.9, 0.99, 1.0])
+def test_a_record_of_great_length_near_the_end_does_not_end_last(slots: int, n_records: int, place: float) -> None:
+    rng = random.Random(2)
+    sizes = [int(rng.lognormvariate(5.8, 0.7)) + 30 for _ in range(n_records)]
+    sizes.insert(int(place * n_records), 20_000)
+    seconds = [size * 4e-4 * rng.lognormvariate(0, 0.25) for size in sizes]
+    played = play(sizes, seconds, 0.06, slots, CostHint(startup_seconds=0.06))
+    least = max(sum(seconds) / slots, max(seconds))
+    assert played.wall < 1.06 * least
 
 
 def test_a_tool_that_takes_no_time_still_gets_batches() -> None:
@@ -106,7 +132,8 @@ def test_before_anything_is_measured_each_slot_gets_one_small_batch() -> None:
 def test_batches_of_a_tool_with_passes_are_whole_passes() -> None:
     model = CostModel(CostHint(unit="residues", pass_units=10_000))
     model.observe(10_000, 1.0)
-    assert next_units(model, 2, 100_000) == 40_000
+    assert next_units(model, 2, 200_000) == 80_000
+    assert next_units(model, 2, 100_000) == 20_000  # near the end: at most half of what is left for a slot
 
 
 def test_short_batches_wait_in_numbers_and_long_or_large_ones_do_not() -> None:

@@ -171,7 +171,12 @@ class LocalEngine:
                 case Batch() as batch:
                     self._offset = batch.offset
                     self._read_units += self._units(batch)
-                    self._do(self.dispatcher.batch_cut(self._remember(batch), batch.n_records, self._units(batch)))
+                    self._do(
+                        self.dispatcher.batch_cut(
+                            self._remember(batch), batch.n_records, self._units(batch),
+                            whole=(batch.first, batch.last) in self.begun_searches,
+                        )
+                    )  # fmt: skip
                 case Skipped() as skipped:
                     self._offset = skipped.offset
                     self._read_units += self._units(skipped)
@@ -283,12 +288,9 @@ class LocalEngine:
 
     def _split(self, batch: int, records: int) -> None:
         whole = self._batches[batch]
-        self.events.write(
-            RetryEvent(
-                t=self.now(), first=whole.first, last=whole.last, reason=f"split: {self._failures.get(batch, '')}"
-            ),
-            self.now(),
-        )
+        if reason := self._failures.get(batch):
+            event = RetryEvent(t=self.now(), first=whole.first, last=whole.last, reason=f"split: {reason}")
+            self.events.write(event, self.now())
         parts = self._cut(whole, records)
         # What cannot be cut counts as one record from here on.
         numbers = [(self._remember(part), part.n_records if len(parts) > 1 else 1, self._units(part)) for part in parts]

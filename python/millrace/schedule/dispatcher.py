@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
 from millrace.model import CostHint
-from millrace.schedule.sizing import MOST_BYTES, CostModel, next_units
+from millrace.schedule.sizing import MOST_BYTES, MOST_READY, CostModel, is_tail, next_units
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,9 @@ class Result(Enum):
 
 
 class _State(Enum):
-    QUEUED = 1
+    #: Cut, and not yet given to a slot.
+    READY = 1
+    #: At a slot, or in the queue before it.
     RUNNING = 2
     #: Failed, and held back until it is known whether the tool works at all.
     HELD = 3
@@ -76,10 +80,13 @@ class _Batch:
     records: int
     units: int
     attempt: int = 0
-    state: _State = _State.QUEUED
+    state: _State = _State.READY
     #: No more retries of the whole: on its way down to the culprit.
     suspect: bool = False
 
+
+#: A batch of so many times the units that were asked for, and that others have, ends with a record that is far longer.
+FAR_LONGER = 2
 
 #: So many different single records that fail alike, and none that succeeds, mean that the tool does not work.
 WITNESSES = 3
@@ -91,6 +98,10 @@ MOST_WITNESSES = 10
 @dataclass
 class Dispatcher:
     """Decides for one level: a node's slots here, nodes or partitions elsewhere.
+
+    Near the end all that is left is cut, and the largest batch goes first: a long record that starts last ends last.
+    Source: R. L. Graham, Bounds on multiprocessing timing anomalies, SIAM J. Appl. Math. 17(2), 1969 (largest
+    processing time first).
 
     Args:
         slots: How many tasks run side by side.
@@ -114,10 +125,14 @@ class Dispatcher:
     cost: CostModel = field(init=False)
     _batches: dict[int, _Batch] = field(default_factory=dict)
     _held: deque[int] = field(default_factory=deque)
+    #: Batches that wait for a place in the queues of the slots: (-units, batch), a heap.
+    _ready: list[tuple[int, int]] = field(default_factory=list)
     #: Single records that failed while nothing had succeeded, and how.
     _witnesses: dict[int, tuple[Result, str]] = field(default_factory=dict)
     #: Batches that were asked for and have not come.
     _asked: int = 0
+    #: Units of the batch that was asked for; 0: its size is the user's.
+    _asked_units: int = 0
     #: Units of each batch in the last round; 0 before it.
     _last_round: int = 0
 
@@ -130,33 +145,49 @@ class Dispatcher:
         """Limits (records, units, bytes) of one more batch to cut, or None if enough are ready.
 
         Batches are kept ready beyond those that run, so that no slot ever waits for its input: one a slot, or more if
-        they are short and their size is fixed; but none while nothing is measured, as its size would be a guess.
+        they are short and their size is fixed; but none while nothing is measured, as its size would be a guess. As
+        soon as little is left, all of it.
+
+        Args:
+            remaining: Units not yet cut, as estimated; None: unknown.
         """
-        if self.ended or self._asked or self._lacking <= 0:
+        if self.ended or self._asked or (self._lacking <= 0 and not self._cuts_tail(remaining)):
             return None
+        self._asked, self._asked_units = 1, 0
         if self._held:
             if any(batch not in self._witnesses for batch in self._batches):
+                self._asked = 0
                 return None
-            self._asked = 1  # all that there is has failed: one more record may tell whether anything works
-            return (1, 0, 0)
-        self._asked = 1
+            return (1, 0, 0)  # all that there is has failed: one more record may tell whether anything works
         if self.fixed != (0, 0):
             return (self.fixed[0], 0, self.fixed[1])
         units = self._next_units(remaining)
         if self.hint.unit == "records":
             return (min(units, self.hint.max_records or units), 0, MOST_BYTES)
+        self._asked_units = units
         return (self.hint.max_records, units, MOST_BYTES)
 
     @property
-    def _lacking(self) -> int:
-        """Batches that could be cut now, beyond those that were asked for."""
+    def _most(self) -> int:
+        """Batches in the hands of the slots and their queues, at most."""
         if self.fixed != (0, 0):
             most = self.slots * (1 + self.cost.ready)
         else:
             most = self.slots * (2 if self.cost.per_unit else 1)
         if self.cost.per_unit or self.fixed != (0, 0):
             most = max(most, self.least_ahead)
-        return most + len(self._held) - len(self._batches) - self._asked
+        return most + len(self._held)
+
+    @property
+    def _lacking(self) -> int:
+        """Batches that could be cut now for the slots and their queues, beyond those that were asked for."""
+        return self._most - len(self._batches) - self._asked
+
+    def _cuts_tail(self, remaining: float | None) -> bool:
+        """Whether what is left is so little that all of it is cut now."""
+        if remaining is None or self._held or len(self._batches) >= self.slots * (1 + MOST_READY):
+            return False
+        return is_tail(self.cost, self.slots, remaining, fixed=self.fixed != (0, 0))
 
     def more(self) -> int:
         """How many batches to cut along with the one that was just `wanted`, of the same size.
@@ -180,14 +211,41 @@ class Dispatcher:
         self._last_round = max(self._last_round, math.ceil(remaining / self.slots), self.cost.start_units)
         return min(units, self._last_round)
 
-    def batch_cut(self, batch: int, records: int, units: int) -> list[Action]:
-        """A batch that was asked for is ready."""
+    def batch_cut(self, batch: int, records: int, units: int, *, whole: bool = False) -> list[Action]:
+        """A batch that was asked for is ready.
+
+        Args:
+            whole: It is not to be cut again.
+        """
         self._asked -= 1
         self._batches[batch] = _Batch(records, units)
         if self._held:
             self._hold(batch)
             return self._verdict()
-        return [self._run(batch)]
+        if records > 1 and self._is_far_longer(units) and not whole:
+            return [Split(batch, records - 1)]  # the last one is the long one
+        return self._add([batch])
+
+    def _is_far_longer(self, units: int) -> bool:
+        return self._asked_units > 0 and FAR_LONGER * max(self._asked_units, self.cost.batch_units) < units
+
+    def _add(self, batches: Iterable[int]) -> list[Action]:
+        """Batches may be run."""
+        actions: list[Action] = []
+        for batch in batches:
+            item = self._batches[batch]
+            if item.records == 1 and self._is_far_longer(item.units):
+                actions.append(self._run(batch, urgent=True))
+            else:
+                heapq.heappush(self._ready, (-item.units, batch))
+        return actions + self._hand_out()
+
+    def _hand_out(self) -> list[Action]:
+        """Give batches that are ready to the slots and their queues, the largest first."""
+        actions: list[Action] = []
+        while self._ready and len(self._batches) - len(self._ready) < self._most:
+            actions.append(self._run(heapq.heappop(self._ready)[1]))
+        return actions
 
     def input_ended(self) -> list[Action]:
         """There is nothing more to cut."""
@@ -196,9 +254,11 @@ class Dispatcher:
 
     def batch_split(self, whole: int, parts: list[tuple[int, int, int]]) -> list[Action]:
         """``whole`` is now ``parts``: (batch, records, units)."""
-        del self._batches[whole]
+        fresh = self._batches.pop(whole).state is _State.READY
         for batch, records, units in parts:
-            self._batches[batch] = _Batch(records, units, suspect=True)
+            self._batches[batch] = _Batch(records, units, suspect=not fresh)
+        if fresh:
+            return self._add(batch for batch, _, _ in parts)
         if self.proven:
             return [self._run(batch, urgent=True) for batch, _, _ in parts]
         # The first record alone bears witness; the rest waits for the verdict.
@@ -239,7 +299,7 @@ class Dispatcher:
             self._witnesses.pop(batch, None)
             if seconds is not None:
                 self.cost.observe(item.units, seconds, item.records)
-            return [Release(batch), *self._prove()]
+            return [Release(batch), *self._prove(), *self._hand_out()]
         if result is Result.FATAL:
             return [Stop(batch, tool=True)]
         if not self.proven:
@@ -259,7 +319,7 @@ class Dispatcher:
     def batch_quarantined(self, batch: int) -> list[Action]:
         """The quarantine of ``batch`` is committed."""
         del self._batches[batch]
-        return [Release(batch), *self._verdict()]
+        return [Release(batch), *self._verdict(), *self._hand_out()]
 
     def _suspect_tool(self, batch: int, result: Result, signature: str) -> list[Action]:
         """Nothing has succeeded yet: find out with single records whether anything can."""

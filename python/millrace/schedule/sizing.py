@@ -30,6 +30,15 @@ GROWTH = 8.0
 #: Bytes of a batch at most: more than one of these a slot lies in memory, and the next is read while one runs.
 MOST_BYTES = 16 << 20
 
+#: A batch of what is cut beforehand is at most this part of what is left for one slot.
+TAIL_PART = 0.5
+
+#: Seconds of work for each slot that are cut beforehand: a record that takes longer may still end last.
+TAIL_SECONDS = 60.0
+
+#: Bytes, or units of about a byte, of what is cut beforehand at the end of the input, at most.
+MOST_TAIL = 256 << 20
+
 #: Seconds of work that wait for a slot, in short batches; and at most so many batches and units.
 READY_SECONDS = 0.2
 MOST_READY = 32
@@ -86,6 +95,12 @@ class CostModel:
         self.per_unit = max((y - self.startup * n) / x, 1e-12)
 
     @property
+    def batch_units(self) -> float:
+        """Units of a batch, on average; 0 while nothing is known."""
+        n, units, _, _ = self._plain
+        return units / n if n else 0.0
+
+    @property
     def ready(self) -> int:
         """Batches that wait for a slot so that it never waits for them: one, more if they are short and small."""
         n, units, seconds, _ = self._plain
@@ -125,8 +140,30 @@ def next_units(model: CostModel, slots: int, remaining: float | None) -> int:
     else:
         share = remaining / slots
         records = max(share / model.record_units, 1.0)
-        units = max(share / (1.0 + SPREAD / math.sqrt(records)), worthwhile)
+        part = 1.0 / (1.0 + SPREAD / math.sqrt(records))
+        if is_tail(model, slots, remaining):
+            part = min(part, TAIL_PART)
+        units = max(part * share, worthwhile)
     units = min(units, longest, GROWTH * model.largest)
     if hint.pass_units and units > 2 * hint.pass_units:
         units -= units % hint.pass_units
     return max(1, int(units))
+
+
+def is_tail(model: CostModel, slots: int, remaining: float, *, fixed: bool = False) -> bool:
+    """Whether so little is left that all of it is cut beforehand.
+
+    With measured sizes: what does not take long, once no size depends on what is measured later. With the user's
+    sizes: what the slots may have in their queues.
+
+    Args:
+        model: What is known of the cost.
+        slots: How many tasks run side by side.
+        remaining: Units not yet cut, as estimated.
+        fixed: The user said how large batches are.
+    """
+    if not model.per_unit or model.hint.unit == "records" or remaining > min(slots * MOST_BYTES, MOST_TAIL):
+        return False  # records of unknown size: none of them goes first
+    if fixed:
+        return remaining <= slots * MOST_READY * model.batch_units
+    return remaining / slots <= min(TAIL_SECONDS / model.per_unit, GROWTH * model.largest)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from millrace.schedule.dispatcher import Action, Dispatcher, Result, Run
+from millrace.schedule.dispatcher import Action, Dispatcher, Result, Run, Split
 from millrace.schedule.level import Level
 from millrace.schedule.partition import partitions
 from millrace.schedule.scan import SharedScan
@@ -127,12 +127,13 @@ class Simulation:
     records: int
     _events: list[tuple[float, int, int, int, int]] = field(default_factory=list)
     _serial: int = 0
+    #: Tasks that go before others.
+    _urgent: set[int] = field(default_factory=set)
     #: Units and seconds of each task that is not done.
     _tasks: dict[int, tuple[int, float]] = field(default_factory=dict)
-    #: What is cut: records, and their units and seconds.
+    #: Records that are cut, and those before the last batch.
     _cut_to: int = 0
-    _cut_units: int = 0
-    _cut_seconds: float = 0.0
+    _first_of_last: int = 0
     _n_tasks: int = 0
     _copies: int = 0
     _busy: int = 0
@@ -197,7 +198,8 @@ class Simulation:
         while not self._dispatcher.done:
             now, what, _, member, task = heapq.heappop(self._events)
             if what == _NODE_GETS:
-                self._queues[member].append(task)
+                queue = self._queues[member]
+                (queue.appendleft if task in self._urgent else queue.append)(task)
                 self._start(member, now)
             elif what == _TASK_ENDED:
                 self._end(member, task, now)
@@ -219,7 +221,7 @@ class Simulation:
 
     def _feed(self, now: float) -> None:
         """Cut as many batches as the dispatcher wants."""
-        while (limits := self._dispatcher.wanted(float(self._total - self._cut_units))) is not None:
+        while (limits := self._dispatcher.wanted(float(self._total - self.trace.units(self._cut_to)))) is not None:
             if self._cut_to == self.records:
                 self._count_busy(now)
                 self._all_cut = (now, self._busy_seconds)
@@ -230,12 +232,24 @@ class Simulation:
                     self._later(now + TICK, _LOOK, 0, 0)
                 return
             first, self._cut_to = self._cut_to, self.trace.cut(self._cut_to, self.records, limits[0], limits[1])
-            before, self._cut_units = self._cut_units, self.trace.units(self._cut_to)
-            since, self._cut_seconds = self._cut_seconds, self.trace.seconds(self._cut_to)
             self._n_tasks += 1
-            units = self._cut_units - before
-            self._tasks[self._n_tasks] = (units, self.trace.startup_seconds + self._cut_seconds - since)
-            self._do(self._dispatcher.batch_cut(self._n_tasks, self._cut_to - first, units), now)
+            self._do(self._dispatcher.batch_cut(*self._batch(self._n_tasks, first, self._cut_to)), now)
+
+    def _batch(self, number: int, first: int, last: int) -> tuple[int, int, int]:
+        """Records [first, last) are a batch: its number, records and units."""
+        units = self.trace.units(last) - self.trace.units(first)
+        seconds = self.trace.seconds(last) - self.trace.seconds(first)
+        self._tasks[number] = (units, self.trace.startup_seconds + seconds)
+        self._first_of_last = first
+        return number, last - first, units
+
+    def _split(self, batch: int, records: int, now: float) -> None:
+        """Cut in two what was cut last: nothing fails here, so that no other batch is."""
+        middle = self._first_of_last + records
+        parts = [self._batch(batch, self._first_of_last, middle)]
+        self._n_tasks += 1
+        parts.append(self._batch(self._n_tasks, middle, self._cut_to))
+        self._do(self._dispatcher.batch_split(batch, parts), now)
 
     def _do(self, actions: list[Action], now: float) -> None:
         for action in actions:
@@ -246,8 +260,12 @@ class Simulation:
                 self._search(now)
             elif isinstance(action, Run):
                 units = float(self._tasks[action.batch][0])
+                if action.urgent:
+                    self._urgent.add(action.batch)
                 self._level.submit(action.batch, None, units, now, urgent=action.urgent)
                 self._root_sends(now)
+            elif isinstance(action, Split):
+                self._split(action.batch, action.records, now)
 
     def _search(self, now: float) -> None:
         """Hand out searches of fragments, as the engine does."""
@@ -313,7 +331,8 @@ class Simulation:
             return
         now = leader.desk.serve(now)
         fragment = self._searches[task][1] if task in self._searches else 0
-        leader.level.submit(task, None, float(self._tasks[task][0]), now, fragment=fragment)
+        units, urgent = float(self._tasks[task][0]), task in self._urgent
+        leader.level.submit(task, None, units, now, urgent=urgent, fragment=fragment)
         self._leader_sends(number, now)
 
     def _leader_sends(self, number: int, now: float) -> None:
