@@ -96,6 +96,8 @@ class CostHint(Frozen, frozen=True):
     pass_units: int = 0
     #: Most records per task; 0: no limit.
     max_records: int = 0
+    #: Units of the longest record of the input, as far as it was looked at; 0: nothing is known.
+    longest: int = 0
 
 
 class Fragment(Frozen, frozen=True):

@@ -212,7 +212,8 @@ def test_every_record_of_any_size_ends_once_and_of_what_waits_the_largest_goes_f
     slots = choose.draw(st.integers(1, 4), "slots")
     retries = choose.draw(st.integers(0, 1), "retries")
     bad = choose.draw(st.dictionaries(st.integers(0, len(sizes) - 1), st.just("a"), max_size=3), "bad")
-    dispatcher = Dispatcher(slots, CostHint(unit="residues"), retries, fixed, proven=True)
+    hint = CostHint(unit="residues", longest=choose.draw(st.sampled_from([0, max(sizes)]), "longest"))
+    dispatcher = Dispatcher(slots, hint, retries, fixed, proven=True)
     world = World(dispatcher, len(sizes), bad, sizes=sizes)
     world.run(choose)
     assert sorted(world.done + world.quarantined) == list(range(len(sizes)))
@@ -221,9 +222,9 @@ def test_every_record_of_any_size_ends_once_and_of_what_waits_the_largest_goes_f
     assert world.most_in_hand <= slots * (1 + MOST_READY) + 2 + 2 * len(bad)
 
 
-def measured(slots: int, unit: str = "residues", fixed: tuple[int, int] = (0, 0)) -> Dispatcher:
+def measured(slots: int, unit: str = "residues", fixed: tuple[int, int] = (0, 0), longest: int = 5000) -> Dispatcher:
     """A dispatcher that has seen batches of 1000 units, a millisecond each."""
-    dispatcher = Dispatcher(slots, CostHint(unit=unit, startup_seconds=0.0), 1, fixed)
+    dispatcher = Dispatcher(slots, CostHint(unit=unit, startup_seconds=0.0, longest=longest), 1, fixed)
     for number in range(-slots, 0):
         assert dispatcher.wanted(1e9)
         dispatcher.batch_cut(number, 1, 1000)
@@ -258,16 +259,20 @@ def test_of_the_last_batches_the_largest_go_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("slots", "unit", "remaining", "why"),
+    ("slots", "unit", "remaining", "longest", "why"),
     [
-        (1, "residues", 9000, "much is left"),
-        (1, "records", 900, "the sizes of records are unknown"),
-        (4, "residues", MOST_TAIL + 1.0, "it would take too much space"),
-        (1, "residues", None, "the end is not known"),
+        (2, "residues", 18_000, 5000, "much is left"),
+        (2, "records", 900, 5000, "the sizes of records are unknown"),
+        (4, "residues", MOST_TAIL + 1.0, 5000, "it would take too much space"),
+        (2, "residues", None, 5000, "the end is not known"),
+        (2, "residues", 9000, 0, "no record is known to be long"),
+        (1, "residues", 7000, 5000, "nobody waits"),
     ],
 )
-def test_what_is_left_is_not_cut_beforehand_if(slots: int, unit: str, remaining: float | None, why: str) -> None:
-    dispatcher = measured(slots, unit)
+def test_what_is_left_is_not_cut_beforehand_if(
+    slots: int, unit: str, remaining: float | None, longest: int, why: str
+) -> None:
+    dispatcher = measured(slots, unit, longest=longest)
     for number in range(2 * slots):
         assert dispatcher.wanted(remaining) is not None
         dispatcher.batch_cut(number, 1, 1000)

@@ -100,7 +100,7 @@ def test_a_record_of_great_length_near_the_end_does_not_end_last(slots: int, n_r
     sizes = [int(rng.lognormvariate(5.8, 0.7)) + 30 for _ in range(n_records)]
     sizes.insert(int(place * n_records), 20_000)
     seconds = [size * 4e-4 * rng.lognormvariate(0, 0.25) for size in sizes]
-    played = play(sizes, seconds, 0.06, slots, CostHint(startup_seconds=0.06))
+    played = play(sizes, seconds, 0.06, slots, CostHint(startup_seconds=0.06, longest=20_000))
     least = max(sum(seconds) / slots, max(seconds))
     assert played.wall < 1.06 * least
 
@@ -132,8 +132,14 @@ def test_before_anything_is_measured_each_slot_gets_one_small_batch() -> None:
 def test_batches_of_a_tool_with_passes_are_whole_passes() -> None:
     model = CostModel(CostHint(unit="residues", pass_units=10_000))
     model.observe(10_000, 1.0)
-    assert next_units(model, 2, 200_000) == 80_000
-    assert next_units(model, 2, 100_000) == 20_000  # near the end: at most half of what is left for a slot
+    assert next_units(model, 2, 100_000) == 40_000
+
+
+@pytest.mark.parametrize(("longest", "units"), [(0, 40_000), (1000, 40_000), (20_000, 20_000)])
+def test_near_the_end_a_batch_is_half_of_a_slots_share_if_there_are_records_worth_it(longest: int, units: int) -> None:
+    model = CostModel(CostHint(unit="residues", pass_units=10_000, startup_seconds=0.06, longest=longest))
+    model.observe(10_000, 1.06)
+    assert next_units(model, 2, 100_000) == units
 
 
 def test_short_batches_wait_in_numbers_and_long_or_large_ones_do_not() -> None:

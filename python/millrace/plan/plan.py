@@ -17,7 +17,7 @@ from millrace.errors import RefusedError, ToolError
 from millrace.job import Job
 from millrace.model import Command, Frozen, OutputUse, Token, ToolUse
 from millrace.plan import cores, fingerprint, formats, fragments, memory
-from millrace.plan.queries import look
+from millrace.plan.queries import Queries, look
 from millrace.rundir import default_name
 from millrace.tools import registry
 from millrace.tools.base import NUL, Adapter, Fragmenting, file_records, join_names
@@ -68,7 +68,10 @@ def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
     check_boundaries(job, use)
     check_outputs(use, cwd)
     slots, why = count_slots(job, use, environ)
-    use, in_parts = with_fragments(job, use, command, adapter, slots)
+    queries = look(use.inputs[0], cwd) if use.inputs else None
+    use, in_parts = with_fragments(job, use, command, adapter, slots, queries)
+    if queries:
+        use = msgspec.structs.replace(use, cost=msgspec.structs.replace(use.cost, longest=queries.longest))
     run_dir = cwd / (job.run_dir or default_name(use, job.command))
     return Plan(
         job=job, command=command, use=use, slots=slots, run_dir=run_dir, fingerprints=fingerprints(job, use, command),
@@ -137,7 +140,9 @@ def check_boundaries(job: Job, use: ToolUse) -> None:
         raise RefusedError(text, "write a regular expression, in single quotes") from error
 
 
-def with_fragments(job: Job, use: ToolUse, command: Command, adapter: Adapter, slots: int) -> tuple[ToolUse, str]:
+def with_fragments(
+    job: Job, use: ToolUse, command: Command, adapter: Adapter, slots: int, queries: Queries | None
+) -> tuple[ToolUse, str]:
     """Have the database searched in fragments where that is asked for or pays; and the reason.
 
     Raises:
@@ -155,7 +160,6 @@ def with_fragments(job: Job, use: ToolUse, command: Command, adapter: Adapter, s
     if asked == (1, 0):
         return use, "fragments: 1, as asked"
     database = adapter.fragmentable(use, command)
-    queries = look(use.inputs[0], command.cwd) if asked == (0, 0) and not database.why_not else None
     known = (queries, slots, memory.usable()[0], use.cost, job.batch_size[0])
     decision = None if database.why_not else fragments.by_queries(asked, database.bytes, *known)
     if decision is None and database.count:

@@ -33,6 +33,9 @@ MOST_BYTES = 16 << 20
 #: A batch of what is cut beforehand is at most this part of what is left for one slot.
 TAIL_PART = 0.5
 
+#: Starts of the tool for each slot, about, that small batches of what is cut beforehand cost more.
+TAIL_STARTS = 5
+
 #: Seconds of work for each slot that are cut beforehand: a record that takes longer may still end last.
 TAIL_SECONDS = 60.0
 
@@ -153,8 +156,9 @@ def next_units(model: CostModel, slots: int, remaining: float | None) -> int:
 def is_tail(model: CostModel, slots: int, remaining: float, *, fixed: bool = False) -> bool:
     """Whether so little is left that all of it is cut beforehand.
 
-    With measured sizes: what does not take long, once no size depends on what is measured later. With the user's
-    sizes: what the slots may have in their queues.
+    With measured sizes: what does not take long, once no size depends on what is measured later; and only if there are
+    records for which the others would wait longer than more starts of the tool take. With the user's sizes: what the
+    slots may have in their queues.
 
     Args:
         model: What is known of the cost.
@@ -166,4 +170,7 @@ def is_tail(model: CostModel, slots: int, remaining: float, *, fixed: bool = Fal
         return False  # records of unknown size: none of them goes first
     if fixed:
         return remaining <= slots * MOST_READY * model.batch_units
-    return remaining / slots <= min(TAIL_SECONDS / model.per_unit, GROWTH * model.largest)
+    waiting = (1 - 1 / slots) * model.hint.longest * model.per_unit
+    return waiting > TAIL_STARTS * model.startup and remaining / slots <= min(
+        TAIL_SECONDS / model.per_unit, GROWTH * model.largest
+    )

@@ -50,7 +50,7 @@ class Trace:
         self._n = len(seconds)
         self._units = list(accumulate(units, initial=0))
         self._seconds = list(accumulate(seconds, initial=0.0))
-        self.longest_seconds = max(seconds)
+        self.longest, self.longest_seconds = max(units), max(seconds)
 
     @property
     def n_records(self) -> int:
@@ -60,7 +60,7 @@ class Trace:
     @property
     def hint(self) -> CostHint:
         """What the scheduler is told before it measures."""
-        return CostHint(unit=self.unit, startup_seconds=self.startup_seconds)
+        return CostHint(unit=self.unit, startup_seconds=self.startup_seconds, longest=self.longest)
 
     @property
     def mean_seconds(self) -> float:
