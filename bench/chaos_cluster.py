@@ -200,7 +200,10 @@ class Chaos:
     def is_ours(self, path: Path) -> bool:
         """Whether it is new, and nobody's: another's runs may go on beside."""
         token = path.name.rpartition("-")[2]
-        return path.stat().st_mtime > STARTED and sweep.marked(token) == ([], [])
+        try:
+            return path.stat().st_mtime > STARTED and sweep.marked(token) == ([], [])
+        except FileNotFoundError:
+            return False
 
 
 STARTED = time.time()

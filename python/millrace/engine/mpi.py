@@ -32,7 +32,7 @@ PIECE = 4 << 20
 IN_FLIGHT = 8
 
 #: Seconds that a launcher gets to end all processes, once it is told to; and that all get to end together.
-LAST, LONGEST_FINALIZE = 5, 30
+LAST, LONGEST_FINALIZE = 20, 30
 
 #: Messages taken in one look, so that whoever looks does something else too.
 MOST_AT_ONCE = 256
