@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(REPO / "tests"), str(REPO / "tests" / "cluster")]
+sys.path[:0] = [str(REPO / "tests" / name) for name in ("cluster", "crash", "mpi")]
 
 import nodes  # noqa: E402
 from rig import installation  # noqa: E402
