@@ -4,7 +4,8 @@ BIN := $(VENV)/bin
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PATH := $(CURDIR)/.tools/muscle5/usr/bin:$(PATH)
 PYTHON ?= python3
-PYTEST_JOBS ?= 2
+# One more than the cores of a small machine: many tests wait for others to die.
+PYTEST_JOBS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help install dev tools demo test slow lint format check bench docs clean

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(REPO / "tests" / name) for name in (".", "cluster", "crash", "mpi")]
+sys.path[:0] = [str(REPO / "tests" / name) for name in ("cluster", "crash", "mpi")]
 
 import nodes  # noqa: E402
 import processes  # noqa: E402

@@ -25,7 +25,7 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(REPO / "tests" / name) for name in (".", "exact", "mpi", "crash", "cluster")]
+sys.path[:0] = [str(REPO / "tests" / name) for name in ("exact", "mpi", "crash", "cluster")]
 
 import private_slurm  # noqa: E402
 from exact_cases import CASES, IN_FRAGMENTS, Case, differing, make_bench, serially  # noqa: E402

@@ -7,7 +7,6 @@ import stat
 from pathlib import Path
 
 import pytest
-
 from once import once
 
 REPO = Path(__file__).resolve().parent.parent
