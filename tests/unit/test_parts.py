@@ -64,6 +64,23 @@ def test_blocks_are_put_where_they_belong_and_told_when_they_are_on_disk(site: S
     assert (site.folder / "other").read_bytes() == 2 * CONTENTS[0]
 
 
+def test_a_part_that_is_held_is_written_when_its_turn_comes(site: Site) -> None:
+    large = len(CONTENTS[3])
+    site.writer.put(Part(0, 2, [(large, site.block(0)), (large + 6, site.block(2))], held=True))
+    site.writer.put(Part(0, 1, [(0, site.block(3))]))
+    site.wait()
+    assert site.writer.take()[0].parts == [(0, 1)]
+    assert (site.folder / "out").read_bytes() == CONTENTS[3]
+    (site.folder / "journal").write_bytes(b"fetched before")
+    site.writer.release(0, 2)
+    parts = []
+    while not parts:
+        site.wait()
+        parts = [part for written in site.writer.take() for part in written.parts]
+    assert parts == [(0, 2)]
+    assert (site.folder / "out").read_bytes() == CONTENTS[3] + CONTENTS[0] + CONTENTS[2]
+
+
 def test_a_block_that_is_not_what_was_committed_is_an_error(site: Site) -> None:
     site.writer.put(Part(0, 1, [(0, site.block(0, checksum=1))]))
     site.wait()

@@ -27,6 +27,10 @@ pub(crate) struct PartWriter {
     synced: AtomicU64,
 }
 
+/// Bytes that are to be written, each at its place.
+#[pyclass(frozen)]
+pub(crate) struct Gathered(Vec<(u64, Vec<u8>)>);
+
 struct Copying {
     journals: Journals,
     buffer: Vec<u8>,
@@ -53,21 +57,26 @@ impl PartWriter {
         Ok(())
     }
 
-    fn copy<'a>(&self, pieces: impl Iterator<Item = (u64, &'a BlockRef)>) -> io::Result<()> {
+    /// Hands the bytes of `pieces` to `put` with their places, neighbours together.
+    fn copy<'a>(
+        &self,
+        pieces: impl Iterator<Item = (u64, &'a BlockRef)>,
+        mut put: impl FnMut(&[u8], u64) -> io::Result<()>,
+    ) -> io::Result<()> {
         let Copying { journals, buffer } = &mut *self.copying.lock().unwrap_or_else(PoisonError::into_inner);
         buffer.resize(BUFFER, 0);
         // The buffer's first `filled` bytes belong at `start` of the file.
         let (mut start, mut filled) = (0, 0);
         for (at, block) in pieces {
             if at != start + filled as u64 {
-                self.put(&buffer[..filled], start)?;
+                put(&buffer[..filled], start)?;
                 (start, filled) = (at, 0);
             }
             let mut reader = journals.holding(block)?.read(&block.0);
             let mut left = block.0.length;
             while left > 0 {
                 if filled == BUFFER {
-                    self.put(buffer, start)?;
+                    put(buffer, start)?;
                     (start, filled) = (start + BUFFER as u64, 0);
                 }
                 let want = (BUFFER - filled).min(usize::try_from(left).unwrap_or(BUFFER));
@@ -76,7 +85,7 @@ impl PartWriter {
                 left -= n as u64;
             }
         }
-        self.put(&buffer[..filled], start)
+        put(&buffer[..filled], start)
     }
 }
 
@@ -98,7 +107,26 @@ impl PartWriter {
 
     /// Writes blocks at their offsets, verifying checksums on the way; neighbours are written together.
     fn write(&self, py: Python<'_>, pieces: Vec<(u64, Py<BlockRef>)>) -> PyResult<()> {
-        py.detach(|| self.copy(pieces.iter().map(|(at, block)| (*at, block.get())))).map_err(io_error)
+        py.detach(|| self.copy(pieces.iter().map(|(at, block)| (*at, block.get())), |bytes, at| self.put(bytes, at)))
+            .map_err(io_error)
+    }
+
+    /// Reads blocks that are to be written later, verifying checksums on the way.
+    fn gather(&self, py: Python<'_>, pieces: Vec<(u64, Py<BlockRef>)>) -> PyResult<Gathered> {
+        let mut found = Vec::new();
+        py.detach(|| {
+            self.copy(pieces.iter().map(|(at, block)| (*at, block.get())), |bytes, at| {
+                found.push((at, bytes.to_vec()));
+                Ok(())
+            })
+        })
+        .map_err(io_error)?;
+        Ok(Gathered(found))
+    }
+
+    /// Writes what was gathered.
+    fn write_gathered(&self, py: Python<'_>, gathered: &Gathered) -> PyResult<()> {
+        py.detach(|| gathered.0.iter().try_for_each(|(at, bytes)| self.put(bytes, *at))).map_err(io_error)
     }
 
     /// Allows writing for so many seconds from now, and no longer.
@@ -126,5 +154,6 @@ impl PartWriter {
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PartWriter>()
+    module.add_class::<PartWriter>()?;
+    module.add_class::<Gathered>()
 }

@@ -70,6 +70,13 @@ class Write(NamedTuple):
     part: Part
 
 
+class WriteNow(NamedTuple):
+    """The turn of a part that was held has come."""
+
+    stream: int
+    number: int
+
+
 class OpenTogether(NamedTuple):
     """Open these outputs with MPI-IO, as all do now."""
 

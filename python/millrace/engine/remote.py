@@ -177,6 +177,8 @@ class Agent:
                     self._submit(self._node, task)
             case say.Write(part) if self._parts and not self._stopped:
                 self._parts.put(part)
+            case say.WriteNow(stream, number) if self._parts and not self._stopped:
+                self._parts.release(stream, number)
             case say.OpenTogether(streams) if self._parts and self._setup:
                 from millrace.engine.collective import Together  # few jobs write so
 

@@ -145,12 +145,19 @@ class Writers:
         if self._rounds:
             self._rounds.turn()
         for stream, extents in self._extents.items():
-            for write in () if self._settling else extents.turn(now, last=self._draining):
-                part = Part(stream, write.number, write.pieces, self._rounds is not None)
+            if self._settling:
+                break
+            for write in extents.turn(now, last=self._draining):
+                part = Part(stream, write.number, write.pieces, write.held, self._rounds is not None)
                 if write.rank:
                     self._crew.tell(write.rank, say.Write(part))
                 else:
                     self._own.put(part)
+            for write in extents.released():
+                if write.rank:
+                    self._crew.tell(write.rank, say.WriteNow(stream, write.number))
+                else:
+                    self._own.release(stream, write.number)
 
     def heard(self, found: Sequence[Written]) -> None:
         """Another process has written something."""

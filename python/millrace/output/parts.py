@@ -25,6 +25,9 @@ SYNC_SECONDS = 10.0
 #: Blocks of this size and more are not written together with others: no process has to hold one in its memory.
 LARGE = 32 << 20
 
+#: Bytes of a part that is fetched before its turn comes; a larger one is not, for the same reason.
+MOST_FETCHED = 64 << 20
+
 #: Seconds after the coordinator was last heard in which parts are written. Later it may have given them to another.
 LEASE = 10.0
 
@@ -35,8 +38,17 @@ class Part(NamedTuple):
     stream: int
     number: int
     pieces: Sequence[tuple[int, _core.BlockRef]]
+    #: Fetch the bytes, and write them when `PartsWriter.release` says so.
+    held: bool = False
     #: All processes of the job are told of a part, to write them together.
     together: bool = False
+
+
+class Release(NamedTuple):
+    """The turn of a part that was held has come."""
+
+    stream: int
+    number: int
 
 
 class Prepared(NamedTuple):
@@ -111,14 +123,20 @@ class PartsWriter:
         self._synced = time.monotonic()
         self._ready: deque[Written] = deque()
         self._prepared: deque[Prepared] = deque()
+        #: Parts whose turn has not come, and their bytes.
+        self._held: dict[Release, tuple[Part, _core.Gathered | None]] = {}
         #: Parts, and (stream, number) of those that were written together.
-        self._parts: queue.SimpleQueue[Part | tuple[int, int] | None] = queue.SimpleQueue()
+        self._parts: queue.SimpleQueue[Part | Release | tuple[int, int] | None] = queue.SimpleQueue()
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="parts", daemon=True)
         self._thread.start()
 
     def put(self, part: Part) -> None:
         self._parts.put(part)
+
+    def release(self, stream: int, number: int) -> None:
+        """Write a part that was held."""
+        self._parts.put(Release(stream, number))
 
     def allow(self, seconds: float) -> None:
         """Write for so many seconds from now, and no longer; without it, for ever."""
@@ -156,6 +174,7 @@ class PartsWriter:
         if self.error:
             raise self.error
         self._sync()
+        self._files.clear()  # a network filesystem keeps the folder of a journal that is open
 
     def _serve(self) -> None:
         try:
@@ -167,16 +186,30 @@ class PartsWriter:
                     continue
                 if part is None or self._closing:
                     return
-                if not isinstance(part, Part):
+                if isinstance(part, Release):
+                    self._release(part)
+                elif not isinstance(part, Part):
                     self._written(part)
                 elif part.together:
                     self._prepare(part)
+                elif part.held:
+                    small = sum(block.length for _, block in part.pieces) <= MOST_FETCHED
+                    fetched = self._file(part.stream).gather(part.pieces) if small else None
+                    self._held[Release(part.stream, part.number)] = part, fetched
                 else:
                     self._file(part.stream).write(part.pieces)
                     self._written((part.stream, part.number))
         except BaseException as error:
             self.error = CorruptError(str(error)) if isinstance(error, _core.CorruptJournal) else error
             self._wake()
+
+    def _release(self, which: Release) -> None:
+        part, fetched = self._held.pop(which)
+        if fetched:
+            self._file(part.stream).write_gathered(fetched)
+        else:
+            self._file(part.stream).write(part.pieces)
+        self._written((part.stream, part.number))
 
     def _prepare(self, part: Part) -> None:
         self._file(part.stream).write([(at, block) for at, block in part.pieces if block.length >= LARGE])

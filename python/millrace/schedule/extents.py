@@ -5,7 +5,8 @@ places without having seen a byte. The ways are those of mpiBLAST-PIO (Lin et al
 Massively Parallel Sequence Search", IEEE TPDS 22(4), 2011):
 
 ``merge``: one extent after the other, all that has become ready in the meantime, is written by the rank that holds most
-of its bytes. As the next one begins when the one before is written, the file never has a hole.
+of its bytes. As the next one begins when the one before is written, the file never has a hole. Those who write next fetch
+what the others hold in the meantime.
 ``individual``: each rank writes what it holds. All write side by side, so the file has holes until the end.
 ``collective``: as ``merge``, but all ranks write an extent together, each what it holds. None may be lost.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, Protocol, TypeVar
 
 Way = Literal["merge", "individual", "collective"]
@@ -24,6 +25,9 @@ Way = Literal["merge", "individual", "collective"]
 LEAST_BYTES = 4 << 20
 MOST_BYTES = 32 << 20
 LONGEST_WAIT = 0.5
+
+#: Extents that are under way with ``merge``: one is written, and the bytes of the next ones are fetched.
+AHEAD = 3
 
 
 class Sized(Protocol):
@@ -43,6 +47,8 @@ class Write(Generic[Block]):
     number: int
     rank: int
     pieces: tuple[tuple[int, Block], ...]
+    #: Its bytes may be fetched, and written when `Extents.released` says so.
+    held: bool = False
 
     @property
     def size(self) -> int:
@@ -88,6 +94,8 @@ class Extents(Generic[Block]):
         #: Handed out and not yet written; written and not yet known to be on disk.
         self._flying: dict[int, Write[Block]] = {}
         self._unsafe: dict[int, Write[Block]] = {}
+        #: Those handed out that must not be written yet.
+        self._held: set[int] = set()
         self._given: Counter[int] = Counter()
         self._number = 0
 
@@ -108,34 +116,52 @@ class Extents(Generic[Block]):
         found = []
         while self._again:
             write = self._again.popleft()
-            found.append(self._hand(self._idlest(), write.pieces))
+            found.append(self._hand(self._idlest(), write.pieces, held=write.held))
         if self._way == "individual":
             busy = {write.rank for write in self._flying.values()}
             for rank, lane in self._lanes.items():
                 if rank is not None and rank not in busy and lane.blocks and (last or lane.ripe(now)):
                     found.append(self._hand(rank, [(at, block) for at, block, _ in lane.take()]))
-        elif not self._flying and (line := self._lanes.get(None)) and line.blocks and (last or line.ripe(now)):
-            extent = [*line.take()]
-            if self._way == "merge":
-                found.append(self._hand(self._holder_of_most(extent), [(at, block) for at, block, _ in extent]))
-            else:
-                found += self._together(extent)
+        elif line := self._lanes.get(None):
+            while line.blocks and (last or line.ripe(now)) and (idle := self._idle()):
+                extent = [*line.take()]
+                if self._way == "collective":
+                    found += self._together(extent)
+                else:
+                    pieces = [(at, block) for at, block, _ in extent]
+                    found.append(self._hand(self._holder_of_most(extent, idle), pieces, held=bool(self._flying)))
         return found
 
-    def _hand(self, rank: int, pieces: Iterable[tuple[int, Block]]) -> Write[Block]:
+    def released(self) -> list[Write[Block]]:
+        """Held writes whose turn has come: everything before them is written."""
+        if self._again or not self._held or len(self._held) < len(self._flying):
+            return []
+        first = min(self._held, key=lambda number: self._flying[number].pieces[0][0])
+        self._held.remove(first)
+        return [self._flying[first]]
+
+    def _idle(self) -> set[int]:
+        """Who may begin another extent now."""
+        if self._way == "collective":
+            return set() if self._flying else self._ranks
+        return self._ranks - {write.rank for write in self._flying.values()} if len(self._flying) < AHEAD else set()
+
+    def _hand(self, rank: int, pieces: Iterable[tuple[int, Block]], *, held: bool = False) -> Write[Block]:
         self._number += 1
-        write = Write(self._number, rank, tuple(pieces))
+        write = Write(self._number, rank, tuple(pieces), held)
         self._flying[write.number] = write
+        if held:
+            self._held.add(write.number)
         if self._way != "individual":
             self._given[rank] += write.size
         return write
 
-    def _holder_of_most(self, extent: Iterable[tuple[int, Block, int | None]]) -> int:
+    def _holder_of_most(self, extent: Iterable[tuple[int, Block, int | None]], ranks: Iterable[int]) -> int:
         holds: Counter[int] = Counter()
         for _, block, holder in extent:
-            if holder in self._ranks and holder is not None:
+            if holder is not None:
                 holds[holder] += block.length
-        return max(self._ranks, key=lambda rank: (holds[rank], -self._given[rank], -rank))
+        return max(ranks, key=lambda rank: (holds[rank], -self._given[rank], -rank))
 
     def _together(self, extent: Iterable[tuple[int, Block, int | None]]) -> list[Write[Block]]:
         shares: dict[int, list[tuple[int, Block]]] = {rank: [] for rank in sorted(self._ranks)}
@@ -167,7 +193,8 @@ class Extents(Generic[Block]):
         self._ranks.discard(rank)
         for writes in (self._unsafe, self._flying):
             for number in [number for number, write in writes.items() if write.rank == rank]:
-                self._again.append(writes.pop(number))
+                self._again.append(replace(writes.pop(number), held=number in self._held))
+                self._held.discard(number)
         if lane := self._lanes.pop(rank, None):
             heir = self._lanes.setdefault(self._idlest(), _Lane())
             heir.blocks.extend(lane.blocks)
