@@ -39,7 +39,7 @@ from bench import table
 
 REPO = Path(__file__).resolve().parent.parent
 OUT = Path(__file__).resolve().parent / "out"
-sys.path[:0] = [str(REPO / "tests" / "cluster")]
+sys.path[:0] = [str(REPO / "tests" / name) for name in ("cluster", "crash", "mpi")]
 
 import nodes  # noqa: E402
 from rig import installation  # noqa: E402

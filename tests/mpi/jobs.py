@@ -19,7 +19,7 @@ from millrace.launch.command import ALLOW_ROOT
 REPO = Path(__file__).resolve().parent.parent.parent
 
 # The commands of the exactness tests and the tools of the crash tests serve here too.
-sys.path[:0] = [str(REPO / "tests" / "exact"), str(REPO / "tests" / "crash")]
+sys.path[:0] = [str(REPO / "tests" / name) for name in ("exact", "crash", "mpi")]
 
 import harness  # noqa: E402
 import processes  # noqa: E402
