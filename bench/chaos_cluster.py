@@ -157,7 +157,10 @@ class Chaos:
         found = [pid for name in where for pid in processes.with_words(self.cluster.pids(name), TARGETS[target])]
         if not found:
             return False
-        os.kill(self.random.choice(found), number)
+        try:
+            os.kill(self.random.choice(found), number)
+        except ProcessLookupError:
+            return False
         return True
 
     def problems(self, code: int) -> list[str]:
