@@ -87,6 +87,8 @@ class Chaos:
     n_records: int
     task_seconds: float
     undisturbed: dict[int, float] = field(default_factory=dict)
+    #: What the processes of the last run carried: other runs on this machine have others.
+    tokens: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.folder.mkdir()
@@ -133,6 +135,7 @@ class Chaos:
         begun = time.monotonic()
         process = self.start(hosts)
         time.sleep(moment)
+        self.tokens = {token for name in (HEAD, *hosts) for pid in self.cluster.pids(name) if (token := token_of(pid))}
         hit = process.poll() is None and self.hit(target, hosts, number)
         at = time.monotonic() - begun
         try:
@@ -157,7 +160,10 @@ class Chaos:
         found = [pid for name in where for pid in processes.with_words(self.cluster.pids(name), TARGETS[target])]
         if not found:
             return False
-        os.kill(self.random.choice(found), number)
+        try:
+            os.kill(self.random.choice(found), number)
+        except ProcessLookupError:
+            return False
         return True
 
     def problems(self, code: int) -> list[str]:
@@ -189,7 +195,7 @@ class Chaos:
             f"{name}: {processes.arguments(pid)}" for name in (HEAD, *NAMES) for pid in self.cluster.inhabitants(name)
         ]
         found += [str(path) for path in self.folder.glob("*.launch")]
-        found += [str(path) for path in Path("/tmp").glob("millrace-mpi-*") if self.is_ours(path)]
+        found += [str(path) for token in self.tokens if (path := sweep.temporary(token)).exists()]
         if not found:
             for name in (HEAD, *NAMES):
                 if self.cluster.is_on(name):
@@ -197,16 +203,10 @@ class Chaos:
                     found += [f"{name}: /dev/shm/{line}" for line in listed.stdout.split()]
         return found
 
-    def is_ours(self, path: Path) -> bool:
-        """Whether it is new, and nobody's: another's runs may go on beside."""
-        token = path.name.rpartition("-")[2]
-        try:
-            return path.stat().st_mtime > STARTED and sweep.marked(token) == ([], [])
-        except FileNotFoundError:
-            return False
 
-
-STARTED = time.time()
+def token_of(pid: int) -> str:
+    """What tells the processes of one run; empty if this one carries none."""
+    return processes.environment(pid).get(sweep.NAME.encode(), b"").decode()
 
 
 def main() -> int:

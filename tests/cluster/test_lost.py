@@ -43,7 +43,7 @@ def test_a_run_on_named_hosts_uses_all_of_them(cluster: Cluster) -> None:
     ids=["agent", "coordinator", "daemon", "launcher"],
 )
 def test_a_killed_part_is_started_again(cluster: Cluster, where: str, words: str) -> None:
-    process = cluster.start()
+    process = cluster.start(sleep="1")
     under_way(cluster)
     os.kill(cluster.find_one(where, words), signal.SIGKILL)
     ends_well(cluster, process)
@@ -52,7 +52,7 @@ def test_a_killed_part_is_started_again(cluster: Cluster, where: str, words: str
 
 @pytest.mark.parametrize("name", ["node1", "node3"], ids=["coordinator", "agent"])
 def test_a_lost_node_is_left_out(cluster: Cluster, name: str) -> None:
-    process = cluster.start()
+    process = cluster.start(sleep="1")
     under_way(cluster)
     cluster.nodes.kill(name)
     ends_well(cluster, process)
@@ -60,7 +60,7 @@ def test_a_lost_node_is_left_out(cluster: Cluster, name: str) -> None:
 
 
 def test_a_frozen_coordinator_is_found_by_its_silence(cluster: Cluster) -> None:
-    process = cluster.start()
+    process = cluster.start(sleep="1.5")  # it must not be at its end when it is hit, however busy the machine is
     under_way(cluster)
     os.kill(cluster.find_one("node1", "millrace run"), signal.SIGSTOP)
     ends_well(cluster, process)
