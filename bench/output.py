@@ -5,7 +5,7 @@ large (lognormal), those of neighbouring queries on different nodes. Nodes are n
 of its own to the others (``tc``) and one of the same rate to the storage that all share (`storage_link.c`, mounted by each
 node: what crosses it is counted). The storage itself is memory, so that links are the limit, as they are on a cluster.
 
-    python -m bench.output                                # 8 nodes, 200 Mbit/s; root only; four minutes
+    python -m bench.output                                # 8 nodes, 50 Mbit/s; root only; seven minutes
     python -m bench.output --ways merge coordinator --shares 0.7 --repeats 1
 
 A tool takes time in proportion to what it writes. ``--shares``: what all tools together write in a second, as a share of
@@ -49,7 +49,7 @@ WAYS = ("merge", "individual", "collective", "coordinator")
 HEAD = "head"
 
 #: Spread of the bytes of a record's output (of their logarithm), and their mean and largest.
-SPREAD, MEAN, LARGEST = 2.0, 128 << 10, 8 << 20
+SPREAD, MEAN, LARGEST = 2.0, 128 << 10, 2 << 20
 
 #: Writes so many bytes for each line as the line says, and takes its time for them.
 EMIT_C = r"""
@@ -212,8 +212,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mpi", choices=["openmpi", "mpich"], default="openmpi")
     parser.add_argument("--nodes", type=int, default=8)
-    parser.add_argument("--link", type=int, default=200, help="Mbit/s of each link, each way")
-    parser.add_argument("--megabytes", type=int, default=96)
+    parser.add_argument("--link", type=int, default=50, help="Mbit/s of each link, each way")
+    parser.add_argument("--megabytes", type=int, default=48)
     parser.add_argument("--batch", type=int, default=4, help="records of a batch")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--shares", nargs="*", type=float, default=[0.7, 0.0])
