@@ -191,7 +191,7 @@ def _choose(folder: Path, size: int, repeats: int) -> None:
         ):  # fmt: skip
             found = [text[begin : begin + length] for begin, length in blocks]
             for view in found:
-                _core.crc32c(view)  # as `millrace.node.search.views` does
+                _core.crc32c(view)  # as `millrace.blocks.views` does
             kind.candidates(use.fragmented, folder / f"chosen{number}", folder, os.environ, found)
             for view in found:
                 view.release()

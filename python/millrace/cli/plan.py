@@ -22,14 +22,16 @@ def command(job: Job, as_json: bool) -> None:
     from millrace.cli.run import here, print_json
     from millrace.launch import allocation
     from millrace.plan import plan as planner
+    from millrace.plan import staging
 
     plan = planner.make(job, here(), os.environ)
     use = plan.use
+    notes = [*plan.notes, *filter(None, [staging.note(job.stage, use.databases, plan.command.cwd)])]
     if as_json:
         print_json({
             "adapter": use.adapter, "command": plan.command.argv, "program": str(plan.command.exe), "version": use.version,
             "inputs": use.inputs, "outputs": use.outputs, "databases": [str(path) for path in use.databases],
-            "slots": plan.slots, "fragments": len(use.fragmented.fragments) if use.fragmented else 1, "threads": use.threads, "run_dir": str(plan.run_dir), "notes": plan.notes,
+            "slots": plan.slots, "fragments": len(use.fragmented.fragments) if use.fragmented else 1, "threads": use.threads, "run_dir": str(plan.run_dir), "notes": notes,
         })  # fmt: skip
         return
     click.echo(f"tool:      {plan.command.exe} ({use.version or 'version unknown'}), known as {use.adapter}")
@@ -52,5 +54,5 @@ def command(job: Job, as_json: bool) -> None:
     )
     if nodes := allocation.find(job.hosts, os.environ):
         click.echo(f"nodes:     {len(nodes.nodes)} of {nodes.words}: {', '.join(nodes.nodes)}")
-    for note in plan.notes:
+    for note in notes:
         click.echo(f"note:      {note}")

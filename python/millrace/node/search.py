@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import shutil
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from millrace import _core
-from millrace.errors import CorruptError
+from millrace.blocks import views
 from millrace.model import Fragmented, Token, ToolUse
 from millrace.node import fragments
 from millrace.node.execution import Execution, Placement
 from millrace.node.fragments.base import Kind
 from millrace.node.mirror import PRIVATE, Mirror, private_text, render
 from millrace.node.workdir import WorkDir
-
-#: How long a journal may look shorter than its node says, in seconds, and how often it is looked at.
-SEEN_WITHIN, LOOK_AGAIN = 10.0, 0.05
 
 #: Where a slot has the candidates of its batch, and where the search of a fragment writes.
 CANDIDATES, FOUND = f"{PRIVATE}/database", f"{PRIVATE}/found"
@@ -136,54 +130,3 @@ class Searcher:
         """Wait for the threads; what they still make is of no use."""
         self.withdraw()
         self._threads.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def views(blocks: Sequence[_core.BlockRef]) -> Iterator[list[memoryview]]:
-    """What ``blocks`` hold, checked, without reading it into memory of our own: it may be gigabytes.
-
-    Raises:
-        CorruptError: A block is not what was committed.
-    """
-    maps: list[mmap.mmap] = []
-    found: list[memoryview] = []
-    try:
-        for block in blocks:
-            if not block.length:
-                found.append(memoryview(b""))
-                continue
-            start = block.offset - block.offset % mmap.ALLOCATIONGRANULARITY
-            size = block.offset - start + block.length
-            with opened(block) as file:
-                maps.append(mmap.mmap(file.fileno(), size, offset=start, access=mmap.ACCESS_READ))
-            maps[-1].madvise(mmap.MADV_SEQUENTIAL)
-            found.append(memoryview(maps[-1])[block.offset - start :])
-            if _core.crc32c(found[-1]) != block.crc32c:
-                raise CorruptError(
-                    f"{block.journal}: byte {block.offset}: the block's checksum is wrong", "start over with --fresh"
-                )
-        yield found
-    finally:
-        for view in found:
-            view.release()
-        for each in maps:
-            each.close()
-
-
-def opened(block: _core.BlockRef) -> BinaryIO:
-    """The journal that holds ``block``, of this node or of another one.
-
-    What another one has written and told of may not be seen at once on a network filesystem: opened again, it is.
-
-    Raises:
-        CorruptError: The block is cut off.
-    """
-    deadline = time.monotonic() + SEEN_WITHIN
-    while True:
-        file = block.journal.open("rb")
-        if os.fstat(file.fileno()).st_size >= block.offset + block.length:
-            return file
-        file.close()
-        if time.monotonic() > deadline:
-            raise CorruptError(f"{block.journal}: byte {block.offset}: the block is cut off", "start over with --fresh")
-        time.sleep(LOOK_AGAIN)

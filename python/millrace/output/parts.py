@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from millrace import _core
+from millrace.blocks import views
 from millrace.errors import CorruptError
 from millrace.model import OutputUse
 from millrace.output.streams import destination
@@ -78,22 +79,6 @@ def paths_of(outputs: Sequence[OutputUse], streams: Iterable[int], cwd: Path) ->
     """Where these outputs are; those that are no files are left out."""
     found = {stream: destination(outputs[stream], cwd) for stream in streams}
     return {stream: path for stream, path in found.items() if path}
-
-
-def content_of(block: _core.BlockRef) -> bytes:
-    """The bytes of a block that fits into the memory.
-
-    Raises:
-        CorruptError: They are not what was committed.
-    """
-    content = bytearray()
-    with block.journal.open("rb", buffering=0) as journal:
-        journal.seek(block.offset)
-        while len(content) < block.length and (piece := journal.read(block.length - len(content))):
-            content += piece
-    if len(content) != block.length or _core.crc32c(memoryview(content)) != block.crc32c:
-        raise CorruptError(f"{block.journal}: byte {block.offset}: the block is not what was committed")
-    return bytes(content)
 
 
 def number_of(path: Path, run_dir: Path) -> int | None:
@@ -195,8 +180,10 @@ class PartsWriter:
 
     def _prepare(self, part: Part) -> None:
         self._file(part.stream).write([(at, block) for at, block in part.pieces if block.length >= LARGE])
-        small = [(at, content_of(block)) for at, block in part.pieces if block.length < LARGE]
-        self._prepared.append(Prepared(part.stream, part.number, small))
+        small = [(at, block) for at, block in part.pieces if block.length < LARGE]
+        with views([block for _, block in small]) as contents:
+            pieces = [(at, bytes(content)) for (at, _), content in zip(small, contents, strict=True)]
+        self._prepared.append(Prepared(part.stream, part.number, pieces))
         self._wake()
 
     def _written(self, key: tuple[int, int]) -> None:

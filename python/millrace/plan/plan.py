@@ -16,7 +16,7 @@ from millrace import _core
 from millrace.errors import RefusedError, ToolError
 from millrace.job import Job
 from millrace.model import Command, Frozen, OutputUse, Token, ToolUse
-from millrace.plan import cores, fingerprint, formats, fragments, memory, staging
+from millrace.plan import cores, fingerprint, formats, fragments, memory
 from millrace.plan.queries import look
 from millrace.rundir import default_name
 from millrace.tools import registry
@@ -72,7 +72,7 @@ def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
     run_dir = cwd / (job.run_dir or default_name(use, job.command))
     return Plan(
         job=job, command=command, use=use, slots=slots, run_dir=run_dir, fingerprints=fingerprints(job, use, command),
-        notes=tuple(filter(None, (*use.notes, why, batch_note(job, use), in_parts, staging.note(job.stage, use.databases, cwd)))),
+        notes=tuple(filter(None, (*use.notes, why, batch_note(job, use), in_parts))),
     )  # fmt: skip
 
 

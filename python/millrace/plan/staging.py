@@ -14,7 +14,7 @@ from pathlib import Path
 from millrace import _core
 from millrace.model import Frozen
 from millrace.plan.filesystems import SHARED, kind
-from millrace.report.words import count, size
+from millrace.words import count, size
 
 #: Share of a node's memory that all staged files may fill; the rest is for tools and results.
 MEMORY_SHARE = 0.5
