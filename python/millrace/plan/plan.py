@@ -68,7 +68,7 @@ def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
     check_boundaries(job, use)
     check_outputs(use, cwd)
     slots, why = count_slots(job, use, environ)
-    queries = look(use.inputs[0], cwd) if use.inputs else None
+    queries = look(use.inputs[0], cwd) if decided_by_queries(job, use, adapter) else None
     use, in_parts = with_fragments(job, use, command, adapter, slots, queries)
     if queries:
         use = msgspec.structs.replace(use, cost=msgspec.structs.replace(use.cost, longest=queries.longest))
@@ -138,6 +138,14 @@ def check_boundaries(job: Job, use: ToolUse) -> None:
     except ValueError as error:
         text = str(error).replace("record_start", "--record-start").replace("record_end", "--record-end")
         raise RefusedError(text, "write a regular expression, in single quotes") from error
+
+
+def decided_by_queries(job: Job, use: ToolUse, adapter: Adapter) -> bool:
+    """Whether it is of use to look at the queries: for the number of fragments, or for batches of measured size."""
+    if not use.inputs:
+        return False
+    fragments_open = isinstance(adapter, Fragmenting) and job.fragment_size == (0, 0)
+    return fragments_open or (job.batch_size == (0, 0) and use.cost.unit != "records" and use.cost.max_records != 1)
 
 
 def with_fragments(

@@ -153,11 +153,10 @@ class Dispatcher:
         """
         if self.ended or self._asked or (self._lacking <= 0 and not self._cuts_tail(remaining)):
             return None
+        if self._held and any(batch not in self._witnesses for batch in self._batches):
+            return None
         self._asked, self._asked_units = 1, 0
         if self._held:
-            if any(batch not in self._witnesses for batch in self._batches):
-                self._asked = 0
-                return None
             return (1, 0, 0)  # all that there is has failed: one more record may tell whether anything works
         if self.fixed != (0, 0):
             return (self.fixed[0], 0, self.fixed[1])
