@@ -89,6 +89,9 @@ class Batch:
     def largest(self) -> int:
         """Cost of the costliest of them."""
     @property
+    def smallest(self) -> int:
+        """Cost of the cheapest of them that costs anything; 0: none does."""
+    @property
     def crc32c(self) -> int:
         """CRC-32C of all their bytes."""
 

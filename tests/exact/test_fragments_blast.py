@@ -125,7 +125,8 @@ def test_thresholds(evalue: str, place: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *(f"blastn -task {task} -query q.fna -db genes" for task in ("megablast", "dc-megablast")),
+        "blastn -query q.fna -db genes",
+        "blastn -task dc-megablast -query q.fna -db genes -evalue 0.01",
         "blastn -task blastn -query q2.fna -db genes -outfmt 5",
         "blastn -task blastn-short -query q2.fna -db unclear -outfmt 7 -evalue 1e-5",
         *(f"blastn -query q2.fna -db unclear -outfmt 7 -max_target_seqs {limit}" for limit in LIMITS),

@@ -260,12 +260,15 @@ def test_passes_are_kept_whole_for_long_or_unknown_proteins(desk: Desk) -> None:
     [
         "blastn -db ndb -outfmt 11",
         "blastn -db ndb -ungapped",
+        "blastn -task blastn -db ndb",
+        "blastn -task dc-megablast -db ndb -evalue 1e-5",
         "blastx -db db -query_loc 1-30",
         "blastx -db db -mt_mode 1 -num_threads 2",
         "deltablast -db db",
     ],
 )
 def test_passes_that_cannot_be_known_are_refused(desk: Desk, command: str) -> None:
+    (desk.folder / "q.fa").write_bytes(FASTA + b">c\n" + b"ACGT" * 2000 + b"\n")
     with pytest.raises(RefusedError) as error:
         desk.understand(*command.split(), "-query", "q.fa")
     assert error.value.hint

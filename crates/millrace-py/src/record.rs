@@ -129,21 +129,24 @@ struct Batch {
     bytes: u64,
     cost: u64,
     largest: u64,
+    smallest: u64,
     crc32c: u32,
 }
 
 #[pymethods]
 impl Batch {
     fn __repr__(&self) -> String {
-        let Self { records, bytes, cost, largest, crc32c } = self;
-        format!("Batch(records={records}, bytes={bytes}, cost={cost}, largest={largest}, crc32c={crc32c:#010x})")
+        let Self { records, bytes, cost, largest, smallest, crc32c } = self;
+        format!(
+            "Batch(records={records}, bytes={bytes}, cost={cost}, largest={largest}, smallest={smallest}, crc32c={crc32c:#010x})"
+        )
     }
 }
 
 impl From<core::Batch> for Batch {
     fn from(batch: core::Batch) -> Self {
-        let core::Batch { records, bytes, cost, largest, crc32c } = batch;
-        Self { records, bytes, cost, largest, crc32c }
+        let core::Batch { records, bytes, cost, largest, smallest, crc32c } = batch;
+        Self { records, bytes, cost, largest, smallest, crc32c }
     }
 }
 

@@ -254,6 +254,14 @@ class Feeder:
             )
         if found is None:
             return self._end(paths)
+        item = self.inputs[0]
+        if isinstance(found, _core.Batch) and 0 < item.too_long <= found.largest:
+            raise MillraceError(
+                f"{'standard input' if item.path == '-' else item.path}: one of records {self._next + 1} to "
+                f"{self._next + found.records} has {found.largest:,} residues: from {item.too_long:,} on, its output "
+                "depends on the records before it",
+                "give a file, with the longest records first",
+            )
         first = self._next
         self._next += found.records
         whole = [part for part in parts if part is not None]

@@ -21,6 +21,7 @@ from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputArg, InputUse, OutputArg, OutputUse, Token, ToolUse
 from millrace.tools import blast_fragments
 from millrace.tools.base import Fragmentable
+from millrace.tools.blast_passes import PASS_RESIDUES, passes
 from millrace.tools.blastdb import FLAGS, SearchPath, split_names
 from millrace.tools.registry import FAMILIES
 from millrace.tools.version import first_line
@@ -64,25 +65,13 @@ REFUSED = {
     "logfile": ("all tasks would write to it", "leave it out; millrace keeps what each task says"),
 }
 
-#: Residues of queries that share one pass over the database (seen in the archive format: one archive a pass).
-PASS_RESIDUES = {
-    "blastx": 10_002,
-    "tblastx": 10_002,
-    "rpstblastn": 10_002,
-    "tblastn": 20_000,
-    "psiblast": 0,
-    "deltablast": 0,
-}
-#: The same for the tasks of blastn, which goes up to this as far as the number of hits allows.
+#: Residues that a task of blastn takes in one pass, as far as the number of hits allows.
 PASS_RESIDUES_BLASTN = {
     "blastn": 100_000,
     "blastn-short": 100_000,
     "dc-megablast": 500_000,
     "megablast": 5_000_000,
 }
-
-#: Programs whose results for a query depend on the other queries of its pass.
-TOGETHER = frozenset({"blastx", "tblastn", "tblastx", "rpsblast", "rpstblastn"})
 
 NUCLEOTIDE_DATABASE = frozenset({"blastn", "tblastn", "tblastx"})
 
@@ -137,13 +126,21 @@ class Blast:
         notes: list[str] = []
         databases = _databases(command, program, options, fmt)
         join = _join(program, options, fmt, names, notes)
-        pass_residues = _pass_residues(program, options, fmt, names, command.environ, notes)
+        shared = passes(program, options, fmt.number == 11, command.cwd / query if names.known else None, command)
+        notes += [shared.note] if shared.note else []
         argv, output = _arguments(command, options, join)
         return ToolUse(
             adapter="blast",
             argv=argv,
             inputs=(
-                InputUse(path=query, format="fasta", stdin=query == "-", glue_empty=True, pass_residues=pass_residues),
+                InputUse(
+                    path=query,
+                    format="fasta",
+                    stdin=query == "-",
+                    glue_empty=True,
+                    pass_residues=shared.residues,
+                    too_long=shared.too_long,
+                ),
             ),
             outputs=(output,),
             databases=databases,
@@ -250,11 +247,6 @@ def parse_format(text: str) -> Format:
 # The query and the names of its records
 
 
-#: From about twice this many residues on, blastp cuts a pass into chunks, and where depends on neighbours. A
-#: pass holds less than 10,000 residues before its last record, so no shorter record brings it there.
-LONG_PROTEIN = 9_800
-
-
 @dataclass(frozen=True)
 class Names:
     """What a look at the query file told. For a pipe nothing is known beforehand."""
@@ -264,8 +256,6 @@ class Names:
     unnamed: int = 0
     #: A record is called ``Query_`` and a number.
     query_like: bool = False
-    #: Bytes of the longest record.
-    longest: int = 0
     path: str = ""
 
 
@@ -319,7 +309,6 @@ def _look(data: mmap.mmap, query: str) -> Names:
         unnamed=0 if unnamed is None else before.count(b"\n>") + before.startswith(b">") + 1,
         query_like=re.match(rb"> ?Query_", data) is not None
         or any(data.find(b"\n>" + name) >= 0 for name in (b"Query_", b" Query_")),
-        longest=_longest(data),
         path=query,
     )
 
@@ -357,15 +346,6 @@ def sequence_id(word: bytes) -> bytes:
     if parts[0] in (b"gnl", b"lcl", b"pdb"):
         return b"|".join(parts[1:])
     return (parts[1] or parts[-1]).split(b".")[0]
-
-
-def _longest(data: mmap.mmap) -> int:
-    longest, begin = 0, 0
-    while begin >= 0:
-        end = data.find(b"\n>", begin + 1)
-        longest = max(longest, (end if end >= 0 else len(data)) - begin)
-        begin = end
-    return longest
 
 
 def _without_name(data: mmap.mmap) -> Iterator[int]:
@@ -468,48 +448,6 @@ def _leading_query_columns(fmt: Format, names: Names) -> int:
     return count
 
 
-def _pass_residues(
-    program: str,
-    options: dict[str, str],
-    fmt: Format,
-    names: Names,
-    environ: dict[str, str],
-    notes: list[str],
-) -> int:
-    """Residues of a pass where batches must be whole passes, else 0.
-
-    BLAST searches the queries of a pass together. Sums of hits (translated or without gaps) are
-    judged by the mean length of these queries, long passes are cut into chunks, an archive tells of one pass.
-    """
-    archive = fmt.number == 11
-    # rpsblast: the statistics it prints are those of whatever the pass searched last.
-    sums = program in TOGETHER or "ungapped" in options
-    chunks = program == "blastp" and (not names.known or names.longest >= LONG_PROTEIN)
-    residues = PASS_RESIDUES.get(program, 10_000)
-    if program == "blastn" and (archive or sums):
-        what = "-outfmt 11" if archive else "-ungapped"
-        raise RefusedError(
-            f"blastn {what} cannot be joined exactly: it depends on which queries share a pass over the "
-            "database, and blastn sizes its passes by the hits found so far",
-            "use -outfmt 5" if archive else "leave -ungapped out",
-        )
-    if not (archive or sums or chunks) or residues == 0:
-        return 0
-    for name, there in (
-        ("-query_loc", "query_loc" in options),
-        ("-mt_mode 1", options.get("mt_mode", "0") != "0"),
-    ):
-        if there:
-            raise RefusedError(
-                f"{program} with {name} cannot be joined exactly: it changes which queries share a pass",
-                f"leave {name} out",
-            )
-    if "BATCH_SIZE" in environ:
-        raise RefusedError("the environment variable BATCH_SIZE changes the passes of BLAST", "unset BATCH_SIZE")
-    notes.append(f"results of {program} depend on which queries share a pass: batches are whole passes of {residues}")
-    return residues
-
-
 def _arguments(command: Command, options: dict[str, str], join: str) -> tuple[tuple[Token, ...], OutputUse]:
     """Put placeholders where the query and the output stand; a query from standard input stays there."""
     argv: list[Token] = [command.argv[0]]
@@ -550,7 +488,7 @@ def _cost(program: str, options: dict[str, str]) -> CostHint:
     if program == "blastn":
         residues = PASS_RESIDUES_BLASTN.get(options.get("task", "megablast"), 100_000)
     else:
-        residues = PASS_RESIDUES.get(program, 10_000)
+        residues = PASS_RESIDUES[program]
     return CostHint(unit="residues", startup_seconds=0.06, pass_units=residues)
 
 

@@ -39,6 +39,8 @@ pub struct Batch {
     pub cost: u64,
     /// Cost of the costliest of them.
     pub largest: u64,
+    /// Cost of the cheapest of them that costs anything; 0: none does.
+    pub smallest: u64,
     /// CRC-32C of all their bytes.
     pub crc32c: u32,
 }
@@ -66,7 +68,7 @@ pub type Interrupt = Box<dyn FnMut() -> bool + Send>;
 /// std::fs::write(&fasta, ">a\nACGT\nAC\n>b\nAA\n>c\n").unwrap();
 /// let mut reader = Reader::new(vec![fasta], Cutter::new(Format::Fasta, None, None)?)?;
 /// let cut = reader.cut(&batch, Limits { records: 2, ..Limits::default() })?.unwrap();
-/// assert_eq!((cut.records, cut.cost, cut.largest), (2, 8, 6));
+/// assert_eq!((cut.records, cut.cost, cut.largest, cut.smallest), (2, 8, 6, 2));
 /// assert_eq!(std::fs::read(batch).unwrap(), b">a\nACGT\nAC\n>b\nAA\n");
 /// # Ok::<(), millrace_core::record::Error>(())
 /// ```
@@ -387,6 +389,9 @@ impl Pass<'_> {
         self.batch.bytes = size;
         self.batch.cost += self.cost;
         self.batch.largest = self.batch.largest.max(self.cost);
+        if self.cost > 0 {
+            self.batch.smallest = if self.batch.smallest == 0 { self.cost } else { self.batch.smallest.min(self.cost) };
+        }
         self.cost = 0;
         self.batch.reaches(self.limits) && (self.batch.cost > 0 || !self.glue)
     }
