@@ -5,10 +5,9 @@ from __future__ import annotations
 import subprocess
 from dataclasses import dataclass
 
+import marking
 import nodes
 import processes
-
-import marking
 
 #: The nodes of namespaces; the first is where the user types.
 NAMES = ("head", "node1", "node2", "node3", "node4")

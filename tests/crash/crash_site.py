@@ -8,7 +8,6 @@ import sys
 from dataclasses import dataclass, field
 
 import harness
-
 import marking
 
 #: Copies its records and notes each execution; environment variables make it slow or worse.

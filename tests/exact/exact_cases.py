@@ -14,9 +14,8 @@ import zlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tool_batches import need
-
 from once import once
+from tool_batches import need
 
 #: (slots, batch): one by one, as measured, and in sizes that cut badly on more slots than cores.
 WAYS = ((1, "1"), (2, "auto"), (7, "4"))
