@@ -32,7 +32,7 @@ PIECE = 4 << 20
 IN_FLIGHT = 8
 
 #: Seconds that a launcher gets to end all processes, once it is told to; and that all get to end together.
-LAST, LONGEST_FINALIZE = 20, 30
+LONGEST_ABORT, LONGEST_FINALIZE = 20, 30
 
 #: Messages taken in one look, so that whoever looks does something else too.
 MOST_AT_ONCE = 256
@@ -222,10 +222,10 @@ class World:
         if self.broken and self.rank == 0 and (missing or not self._tolerant):
             # Without this, a launcher that tolerates failures waits for what stands still, and another one calls the
             # whole job a failure, as a process has ended without Finalize.
-            signal.alarm(LAST)
+            signal.alarm(LONGEST_ABORT)
             self._comm.Abort(exit_code)
         elif self.broken and not self._tolerant:
-            time.sleep(LAST)  # rank 0 ends this process too
+            time.sleep(LONGEST_ABORT)  # rank 0 ends this process too
         os._exit(exit_code)
 
 
