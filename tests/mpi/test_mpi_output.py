@@ -50,14 +50,15 @@ def words(*more: str) -> list[str]:
     return ["run", "--slots", "1", "--batch", "2", *more, "--input", "in.fa", "--output", "out.fa", "--", *tool]
 
 
-def test_merged_output_grows_in_order(openmpi: Mpi, site: Site) -> None:
+def test_merged_output_grows_while_the_run_goes_on(openmpi: Mpi, site: Site) -> None:
     mark = f"{site.folder.name}-{os.getpid()}"
     process = openmpi.start(4, words(), site.folder, mark, LOG=f"{site.folder}/log", SLEEP="0.4")
     seen = set()
     try:
         while process.poll() is None:
             content = site.output.read_bytes() if site.output.exists() else b""
-            assert content == site.expected[: len(content)]
+            # Two nodes may write side by side: where one is not there yet, the file has a gap.
+            assert all(byte in (0, right) for byte, right in zip(content, site.expected, strict=False))
             seen.add(len(content))
     finally:
         end(process, mark)

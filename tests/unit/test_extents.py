@@ -33,8 +33,8 @@ def only(writes: list[Write[Bytes]]) -> Write[Bytes]:
     return write
 
 
-def test_merge_lets_the_holder_of_most_write_and_the_next_fetch_and_wait_for_their_turn() -> None:
-    output: Extents[Bytes] = Extents("merge", range(3))
+def test_merge_in_turn_lets_the_holder_of_most_write_and_the_next_fetch_and_wait() -> None:
+    output: Extents[Bytes] = Extents("merge", range(3), in_turn=True)
     for kilobytes, holder in ((100, 1), (300, 2), (150, 1)):
         output.add(block(kilobytes), holder)
     assert output.turn(0.0) == []
@@ -98,12 +98,28 @@ def test_an_extent_ends_when_it_is_large_enough() -> None:
     assert len(only(output.turn(0.0)).pieces) == n
 
 
-@pytest.mark.parametrize("way", ["merge", "individual", "collective"])
+def test_merge_side_by_side_shares_what_has_piled_up() -> None:
+    output: Extents[Bytes] = Extents("merge", range(4))
+    for k in range(40):
+        output.add(block(1024), k % 3)
+    writes = output.turn(0.0)
+    assert sorted(write.rank for write in writes) == [0, 1, 2, 3]
+    assert not any(write.held for write in writes)
+    assert [len(write.pieces) for write in writes] == [10] * 4
+    assert output.written_all is False
+    for write in writes:
+        output.written(write.number)
+    assert output.written_all
+
+
+@pytest.mark.parametrize(
+    ("way", "in_turn"), [("merge", False), ("merge", True), ("individual", False), ("collective", False)]
+)
 @settings(deadline=None)  # a busy machine is no failure
 @given(data=st.data())
-def test_the_file_is_whole_whoever_is_lost_when(way: Way, data: st.DataObject) -> None:
+def test_the_file_is_whole_whoever_is_lost_when(way: Way, in_turn: bool, data: st.DataObject) -> None:
     ranks = range(data.draw(st.integers(1, 4), "ranks"))
-    output: Extents[Bytes] = Extents(way, ranks)
+    output: Extents[Bytes] = Extents(way, ranks, in_turn=in_turn)
     alive, expected, now = set(ranks), b"", 0.0
     flying: list[Write[Bytes]] = []
     held: list[Write[Bytes]] = []
@@ -165,9 +181,9 @@ def test_the_file_is_whole_whoever_is_lost_when(way: Way, data: st.DataObject) -
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3), st.integers(0, 2)), max_size=20))
-def test_merge_never_leaves_a_hole(blocks: list[tuple[int, int, int]]) -> None:
+def test_merge_in_turn_never_leaves_a_hole(blocks: list[tuple[int, int, int]]) -> None:
     """After each block so many turns; what is written is always the beginning of the file, also if a node is lost."""
-    output: Extents[Bytes] = Extents("merge", range(4))
+    output: Extents[Bytes] = Extents("merge", range(4), in_turn=True)
     reached = 0
     may: list[Write[Bytes]] = []
     for size, holder, turns in [*blocks, (0, 0, 2 * len(blocks) + 2)]:

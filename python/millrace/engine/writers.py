@@ -43,7 +43,7 @@ def way_of(plan: Plan) -> Way | None:
         raise RefusedError(
             f"--write {way}: {plan.run_dir} is on a network filesystem on which two machines that write side by side "
             "may undo each other's bytes",
-            "use --write merge, which lets one machine write at a time",
+            "use --write merge, which lets one machine write at a time there",
         )
     return way
 
@@ -98,7 +98,7 @@ class Writers:
                     f"{output.path} is written by the coordinator: {crew.name(blind[0])} does not see the same file"
                 )
             elif way and path:
-                self._extents[stream] = Extents(way, range(crew.world.size))
+                self._extents[stream] = Extents(way, range(crew.world.size), in_turn=is_lazy(plan.run_dir))
                 self._places[stream] = (output.name, path)
         streams.leave(self._extents)
         self._alone = OutputStage(streams, wake)

@@ -4,9 +4,9 @@ Pure: blocks in, writes out; the clock is an argument. The coordinator knows the
 places without having seen a byte. The ways are those of mpiBLAST-PIO (Lin et al., "Coordinating Computation and I/O in
 Massively Parallel Sequence Search", IEEE TPDS 22(4), 2011):
 
-``merge``: one extent after the other, all that has become ready in the meantime, is written by the rank that holds most
-of its bytes. As the next one begins when the one before is written, the file never has a hole. Those who write next fetch
-what the others hold in the meantime.
+``merge``: an extent, all that has become ready in the meantime, is written by the rank that holds most of its bytes, after
+it has fetched the others. Several ranks write side by side, each an extent of its own, if the filesystem bears it; else
+one after the other, so that the file never has a hole, and those who write next fetch in the meantime.
 ``individual``: each rank writes what it holds. All write side by side, so the file has holes until the end.
 ``collective``: as ``merge``, but all ranks write an extent together, each what it holds. None may be lost.
 """
@@ -26,7 +26,7 @@ LEAST_BYTES = 4 << 20
 MOST_BYTES = 32 << 20
 LONGEST_WAIT = 0.5
 
-#: Extents that are under way with ``merge``: one is written, and the bytes of the next ones are fetched.
+#: Extents that are under way where one is written after the other: the bytes of the next ones are fetched.
 AHEAD = 3
 
 
@@ -68,9 +68,9 @@ class _Lane(Generic[Block]):
             self.since = now
         return self.size >= LEAST_BYTES or (self.since is not None and now - self.since >= LONGEST_WAIT)
 
-    def take(self) -> Iterator[tuple[int, Block, int | None]]:
+    def take(self, most: int = MOST_BYTES) -> Iterator[tuple[int, Block, int | None]]:
         taken = 0
-        while self.blocks and taken < MOST_BYTES:
+        while self.blocks and taken < most:
             taken += self.blocks[0][1].length
             yield self.blocks.popleft()
         self.size -= taken
@@ -82,10 +82,11 @@ class Extents(Generic[Block]):
 
     Args:
         ranks: Who can write.
+        in_turn: Whether ``merge`` writes one extent after the other.
     """
 
-    def __init__(self, way: Way, ranks: Iterable[int]) -> None:
-        self._way, self._ranks = way, set(ranks)
+    def __init__(self, way: Way, ranks: Iterable[int], *, in_turn: bool = False) -> None:
+        self._way, self._ranks, self._in_turn = way, set(ranks), in_turn
         #: Bytes of all blocks so far: where the next one begins.
         self.size = 0
         self._lanes: dict[int | None, _Lane[Block]] = {}
@@ -124,12 +125,15 @@ class Extents(Generic[Block]):
                     found.append(self._hand(rank, [(at, block) for at, block, _ in lane.take()]))
         elif line := self._lanes.get(None):
             while line.blocks and (last or line.ripe(now)) and (idle := self._idle()):
-                extent = [*line.take()]
                 if self._way == "collective":
-                    found += self._together(extent)
-                else:
-                    pieces = [(at, block) for at, block, _ in extent]
-                    found.append(self._hand(self._holder_of_most(extent, idle), pieces, held=bool(self._flying)))
+                    found += self._together([*line.take()])
+                    continue
+                # What has piled up is for all who could write now.
+                share = MOST_BYTES if self._in_turn else max(LEAST_BYTES, line.size // len(idle))
+                extent = [*line.take(min(share, MOST_BYTES))]
+                held = self._in_turn and bool(self._flying)
+                pieces = [(at, block) for at, block, _ in extent]
+                found.append(self._hand(self._holder_of_most(extent, idle), pieces, held=held))
         return found
 
     def released(self) -> list[Write[Block]]:
@@ -144,7 +148,9 @@ class Extents(Generic[Block]):
         """Who may begin another extent now."""
         if self._way == "collective":
             return set() if self._flying else self._ranks
-        return self._ranks - {write.rank for write in self._flying.values()} if len(self._flying) < AHEAD else set()
+        if self._in_turn and len(self._flying) >= AHEAD:
+            return set()
+        return self._ranks - {write.rank for write in self._flying.values()}
 
     def _hand(self, rank: int, pieces: Iterable[tuple[int, Block]], *, held: bool = False) -> Write[Block]:
         self._number += 1
