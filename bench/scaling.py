@@ -32,7 +32,7 @@ HSP_WRAP = [(48, 1724.0), (12_288, 1707.0)]
 
 WEAK = [4, 16, 64, 256, 1024]
 LARGE = [8334]
-LARGE_WORK = 1000.0
+LARGE_WORK = HSP_WRAP_WORK
 STRONG = [2, 4, 8, 16, 32, 64, 86]
 STRONG_QUERIES = 126_000
 #: Fragments of the harder case, as the tail of a run needs them.
@@ -127,7 +127,7 @@ def prefetch(figures: Figures) -> None:
 
 
 def large(figures: Figures) -> None:
-    """100,000 cores with partitions, and less work for each core than there."""
+    """100,000 cores with partitions, and the same work for each core."""
     trace = load(BLASTP, 1.0)
     for nodes in LARGE:
         records = round(LARGE_WORK * nodes * CORES / trace.mean_seconds)

@@ -77,7 +77,8 @@ class Slurm:
     @property
     def environ(self) -> dict[str, str]:
         """What tells Slurm's commands where it is."""
-        return {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf")}
+        # See `millrace.launch.command.environ_of_ranks`; for an srun that a test types itself.
+        return {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"), "SLURM_PMIX_FENCE": "tree"}
 
     def __enter__(self) -> Slurm:
         folder, names = self.folder, [f"n{number}" for number in range(1, self.n_nodes + 1)]

@@ -61,7 +61,8 @@ class Mpi:
             code = process.wait(seconds)
         finally:
             end(process, mark)
-        assert not harness.left_over(mark)
+        left = harness.left_over(mark)
+        assert not left, f"{left}; exit code {code}: {said(folder)}"
         return code, said(folder)
 
 

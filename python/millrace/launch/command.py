@@ -180,6 +180,9 @@ def environ_of_ranks(environ: Mapping[str, str], token: str) -> dict[str, str]:
         defaults |= {"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": shell}
     # The steps of a lost node keep their cores for minutes; a new start must not wait for them.
     defaults["SLURM_OVERLAP"] = "1"
+    # Slurm's PMIx plugin uses two kinds of fence by default, and may let a process out of one too early: Open MPI then gets
+    # a message in the middle of MPI_Init and crashes (https://github.com/open-mpi/ompi/issues/12495).
+    defaults["SLURM_PMIX_FENCE"] = "tree"
     if os.geteuid() == 0:
         # A container's only user, as a rule.
         defaults |= ALLOW_ROOT
