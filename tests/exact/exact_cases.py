@@ -91,7 +91,7 @@ CASES = [
 
 #: Programs whose database may be in fragments, and what of them is searched as a whole all the same.
 FRAGMENTING = ("blastp", "blastn", "blastx", "tblastn", "tblastx", "hmmscan", "hmmsearch", "phmmer")
-WHOLE = ("blastp-11",)
+WHOLE = ("blastp-11", "blastp-threads")
 
 #: The same in fragments of the database.
 IN_FRAGMENTS = [

@@ -179,7 +179,7 @@ def test_a_database_on_the_search_path(place: Path, tmp_path: Path) -> None:
         "-db many -searchsp 10000000",
         "-db many -ungapped -comp_based_stats F",
         "-db many -use_sw_tback -seg yes -soft_masking true",
-        "-db many -num_threads 2 -word_size 2 -xdrop_gap 40",
+        "-db many -word_size 2 -xdrop_gap 40",
     ],
 )
 def test_options(options: str, place: Path, tmp_path: Path) -> None:

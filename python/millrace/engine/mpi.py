@@ -34,6 +34,9 @@ IN_FLIGHT = 8
 #: Seconds that a launcher gets to end all processes, once it is told to; and that all get to end together.
 LONGEST_ABORT, LONGEST_FINALIZE = 20, 30
 
+#: Seconds between the start of Open MPI and the first message.
+AFTER_INIT = 0.2
+
 #: Messages taken in one look, so that whoever looks does something else too.
 MOST_AT_ONCE = 256
 
@@ -74,6 +77,10 @@ class World:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the launcher is another MPI's is said here, in our words
             MPI.Init_thread(MPI.THREAD_FUNNELED)
+        if "Open MPI" in name and launched.size > 1:
+            # A process that is still on its way out of MPI_Init must not get a message: it would crash
+            # (https://github.com/open-mpi/ompi/issues/12495). Nobody can tell that it is, so let it have its time.
+            time.sleep(AFTER_INIT)
         self._mpi, self._comm = MPI, MPI.COMM_WORLD
         self.rank, self.size = self._comm.rank, self._comm.size
         if self.size != launched.size:

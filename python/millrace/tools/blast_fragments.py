@@ -119,6 +119,11 @@ def _database(program: str, options: dict[str, str], command: Command) -> Databa
     letter = _LETTERS.get(program)
     if letter is None:
         raise NotInFragments(f"{program} in fragments was not compared with serial runs")
+    if options.get("num_threads", "1") != "1":
+        raise NotInFragments(
+            "-num_threads: what two threads of BLAST find among few entries was seen to differ from run to run; "
+            "leave it out, every core gets a fragment of its own"
+        )
     if options.get("num_iterations", "1") != "1":
         raise NotInFragments("a second iteration searches with what the first found in all fragments")
     _evalue(program, options)
