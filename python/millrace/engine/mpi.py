@@ -32,7 +32,7 @@ PIECE = 4 << 20
 IN_FLIGHT = 8
 
 #: Seconds that a launcher gets to end all processes, once it is told to; and that all get to end together.
-LONGEST_ABORT, LONGEST_FINALIZE = 20, 30
+LONGEST_ABORT, LONGEST_FINALIZE = 2, 30
 
 #: Seconds between the start of Open MPI and the first message.
 AFTER_INIT = 0.2
