@@ -119,6 +119,7 @@ def test_few_queries_are_one_pass(place: Path) -> None:
         ("-task blastn", 32),
         ("-task blastn -word_size 15", 0),
         ("-task blastn -word_size 7", 0),
+        ("-task blastn -word_size inf", 32),
         ("-task blastn -reward 1 -penalty -3", 15),
         ("-task blastn-short", 0),
         ("-task dc-megablast", 32),

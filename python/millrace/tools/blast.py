@@ -1,7 +1,7 @@
 """BLAST+: blastp, blastn, blastx, tblastn, tblastx, psiblast, rpsblast, rpstblastn, deltablast.
 
-*Exactness.* Every query is searched by itself, so the part of the output that tells of it does not depend on
-the other queries; what does depend on the whole run (banner, closing statistics, counters, the N of
+*Exactness.* The part of the output that tells of a query does not depend on the other queries, but for what
+`millrace.tools.blast_passes` sees to; what does depend on the whole run (banner, closing statistics, counters, the N of
 ``Query_N``) is put right by the joiners ``blast-*`` of ``millrace-core``. ``docs/exactness-blast.md`` has the
 rule for each program and format and the test that shows it. What cannot be put right is refused here, before
 anything starts.

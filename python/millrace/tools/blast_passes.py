@@ -205,7 +205,7 @@ def _why_together(
     if not score:
         return None
     least = _least_evalue(score, scores, _search_space(options, scores, lengths, command))
-    evalue = _number(options.get("evalue", ""), 10.0)
+    evalue = _number(options, "evalue", 10.0)
     if least > evalue:
         return None
     return RefusedError(
@@ -220,7 +220,7 @@ def _why_together(
 def _scores(options: dict[str, str]) -> tuple[int, int]:
     """Reward and penalty."""
     reward, penalty = _SCORES.get(_task(options), _USUAL_SCORES)
-    return int(_number(options.get("reward", ""), reward)), int(_number(options.get("penalty", ""), penalty))
+    return _whole(options, "reward", reward), _whole(options, "penalty", penalty)
 
 
 def _doubtful_score(options: dict[str, str], reward: int, penalty: int) -> int:
@@ -231,7 +231,7 @@ def _doubtful_score(options: dict[str, str], reward: int, penalty: int) -> int:
     by letters that do not fill a step: three at the end of the query, those that cost most at the other end.
     """
     task = _task(options)
-    word = int(_number(options.get("word_size", ""), _WORDS.get(task, 0)))
+    word = _whole(options, "word_size", _WORDS.get(task, 0))
     spaced = task == "dc-megablast" or "template_length" in options
     if task == "rmblastn" or (word < _WORD_EXTENDED_ROUGHLY and not spaced) or reward < 1 or penalty > -1:
         return 0
@@ -256,12 +256,12 @@ def _steepness(reward: int, penalty: int) -> float:
 
 def _search_space(options: dict[str, str], scores: tuple[int, int], lengths: Lengths | None, command: Command) -> float:
     """Letters of the shortest query times letters of the database, as far as they count: at least so many."""
-    space = _number(options.get("searchsp", ""), 0)
+    space = _whole(options, "searchsp", 0)
     if space > 0:
         return space
     query = lengths.shortest if lengths and "query_loc" not in options else 1
     entries, letters = _counted(options, command)
-    letters = int(_number(options.get("dbsize", ""), 0)) or letters
+    letters = _whole(options, "dbsize", 0) or letters
     off = (_TAKEN_OFF if scores == _USUAL_SCORES else _TAKEN_OFF_MOST) * math.log(max(query * letters, 2))
     return max(max(query - off, 0) * max(letters - entries * off, 0), query, letters)
 
@@ -289,11 +289,18 @@ def _below(number: float) -> str:
     return f"{math.floor(number * 0.999 / 10**power + 1e-9) * 10.0**power:.0g}"
 
 
-def _number(text: str, default: float) -> float:
+def _number(options: dict[str, str], name: str, default: float) -> float:
     try:
-        return float(text)
-    except ValueError:
-        return default  # none, or BLAST says what is wrong
+        return float(options[name])
+    except (KeyError, ValueError):
+        return default  # not given, or BLAST says what is wrong
+
+
+def _whole(options: dict[str, str], name: str, default: int) -> int:
+    try:
+        return int(options[name])
+    except (KeyError, ValueError):
+        return default  # as above
 
 
 def _stray(queries: Path, longest: int, too_long: int) -> int:
