@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from millrace.errors import RefusedError
 from millrace.model import (
@@ -57,10 +57,20 @@ _EVALUES = {"blastp-short": 20000.0, "blastn-short": 1000.0}
 _STRETCH = {"blastp": 10.0, "psiblast": 10.0}
 _STRETCH_MOVED = 100.0
 
-#: The least E-value of the search of a fragment. Up to 10 (``RESTRICTED_ALIGNMENT_WORST_EVALUE``) BLAST first aligns
-#: with gaps at some places only, and then finds more or less as the limit happens to lie; above, it aligns fully, and
-#: what a subject scores is never less.
+#: Up to this E-value blastp first aligns with gaps at some places only (``RESTRICTED_ALIGNMENT_WORST_EVALUE``), and then
+#: finds more or less as the limit happens to lie; above, it aligns fully, and what a subject scores is never less.
+_RESTRICTED = 10.0
 _LEAST_EVALUE = 20.0
+
+#: How many times the user's E-value the preliminary stage of blastp allows in composition modes 2 and 3, and by which
+#: part of its size the database of a fragment is called smaller where that makes an E-value above `_RESTRICTED`.
+_PRELIMINARY, _SMALLER = 5, 6
+
+#: What moves a limit by less than any E-value could differ, and by more than the rounding of numbers.
+_ABOVE_ROUNDING = 1 + 1e-12
+
+#: Options with which it is not the size of the database alone by which E-values differ.
+_OTHER_STATISTICS = frozenset(("dbsize", "searchsp", "ungapped"))
 
 #: Fewest subjects of a query, from which on it is not certain that all of a fragment are in its list.
 _FEWEST = 5000
@@ -90,7 +100,7 @@ def fragment(use: ToolUse, program: str, options: dict[str, str], command: Comma
     listed = _listed(options, database, command)
     counted = (listed.entries, listed.residues) if listed else database.counted
     limit = _limit(options)
-    argv = _search(use, program, options, limit)
+    argv = _search(use, program, options, limit, _threshold(program, options, counted[1], command.environ))
     runs = listed.cut(sizes) if listed else cut(database.volumes, sizes)
     return Fragmented(
         kind="blast",
@@ -126,7 +136,7 @@ def _database(program: str, options: dict[str, str], command: Command) -> Databa
         )
     if options.get("num_iterations", "1") != "1":
         raise NotInFragments("a second iteration searches with what the first found in all fragments")
-    _evalue(program, options)
+    _evalue(options)
     for name, why in _REFUSED.items():
         if name in options:
             raise NotInFragments(f"-{name}: {why}")
@@ -162,13 +172,15 @@ def _limit(options: dict[str, str]) -> int:
     return max(_FEWEST, 2 * most + 50)
 
 
-def _search(use: ToolUse, program: str, options: dict[str, str], limit: int) -> tuple[Token, ...]:
+def _search(
+    use: ToolUse, program: str, options: dict[str, str], limit: int, threshold: Sequence[str]
+) -> tuple[Token, ...]:
     """The program and its arguments for the search of a fragment: only which entries are found counts."""
     argv: list[Token] = [use.argv[0]]
     for name, tokens in _by_option(use.argv[1:]):
         if name not in _OWN:
             argv += tokens
-    argv += ["-db", DatabaseArg(), "-evalue", _evalue(program, options), "-out", OutputArg(index=0)]
+    argv += ["-db", DatabaseArg(), *threshold, "-out", OutputArg(index=0)]
     if program not in ("blastn", "tblastx"):
         argv += ["-comp_based_stats", "0"]
     if "xdrop_gap" in options:
@@ -178,12 +190,32 @@ def _search(use: ToolUse, program: str, options: dict[str, str], limit: int) -> 
     return tuple(argv)
 
 
-def _evalue(program: str, options: dict[str, str]) -> str:
+def _evalue(options: dict[str, str]) -> float:
     text = options.get("evalue", str(_EVALUES.get(options.get("task", ""), 10.0)))
     try:
-        return repr(max(float(text) * _STRETCH.get(program, _STRETCH_MOVED), _LEAST_EVALUE))
+        return float(text)
     except ValueError:
         raise NotInFragments(f"-evalue {text} is not a number") from None
+
+
+def _threshold(program: str, options: dict[str, str], residues: int, environ: Mapping[str, str]) -> list[str]:
+    """The options of a fragment that say what is worth to be told, without the composition of sequences.
+
+    Where blastp aligns with restricted gaps, a fragment has the very limit of the preliminary stage of the user's
+    search, so that this stage does in it what it does there. Mostly that is 5 times 10: fragments say the same of a
+    database of a sixth of the size, in which E-values are a sixth (``BLAST_SpougeStoE``).
+    """
+    evalue = _evalue(options)
+    if (
+        program != "blastp" or not 0 < evalue <= _RESTRICTED or not _OTHER_STATISTICS.isdisjoint(options)
+        or "OLD_FSC" in environ or residues < _SMALLER
+    ):  # fmt: skip
+        return ["-evalue", repr(max(evalue * _STRETCH.get(program, _STRETCH_MOVED), _LEAST_EVALUE))]
+    limit = evalue if options.get("comp_based_stats", "2")[:1] in ("0", "1", "F", "f") else _PRELIMINARY * evalue
+    if limit <= _RESTRICTED:
+        return ["-evalue", repr(limit)]
+    size = residues // _SMALLER
+    return ["-evalue", repr(limit * size / residues * _ABOVE_ROUNDING), "-dbsize", str(size)]
 
 
 def _finish(use: ToolUse) -> tuple[Token, ...]:
