@@ -239,6 +239,14 @@ class Scan:
     def torn(self) -> int: ...
 
 @final
+class Alarm:
+    """Ends the process after some time, also while a call of foreign code keeps all threads of Python waiting."""
+
+    def __init__(self, seconds: float, words: str, status: int) -> None:
+        """After ``seconds``, write ``words`` to standard error and end the process with ``status``."""
+    def cancel(self) -> None: ...
+
+@final
 class Journal:
     """A journal open for appending; the layout is in ``crates/millrace-core/src/journal/mod.rs``."""
 

@@ -81,7 +81,8 @@ def join(launched: Launched, supervision: Supervision, partition_size: int | Non
     watchdog = _core.Watchdog(str(work.path), work.token)  # before any thread; MPI starts some
     work.make()
     try:
-        world = World(launched, work.path)
+        with supervision.starting():
+            world = World(launched, work.path)
     except RefusedError:
         watchdog.close()
         if launched.rank:

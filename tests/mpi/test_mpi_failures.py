@@ -177,6 +177,29 @@ def test_a_process_that_stands_still_is_done_without_where_mpi_tolerates_it(open
 
 
 @pytest.mark.parametrize("victim", [0, 1])
+def test_a_process_that_never_starts_mpi_is_not_waited_for(mpi: Mpi, site: Site, victim: int) -> None:
+    """As two minutes would be long here, the limit is set to two seconds; the processes and their MPI are real."""
+    script = site.folder / "bin" / "millrace"
+    script.parent.mkdir()
+    script.write_text(
+        f"#!{Path(mpi.millrace).with_name('python')}\n"
+        "import os, time\n"
+        "from millrace.cli import main\n"
+        "from millrace.engine import mpi\n"
+        f"if os.environ.get('OMPI_COMM_WORLD_RANK', os.environ.get('PMI_RANK')) == '{victim}':\n"
+        "    time.sleep(100)\n"
+        "mpi.LONGEST_INIT = 2.0\n"
+        "main()\n"
+    )
+    script.chmod(0o755)
+    code, words_said = whole(replace(mpi, millrace=str(script)), 4, site)
+    assert code
+    assert words_said.count("MPI does not start: one of 4 processes has not come for 2.4 s") == 1
+    assert whole(mpi, 2, site)[0] == 0
+    assert site.output.read_bytes() == site.expected
+
+
+@pytest.mark.parametrize("victim", [0, 1])
 def test_what_a_tool_that_stands_still_had_is_done_by_another(openmpi: Mpi, site: Site, victim: int) -> None:
     job = Job(openmpi, 3, site, SLEEP="0.4")
     job.freeze_tool(victim)

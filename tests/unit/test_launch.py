@@ -178,6 +178,27 @@ def test_silence_is_counted_from_the_last_sign_of_life(tmp_path: Path, monkeypat
     assert not signs.silent_for(4, 1.0)
 
 
+def test_while_mpi_starts_the_coordinator_may_be_silent_as_long_as_before_its_first_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("millrace.launch.watch.time.monotonic", lambda: now[0])
+    signs = Signs(tmp_path)
+    signs.begin()
+    beating = heart.Heart(signs.environ["MILLRACE_HEARTBEAT"])
+    beating.starting = True
+    beating.beat()
+    signs.listen()
+    now[0] += START + 1.0
+    assert signs.silent_for(1, 1.0)
+    assert not signs.silent_for(1000, 1.0)
+    beating.starting = False
+    beating.beat()
+    signs.listen()
+    now[0] += SILENCE + 1.0
+    assert signs.silent_for(1000, 1.0)
+
+
 def test_a_coordinator_that_has_not_begun_long_after_others_is_frozen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+mod alarm;
 mod candidates;
 mod database;
 mod errors;
@@ -19,6 +20,7 @@ mod writer;
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    alarm::register(module)?;
     database::register(module)?;
     candidates::register(module)?;
     errors::register(module)?;

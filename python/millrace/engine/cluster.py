@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import defaultdict
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from millrace import __version__, _core
 from millrace.engine import messages as say
 from millrace.engine.launched import for_tools
-from millrace.engine.links import LONGEST_GOODBYE, PERIOD, SILENCE, SILENCE_AT_END, SILENCE_AT_START, Links
+from millrace.engine.links import LONGEST_GOODBYE, PERIOD, SILENCE, SILENCE_AT_END, Links, Muster
 from millrace.engine.mpi import World
 from millrace.engine.programs import Programs
 from millrace.engine.remote import GROWTH, NAPS, OWN, hello
@@ -201,7 +202,7 @@ class Crew:
         known = self.hellos.get(rank)
         return known.name(rank) if known else f"rank {rank}"
 
-    def _wait(self, done: Callable[[], bool], timeout_seconds: float) -> bool:
+    def _wait(self, done: Callable[[], bool], timeout_seconds: float = math.inf) -> bool:
         deadline = time.monotonic() + timeout_seconds
         while not done():
             if time.monotonic() > deadline:
@@ -212,6 +213,15 @@ class Crew:
             time.sleep(NAPS[1] / 2)
         return True
 
+    def _wait_for_others(self, n_there: Callable[[], int]) -> bool:
+        """Wait until all others are there; false if those that are missing are given up."""
+        others = self.world.size - 1
+        muster = Muster(time.monotonic(), others)
+        return (
+            self._wait(lambda: n_there() == others or muster.is_late(time.monotonic(), n_there()))
+            and n_there() == others
+        )
+
     # From the first word to the last
 
     def gather(self) -> list[say.Hello]:
@@ -221,7 +231,7 @@ class Crew:
             MillraceError: Some do not come.
             RefusedError: They are of different releases.
         """
-        if not self._wait(lambda: len(self.hellos) == self.world.size, SILENCE_AT_START):
+        if not self._wait_for_others(lambda: len(self.hellos) - 1):
             self.world.broken = True
             missing = sorted(set(range(self.world.size)) - set(self.hellos))
             raise LostError(f"no word from rank {', '.join(map(str, missing))}", "look at these nodes")
@@ -258,8 +268,10 @@ class Crew:
         Raises:
             MillraceError: Some process cannot make them, or has another program.
         """
-        if not self._wait(lambda: len(self._ready) == self.world.size - 1, SILENCE_AT_START):
-            raise LostError("the nodes do not get ready", "look at them")
+        if not self._wait_for_others(lambda: len(self._ready)):
+            missing = sorted(set(range(1, self.world.size)) - set(self._ready))
+            self.world.broken = True
+            raise LostError(f"{', '.join(map(self.name, missing))} does not get ready", "look at these nodes")
         if self._programs:
             self._programs.check((self.name(rank), self.hellos[rank].machine, one) for rank, one in self._ready.items())
         self._links.limit = SILENCE

@@ -17,6 +17,10 @@ SILENCE = 10.0
 #: The same while a rank gets ready: folders are made, programs are looked at.
 SILENCE_AT_START = 120.0
 
+#: The same once half of the ranks are ready, in the times that these took: the others are not slow then. At least
+#: `QUICK`, at most what it would be otherwise.
+TIMES, QUICK = 5.0, 20.0
+
 #: The same once the outputs are written. Nobody has anything to do then but to answer, and who is done without by
 #: mistake has nothing that is needed. A sign of life comes each second; on two cores with 8 processes and 64 tools that
 #: compute, a load of 70, the longest time between two was 3.8 s.
@@ -41,6 +45,33 @@ class Patience:
         elif still > 0:
             self.heard += still
         return now - self.heard
+
+
+class Muster:
+    """How long to wait for ranks that get ready side by side: what is slow is slow for all, and a rank that froze is alone.
+
+    Args:
+        begun: When they began, in seconds of any clock.
+        n: How many they are.
+    """
+
+    def __init__(self, begun: float, n: int) -> None:
+        self._begun, self._n = begun, n
+        self._half: float | None = None
+
+    def is_late(self, now: float, n_ready: int) -> bool:
+        """Whether those that are not among the ``n_ready`` ones are given up.
+
+        >>> muster = Muster(0.0, 4)
+        >>> muster.is_late(3.0, 2), muster.is_late(20.0, 3), muster.is_late(20.5, 3)
+        (False, False, True)
+        >>> Muster(0.0, 4).is_late(119.0, 1)
+        False
+        """
+        if self._half is None and 2 * n_ready >= self._n:
+            self._half = now - self._begun
+        limit = SILENCE_AT_START if self._half is None else min(SILENCE_AT_START, max(QUICK, TIMES * self._half))
+        return now - self._begun > limit
 
 
 class Links:

@@ -13,16 +13,16 @@ import sys
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from millrace import _core
 from millrace.engine.launched import Launched
-from millrace.errors import LostError, RefusedError
-from millrace.report.words import count
+from millrace.errors import ExitCode, LostError, RefusedError
+from millrace.report.words import count, duration
 from millrace.schedule.packing import Packing
 
 #: Longest piece of a message, in bytes.
@@ -33,6 +33,9 @@ IN_FLIGHT = 8
 
 #: Seconds that a launcher gets to end all processes, once it is told to; and that all get to end together.
 LONGEST_ABORT, LONGEST_FINALIZE = 2, 30
+
+#: Seconds that all processes get to start MPI, and for each of them more: some disk may be slow.
+LONGEST_INIT, LONGEST_INIT_PER_PROCESS = 120.0, 0.1
 
 #: Seconds between the start of Open MPI and the first message.
 AFTER_INIT = 0.2
@@ -74,7 +77,7 @@ class World:
                 "install mpi4py and an MPI with: pip install 'millrace[mpi]'; or load the site's MPI, and pip install mpi4py",
             ) from error
         check_library(launched, name := name_of(MPI.Get_library_version()))
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _patience(launched):
             warnings.simplefilter("ignore")  # that the launcher is another MPI's is said here, in our words
             MPI.Init_thread(MPI.THREAD_FUNNELED)
         if "Open MPI" in name and launched.size > 1:
@@ -271,6 +274,23 @@ class Piece:
             return call()
         except self._mpi.Exception as error:
             raise LostError(f"a neighbour in the broadcast is lost: {error}", "the same command resumes") from error
+
+
+@contextmanager
+def _patience(launched: Launched) -> Iterator[None]:
+    """End this process if MPI does not start: it waits for ever for a process that never comes, or froze."""
+    limit = LONGEST_INIT + LONGEST_INIT_PER_PROCESS * launched.size
+    words = (
+        f"millrace: MPI does not start: one of {launched.size} processes has not come for {duration(limit)}\n\n"
+        "hint: look at the nodes; the same command resumes\n"
+    )
+    # The launcher ends all once one has gone: rank 0, or the next if that is the one that does not come.
+    turn = min(launched.rank, 2)
+    alarm = _core.Alarm(limit + 2.0 * turn, words if turn < 2 else "", int(ExitCode.STOPPED))
+    try:
+        yield
+    finally:
+        alarm.cancel()
 
 
 def name_of(version: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from millrace.engine.stop import Interrupt
@@ -53,6 +53,19 @@ class Supervision:
             self._heart.also = self._listen
         if self._done:
             signal.signal(signal.SIGTERM, self._given_up)
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """MPI starts in here: nothing else of this process may get a turn, so there may be no heartbeat."""
+        if not self._heart:
+            yield
+            return
+        self._heart.starting = True
+        self._heart.beat()
+        try:
+            yield
+        finally:
+            self._heart.starting = False
 
     def _given_up(self, *_: object) -> None:
         self.lost()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from millrace.engine import launched
-from millrace.launch.watch import HEARTBEAT, OTHERS
+from millrace.launch.watch import HEARTBEAT, OTHERS, STARTING
 
 #: Seconds between heartbeats.
 PERIOD = 1.0
@@ -34,18 +34,24 @@ class Heart:
         self.records = 0
         #: When the run's loop turned last; None: no loop is running, what goes on may take any time.
         self.turned: float | None = None
+        #: Whether MPI is starting, which keeps all of this process waiting until the last rank is there.
+        self.starting = False
+        self._beats = 0
         #: What else is to be done at each beat.
         self.also: Callable[[], None] | None = None
         threading.Thread(target=self._serve, name="heartbeat", daemon=True).start()
 
+    def beat(self) -> None:
+        """Show that this process lives."""
+        self._beats += 1
+        with suppress(OSError), open(self._path, "w") as file:
+            file.write(f"{self._beats} {self.records}{f' {STARTING}' if self.starting else ''}\n")
+
     def _serve(self) -> None:
-        beats = 0
         while True:
             turned = self.turned
             if turned is None or time.monotonic() - turned < LONGEST_TURN:
-                beats += 1
-                with suppress(OSError), open(self._path, "w") as file:
-                    file.write(f"{beats} {self.records}\n")
+                self.beat()
             if self.also:
                 self.also()
             time.sleep(PERIOD)

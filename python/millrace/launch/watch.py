@@ -19,6 +19,9 @@ STDIN = "MILLRACE_STDIN"
 #: What the coordinator writes in place of an exit code, if a part of the job is lost.
 AGAIN = "again"
 
+#: What a heartbeat says while MPI starts.
+STARTING = "starting"
+
 #: Seconds without a heartbeat after which the coordinator is taken for frozen.
 SILENCE = 10.0
 
@@ -34,7 +37,7 @@ TIMES = 3.0
 class Signs:
     """Files through which the coordinator speaks, in a folder that both can see.
 
-    ``heartbeat`` holds beats and committed records as text, ``done`` the exit code once the run is at its end, or `AGAIN`,
+    ``heartbeat`` holds beats, committed records and perhaps `STARTING` as text, ``done`` the exit code once the run is at its end, or `AGAIN`,
     ``others`` something once another rank has begun, ``stop`` the signals that we pass on, one a line; empty, they say nothing. ``stdout`` is standard output. Times are this process's alone: clocks
     of nodes differ.
     """
@@ -44,6 +47,8 @@ class Signs:
     _changed: float = field(default_factory=time.monotonic)
     #: Whether the coordinator has been heard since `begin`.
     alive: bool = False
+    #: Whether it was starting MPI when it was heard.
+    _starting: bool = False
     #: Most committed records that were heard of, in any start.
     records: int = 0
     _signals: int = 0
@@ -62,6 +67,7 @@ class Signs:
             # Empty, not absent: that a file is not there is what network disks remember longest.
             Path(path).write_bytes(b"")
         self._seen, self._changed, self.alive, self._signals = (b"", 0), time.monotonic(), False, 0
+        self._starting = False
         self._begun, self._others = self._changed, None
 
     def listen(self) -> None:
@@ -71,6 +77,7 @@ class Signs:
             seen = (file.read(64), os.fstat(file.fileno()).st_mtime_ns)
             if seen[0] and seen != self._seen:
                 self._seen, self._changed, self.alive = seen, time.monotonic(), True
+                self._starting = seen[0].split()[-1:] == [STARTING.encode()]
                 with suppress(ValueError, IndexError):
                     self.records = max(self.records, int(seen[0].split()[1]))
         if not self.alive and self._others is None:
@@ -80,7 +87,7 @@ class Signs:
 
     def silent_for(self, n_nodes: int, patience: float) -> float:
         """Seconds of silence, if they are too many; else 0. ``patience`` stretches the limits."""
-        limit = SILENCE if self.alive else START + START_PER_NODE * n_nodes
+        limit = SILENCE if self.alive and not self._starting else START + START_PER_NODE * n_nodes
         if not self.alive and self._others is not None:
             limit = min(limit, max(SILENCE, TIMES * self._others))
         silence = time.monotonic() - self._changed

@@ -1,0 +1,32 @@
+"""When processes that do not get ready are given up."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.engine.links import QUICK, SILENCE_AT_START, TIMES, Muster
+
+
+def test_who_is_alone_is_given_up_soon() -> None:
+    muster = Muster(10.0, 4)
+    assert not muster.is_late(13.0, 2)
+    assert not muster.is_late(10.0 + QUICK, 3)
+    assert muster.is_late(10.5 + QUICK, 3)
+
+
+def test_before_half_are_there_all_may_be_slow() -> None:
+    muster = Muster(0.0, 4)
+    assert not muster.is_late(SILENCE_AT_START - 1, 1)
+    assert muster.is_late(SILENCE_AT_START + 1, 1)
+
+
+@given(st.integers(1, 2000), st.floats(0, 100), st.floats(0, 200))
+def test_the_others_have_some_times_as_long_as_half(n: int, half: float, later: float) -> None:
+    muster = Muster(0.0, n)
+    muster.is_late(half, (n + 1) // 2)
+    now = half + later
+    if now <= min(SILENCE_AT_START, max(QUICK, TIMES * half)):
+        assert not muster.is_late(now, n - 1)
+    elif now > SILENCE_AT_START:
+        assert muster.is_late(now, n - 1)
