@@ -178,7 +178,7 @@ def test_silence_is_counted_from_the_last_sign_of_life(tmp_path: Path, monkeypat
     assert not signs.silent_for(4, 1.0)
 
 
-def test_while_mpi_starts_the_coordinator_may_be_silent_as_long_as_before_its_first_word(
+def test_while_mpi_starts_on_many_nodes_the_coordinator_may_be_silent_for_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
@@ -189,7 +189,7 @@ def test_while_mpi_starts_the_coordinator_may_be_silent_as_long_as_before_its_fi
     beating.starting = True
     beating.beat()
     signs.listen()
-    now[0] += START + 1.0
+    now[0] += SILENCE + 1.0
     assert signs.silent_for(1, 1.0)
     assert not signs.silent_for(1000, 1.0)
     beating.starting = False

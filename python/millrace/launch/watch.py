@@ -25,8 +25,11 @@ STARTING = "starting"
 #: Seconds without a heartbeat after which the coordinator is taken for frozen.
 SILENCE = 10.0
 
-#: The same until its first heartbeat, and for each node more: the launcher reaches the nodes, Python starts.
-START, START_PER_NODE = 20.0, 0.1
+#: The same until its first heartbeat: the launcher reaches the nodes, Python starts.
+START = 20.0
+
+#: What each node adds until MPI has started on all.
+START_PER_NODE = 0.1
 
 #: The same once another rank has begun, in the times that this one took: the coordinator is not slow then. At least
 #: `SILENCE`, at most what it would be otherwise.
@@ -87,7 +90,9 @@ class Signs:
 
     def silent_for(self, n_nodes: int, patience: float) -> float:
         """Seconds of silence, if they are too many; else 0. ``patience`` stretches the limits."""
-        limit = SILENCE if self.alive and not self._starting else START + START_PER_NODE * n_nodes
+        limit = SILENCE if self.alive else START
+        if self._starting or not self.alive:
+            limit += START_PER_NODE * n_nodes
         if not self.alive and self._others is not None:
             limit = min(limit, max(SILENCE, TIMES * self._others))
         silence = time.monotonic() - self._changed
