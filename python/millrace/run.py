@@ -94,7 +94,7 @@ def join(launched: Launched, supervision: Supervision, partition_size: int | Non
         watchdog.close()
         world.leave(ExitCode.DONE)
         sys.exit(ExitCode.DONE)
-    crew = Crew(world, work, partition_size)
+    crew = Crew(world, work, partition_size, supervision.patience)
     # At the very end, when what went wrong has been said.
     atexit.register(crew.leave)
     atexit.register(watchdog.close)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +15,14 @@ def test_who_is_alone_is_given_up_soon() -> None:
     assert not muster.is_late(13.0, 2)
     assert not muster.is_late(10.0 + QUICK, 3)
     assert muster.is_late(10.5 + QUICK, 3)
+
+
+def test_in_vain_is_followed_by_more_patience() -> None:
+    for patience, limit in ((1.0, QUICK), (2.0, 2 * QUICK), (16.0, SILENCE_AT_START), (math.inf, SILENCE_AT_START)):
+        muster = Muster(0.0, 4, patience)
+        assert not muster.is_late(0.5, 3)
+        assert not muster.is_late(limit - 0.1, 3)
+        assert muster.is_late(limit + 0.1, 3)
 
 
 def test_before_half_are_there_all_may_be_slow() -> None:

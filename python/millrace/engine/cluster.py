@@ -96,10 +96,13 @@ class Crew:
 
     Args:
         partition_size: Nodes of a partition, as the user wants it; see `millrace.schedule.partition`.
+        patience: How many times the usual time the others may take to get ready.
     """
 
-    def __init__(self, world: World, work: WorkDir, partition_size: int | None = None) -> None:
-        self.world, self.work = world, work
+    def __init__(
+        self, world: World, work: WorkDir, partition_size: int | None = None, patience: float = math.inf
+    ) -> None:
+        self.world, self.work, self._patience = world, work, patience
         self.hellos: dict[int, say.Hello] = {0: hello(for_tools(os.environ))}
         self.interrupt: Interrupt | None = None
         #: With whom this process speaks to reach each of the others.
@@ -216,7 +219,7 @@ class Crew:
     def _wait_for_others(self, n_there: Callable[[], int]) -> bool:
         """Wait until all others are there; false if those that are missing are given up."""
         others = self.world.size - 1
-        muster = Muster(time.monotonic(), others)
+        muster = Muster(time.monotonic(), others, self._patience)
         return (
             self._wait(lambda: n_there() == others or muster.is_late(time.monotonic(), n_there()))
             and n_there() == others

@@ -53,10 +53,11 @@ class Muster:
     Args:
         begun: When they began, in seconds of any clock.
         n: How many they are.
+        patience: How many times the usual time they may take.
     """
 
-    def __init__(self, begun: float, n: int) -> None:
-        self._begun, self._n = begun, n
+    def __init__(self, begun: float, n: int, patience: float = 1.0) -> None:
+        self._begun, self._n, self._patience = begun, n, patience
         self._half: float | None = None
 
     def is_late(self, now: float, n_ready: int) -> bool:
@@ -70,7 +71,9 @@ class Muster:
         """
         if self._half is None and 2 * n_ready >= self._n:
             self._half = now - self._begun
-        limit = SILENCE_AT_START if self._half is None else min(SILENCE_AT_START, max(QUICK, TIMES * self._half))
+        limit = SILENCE_AT_START
+        if self._half is not None:
+            limit = min(limit, max(QUICK, TIMES * self._half) * self._patience)
         return now - self._begun > limit
 
 

@@ -26,6 +26,8 @@ class Supervision:
     def __init__(self, environ: Mapping[str, str], *, coordinator: bool = True) -> None:
         #: Whether there is a supervisor.
         self.active = bool(environ.get(SUPERVISED))
+        #: How many times the usual time this start may take: more after each in vain. Without a supervisor there is no next.
+        self.patience = float(environ.get(SUPERVISED) or "inf")
         speaks = self.active and coordinator
         self._done, self._stop, self._stdin, self._stdout = (
             Path(environ[name]) if speaks and name in environ else None for name in (DONE, STOP, STDIN, STDOUT)

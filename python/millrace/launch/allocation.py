@@ -10,7 +10,7 @@ from typing import Literal
 
 from millrace.errors import RefusedError
 
-#: Set for the processes that a supervisor starts, which do not supervise again.
+#: Set for the processes that a supervisor starts, which do not supervise again: to its patience with this start.
 SUPERVISED = "MILLRACE_SUPERVISED"
 
 #: Steps below this number are a user's ``srun``; Slurm keeps those above for itself (batch script, interactive shell).

@@ -171,7 +171,7 @@ class Start:
     ) -> None:
         self._s, self._launcher, self._nodes, self._patience = supervisor, launcher, alive, patience
         environ = command.environ_of_ranks(supervisor.environ, token)
-        environ |= {SUPERVISED: "1", **supervisor.signs.environ}
+        environ |= {SUPERVISED: f"{patience:.0f}", **supervisor.signs.environ}
         if path := _stdin_path():
             environ[STDIN] = path
         words = command.ranks(
