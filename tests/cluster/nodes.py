@@ -48,7 +48,7 @@ class Nodes:
     Args:
         folder: For sockets and scripts; its path is short (sockets have 108 characters at most).
         names: Of the nodes to make.
-        number: Tells this cluster's network from another's on the same machine, 0 to 255.
+        number: Tells this cluster's network from another's on the same machine, 0 to 255; the next one that is free.
     """
 
     folder: Path
@@ -68,9 +68,9 @@ class Nodes:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.rsh.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {SHELL} call {self.folder} "$@"\n')
         self.rsh.chmod(0o755)
+        self._take_number()
         hosts = "".join(f"10.78.{self.number}.{k + 1} {name}\n" for k, name in enumerate(self.names))
         (self.folder / "hosts").write_text(f"127.0.0.1 localhost\n{hosts}")
-        _ip("link", "add", self._bridge, "type", "bridge")
         _ip("link", "set", self._bridge, "up")
         for name in self.names:
             self.start(name)
@@ -80,6 +80,17 @@ class Nodes:
         for name in self.names:
             self.kill(name)
         _ip("link", "del", self._bridge)
+
+    def _take_number(self) -> None:
+        """Make the bridge; another's, or what a killed one left, may have its name."""
+        for _ in range(256):
+            try:
+                return _ip("link", "add", self._bridge, "type", "bridge")
+            except subprocess.CalledProcessError as error:
+                if b"exists" not in error.stderr:
+                    raise
+                self.number = (self.number + 1) % 256
+        raise RuntimeError("256 networks of nodes are on this machine")
 
     def start(self, name: str) -> None:
         """Switch a node on, and wait until it answers."""
