@@ -180,6 +180,7 @@ def test_a_database_on_the_search_path(place: Path, tmp_path: Path) -> None:
         "-db many -ungapped -comp_based_stats F",
         "-db many -use_sw_tback -seg yes -soft_masking true",
         "-db many -word_size 2 -xdrop_gap 40",
+        "-db many -comp_based_stats 9 -evalue 1",
     ],
 )
 def test_options(options: str, place: Path, tmp_path: Path) -> None:

@@ -66,6 +66,9 @@ _LEAST_EVALUE = 20.0
 #: part of its size the database of a fragment is called smaller where that makes an E-value above `_RESTRICTED`.
 _PRELIMINARY, _SMALLER = 5, 6
 
+#: First letters that mean these modes; any other than these and 1 means none (``s_SetCompositionBasedStats``).
+_ADJUSTED = frozenset("23DdTt")
+
 #: What moves a limit by less than any E-value could differ, and by more than the rounding of numbers.
 _ABOVE_ROUNDING = 1 + 1e-12
 
@@ -211,7 +214,7 @@ def _threshold(program: str, options: dict[str, str], residues: int, environ: Ma
         or "OLD_FSC" in environ or residues < _SMALLER
     ):  # fmt: skip
         return ["-evalue", repr(max(evalue * _STRETCH.get(program, _STRETCH_MOVED), _LEAST_EVALUE))]
-    limit = evalue if options.get("comp_based_stats", "2")[:1] in ("0", "1", "F", "f") else _PRELIMINARY * evalue
+    limit = _PRELIMINARY * evalue if options.get("comp_based_stats", "2")[:1] in _ADJUSTED else evalue
     if limit <= _RESTRICTED:
         return ["-evalue", repr(limit)]
     size = residues // _SMALLER
