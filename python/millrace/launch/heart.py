@@ -37,14 +37,16 @@ class Heart:
         #: Whether MPI is starting, which keeps all of this process waiting until the last rank is there.
         self.starting = False
         self._beats = 0
+        self._lock = threading.Lock()
         #: What else is to be done at each beat.
         self.also: Callable[[], None] | None = None
         threading.Thread(target=self._serve, name="heartbeat", daemon=True).start()
 
     def beat(self) -> None:
         """Show that this process lives."""
-        self._beats += 1
-        with suppress(OSError), open(self._path, "w") as file:
+        # The thread's own beat must not write over one that says more.
+        with self._lock, suppress(OSError), open(self._path, "w") as file:
+            self._beats += 1
             file.write(f"{self._beats} {self.records}{f' {STARTING}' if self.starting else ''}\n")
 
     def _serve(self) -> None:
