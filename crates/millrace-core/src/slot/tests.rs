@@ -361,9 +361,19 @@ fn a_watchdog_removes_the_work_directory_when_it_is_closed() {
     fs::create_dir_all(work.join("slot-0")).unwrap();
     let token = format!("MILLRACE_TOKEN=watchdog-{}", std::process::id());
     let watchdog = Watchdog::start(&work, &token).unwrap();
+    assert!(has_child_named("millrace-watch"), "whoever ends a job would kill it with the rest");
     assert!(work.exists());
     drop(watchdog);
     assert!(!work.exists());
+}
+
+fn has_child_named(name: &str) -> bool {
+    let of_child = format!("({name}) ");
+    let parent = format!(" {} ", std::process::id());
+    fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        stat.split_once(&of_child).is_some_and(|(_, rest)| rest[1..].starts_with(&parent))
+    })
 }
 
 #[test]

@@ -6,9 +6,9 @@
 //! way in which a run is cleaned up, so it is exercised by every run.
 
 use std::ffi::CString;
-use std::fs;
-use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -24,28 +24,40 @@ impl Watchdog {
     ///
     /// To be called before the process has threads: the child of a threaded process may not even allocate.
     ///
+    /// It returns once the watchdog can be told by its name: whoever ends a job spares it, and kills the rest. What
+    /// the caller makes from then on is removed.
+    ///
     /// # Errors
-    /// If the pipe or the process cannot be made.
+    /// If the pipes or the process cannot be made, or the process was killed at once.
     pub fn start(root: &Path, token: &str) -> io::Result<Self> {
-        let mut ends = [0; 2];
-        // SAFETY: room for two descriptors.
-        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let (reading, writing) = pipe()?;
+        let (ready, tell) = pipe()?;
         // SAFETY: single-threaded by contract, so the child may do as it likes.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
-                watch(ends[0], root, token);
+                watch(reading.as_raw_fd(), tell.as_raw_fd(), root, token);
                 // SAFETY: ends the child without running the parent's exit handlers.
                 unsafe { libc::_exit(0) }
             }
             pid => {
-                // SAFETY: the reading end is the child's; the writing end is ours alone.
-                unsafe { libc::close(ends[0]) };
-                Ok(Self { pipe: Some(unsafe { OwnedFd::from_raw_fd(ends[1]) }), pid })
+                drop((reading, tell));
+                let dog = Self { pipe: Some(writing), pid };
+                File::from(ready).read_exact(&mut [0]).map(|()| dog)
             }
         }
+    }
+}
+
+/// The reading and the writing end.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: room for two descriptors, which are nobody else's.
+    unsafe {
+        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
     }
 }
 
@@ -57,7 +69,7 @@ impl Drop for Watchdog {
     }
 }
 
-fn watch(pipe: i32, root: &Path, token: &str) {
+fn watch(pipe: i32, tell: i32, root: &Path, token: &str) {
     // SAFETY: system calls of a process of its own; the range call keeps only the pipe.
     unsafe {
         libc::setsid();
@@ -65,6 +77,7 @@ fn watch(pipe: i32, root: &Path, token: &str) {
             libc::signal(signal, libc::SIG_IGN);
         }
         libc::prctl(libc::PR_SET_NAME, c"millrace-watch".as_ptr());
+        libc::write(tell, c"!".as_ptr().cast(), 1);
         libc::dup2(pipe, 0);
         libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
         libc::chdir(c"/".as_ptr());
@@ -91,14 +104,13 @@ pub fn sweep(root: &Path, token: &str) {
         std::thread::sleep(pause);
         pause = pause * 5 / 4;
     }
-    // A killed process may still be writing its last file when its directory goes.
+    // A killed process may still be writing its last file when its directory goes; and a file that is not found may be
+    // one that another sweeper has removed just now, which says nothing of the rest.
     for _ in 0..100 {
-        match fs::remove_dir_all(root) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                std::thread::sleep(std::time::Duration::from_millis(10))
-            }
-            _ => return,
+        if fs::remove_dir_all(root).is_ok() || fs::symlink_metadata(root).is_err() {
+            return;
         }
+        std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }
 
