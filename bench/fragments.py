@@ -39,6 +39,9 @@ STORAGE = 50 << 20
 #: Batches of queries that search it.
 N_BATCHES = 8
 
+#: Entries, at scale 1, of the database of which one query finds all.
+N_ALIKE = 40_000
+
 #: Bytes of hits found by 64 fragments at scale 1, and the goal for what chooses the candidates, in bytes per second.
 FOUND_BYTES, N_FOUND = 5 << 30, 64
 GOAL = 300e6
@@ -79,6 +82,46 @@ def one_query(folder: Path, slots: int, scale: float, millrace: str, repeats: in
     )
     print(f"\n{found['verdict']}", flush=True)
     return found
+
+
+def many_hits(folder: Path, slots: int, scale: float, millrace: str, repeats: int) -> dict[str, Any]:
+    """One gene, and a database of very many that are like it: rows are most of the work, and all slots write them."""
+    _alike(folder, round(N_ALIKE * scale))
+    tool = f"blastn -query q.fna -db db -outfmt 6 -max_target_seqs {10 * N_ALIKE} -out out"
+    n = 2 * slots
+    fragments = millrace.replace(" run ", f" run --fragments {n} ")
+    contenders = [
+        Contender(f"millrace, {slots} slots", f"{fragments} {tool}"),
+        Contender("serial", f"exec {tool}"),
+        Contender(f"-num_threads {slots}", f"exec {tool} -num_threads {slots}"),
+        Contender("millrace, written by one", f"{fragments} {tool} -sorthits 0"),
+    ]
+    words = f"one query, {round(N_ALIKE * scale)} subjects, {n} fragments"
+    found = compare(Case("fragments many hits", words, folder, contenders), repeats)
+    rows = found["rows"]
+    gain, threads, one = (row["wall_ratio"] for row in rows[1:])
+    found["verdict"] = (
+        f"{gain:.2f} times as fast as one thread, {threads:.2f} as -num_threads {slots}, "
+        f"{one:.2f} as with one process for all rows: {_met(one > 1)}; "
+        f"bytes: {'serial' if all(row['same'] for row in rows) else 'NOT THE SERIAL RUN'}"
+    )
+    print(f"\n{found['verdict']}", flush=True)
+    return found
+
+
+def _alike(folder: Path, n: int) -> None:
+    """A gene of the test data, and a database of so many copies, each changed and cut in its own way."""
+    dice = random.Random(1)
+    genes = (b"".join(record.splitlines()[1:]).upper() for record in inputs.records(inputs.DATA / "genes_db.fna"))
+    gene = next(gene for gene in genes if 1400 < len(gene) < 1700).decode()
+    (folder / "q.fna").write_text(f">gene\n{gene}\n")
+    with open(folder / "db.fna", "w", encoding="ascii") as out:
+        for k in range(n):
+            rate, first = dice.choice((0.01, 0.03, 0.06, 0.1, 0.15)), dice.randrange(len(gene) // 2)
+            part = gene[first : dice.randrange(first + 300, len(gene) + 1)]
+            out.write(f">entry{k}\n{''.join(dice.choice('ACGT') if dice.random() < rate else base for base in part)}\n")
+    make = ["makeblastdb", "-in", "db.fna", "-dbtype", "nucl", "-out", "db"]
+    subprocess.run(make, cwd=folder, check=True, stdout=subprocess.DEVNULL)
 
 
 def memory(folder: Path, slots: int, scale: float, millrace: str, repeats: int) -> dict[str, Any]:

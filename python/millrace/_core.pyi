@@ -409,6 +409,7 @@ class Pool:
         exe: str | None = None,
         substitutions: Sequence[tuple[bytes, bytes]] = ...,
         patches: Sequence[tuple[int, str, str]] = ...,
+        within: tuple[int, int, float, float] | None = None,
     ) -> None:
         """Queue one execution of the tool; with ``compare`` its outputs are compared instead of committed.
 
@@ -417,6 +418,8 @@ class Pool:
             exe: Another program than the pool's.
             substitutions: (private text, the user's text) of this task alone.
             patches: (stream, kind, side file) of outputs that are changed before they are committed.
+            within: (column of the subject, column of the bits, fewest, most): outputs whose rows are not in this range
+                are not committed; the task ends as ``misplaced``.
         """
     def events(self, timeout_seconds: float) -> list[PoolEvent]:
         """Wait for events, at most so long; return all that are there.
@@ -458,9 +461,13 @@ class Candidates:
 
 @final
 class HitList:
-    """Read BLAST's list of hits with links (``-html -num_alignments 0``), in pieces of any size."""
+    """Read BLAST's list of hits with links (``-html -num_alignments 0``), in pieces of any size.
 
-    def __new__(cls) -> Self: ...
+    Args:
+        within: (fewest, most) bits of the subjects that count; None: all do.
+    """
+
+    def __new__(cls, within: tuple[float, float] | None = None) -> Self: ...
     def read(self, piece: bytes, candidates: Candidates) -> None:
         """Read the next piece and add the numbered entries. Other threads run meanwhile."""
     def finish(self, candidates: Candidates) -> tuple[int, list[bytes], int]:
@@ -469,3 +476,15 @@ class HitList:
         Returns:
             (most subjects of a query, ids of entries without a number, how many numbers no entry has).
         """
+
+@final
+class Ranking:
+    """Read the lists of hits of one query, in pieces of any size: how its subjects are cut into slices by their bits."""
+
+    def __new__(cls) -> Self: ...
+    def read(self, piece: bytes) -> None:
+        """Read the next piece. Other threads run meanwhile."""
+    def finish(self) -> int | None:
+        """End a list, after which another may follow; the number of its subjects, None if they cannot be ranked."""
+    def slice(self, index: int, n: int) -> tuple[float, float] | None:
+        """(fewest bits, most bits) of slice ``index``, from 0, of ``n``, those with the most bits first; None: it is empty."""

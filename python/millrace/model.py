@@ -115,6 +115,20 @@ class Fragment(Frozen, frozen=True):
     argv: tuple[Token, ...]
 
 
+class Ranked(Frozen, frozen=True):
+    """How the rows of one query show in which order its subjects are, so that several tasks may write them.
+
+    Columns are counted from 0, between tabs.
+    """
+
+    #: Column with a name of the subject.
+    subject: int
+    #: Column with the bits, which alone decide the order of subjects that differ in them.
+    bits: int
+    #: Candidates up to which the search keeps them all.
+    most: int
+
+
 class Fragmented(Frozen, frozen=True):
     """How a batch is searched in fragments of the database, with the bytes of the search of the whole.
 
@@ -135,6 +149,8 @@ class Fragmented(Frozen, frozen=True):
     database: str
     #: Whether the candidates of a batch may be searched for some of its queries at a time.
     divisible: bool = False
+    #: How the candidates of one query may be searched in slices; None: not at all.
+    ranked: Ranked | None = None
     #: What ``kind`` needs to know beyond this.
     about: dict[str, str] = {}
 

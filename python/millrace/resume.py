@@ -14,6 +14,7 @@ from millrace.errors import RefusedError
 from millrace.output.order import that_count
 from millrace.plan.plan import Plan
 from millrace.rundir import VERSION, Complete, Manifest, RunDir
+from millrace.slices import Committed, slice_of
 
 
 def take_over(plan: Plan, rundir: RunDir) -> tuple[Manifest, bool]:
@@ -100,12 +101,12 @@ def outputs_are_there(plan: Plan, complete: Complete) -> bool:
     return True
 
 
-def chosen(tasks: Sequence[_core.TaskRef], retry_quarantined: bool) -> list[_core.TaskRef]:
+def chosen(tasks: Sequence[_core.TaskRef], retry_quarantined: bool) -> list[Committed]:
     """The committed tasks that count, in input order: without those that are to be tried again."""
     return that_count(task for task in tasks if not (retry_quarantined and task.quarantined))
 
 
-def done_extents(tasks: Sequence[_core.TaskRef]) -> list[tuple[int, int, Sequence[tuple[int, int]]]]:
+def done_extents(tasks: Sequence[Committed]) -> list[tuple[int, int, Sequence[tuple[int, int]]]]:
     """(first, last, digests of the inputs) of committed tasks."""
     return [(task.first, task.last, task.inputs) for task in tasks]
 
@@ -121,7 +122,7 @@ class Begun:
     found: dict[int, _core.BlockRef]
 
 
-def begun(tasks: Sequence[_core.TaskRef], done: Sequence[_core.TaskRef]) -> list[Begun]:
+def begun(tasks: Sequence[_core.TaskRef], done: Sequence[Committed]) -> list[Begun]:
     """The batches that were at work when an earlier run ended, in input order.
 
     Args:
@@ -131,7 +132,7 @@ def begun(tasks: Sequence[_core.TaskRef], done: Sequence[_core.TaskRef]) -> list
     batches: dict[tuple[int, int], Begun] = {}
     # The latest first: where a batch was split, its parts count, not the whole.
     for task in reversed(tasks):
-        if not task.fragment:
+        if not task.fragment or slice_of(task.fragment):
             continue
         batch = batches.setdefault((task.first, task.last), Begun(task.first, task.last, task.inputs, {}))
         if [*batch.inputs] == [*task.inputs]:

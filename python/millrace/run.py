@@ -41,6 +41,7 @@ from millrace.report.events import EndEvent, EventLog, RunEvent, WarningEvent, r
 from millrace.report.words import count
 from millrace.resume import Begun, as_before, begun, chosen, done_extents, outputs_are_there, take_over
 from millrace.rundir import Complete, Manifest, RunDir, write_whole
+from millrace.slices import Committed
 
 if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
     from millrace.engine.cluster import Crew, Member
@@ -276,7 +277,7 @@ class Session:
             )
             stack.callback(keeper.close)
 
-    def _open_journal(self) -> tuple[_core.Journal, list[_core.TaskRef], list[Begun]]:
+    def _open_journal(self) -> tuple[_core.Journal, list[Committed], list[Begun]]:
         self.start = self.rundir.next_start()
         path = self.rundir.journal_of(self.start, 0) if self.crew else self.rundir.journal
         earlier = self.rundir.journals() if self.resuming else []

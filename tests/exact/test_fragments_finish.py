@@ -1,7 +1,8 @@
-"""What was found for many queries is finished by several slots at once, and the bytes are those of the serial run."""
+"""What was found is finished by several slots at once, by query or by subject, and the bytes are those of the serial run."""
 
 from __future__ import annotations
 
+import random
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from exact_cases import records
 
 from millrace.report.events import TaskEvent, read_typed
+from millrace.slices import slice_of
 
 pytestmark = pytest.mark.skipif(shutil.which("blastp") is None, reason="BLAST+ is not installed")
 
@@ -35,3 +37,101 @@ def test_the_candidates_of_one_batch_are_searched_by_all_slots(data: Path, tmp_p
             extents[event.fragment].append((event.first, event.last))
     assert extents[1] == extents[2] == [(0, 10)], "one batch"
     assert sorted(extents[0]) == [(0, 4), (4, 7), (7, 10)]
+
+
+def run(folder: Path, tool: list[str], *more: str) -> list[TaskEvent]:
+    """Compare what the tool writes by itself and in fragments; returns what was done with what was found."""
+    subprocess.run([*tool, "-out", "serial"], cwd=folder, check=True)
+    options = ["-q", "--slots", "3", "--fragments", "2", "--keep-run-dir", "--run-dir", "run", *more]
+    command = [sys.executable, "-m", "millrace", "run", *options, "--", *tool, "-out", "out"]
+    subprocess.run(command, cwd=folder, check=True)
+    assert (folder / "out").read_bytes() == (folder / "serial").read_bytes()
+    assert (folder / "out").stat().st_size
+    events = [event for event in read_typed(folder / "run" / "events.jsonl") if isinstance(event, TaskEvent)]
+    return [event for event in events if not 0 < event.fragment <= 2]
+
+
+def blastn(*more: str, most: int = 20000) -> list[str]:
+    return ["blastn", "-query", "q.fna", "-db", "db", "-outfmt", "6", "-max_target_seqs", str(most), *more]
+
+
+def slices(events: list[TaskEvent]) -> list[TaskEvent]:
+    return [event for event in events if slice_of(event.fragment)]
+
+
+@pytest.mark.parametrize("ids", [[], ["-parse_seqids"]])
+def test_one_query_with_very_many_subjects_is_written_by_all_slots(family: Path, ids: list[str]) -> None:
+    make_database(family, *ids)
+    events = run(family, blastn())
+    assert [event.status for event in events] == ["done"] * 3
+    assert len(slices(events)) == 2, "the last one ends the record"
+    assert min(event.out for event in events) > 50_000
+    assert gathered(family) == (family / "serial").read_bytes()
+
+
+def gathered(family: Path) -> bytes:
+    command = [sys.executable, "-m", "millrace", "gather", "run"]
+    return subprocess.run(command, cwd=family, check=True, capture_output=True).stdout
+
+
+def test_slices_that_are_not_what_they_were_taken_for_are_not_used(family: Path) -> None:
+    # Where the best alignment of a subject is dropped, another one decides where it stands.
+    make_database(family)
+    events = run(family, blastn("-perc_identity", "97"))
+    assert "failed" in {event.status for event in slices(events)}
+    assert events[-1].status == "done" and not events[-1].fragment
+    assert gathered(family) == (family / "serial").read_bytes()
+
+
+def test_where_not_all_subjects_are_kept_one_task_writes_them(family: Path) -> None:
+    make_database(family)
+    events = run(family, blastn(most=6000))
+    assert not any(event.out for event in slices(events))
+    assert len((family / "serial").read_bytes().splitlines()) < 8000
+
+
+@pytest.mark.parametrize(
+    "options", [["-culling_limit", "3"], ["-outfmt", "6 qaccver saccver evalue"], ["-outfmt", "7"], ["-sorthits", "3"]]
+)
+def test_what_does_not_show_the_order_has_no_slices(family: Path, options: list[str]) -> None:
+    make_database(family)
+    tool = blastn()
+    if options[0] == "-outfmt":
+        del tool[5:7]
+    assert not slices(run(family, [*tool, *options]))
+
+
+def test_an_id_that_several_entries_have_is_in_no_slice(family: Path) -> None:
+    text = (family / "db.fna").read_bytes()
+    first, rest = text.split(b">entry1 ", 1)
+    (family / "db.fna").write_bytes(first + b">entry5000 " + rest)
+    make_database(family)
+    run(family, blastn())
+
+
+def make_database(folder: Path, *more: str) -> None:
+    make = ["makeblastdb", "-in", "db.fna", "-dbtype", "nucl", "-out", "db", *more]
+    subprocess.run(make, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.fixture
+def family(data: Path, tmp_path: Path) -> Path:
+    """A folder with one gene and nine thousand sequences like it, some twice, some with a second part like it."""
+    dice = random.Random(11)
+    gene = next(gene for gene in map(letters, records(data / "genes_db.fna")) if 600 < len(gene) < 900)[:400]
+    (tmp_path / "q.fna").write_text(f">gene and what it is\n{gene}\n")
+    entry = ""
+    with open(tmp_path / "db.fna", "w", encoding="ascii") as out:
+        for k in range(9000):
+            if not entry or dice.random() > 0.05:
+                rate = dice.choice((0.01, 0.03, 0.06, 0.1))
+                part = gene[dice.randrange(150) :][: dice.randrange(120, 400)]
+                entry = "".join(dice.choice("ACGT") if dice.random() < rate else base for base in part)
+                if dice.random() < 0.02:
+                    entry += "N" * 60 + gene[:80]
+            out.write(f">entry{k} of a family\n{entry}\n")
+    return tmp_path
+
+
+def letters(record: bytes) -> str:
+    return b"".join(record.splitlines()[1:]).decode().upper()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.output.order import Ordered
+from millrace import _core
+from millrace.output.order import Ordered, that_count
+from millrace.slices import Slice
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=30), st.randoms(use_true_random=False))
@@ -32,3 +34,22 @@ def test_the_one_batch_of_an_empty_input_leaves_once() -> None:
     ordered: Ordered[str] = Ordered()
     assert list(ordered.push(0, 0, "header")) == [(0, 0, "header")]
     assert ordered.waiting == 0
+
+
+def task(fragment: int) -> _core.TaskRef:
+    """What was committed for record 3, in a block that has the number for its place."""
+    return _core.TaskRef("journal", (3, 4, fragment), False, [(9, 9)], [(0, b"", fragment, 1, 0)])
+
+
+@given(st.integers(1, 5), st.data())
+def test_slices_count_when_all_are_there_in_their_order(n: int, data: st.DataObject) -> None:
+    codes = [Slice(number, n).code for number in range(n)]
+    others = [7, *(Slice(number, n + 1).code for number in range(n))]  # a fragment, and most of another cut
+    here = data.draw(st.lists(st.sampled_from([*codes, *others]), max_size=15))
+    counting = that_count(map(task, here))
+    if set(codes) <= set(here):
+        assert [[block.offset for block in result.blocks] for result in counting] == [codes]
+        assert [(result.first, result.last, [*result.inputs]) for result in counting] == [(3, 4, [(9, 9)])]
+    else:
+        assert not counting
+    assert [result.blocks[0].offset for result in that_count(map(task, [0, *here]))] == [0], "what came first counts"

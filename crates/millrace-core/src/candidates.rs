@@ -6,6 +6,11 @@
 //! most significant first (`seqdboidlist.cpp` of the NCBI C++ Toolkit).
 //! Nothing here knows of processes or Python.
 
+mod ranking;
+
+use ranking::decimal;
+pub use ranking::{Ranking, Within};
+
 use std::io::{self, Write};
 
 use memchr::memmem;
@@ -67,7 +72,9 @@ impl Candidates {
 /// Reads a list of hits, in pieces of any size.
 #[derive(Debug, Default)]
 pub struct HitList {
-    rest: Vec<u8>,
+    lines: Lines,
+    /// Fewest and most bits of subjects that count; nothing: all do.
+    within: Option<(f64, f64)>,
     /// Subjects of the present query.
     subjects: u64,
     /// Most subjects of any query.
@@ -79,47 +86,36 @@ pub struct HitList {
 }
 
 impl HitList {
+    /// Reads what has bits from `lowest` to `highest` alone.
+    #[must_use]
+    pub fn within(lowest: f64, highest: f64) -> Self {
+        Self { within: Some((lowest, highest)), ..Self::default() }
+    }
+
     /// Reads the next piece and adds the numbered entries to `candidates`.
     pub fn read(&mut self, piece: &[u8], candidates: &mut Candidates) {
-        let Some(end) = memchr::memrchr(b'\n', piece) else {
-            self.rest.extend_from_slice(piece);
-            return;
-        };
-        if self.rest.is_empty() {
-            self.lines(&piece[..end], candidates);
-        } else {
-            let mut rest = std::mem::take(&mut self.rest);
-            rest.extend_from_slice(&piece[..end]);
-            self.lines(&rest, candidates);
-        }
-        self.rest = piece[end + 1..].to_vec();
+        let mut lines = std::mem::take(&mut self.lines);
+        lines.read(piece, |line| self.take(&line, candidates));
+        self.lines = lines;
     }
 
     /// Reads what is left after the last piece.
     pub fn finish(&mut self, candidates: &mut Candidates) {
-        let rest = std::mem::take(&mut self.rest);
-        self.lines(&rest, candidates);
+        self.read(b"\n", candidates);
     }
 
-    fn lines(&mut self, text: &[u8], candidates: &mut Candidates) {
-        for line in text.split(|&byte| byte == b'\n') {
-            if line.starts_with(QUERY) {
-                self.subjects = 0;
-            } else if let Some(at) = memmem::rfind(line, ANCHOR) {
-                self.subject(&line[at + ANCHOR.len()..], candidates);
-            }
-        }
-    }
-
-    /// `text` is what follows the anchor: `ID>SCORE</a>   EVALUE`.
-    fn subject(&mut self, text: &[u8], candidates: &mut Candidates) {
-        let Some(end) = memmem::find(text, b"</a>").and_then(|end| memchr::memrchr(b'>', &text[..end])) else {
+    fn take(&mut self, line: &Line<'_>, candidates: &mut Candidates) {
+        let Line::Subject { id, bits } = line else {
+            self.subjects = 0;
             return;
         };
+        let counts = |(lowest, highest)| decimal(bits).is_some_and(|bits| lowest <= bits && bits <= highest);
+        if !self.within.is_none_or(counts) {
+            return;
+        }
         self.subjects += 1;
         self.most = self.most.max(self.subjects);
-        let id = &text[..end];
-        match id.strip_prefix(NUMBER).and_then(number) {
+        match number(id) {
             Some(entry) => self.unknown += u64::from(!candidates.add(entry)),
             None if self.names.last().is_some_and(|last| last == id) => {}
             None => self.names.push(id.to_vec()),
@@ -127,8 +123,56 @@ impl HitList {
     }
 }
 
-fn number(digits: &[u8]) -> Option<u64> {
-    std::str::from_utf8(digits).ok()?.parse().ok()
+/// What a line of a list says.
+enum Line<'a> {
+    /// From here on, subjects are those of another query.
+    Query,
+    /// A subject, and the bits of its best alignment as they are printed.
+    Subject { id: &'a [u8], bits: &'a [u8] },
+}
+
+/// The lines of a list of hits that comes in pieces.
+#[derive(Debug, Default)]
+struct Lines {
+    rest: Vec<u8>,
+}
+
+impl Lines {
+    /// Tells `each` what the lines say that `piece` completes.
+    fn read(&mut self, piece: &[u8], mut each: impl FnMut(Line<'_>)) {
+        let Some(end) = memchr::memrchr(b'\n', piece) else {
+            self.rest.extend_from_slice(piece);
+            return;
+        };
+        if self.rest.is_empty() {
+            lines(&piece[..end], &mut each);
+        } else {
+            self.rest.extend_from_slice(&piece[..end]);
+            lines(&self.rest, &mut each);
+        }
+        self.rest.clear();
+        self.rest.extend_from_slice(&piece[end + 1..]);
+    }
+}
+
+fn lines(text: &[u8], each: &mut impl FnMut(Line<'_>)) {
+    for line in text.split(|&byte| byte == b'\n') {
+        if line.starts_with(QUERY) {
+            each(Line::Query);
+        } else if let Some(at) = memmem::rfind(line, ANCHOR) {
+            // What follows the anchor: `ID>SCORE</a>   EVALUE`.
+            let text = &line[at + ANCHOR.len()..];
+            let Some(end) = memmem::find(text, b"</a>") else { continue };
+            if let Some(middle) = memchr::memrchr(b'>', &text[..end]) {
+                each(Line::Subject { id: &text[..middle], bits: &text[middle + 1..end] });
+            }
+        }
+    }
+}
+
+/// The ordinal of an entry that an anchor of this text names, if it does not name an id.
+fn number(id: &[u8]) -> Option<u64> {
+    std::str::from_utf8(id.strip_prefix(NUMBER)?).ok()?.parse().ok()
 }
 
 #[cfg(test)]

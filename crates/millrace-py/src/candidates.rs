@@ -47,8 +47,10 @@ pub(crate) struct HitList(Mutex<core::HitList>);
 #[pymethods]
 impl HitList {
     #[new]
-    fn new() -> Self {
-        Self(Mutex::default())
+    #[pyo3(signature = (within=None))]
+    fn new(within: Option<(f64, f64)>) -> Self {
+        let list = within.map(|(lowest, highest)| core::HitList::within(lowest, highest));
+        Self(Mutex::new(list.unwrap_or_default()))
     }
 
     /// Reads the next piece and adds the numbered entries to `candidates`.
@@ -69,7 +71,35 @@ impl HitList {
     }
 }
 
+/// Reads the lists of hits of one query, and cuts its subjects into slices; see `millrace_core::candidates::Ranking`.
+#[pyclass(frozen)]
+pub(crate) struct Ranking(Mutex<core::Ranking>);
+
+#[pymethods]
+impl Ranking {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    /// Reads the next piece of a list.
+    fn read(&self, py: Python<'_>, piece: &[u8]) {
+        py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).read(piece));
+    }
+
+    /// Ends a list, after which another may follow; the number of its subjects, None if they cannot be ranked.
+    fn finish(&self) -> Option<u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).finish()
+    }
+
+    /// (fewest bits, most bits) of the subjects of slice `index` of `n`; None if it has none.
+    fn slice(&self, index: u64, n: u64) -> Option<(f64, f64)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).slice(index, n)
+    }
+}
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Candidates>()?;
-    module.add_class::<HitList>()
+    module.add_class::<HitList>()?;
+    module.add_class::<Ranking>()
 }

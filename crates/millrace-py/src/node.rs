@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use millrace_core::candidates::Within;
 use millrace_core::join::{JoinError, fragment};
 use millrace_core::journal::{self as core_journal, BlockReader};
 use millrace_core::slot::{self, Collect, Ending, Event, Failure, Output, Placement, Sink, Task};
@@ -21,7 +22,7 @@ use crate::journal::{BlockRef, Journal, TaskRef, head};
 
 /// What is to become of a task's outputs.
 enum Purpose {
-    Commit(core_journal::TaskHead, Vec<Patch>),
+    Commit(core_journal::TaskHead, Vec<Patch>, Option<Within>),
     Compare(Vec<BlockRef>),
 }
 
@@ -60,7 +61,7 @@ impl Sink for JournalSink {
         }
         let pattern = self.records_said.as_ref()?;
         let expected = match self.purposes.lock().unwrap_or_else(PoisonError::into_inner).get(&task.id)? {
-            Purpose::Commit(head, _) if head.fragment == 0 => head.last - head.first,
+            Purpose::Commit(head, ..) if head.fragment == 0 => head.last - head.first,
             // The search of a fragment is no command of the user's: other options, other words.
             Purpose::Commit(..) | Purpose::Compare(_) => return None,
         };
@@ -72,10 +73,21 @@ impl Sink for JournalSink {
         })
     }
 
-    fn commit(&self, task: &Task, outputs: Vec<(u16, Vec<u8>, File)>) -> io::Result<Receipt> {
+    fn commit(&self, task: &Task, mut outputs: Vec<(u16, Vec<u8>, File)>) -> Result<Receipt, Failure> {
         let purpose = self.purposes.lock().unwrap_or_else(PoisonError::into_inner).remove(&task.id);
+        if let Some(Purpose::Commit(_, _, Some(within))) = &purpose {
+            if !are_within(within, &mut outputs).map_err(Failure::Io)? {
+                return Err(Failure::Misplaced);
+            }
+        }
+        self.keep(purpose, outputs).map_err(Failure::Io)
+    }
+}
+
+impl JournalSink {
+    fn keep(&self, purpose: Option<Purpose>, outputs: Vec<(u16, Vec<u8>, File)>) -> io::Result<Receipt> {
         match purpose {
-            Some(Purpose::Commit(head, patches)) => {
+            Some(Purpose::Commit(head, patches, _)) => {
                 let mut blocks = outputs
                     .into_iter()
                     .map(|(stream, name, file)| {
@@ -93,9 +105,7 @@ impl Sink for JournalSink {
             None => Err(io::Error::other("a task without a purpose")),
         }
     }
-}
 
-impl JournalSink {
     fn compare(&self, blocks: &[BlockRef], outputs: Vec<(u16, Vec<u8>, File)>) -> io::Result<Vec<u16>> {
         let mut differ = Vec::new();
         if blocks.len() != outputs.len() {
@@ -133,6 +143,20 @@ fn patched(patch: &Patch, mut file: File) -> io::Result<File> {
         Err(JoinError::Io(error)) => Err(error),
         Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
     }
+}
+
+/// Whether the rows of the outputs are those of the slice.
+fn are_within(within: &Within, outputs: &mut [(u16, Vec<u8>, File)]) -> io::Result<bool> {
+    if outputs.is_empty() {
+        return within.holds(&mut io::empty());
+    }
+    for (_, _, file) in outputs {
+        file.rewind()?;
+        if !within.holds(&mut BufReader::with_capacity(256 << 10, file))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// A descriptor of our own for what `fd` is open on.
@@ -205,7 +229,7 @@ impl PoolEvent {
         }
     }
 
-    /// `done`, `compared`, `failed`, `timeout`, `killed`, `missing`, `said`, `spawn` or `io`; empty unless ended.
+    /// `done`, `compared`, `failed`, `timeout`, `killed`, `missing`, `said`, `misplaced`, `spawn` or `io`; empty unless ended.
     #[getter]
     fn status(&self) -> &'static str {
         match self.outcome().map(|outcome| &outcome.result) {
@@ -217,6 +241,7 @@ impl PoolEvent {
             Some(Err(Failure::Killed)) => "killed",
             Some(Err(Failure::Missing(_))) => "missing",
             Some(Err(Failure::Said(_))) => "said",
+            Some(Err(Failure::Misplaced)) => "misplaced",
             Some(Err(Failure::Spawn(_))) => "spawn",
             Some(Err(Failure::Io(_))) => "io",
         }
@@ -376,9 +401,10 @@ impl Pool {
     ///
     /// `placements`: ("batch", from, to), ("stdin", from, ""), ("folder", "", path) or ("link", target, path);
     /// `outputs`: (stream, "stdout" | "file" | "folder", path, block name, optional).
-    /// With `compare` the outputs are compared with those blocks instead of being committed.
+    /// With `compare` the outputs are compared with those blocks instead of being committed. With `within` = (column of
+    /// the subject, column of the bits, lowest, highest) they are committed if their rows are in that range.
     #[pyo3(signature = (id, argv, placements, outputs, *, timeout_seconds, first, last, attempt, inputs, urgent,
-        compare=None, fragment=0, exe=None, substitutions=vec![], patches=vec![]))]
+        compare=None, fragment=0, exe=None, substitutions=vec![], patches=vec![], within=None))]
     #[allow(clippy::too_many_arguments)] // as above
     fn submit(
         &self,
@@ -397,6 +423,7 @@ impl Pool {
         exe: Option<PathBuf>,
         substitutions: Vec<(Vec<u8>, Vec<u8>)>,
         patches: Vec<(u16, String, PathBuf)>,
+        within: Option<(usize, usize, f64, f64)>,
     ) -> PyResult<()> {
         let placements = placements.into_iter().map(placement).collect::<PyResult<_>>()?;
         let outputs = outputs.into_iter().map(output).collect::<PyResult<_>>()?;
@@ -408,7 +435,8 @@ impl Pool {
         let purpose = compare.map_or_else(
             || {
                 let patches = patches.into_iter().map(|(stream, kind, side)| Patch { stream, kind, side }).collect();
-                Purpose::Commit(head(first, last, fragment, attempt, &inputs), patches)
+                let within = within.map(|(subject, bits, lowest, highest)| Within { subject, bits, lowest, highest });
+                Purpose::Commit(head(first, last, fragment, attempt, &inputs), patches, within)
             },
             |blocks| Purpose::Compare(blocks.iter().map(|block| BlockRef::clone(block)).collect()),
         );

@@ -27,7 +27,8 @@ from millrace.output.stage import Stage
 from millrace.plan.plan import Plan
 from millrace.report.events import EventLog, QuarantineEvent, RetryEvent, TaskEvent
 from millrace.schedule.dispatcher import Action, Dispatcher, Quarantine, Release, Result, Run, Split, Stop
-from millrace.schedule.scan import finish_parts
+from millrace.schedule.scan import finish_parts, n_slices
+from millrace.slices import Committed, Slice, slice_of
 
 #: Seconds between looks at the clock while nothing happens.
 TICK = 0.2
@@ -55,7 +56,8 @@ class Attempt:
     slot: int = 0
     #: A second look at committed results, not work.
     compare: bool = False
-    #: The fragment of the database that is searched, from 1; 0: what it writes is part of the output.
+    #: The fragment of the database that is searched, from 1, or the number of a slice; 0: what it writes is part of the
+    #: output.
     fragment: int = 0
 
 
@@ -244,19 +246,44 @@ class LocalEngine:
 
     def _finish(self, batch: int) -> None:
         """Everything is found: run the user's command with the candidates. First of all, as it ends a batch."""
-        if self.searches and not self.interrupt.signal:
-            for part in self._divided(batch, self.searches):
-                attempt = Attempt(part, self.searches.attempt(part))
-                self._submit(part, attempt, True, found=self.searches.blocks(part))
+        if not self.searches or self.interrupt.signal:
+            return
+        parts = self._divided(batch, self.searches)
+        n = self._slices(batch, self.searches) if parts == [batch] else 1
+        if n > 1:
+            self.searches.slice(batch, n)
+            for number in range(n):
+                self._submit_finish(batch, self.searches, Slice(number, n).code)
+        else:
+            for part in parts:
+                self._submit_finish(part, self.searches)
+
+    def _submit_finish(self, batch: int, searches: Searches, fragment: int = 0) -> None:
+        attempt = Attempt(batch, searches.attempt(batch), fragment=fragment)
+        self._submit(batch, attempt, True, found=searches.blocks(batch))
+
+    def _slices(self, batch: int, searches: Searches) -> int:
+        """In how many slices the result of a batch is written; whatever went wrong before, the next time in one."""
+        fragmented = self.plan.use.fragmented
+        if (
+            not fragmented or not fragmented.ranked or self._batches[batch].n_records != 1
+            or searches.attempt(batch) > 1 or self.plan.job.verify
+        ):  # fmt: skip
+            return 1
+        return n_slices(searches.found_bytes(batch), self._idle(searches), self.plan.slots)
+
+    def _idle(self, searches: Searches) -> int:
+        """Slots that have nothing else to do, if there will be no more batches."""
+        return self.plan.slots - len(self._attempts) - len(searches.scan) if self.dispatcher.ended else 0
 
     def _divided(self, batch: int, searches: Searches) -> list[int]:
         """Parts of a batch whose candidates are searched side by side, as slots have nothing else to do."""
         whole, fragmented = self._batches[batch], self.plan.use.fragmented
-        if not self.dispatcher.ended or not fragmented or not fragmented.divisible:
+        if not fragmented or not fragmented.divisible:
             return [batch]
-        idle = self.plan.slots - len(self._attempts) - len(searches.scan)
         rest, parts = whole, list[Batch]()
-        for left in range(finish_parts(whole.n_records, searches.found_bytes(batch), idle), 1, -1):
+        n = finish_parts(whole.n_records, searches.found_bytes(batch), self._idle(searches))
+        for left in range(n, 1, -1):
             cut = self._cut(rest, math.ceil(rest.n_records / left))
             if len(cut) == 1:
                 break  # its records belong together
@@ -346,6 +373,9 @@ class LocalEngine:
 
     def _ended(self, attempt: Attempt, event: Event) -> None:
         batch = self._batches[attempt.batch]
+        if event.status == "done" and (part := slice_of(attempt.fragment)):
+            self._sliced(attempt, part, batch, event)
+            return
         self._log(attempt, batch, event)
         self.said.extra(event.extra)
         if attempt.compare:
@@ -353,7 +383,10 @@ class LocalEngine:
         elif event.status == "done" and attempt.fragment:
             self._found(attempt, event)
         elif event.status == "done":
-            self._committed(attempt, batch, event)
+            self.said.hear(event.stderr)
+            self._committed(attempt, batch, event, event.task)
+        elif event.status == "misplaced":
+            self._misplaced(attempt.batch)
         elif event.status == "killed":
             self._killed(attempt)
         elif event.status == "io":
@@ -373,10 +406,25 @@ class LocalEngine:
         if self.searches.found(attempt.batch, attempt.fragment, event.task.blocks[0], event.wall_seconds):
             self._finish(attempt.batch)
 
-    def _committed(self, attempt: Attempt, batch: Batch, event: Event) -> None:
-        task = event.task
+    def _sliced(self, attempt: Attempt, part: Slice, batch: Batch, event: Event) -> None:
+        assert event.task is not None and self.searches is not None  # as in _committed
+        result = self.searches.sliced(attempt.batch, part, event.task)
+        if result:
+            attempt.fragment = 0  # with it, the output of the record is there
+        self._log(attempt, batch, event)
+        if not part.number:
+            self.said.hear(event.stderr)  # all say the same
+        if result:
+            self._committed(attempt, batch, event, result)
+
+    def _misplaced(self, number: int) -> None:
+        """Subjects cannot be ranked, or a slice is not what it was taken for: one task writes all of them."""
+        if self.searches and not self.interrupt.signal:
+            searches = self.searches
+            searches.failed(number, lambda: self._submit_finish(number, searches))
+
+    def _committed(self, attempt: Attempt, batch: Batch, event: Event, task: Committed | None) -> None:
         assert task is not None  # a task that is done has been committed
-        self.said.hear(event.stderr)
         self.stage.put(task)
         self.counts.tasks += 1
         self._count_done(batch)
@@ -387,13 +435,13 @@ class LocalEngine:
         actions = self.dispatcher.attempt_ended(attempt.batch, Result.DONE, seconds=seconds)
         if self.sampler.takes(batch.first) and not self.interrupt.signal:
             self._comparing += 1
-            self._submit(attempt.batch, Attempt(attempt.batch, 1, compare=True), False, task.blocks)
+            self._submit(attempt.batch, Attempt(attempt.batch, 1, compare=True), False, list(task.blocks))
             actions = [action for action in actions if not isinstance(action, Release)]
         self._do(actions)
 
     def _failed(self, attempt: Attempt, batch: Batch, event: Event) -> None:
         words = failure_words(event, self.plan.job.record_timeout)
-        if attempt.fragment and self.searches:
+        if attempt.fragment and self.searches and not slice_of(attempt.fragment):
             how, line, said = words.partition("\n")
             words = f"{how} in fragment {attempt.fragment} of {self.searches.n} of the database{line}{said}"
         self._failures[attempt.batch] = words

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from millrace import _core
 from millrace.schedule.scan import SharedScan
+from millrace.slices import Slice, Whole, whole
 
 
 @dataclass
@@ -22,6 +23,8 @@ class _Batch:
     #: Wall seconds of its searches in this run, and how many they were.
     seconds: float = 0.0
     searched: int = 0
+    #: What has been written of the slices of its one record.
+    slices: dict[int, _core.TaskRef] = field(default_factory=dict)
     #: What is to be done about a search that failed, as soon as the others of the batch have ended.
     failed: Callable[[], None] | None = None
 
@@ -80,6 +83,21 @@ class Searches:
         item.failed = item.failed or then
         self.scan.drop(batch)
         self._settle(item)
+
+    def slice(self, batch: int, n: int) -> None:
+        """``batch``, for which everything is found, is written in ``n`` slices."""
+        item = self._batches[batch]
+        item.slices, item.running = {}, n
+
+    def sliced(self, batch: int, part: Slice, task: _core.TaskRef) -> Whole | None:
+        """A slice is committed; the result if it was the last."""
+        item = self._batches[batch]
+        item.running -= 1
+        item.slices[part.number] = task
+        if item.failed:
+            self._settle(item)
+            return None
+        return whole(item.slices) if len(item.slices) == part.of else None
 
     def _settle(self, item: _Batch) -> None:
         if item.failed and not item.running:

@@ -20,6 +20,7 @@ from millrace.output.stage import OutputStage
 from millrace.output.streams import Streams, destination
 from millrace.plan.plan import Plan
 from millrace.schedule.extents import Extents, Way
+from millrace.slices import Committed
 
 if TYPE_CHECKING:
     from millrace.engine.collective import Rounds
@@ -118,7 +119,7 @@ class Writers:
             crew.world.flush(SILENCE)
             paths = {stream: path for stream, (_, path) in self._places.items()}
             self._rounds = Rounds(Together(crew.world, paths, self._own), crew.world.size - 1)
-        self._ordered: Ordered[_core.TaskRef] = Ordered()
+        self._ordered: Ordered[Committed] = Ordered()
         self._draining = self._settling = False
         self._covered: int | None = None
         cluster.writers = self
@@ -128,7 +129,7 @@ class Writers:
         """Why nothing more is written."""
         return self._alone.error or self._own.error
 
-    def put(self, task: _core.TaskRef) -> None:
+    def put(self, task: Committed) -> None:
         """See `OutputStage`."""
         self._alone.put(task)
         for _, _, ready in self._ordered.push(task.first, task.last, task):

@@ -14,6 +14,7 @@ from millrace.node import mirror
 from millrace.node.execution import Execution, Output, Placement
 from millrace.node.feed import Batch
 from millrace.node.workdir import WorkDir
+from millrace.slices import slice_of
 from millrace.tools.base import record_path
 
 
@@ -155,7 +156,8 @@ class Node:
         Args:
             compare: Compare the outputs with these blocks instead of committing them.
             fragment: Search this fragment of the database, from 1, and commit what is found. 0: run the user's command.
-            found: What all fragments found: run the user's command with the candidates among it as its database.
+            found: What all fragments found: run the user's command with the candidates among it as its database;
+                ``fragment`` is then 0 or the number of a slice (`millrace.slices`), whose candidates alone it gets.
         """
 
         def queue(execution: Execution) -> None:
@@ -163,14 +165,14 @@ class Node:
                 task, execution.argv, execution.placements, execution.outputs, timeout_seconds=timeout_seconds,
                 first=batch.first, last=batch.last, attempt=attempt, inputs=list(batch.digests), urgent=urgent,
                 compare=list(compare) if compare is not None else None, fragment=execution.fragment, exe=execution.exe,
-                substitutions=execution.substitutions, patches=execution.patches,
+                substitutions=execution.substitutions, patches=execution.patches, within=execution.within,
             )  # fmt: skip
 
         files = list(batch.files)
-        if fragment and self._searcher:
+        if found and self._searcher:
+            self._searcher.finish(task, found, slice_of(fragment), self._whole(batch), files, queue, self.wake)
+        elif fragment and self._searcher:
             queue(self._searcher.search(fragment, files, self._inputs(batch)))
-        elif found and self._searcher:
-            self._searcher.finish(task, found, self._whole(batch), files, queue, self.wake)
         else:
             queue(self._whole(batch))
 

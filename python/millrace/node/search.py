@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from millrace import _core
@@ -18,9 +19,13 @@ from millrace.node.execution import Execution, Placement
 from millrace.node.fragments.base import Kind
 from millrace.node.mirror import PRIVATE, Mirror, private_text, render
 from millrace.node.workdir import WorkDir
+from millrace.slices import Slice
 
 #: Where a slot has the candidates of its batch, and where the search of a fragment writes.
 CANDIDATES, FOUND = f"{PRIVATE}/database", f"{PRIVATE}/found"
+
+#: A range of bits that no rows are in, not even none: what cannot be ranked has no slices.
+NO_ROWS = (1.0, 0.0)
 
 
 class Searcher:
@@ -67,16 +72,16 @@ class Searcher:
         )  # fmt: skip
 
     def finish(
-        self, task: int, found: Sequence[_core.BlockRef], whole: Execution, files: list[str],
+        self, task: int, found: Sequence[_core.BlockRef], part: Slice | None, whole: Execution, files: list[str],
         queue: Callable[[Execution], None], wake: Callable[[], None],
     ) -> None:  # fmt: skip
         """Look for the candidates in a thread, then ``queue`` their search, whose outputs are those of ``whole``."""
         with self._lock:
             self._waiting.add(task)
-        self._threads.submit(self._finish, task, found, whole, files, queue, wake)
+        self._threads.submit(self._finish, task, found, part, whole, files, queue, wake)
 
     def _finish(
-        self, task: int, found: Sequence[_core.BlockRef], whole: Execution, files: list[str],
+        self, task: int, found: Sequence[_core.BlockRef], part: Slice | None, whole: Execution, files: list[str],
         queue: Callable[[Execution], None], wake: Callable[[], None],
     ) -> None:  # fmt: skip
         try:
@@ -85,8 +90,11 @@ class Searcher:
             folder = self._work / str(task)
             folder.mkdir()
             with views(found) as texts:
-                name = self._kind.candidates(self._fragmented, folder, self._cwd, self._environ, texts)
-            execution = self._in_candidates(folder, name, whole, files)
+                if part:
+                    execution = self._slice(part, folder, whole, files, texts)
+                else:
+                    name = self._kind.candidates(self._fragmented, folder, self._cwd, self._environ, texts)
+                    execution = self._in_candidates(folder, name, whole, files)
             with self._lock:
                 if task not in self._waiting:
                     return  # taken back meanwhile
@@ -97,6 +105,20 @@ class Searcher:
         except BaseException as error:
             self.error = self.error or error
             wake()
+
+    def _slice(
+        self, part: Slice, folder: Path, whole: Execution, files: list[str], texts: Sequence[memoryview]
+    ) -> Execution:
+        """The search of a slice; what is not of the slice is then known by its rows, and not committed."""
+        ranked = self._fragmented.ranked
+        assert ranked  # else there are no slices
+        found = self._kind.slice(self._fragmented, folder, self._cwd, self._environ, texts, part)
+        if found and found.database:
+            execution = self._in_candidates(folder, found.database, whole, files)
+        else:  # nothing to search
+            execution = Execution([b"true"], whole.placements, [], exe=shutil.which("true"))
+        lowest, highest = (found.lowest, found.highest) if found else NO_ROWS
+        return replace(execution, fragment=part.code, within=(ranked.subject, ranked.bits, lowest, highest))
 
     def _in_candidates(self, folder: Path, name: str, whole: Execution, files: list[str]) -> Execution:
         fragmented = self._fragmented

@@ -9,6 +9,7 @@ from millrace.errors import CorruptError, RefusedError
 from millrace.output.order import that_count
 from millrace.output.streams import Streams
 from millrace.rundir import Manifest, RunDir
+from millrace.slices import Committed
 
 
 def gather(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> list[str]:
@@ -60,7 +61,7 @@ def _stream(manifest: Manifest, wanted: str) -> str:
     return wanted or names[0]
 
 
-def _gaps(tasks: list[_core.TaskRef], *, whole: bool) -> list[str]:
+def _gaps(tasks: list[Committed], *, whole: bool) -> list[str]:
     found, reached = [], 0
     for task in tasks:
         if task.first > reached:

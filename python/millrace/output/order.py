@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from millrace import _core
+from millrace.slices import Committed, slice_of, whole
 
 Item = TypeVar("Item")
 
@@ -33,20 +35,29 @@ class Ordered(Generic[Item]):
         return len(self._waiting)
 
 
-def that_count(tasks: Iterable[_core.TaskRef]) -> list[_core.TaskRef]:
+def that_count(tasks: Iterable[_core.TaskRef]) -> list[Committed]:
     """The committed tasks that count, in input order: of one extent the first that was not given up.
 
-    What was found in fragments of a database is not part of the output. An extent that overlaps with one before it does
-    not count: a node that was taken for dead may have committed what was then cut in another way.
+    What was found in fragments of a database is not part of the output, and slices only are if all are there. An extent
+    that overlaps with one before it does not count: a node that was taken for dead may have committed what was then cut
+    in another way.
     """
-    best: dict[int, _core.TaskRef] = {}
+    best: dict[int, Committed] = {}
+    slices: dict[tuple[int, int, int], dict[int, _core.TaskRef]] = defaultdict(dict)
     for task in tasks:
-        if task.fragment:
+        result: Committed = task
+        if part := slice_of(task.fragment):
+            others = slices[task.first, task.last, part.of]
+            others.setdefault(part.number, task)
+            if len(others) < part.of:
+                continue
+            result = whole(others)
+        elif task.fragment:
             continue
         before = best.get(task.first)
         if before is None or (before.quarantined and not task.quarantined):
-            best[task.first] = task
-    reached, found = 0, []
+            best[task.first] = result
+    reached, found = 0, list[Committed]()
     for first in sorted(best):
         if first >= reached:
             found.append(best[first])

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from millrace import _core
 from millrace.output.order import Ordered
 from millrace.output.streams import Streams
+from millrace.slices import Committed
 
 
 class Stage(Protocol):
@@ -19,7 +19,7 @@ class Stage(Protocol):
     def error(self) -> BaseException | None:
         """Set if writing failed; then nothing more is written."""
 
-    def put(self, task: _core.TaskRef) -> None:
+    def put(self, task: Committed) -> None:
         """Take a committed task; in any order."""
 
     def drain(self, timeout_seconds: float) -> int | None:
@@ -35,12 +35,12 @@ class OutputStage:
     def __init__(self, streams: Streams, wake: Callable[[], None]) -> None:
         self.error: BaseException | None = None
         self._streams, self._wake, self._drained = streams, wake, False
-        self._ordered: Ordered[_core.TaskRef] = Ordered()
-        self._tasks: queue.SimpleQueue[_core.TaskRef | None] = queue.SimpleQueue()
+        self._ordered: Ordered[Committed] = Ordered()
+        self._tasks: queue.SimpleQueue[Committed | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="output", daemon=True)
         self._thread.start()
 
-    def put(self, task: _core.TaskRef) -> None:
+    def put(self, task: Committed) -> None:
         self._tasks.put(task)
 
     def drain(self, timeout_seconds: float) -> int | None:

@@ -11,6 +11,7 @@ from millrace import _core
 from millrace.errors import CorruptError
 from millrace.model import OutputUse
 from millrace.rundir import sync_folder
+from millrace.slices import Committed
 
 
 def destination(output: OutputUse, cwd: Path) -> Path | None:
@@ -67,7 +68,7 @@ class Streams:
         for number in numbers:
             del self._writers[number]
 
-    def append(self, n_records: int, task: _core.TaskRef) -> None:
+    def append(self, n_records: int, task: Committed) -> None:
         """Write what one task contributes; nothing for a quarantined one.
 
         Raises:

@@ -54,7 +54,8 @@ class TaskEvent(Event, frozen=True, kw_only=True, tag="task"):
     #: Bytes written.
     out: int = 0
     attempt: int = 1
-    #: Number of the fragment of the database that was searched, from 1; 0: what it wrote is part of the output.
+    #: Number of the fragment of the database that was searched, from 1, or of a slice (`millrace.slices`) that was not
+    #: the last; 0: the output of these records is there.
     fragment: int = 0
     #: ``done``, ``verified`` (run again to compare), ``failed``, ``timeout`` or ``killed``.
     status: str = "done"

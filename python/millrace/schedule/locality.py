@@ -44,13 +44,13 @@ class Homes:
         self._all = sum(self._slots.values())
 
     def of(self, fragment: int) -> tuple[int, ...]:
-        """The nodes that are home to ``fragment``."""
-        return tuple(self._at[fragment]) if fragment else ()
+        """The nodes that are home to ``fragment``; what is the number of none is at home nowhere."""
+        return tuple(self._at[fragment]) if 0 < fragment <= self._n else ()
 
     def sent(self, fragment: int, node: int) -> None:
         """A node is about to search ``fragment``, and keeps it if it has room for one more."""
         own = self._nodes.get(node)
-        if not fragment or own is None or fragment in own:
+        if not 0 < fragment <= self._n or own is None or fragment in own:
             return
         searched_by = sum(self._slots[home] for home in self._at[fragment])
         if len(own) < ceil(self._n * self._slots[node] / self._all) and searched_by * self._n < self._all:

@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from millrace.slices import MOST
+
+#: Bytes of a list of hits from which on one query is searched in slices even while slots have other things to do: it
+#: may take longer than they have.
+WORTH_SLICES = 16 << 20
+
 #: Bytes of a list of hits, about a hundred for each, from which on a search of its candidates takes much longer than
 #: the tool's start.
 WORTH_A_SEARCH = 1 << 18
@@ -23,6 +29,21 @@ def finish_parts(n_queries: int, found_bytes: int, idle: int) -> int:
     (4, 3, 2)
     """
     return max(1, min(n_queries, idle, found_bytes // WORTH_A_SEARCH))
+
+
+def n_slices(found_bytes: int, idle: int, slots: int) -> int:
+    """In how many slices the candidates of one query are searched; 1: all in one.
+
+    Args:
+        found_bytes: Size of the lists of hits of all fragments.
+        idle: Slots that nothing waits for.
+        slots: All slots.
+
+    >>> n_slices(2 << 20, 4, 8), n_slices(600 << 10, 4, 8), n_slices(50 << 20, 0, 8)
+    (4, 2, 3)
+    """
+    n = max(1, min(idle, found_bytes // WORTH_A_SEARCH), min(slots, found_bytes // WORTH_SLICES))
+    return min(n, MOST)
 
 
 class SharedScan:

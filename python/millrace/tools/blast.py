@@ -159,7 +159,9 @@ class Blast:
     def fragment(self, use: ToolUse, command: Command, sizes: Sequence[int]) -> ToolUse:
         """See `Fragmenting.fragment`."""
         options = parse_options(command.argv[1:])
-        fragmented = blast_fragments.fragment(use, self._program(command), options, command, sizes)
+        fmt = parse_format(options.get("outfmt", "0"))
+        columns = fmt.columns if (fmt.number, fmt.delim) == (6, "\t") else ()
+        fragmented = blast_fragments.fragment(use, self._program(command), options, command, sizes, columns)
         return msgspec.structs.replace(use, fragmented=fragmented)
 
     def _program(self, command: Command) -> str:

@@ -20,6 +20,7 @@ from millrace.model import (
     Fragmented,
     OutputArg,
     OutputUse,
+    Ranked,
     Token,
     ToolUse,
 )
@@ -75,6 +76,16 @@ _ABOVE_ROUNDING = 1 + 1e-12
 #: Options with which it is not the size of the database alone by which E-values differ.
 _OTHER_STATISTICS = frozenset(("dbsize", "searchsp", "ungapped"))
 
+#: Columns that tell subjects apart.
+_SUBJECT = ("saccver", "sseqid", "sacc", "sallseqid", "sallacc")
+
+#: Options with which subjects are ordered or chosen otherwise than each by its own best score.
+_RANKED_OTHERWISE = frozenset(
+    words("""
+    culling_limit best_hit_overhang best_hit_score_edge sorthits sorthsps ungapped sum_stats num_descriptions num_alignments
+""")
+)
+
 #: Fewest subjects of a query, from which on it is not certain that all of a fragment are in its list.
 _FEWEST = 5000
 
@@ -97,8 +108,14 @@ def fragmentable(program: str, options: dict[str, str], command: Command) -> Fra
     return Fragmentable(entries=database.entries, residues=database.residues, bytes=size)
 
 
-def fragment(use: ToolUse, program: str, options: dict[str, str], command: Command, sizes: Sequence[int]) -> Fragmented:
-    """Cut the database into fragments of these sizes, to each other; see `millrace.tools.blast_volumes.cut`."""
+def fragment(
+    use: ToolUse, program: str, options: dict[str, str], command: Command, sizes: Sequence[int], columns: Sequence[str]
+) -> Fragmented:
+    """Cut the database into fragments of these sizes, to each other; see `millrace.tools.blast_volumes.cut`.
+
+    Args:
+        columns: Of the table that is written, if it has tabs between them.
+    """
     database = _database(program, options, command)
     listed = _listed(options, database, command)
     counted = (listed.entries, listed.residues) if listed else database.counted
@@ -112,6 +129,7 @@ def fragment(use: ToolUse, program: str, options: dict[str, str], command: Comma
         finish=_finish(use),
         database=options["db"],
         divisible=True,
+        ranked=_ranked(use, program, options, columns),
         about={
             "letter": database.letter,
             "databases": json.dumps([str(base) for base in database.bases]),
@@ -173,6 +191,19 @@ def _limit(options: dict[str, str]) -> int:
     kept = [options[name] for name in ("max_target_seqs", "num_descriptions", "num_alignments") if name in options]
     most = max([500, *(int(text) for text in kept if re.fullmatch(r"\d{1,9}", text))])
     return max(_FEWEST, 2 * most + 50)
+
+
+def _ranked(use: ToolUse, program: str, options: dict[str, str], columns: Sequence[str]) -> Ranked | None:
+    """How subjects are ranked by the bits of their best alignment: of ``blastn`` alone, as E-values of proteins depend on
+    the length of the subject, and on composition, too."""
+    subject = next((column for column in _SUBJECT if column in columns), None)
+    most = options.get("max_target_seqs", "")
+    if (
+        program != "blastn" or not subject or "bitscore" not in columns or not re.fullmatch(r"\d{1,9}", most)
+        or int(most) < _FEWEST or not _RANKED_OTHERWISE.isdisjoint(options) or [output.join for output in use.outputs] != ["concat"]
+    ):  # fmt: skip
+        return None
+    return Ranked(subject=columns.index(subject), bits=columns.index("bitscore"), most=int(most))
 
 
 def _search(

@@ -19,7 +19,7 @@ pub struct TaskHead {
     pub first: u64,
     /// Ordinal after the last record.
     pub last: u64,
-    /// Database fragment; 0 for the whole database.
+    /// Database fragment, or another number for what is no result by itself; 0 for a result.
     pub fragment: u32,
     /// Which execution of the task this was, from 1.
     pub attempt: u32,

@@ -33,7 +33,7 @@ pub struct TaskRef {
     pub first: u64,
     /// Ordinal after the last record.
     pub last: u64,
-    /// Database fragment; 0 for the whole database.
+    /// Database fragment, or another number for what is no result by itself; 0 for a result.
     pub fragment: u32,
     /// The task's records were given up.
     pub quarantined: bool,

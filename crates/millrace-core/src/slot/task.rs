@@ -97,6 +97,8 @@ pub enum Failure {
     Missing(PathBuf),
     /// The tool ended well, but what it said shows that it did not do its work.
     Said(String),
+    /// The tool ended well, but what it wrote is not the part of the whole that it was taken for.
+    Misplaced,
     /// The program cannot be started.
     Spawn(io::Error),
     /// Placing, collecting or committing failed: our side, not the tool's.
@@ -129,8 +131,8 @@ pub trait Sink: Send + Sync {
     /// Makes the outputs durable, all or none. `outputs` are in the order of the task's.
     ///
     /// # Errors
-    /// If it cannot; the task then counts as not done.
-    fn commit(&self, task: &Task, outputs: Vec<(u16, Vec<u8>, File)>) -> io::Result<Self::Receipt>;
+    /// If it cannot, or they are not what was wanted; the task then counts as not done.
+    fn commit(&self, task: &Task, outputs: Vec<(u16, Vec<u8>, File)>) -> Result<Self::Receipt, Failure>;
 }
 
 /// The part of a slot that does not change from task to task.
@@ -265,7 +267,7 @@ impl Place {
             return Err(Failure::Said(doubt));
         }
         let outputs = self.collect(task, stdout, &pairs)?;
-        outcome.result = Ok(sink.commit(task, outputs).map_err(Failure::Io)?);
+        outcome.result = Ok(sink.commit(task, outputs)?);
         Ok(())
     }
 

@@ -25,16 +25,14 @@ impl Sink for Keep {
         stderr.starts_with(b"lies").then(|| "it lies".to_owned())
     }
 
-    fn commit(&self, _: &Task, outputs: Vec<(u16, Vec<u8>, File)>) -> io::Result<Kept> {
-        outputs
-            .into_iter()
-            .map(|(stream, name, mut file)| {
-                let mut bytes = vec![];
-                file.rewind()?;
-                file.read_to_end(&mut bytes)?;
-                Ok((stream, name, bytes))
-            })
-            .collect()
+    fn commit(&self, _: &Task, outputs: Vec<(u16, Vec<u8>, File)>) -> Result<Kept, Failure> {
+        let read = |(stream, name, mut file): (u16, Vec<u8>, File)| {
+            let mut bytes = vec![];
+            file.rewind()?;
+            file.read_to_end(&mut bytes)?;
+            Ok((stream, name, bytes))
+        };
+        outputs.into_iter().map(read).collect::<io::Result<_>>().map_err(Failure::Io)
     }
 }
 

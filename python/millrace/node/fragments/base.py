@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from millrace.model import Fragmented
+from millrace.slices import Slice
 
 #: What the search of one fragment wrote: a view of the journal, never all in memory.
 Found = bytes | memoryview
+
+
+class SliceOfCandidates(NamedTuple):
+    """The path of its database, relative to the folder, empty if there are none; fewest and most bits."""
+
+    database: str
+    lowest: float
+    highest: float
 
 
 class Kind(Protocol):
@@ -41,6 +50,19 @@ class Kind(Protocol):
 
         Raises:
             MillraceError: What was found cannot be understood, or the database cannot be made.
+        """
+        ...
+
+    def slice(
+        self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found], part: Slice,
+    ) -> SliceOfCandidates | None:  # fmt: skip
+        """Make a database of one slice of the candidates of one query, as `candidates` does of all.
+
+        Only where `millrace.model.Fragmented.ranked` is set.
+
+        Returns:
+            None if they cannot be ranked, or are not certain to be kept all; then so it is with all slices, or it
+            is seen by their rows.
         """
         ...
 

@@ -10,14 +10,16 @@ Source: ``seqdbalias.cpp`` and ``seqdboidlist.cpp`` of the NCBI C++ Toolkit, and
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from millrace._core import Candidates, HitList
+from millrace._core import Candidates, HitList, Ranking
 from millrace.errors import MillraceError
 from millrace.model import Fragmented
-from millrace.node.fragments.base import Found
+from millrace.node.fragments.base import Found, SliceOfCandidates
+from millrace.slices import Slice
 from millrace.tools.blast_alias import blastdbcmd, write_alias, write_masked
 from millrace.tools.blast_lists import unpack
 
@@ -55,22 +57,55 @@ class Blast:
         whole = _Whole(fragmented)
         candidates = Candidates(whole.entries)
         for fragment, block in zip(fragmented.fragments, found, strict=True):
-            hits = HitList()
-            for at in range(0, len(block), PIECE):
-                hits.read(bytes(block[at : at + PIECE]), candidates)
-            most, names, unknown = hits.finish(candidates)
+            most, names, unknown = _read(HitList(), block, candidates)
             entries = whole.ordinals(names, cwd, environ)
             if most >= whole.limit or unknown or entries is None:
                 for first, last in whole.within(fragment.first, fragment.last):
                     candidates.add_range(first, last)
             elif not all(candidates.add(entry) for entry in entries):
                 raise MillraceError(f"BLAST has found an entry that {fragmented.database} does not have")
-        whole.write(folder / "candidates", whole.mask(candidates, folder, "part"), *whole.numbers)
-        return "candidates"
+        return whole.write_candidates(candidates, folder)
+
+    def slice(
+        self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found], part: Slice,
+    ) -> SliceOfCandidates | None:  # fmt: skip
+        """See `Kind.slice`. Subjects are ranked by the bits that the lists of hits tell of them."""
+        whole, ranking, n = _Whole(fragmented), Ranking(), 0
+        for block in found:
+            for piece in _pieces(block):
+                ranking.read(piece)
+            subjects = ranking.finish()
+            if subjects is None or subjects >= whole.limit:
+                return None
+            n += subjects
+        if not fragmented.ranked or n > fragmented.ranked.most:
+            return None
+        within = ranking.slice(part.number, part.of)
+        if not within:
+            return SliceOfCandidates("", 0.0, math.inf)
+        candidates = Candidates(whole.entries)
+        for block in found:
+            _, names, unknown = _read(HitList(within), block, candidates)
+            entries = whole.ordinals(names, cwd, environ)
+            # An id that several entries have may be in several slices.
+            if unknown or entries is None or len({*entries}) != len(names) or not all(map(candidates.add, entries)):
+                return None
+        return SliceOfCandidates(whole.write_candidates(candidates, folder), *within)
 
     def patch(self, fragmented: Fragmented, folder: Path) -> Sequence[tuple[int, str, str]]:
         """See `Kind.patch`. BLAST writes what it would of the whole database."""
         return ()
+
+
+def _pieces(block: Found) -> Iterator[bytes]:
+    return (bytes(block[at : at + PIECE]) for at in range(0, len(block), PIECE))
+
+
+def _read(hits: HitList, block: Found, candidates: Candidates) -> tuple[int, list[bytes], int]:
+    """Add what a list names by number to the candidates; see `HitList.finish`."""
+    for piece in _pieces(block):
+        hits.read(piece, candidates)
+    return hits.finish(candidates)
 
 
 class _Whole:
@@ -108,6 +143,11 @@ class _Whole:
     def write(self, path: Path, databases: Sequence[str], *lines: str) -> None:
         """See `write_alias`."""
         write_alias(path, self.letter, self.title, databases, *lines)
+
+    def write_candidates(self, candidates: Candidates, folder: Path) -> str:
+        """Write a database of these entries; its name in ``folder``."""
+        self.write(folder / "candidates", self.mask(candidates, folder, "part"), *self.numbers)
+        return "candidates"
 
     def ordinals(self, names: Sequence[bytes], cwd: Path, environ: Mapping[str, str]) -> list[int] | None:
         """Ordinals of the entries with these ids; None if one of them is not known."""

@@ -9,6 +9,7 @@ from millrace import _core
 from millrace.errors import CorruptError, MillraceError
 from millrace.model import Fragmented
 from millrace.node.fragments.base import Found
+from millrace.slices import Slice
 
 #: In the folder of candidates: the database, and what the pipelines of all fragments counted.
 DATABASE, COUNTS = "candidates", "counts"
@@ -54,6 +55,11 @@ class Hmmer:
         except ValueError as error:
             raise MillraceError(str(error), "search without fragments: --fragments 1") from error
         return DATABASE
+
+    def slice(
+        self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found], part: Slice,
+    ) -> None:  # fmt: skip
+        """See `Kind.slice`. A report is one whole, and its statistics are those of all targets."""
 
     def patch(self, fragmented: Fragmented, folder: Path) -> Sequence[tuple[int, str, str]]:
         """The statistics in the report."""
