@@ -112,6 +112,8 @@ class LocalEngine:
     _read_units: int = 0
     _shown_at: float = 0.0
     _scan_from: float = 0.0
+    #: Batches for which everything is found.
+    _found_all: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         use, job = self.plan.use, self.plan.job
@@ -231,12 +233,17 @@ class LocalEngine:
         if not self.searches or not item.n_records:  # of nothing, the whole database is as good as fragments
             self._submit(batch, Attempt(batch, attempt), urgent)
         elif self.searches.begin(batch, attempt, item_found):
-            self._finish(batch)
+            self._found_all.append(batch)
 
     def _hand_out(self) -> None:
-        """Give the slots searches of fragments, one more than they work at: which comes next is decided late."""
+        """Give the slots what is to be written, and searches of fragments, one more than they work at: which comes next is
+        decided late."""
         if self.dispatcher.asked and self.feeder.total is not None and self.now() < self._scan_from:
-            return  # a file: its first batches are there in a moment, and then see each fragment together
+            # A file: its first batches are there in a moment, and then see each fragment together; or its end, and then
+            # slots without work are known.
+            return
+        while self._found_all:
+            self._finish(self._found_all.pop(0))
         while self.searches and len(self._attempts) < 2 * self.plan.slots and not self.interrupt.signal:
             search = self.searches.next()
             if not search:
@@ -404,7 +411,7 @@ class LocalEngine:
         assert event.task is not None and self.searches is not None  # as in _committed
         self.counts.tasks += 1
         if self.searches.found(attempt.batch, attempt.fragment, event.task.blocks[0], event.wall_seconds):
-            self._finish(attempt.batch)
+            self._found_all.append(attempt.batch)
 
     def _sliced(self, attempt: Attempt, part: Slice, batch: Batch, event: Event) -> None:
         assert event.task is not None and self.searches is not None  # as in _committed
