@@ -277,7 +277,8 @@ class LocalEngine:
             or searches.attempt(batch) > 1 or self.plan.job.verify
         ):  # fmt: skip
             return 1
-        return n_slices(searches.found_bytes(batch), self._idle(searches), self.plan.slots)
+        seconds = searches.seconds(batch) or 0.0
+        return n_slices(searches.found_bytes(batch), seconds, self._idle(searches), self.plan.slots)
 
     def _idle(self, searches: Searches) -> int:
         """Slots that have nothing else to do, if there will be no more batches."""

@@ -7,9 +7,15 @@ from collections.abc import Iterable
 
 from millrace.slices import MOST
 
-#: Bytes of a list of hits from which on one query is searched in slices even while slots have other things to do: it
-#: may take longer than they have.
-WORTH_SLICES = 16 << 20
+#: Seconds of the searches of a query, in all fragments, for which its candidates are worth another slice: there are few
+#: with very many rows each, too.
+SECONDS_A_SLICE = 2.0
+
+#: Slices for each slot that has nothing else to do: how many rows a subject has is not known before.
+SLICES_A_SLOT = 3
+
+#: How many times more a slice must be worth if slots have other things to do: the query may take longer than they have.
+WORTH_WHEN_BUSY = 32
 
 #: Bytes of a list of hits, about a hundred for each, from which on a search of its candidates takes much longer than
 #: the tool's start.
@@ -31,19 +37,24 @@ def finish_parts(n_queries: int, found_bytes: int, idle: int) -> int:
     return max(1, min(n_queries, idle, found_bytes // WORTH_A_SEARCH))
 
 
-def n_slices(found_bytes: int, idle: int, slots: int) -> int:
+def n_slices(found_bytes: int, seconds: float, idle: int, slots: int) -> int:
     """In how many slices the candidates of one query are searched; 1: all in one.
 
     Args:
         found_bytes: Size of the lists of hits of all fragments.
+        seconds: Time that the searches of the fragments have taken.
         idle: Slots that nothing waits for.
         slots: All slots.
 
-    >>> n_slices(2 << 20, 4, 8), n_slices(600 << 10, 4, 8), n_slices(50 << 20, 0, 8)
-    (4, 2, 3)
+    >>> n_slices(2 << 20, 3.0, 4, 8), n_slices(600 << 10, 9.0, 4, 8), n_slices(99 << 20, 9.0, 4, 8)
+    (8, 4, 12)
+    >>> n_slices(2 << 20, 3.0, 1, 8), n_slices(50 << 20, 3.0, 0, 8), n_slices(50 << 20, 999.0, 0, 8)
+    (1, 6, 8)
     """
-    n = max(1, min(idle, found_bytes // WORTH_A_SEARCH), min(slots, found_bytes // WORTH_SLICES))
-    return min(n, MOST)
+    worth = max(found_bytes // WORTH_A_SEARCH, int(seconds / SECONDS_A_SLICE))
+    if idle > 1:
+        return max(1, min(worth, SLICES_A_SLOT * idle, MOST))
+    return max(1, min(worth // WORTH_WHEN_BUSY, slots, MOST))
 
 
 class SharedScan:
