@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import random
 import re
 import shlex
 import shutil
@@ -58,6 +59,7 @@ CASES = [
     blast("blastp", "0", "-num_descriptions 3 -num_alignments 2"),
     *(blast("blastn", str(outfmt)) for outfmt in (0, 5, 6, 7, 10)),
     blast("blastn", "6", "-task blastn -strand plus"),
+    Case("blastn-6-alike", "blastn -query gene.fna -db alike -outfmt 6 -max_target_seqs 20000 -out out"),
     blast("blastx", "6"),
     blast("blastx", "0"),
     Case("psiblast", "psiblast -query q3.faa -db prot -outfmt 6 -evalue 1e-3 -num_iterations 2 -out out"),
@@ -182,6 +184,24 @@ def records(path: Path, start: bytes = b">") -> list[bytes]:
     return found
 
 
+def make_alike(data: Path, query: Path, database: Path) -> None:
+    """Write one gene, and nine thousand sequences like it: some twice, some with a second part like it."""
+    dice = random.Random(11)
+    genes = (b"".join(gene.splitlines()[1:]).decode().upper() for gene in records(data / "genes_db.fna"))
+    gene = next(gene for gene in genes if 600 < len(gene) < 900)[:400]
+    query.write_text(f">gene and what it is\n{gene}\n")
+    entry = ""
+    with database.open("w", encoding="ascii") as out:
+        for k in range(9000):
+            if not entry or dice.random() > 0.05:
+                rate = dice.choice((0.01, 0.03, 0.06, 0.1))
+                part = gene[dice.randrange(150) :][: dice.randrange(120, 400)]
+                entry = "".join(dice.choice("ACGT") if dice.random() < rate else base for base in part)
+                if dice.random() < 0.02:
+                    entry += "N" * 60 + gene[:80]
+            out.write(f">entry{k} of a family\n{entry}\n")
+
+
 def make_bench(data: Path, folder: Path) -> None:
     """Put databases (``prot``, ``nucl``, ``p.hmm`` pressed) and queries for every tool into ``folder``.
 
@@ -200,6 +220,7 @@ def make_bench(data: Path, folder: Path) -> None:
     (folder / "nucl.fna").write_bytes(b"".join(genes[::4]))
     (folder / "q.fna").write_bytes(b"".join(genes[1:40:3]))
     (folder / "q3.fna").write_bytes(b"".join(genes[1:8:3]))
+    make_alike(data, folder / "gene.fna", folder / "alike.fna")
     profiles = (data / "profiles.hmm").read_bytes().split(b"//\n")
     (folder / "p.hmm").write_bytes(b"".join(part + b"//\n" for part in profiles[:25]))
     shutil.copy(data / "ligands.mol2", folder)
@@ -208,7 +229,7 @@ def make_bench(data: Path, folder: Path) -> None:
     (folder / "families").mkdir()
     for path in sorted((data / "families").glob("*.faa"), key=lambda path: path.stat().st_size)[:7]:
         shutil.copy(path, folder / "fams")
-    for name, kind in (("prot.faa", "prot"), ("nucl.fna", "nucl")):
+    for name, kind in (("prot.faa", "prot"), ("nucl.fna", "nucl"), ("alike.fna", "nucl")):
         if shutil.which("makeblastdb"):
             command = ["makeblastdb", "-in", name, "-dbtype", kind, "-out", name.partition(".")[0]]
             subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from exact_cases import records
+from exact_cases import make_alike, records
 
 from millrace.report.events import TaskEvent, read_typed
 from millrace.slices import slice_of
@@ -116,22 +115,6 @@ def make_database(folder: Path, *more: str) -> None:
 
 @pytest.fixture
 def family(data: Path, tmp_path: Path) -> Path:
-    """A folder with one gene and nine thousand sequences like it, some twice, some with a second part like it."""
-    dice = random.Random(11)
-    gene = next(gene for gene in map(letters, records(data / "genes_db.fna")) if 600 < len(gene) < 900)[:400]
-    (tmp_path / "q.fna").write_text(f">gene and what it is\n{gene}\n")
-    entry = ""
-    with open(tmp_path / "db.fna", "w", encoding="ascii") as out:
-        for k in range(9000):
-            if not entry or dice.random() > 0.05:
-                rate = dice.choice((0.01, 0.03, 0.06, 0.1))
-                part = gene[dice.randrange(150) :][: dice.randrange(120, 400)]
-                entry = "".join(dice.choice("ACGT") if dice.random() < rate else base for base in part)
-                if dice.random() < 0.02:
-                    entry += "N" * 60 + gene[:80]
-            out.write(f">entry{k} of a family\n{entry}\n")
+    """A folder with one gene and nine thousand sequences like it."""
+    make_alike(data, tmp_path / "q.fna", tmp_path / "db.fna")
     return tmp_path
-
-
-def letters(record: bytes) -> str:
-    return b"".join(record.splitlines()[1:]).decode().upper()
