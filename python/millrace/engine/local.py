@@ -529,9 +529,8 @@ class LocalEngine:
     def _log(self, attempt: Attempt, batch: Batch, event: Event) -> None:
         self.counts.cpu += event.cpu_seconds
         now = self.now() - event.ago_seconds
-        status = {"done": "done", "compared": "verified", "timeout": "timeout", "killed": "killed"}.get(
-            event.status, "failed"
-        )
+        own = ("done", "timeout", "killed", "misplaced")
+        status = "verified" if event.status == "compared" else event.status if event.status in own else "failed"
         written = sum(block.length for block in event.task.blocks) if event.task else 0
         self.events.write(
             TaskEvent(

@@ -57,7 +57,8 @@ class TaskEvent(Event, frozen=True, kw_only=True, tag="task"):
     #: Number of the fragment of the database that was searched, from 1, or of a slice (`millrace.slices`) that was not
     #: the last; 0: the output of these records is there.
     fragment: int = 0
-    #: ``done``, ``verified`` (run again to compare), ``failed``, ``timeout`` or ``killed``.
+    #: ``done``, ``verified`` (run again to compare), ``failed``, ``timeout``, ``killed`` or ``misplaced`` (a slice that
+    #: cannot be used: another task writes the record).
     status: str = "done"
     detail: str = ""
 

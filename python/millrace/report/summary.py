@@ -110,7 +110,7 @@ def of_runs(runs: list[Run]) -> Summary:
         bytes_in=sum(task.bytes for task in done),
         bytes_out=sum(task.out for task in done),
         n_tasks=len(tasks),
-        n_failed=sum(task.is_failure for task in tasks),
+        n_failed=sum(task.is_failure and task.status != "misplaced" for task in tasks),
         n_retries=sum(len(run.retries) for run in runs),
         rss=max((task.rss for task in tasks), default=0),
         records_per_second=_ratio(records, wall),
