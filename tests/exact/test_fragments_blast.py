@@ -244,6 +244,22 @@ def test_a_list_must_name_an_entry_by_all_its_names(place: Path, tmp_path: Path)
             assert ("not named by all of them" in why_not(command_of(line.split(), tmp_path))) == (names == "twin.2")
 
 
+def test_a_list_names_entries_in_whatever_form(place: Path, tmp_path: Path) -> None:
+    proteins = records(place / "plain.in")
+    text = b"".join(named(record, b"gb|AAA%05d.1| x" % n) for n, record in enumerate(proteins))
+    make(tmp_path, "db", text, "-parse_seqids")
+    shutil.copy(place / "q3.faa", tmp_path)
+    forms = ("aaa{:05}.1", "gb|AAA{:05}.1|", ">AAA{:05}.1 words behind it", "Aaa{:05}", "lcl|AAA{:05}.1", "AAA{:05}.7", "\tAAA{:05}.1\r",
+             "# AAA{:05}.1", "AAA{:05}.1 AAA00001.1 # not this: AAA00002.1", "gi|{}|gb|AAA{:05}.1|")  # fmt: skip
+    lines = [forms[n % len(forms)].format(n, n) for n in range(0, len(proteins), 2)]
+    (tmp_path / "some").write_text("\n".join(lines))
+    convert = ["blastdb_aliastool", "-seqid_file_in", "some", "-seqid_file_out", "converted"]
+    subprocess.run(convert, cwd=tmp_path, check=True, capture_output=True)
+    for n, option in enumerate(("-seqidlist some", "-negative_seqidlist some", "-seqidlist converted")):
+        line = f"blastp -query q3.faa -db db -outfmt 0 {option}"
+        assert b"AAA" in check(tmp_path, tmp_path / f"run{n}", line)
+
+
 def test_a_list_that_is_full_makes_the_whole_fragment_a_candidate(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

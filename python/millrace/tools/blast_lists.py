@@ -12,6 +12,9 @@ Source: ``seqdbimpl.cpp`` (``x_ScanTotals``), ``seqdbalias.cpp`` (``CSeqDB_MinLe
 from __future__ import annotations
 
 import base64
+import re
+import shutil
+import subprocess
 import tempfile
 import zlib
 from array import array
@@ -37,6 +40,9 @@ _TAXA = ("taxids", "taxidlist")
 NEGATIVE = "negative_"
 
 OPTIONS = tuple(prefix + name for prefix in ("", NEGATIVE) for name in (*_LINES, *_TAXA))
+
+#: Words of a list of ids, and comments.
+_WORDS = re.compile(rb"#[^\n]*|[^># \t\r\n][^ \t\r\n]*")
 
 #: Title of the databases that are asked.
 _TITLE = "listed"
@@ -119,7 +125,10 @@ def _named(option: str, value: str, database: Database, command: Command) -> lis
             quoted = " ".join(f'"{name}"' for name in names)
             found = _ask(["-db", quoted, f"-{option}", value], database, command)
         else:
-            line = f"{_LINES[option]} {command.cwd / value}"
+            path = command.cwd / value
+            if option == "seqidlist":
+                path = _as_searched(path, folder / "ids", database, command)
+            line = f"{_LINES[option]} {path}"
             write_alias(folder / "listed", database.letter, _TITLE, names, line)
             found = _ask(["-db", f"{folder}/listed", "-entry", "all"], database, command)
         ordinals = sorted(set(found))
@@ -127,6 +136,36 @@ def _named(option: str, value: str, database: Database, command: Command) -> lis
         if found != _names_of(ordinals, folder, database, command):
             raise NotInFragments("an entry of several names is not named by all of them")
     return ordinals
+
+
+def _as_searched(path: Path, to: Path, database: Database, command: Command) -> Path:
+    """A list of ids as a search reads it.
+
+    With a database of version 5 a search takes each word of a text for an id in any form (``gb|U00096.3|``, ``u00096.3``)
+    and looks for the id itself; an alias looks for the word. ``blastdb_aliastool`` writes a list of the ids themselves.
+
+    Source: ``seqdbgilistset.cpp`` (``s_ProcessSeqIDsForV5``), ``seqdbcommon.cpp`` (``SeqDB_ReadMemorySiList``) and
+    ``seqidlist_writer.cpp``.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise NotInFragments(f"{path}: {error.strerror}") from None
+    if text[:1] == b"\0" or all(volume.version == 4 for volume in database.volumes):
+        return path
+    words = [word.strip() for word in _WORDS.findall(text) if not word.startswith(b"#")]
+    to.write_bytes(b"".join(word + b"\n" for word in words))
+    program = shutil.which("blastdb_aliastool", path=command.environ.get("PATH"))
+    if program is None:
+        raise NotInFragments("blastdb_aliastool is not on the PATH, which reads lists of ids")
+    listed = to.with_suffix(".bsl")
+    arguments = [program, "-seqid_file_in", str(to), "-seqid_file_out", str(listed)]
+    done = subprocess.run(arguments, capture_output=True, env=dict(command.environ), check=False)
+    if done.returncode or done.stderr:
+        raise NotInFragments(
+            f"blastdb_aliastool does not understand it: {done.stderr.decode(errors='replace').strip()}"
+        )
+    return listed
 
 
 def _names_of(ordinals: list[int], folder: Path, database: Database, command: Command) -> list[int]:
