@@ -62,9 +62,9 @@ def slices(events: list[TaskEvent]) -> list[TaskEvent]:
 def test_one_query_with_very_many_subjects_is_written_by_all_slots(family: Path, ids: list[str]) -> None:
     make_database(family, *ids)
     events = run(family, blastn())
-    assert [event.status for event in events] == ["done"] * 3
-    assert len(slices(events)) == 2, "the last one ends the record"
-    assert min(event.out for event in events) > 50_000
+    assert len(events) >= 3 and {event.status for event in events} == {"done"}
+    assert len(slices(events)) == len(events) - 1, "the last one ends the record"
+    assert min(event.out for event in events) > 10_000
     assert gathered(family) == (family / "serial").read_bytes()
 
 
