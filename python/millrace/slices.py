@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from millrace import _core
+if TYPE_CHECKING:
+    from millrace import _core
 
 #: Bits of the number of a fragment; what is above them is how many slices there are.
 _BITS = 16
