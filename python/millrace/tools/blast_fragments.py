@@ -219,8 +219,9 @@ def _search(
         argv += ["-comp_based_stats", "0"]
     if "xdrop_gap" in options:
         argv += ["-xdrop_gap_final", str(max(_XDROP_FINAL, 2 * float(options["xdrop_gap"])))]
-    # Twice the limit: a subject may be in the preliminary list and not in the final one.
-    argv += ["-html", "-num_descriptions", str(2 * limit), "-num_alignments", "0"]
+    # One alignment of each subject, chosen when all are made, is enough to name it. Twice the limit: a subject may be in
+    # the preliminary list and not in the final one.
+    argv += ["-max_hsps", "1", "-html", "-num_descriptions", str(2 * limit), "-num_alignments", "0"]
     return tuple(argv)
 
 
