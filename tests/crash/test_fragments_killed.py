@@ -197,19 +197,8 @@ def test_a_record_of_which_slices_are_missing_is_done_again(tmp_path: Path, data
     program.write_text(BLASTN.replace("{blastn}", blastn))
     program.chmod(0o755)
     tool += ["-out", "out"]
-    command = [
-        sys.executable,
-        "-m",
-        "millrace",
-        "run",
-        "--slots",
-        "2",
-        "--fragments",
-        "2",
-        "--keep-run-dir",
-        "--",
-        *tool,
-    ]
+    options = ["--slots", "2", "--fragments", "2", "--keep-run-dir"]
+    command = [sys.executable, "-m", "millrace", "run", *options, "--", *tool]
     environ = {
         **os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "FIRST": f"{tmp_path}/first",
         harness.MARK: "slices",

@@ -100,7 +100,7 @@ def test_what_does_not_show_the_order_has_no_slices(family: Path, options: list[
     assert not slices(run(family, [*tool, *options]))
 
 
-def test_an_id_that_several_entries_have_is_in_no_slice(family: Path) -> None:
+def test_two_entries_of_the_same_name_are_two_subjects(family: Path) -> None:
     text = (family / "db.fna").read_bytes()
     first, rest = text.split(b">entry1 ", 1)
     (family / "db.fna").write_bytes(first + b">entry5000 " + rest)

@@ -259,22 +259,19 @@ class LocalEngine:
         n = self._slices(batch, self.searches) if parts == [batch] else 1
         if n > 1:
             self.searches.slice(batch, n)
-            for number in range(n):
-                self._submit_finish(batch, self.searches, Slice(number, n).code)
+            tasks = [(batch, Slice(number, n).code) for number in range(n)]
         else:
-            for part in parts:
-                self._submit_finish(part, self.searches)
-
-    def _submit_finish(self, batch: int, searches: Searches, fragment: int = 0) -> None:
-        attempt = Attempt(batch, searches.attempt(batch), fragment=fragment)
-        self._submit(batch, attempt, True, found=searches.blocks(batch))
+            tasks = [(part, 0) for part in parts]
+        for part, fragment in tasks:
+            attempt = Attempt(part, self.searches.attempt(part), fragment=fragment)
+            self._submit(part, attempt, True, found=self.searches.blocks(part))
 
     def _slices(self, batch: int, searches: Searches) -> int:
         """In how many slices the result of a batch is written; whatever went wrong before, the next time in one."""
         fragmented = self.plan.use.fragmented
         if (
             not fragmented or not fragmented.ranked or self._batches[batch].n_records != 1
-            or searches.attempt(batch) > 1 or self.plan.job.verify
+            or searches.was_sliced(batch) or self.plan.job.verify
         ):  # fmt: skip
             return 1
         seconds = searches.seconds(batch) or 0.0
@@ -427,9 +424,8 @@ class LocalEngine:
 
     def _misplaced(self, number: int) -> None:
         """Subjects cannot be ranked, or a slice is not what it was taken for: one task writes all of them."""
-        if self.searches and not self.interrupt.signal:
-            searches = self.searches
-            searches.failed(number, lambda: self._submit_finish(number, searches))
+        assert self.searches is not None  # as there was a slice
+        self.searches.failed(number, lambda: self._found_all.append(number))
 
     def _committed(self, attempt: Attempt, batch: Batch, event: Event, task: Committed | None) -> None:
         assert task is not None  # a task that is done has been committed

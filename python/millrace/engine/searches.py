@@ -23,8 +23,8 @@ class _Batch:
     #: Wall seconds of its searches in this run, and how many they were.
     seconds: float = 0.0
     searched: int = 0
-    #: What has been written of the slices of its one record.
-    slices: dict[int, _core.TaskRef] = field(default_factory=dict)
+    #: What has been written of the slices of its one record; None: it was never written in slices.
+    slices: dict[int, _core.TaskRef] | None = None
     #: What is to be done about a search that failed, as soon as the others of the batch have ended.
     failed: Callable[[], None] | None = None
 
@@ -89,9 +89,14 @@ class Searches:
         item = self._batches[batch]
         item.slices, item.running = {}, n
 
+    def was_sliced(self, batch: int) -> bool:
+        """Whether ``batch`` was to be written in slices before, of which something came in between."""
+        return self._batches[batch].slices is not None
+
     def sliced(self, batch: int, part: Slice, task: _core.TaskRef) -> Whole | None:
         """A slice is committed; the result if it was the last."""
         item = self._batches[batch]
+        assert item.slices is not None  # see `slice`
         item.running -= 1
         item.slices[part.number] = task
         if item.failed:
