@@ -409,7 +409,7 @@ class Pool:
         exe: str | None = None,
         substitutions: Sequence[tuple[bytes, bytes]] = ...,
         patches: Sequence[tuple[int, str, str]] = ...,
-        within: tuple[int, int, float, float] | None = None,
+        within: tuple[int, int, int | None, float, float] | None = None,
     ) -> None:
         """Queue one execution of the tool; with ``compare`` its outputs are compared instead of committed.
 
@@ -418,8 +418,8 @@ class Pool:
             exe: Another program than the pool's.
             substitutions: (private text, the user's text) of this task alone.
             patches: (stream, kind, side file) of outputs that are changed before they are committed.
-            within: (column of the subject, column of the bits, fewest, most): outputs whose rows are not in this range
-                are not committed; the task ends as ``misplaced``.
+            within: (column of the subject, of the bits, of the E-value if subjects are ranked by it, lowest rank, highest):
+                outputs whose rows are not in this range are not committed; the task ends as ``misplaced``.
         """
     def events(self, timeout_seconds: float) -> list[PoolEvent]:
         """Wait for events, at most so long; return all that are there.
@@ -456,6 +456,10 @@ class Candidates:
         """Add an entry, counted over all volumes; False if there is none with this ordinal."""
     def add_range(self, first: int, last: int) -> bool:
         """Add the entries ``[first, last)``; False if one is not there."""
+    def deal(self, number: int, of: int) -> None:
+        """Keep the entries whose turn is ``number``, from 0, if they are dealt out to ``of`` players."""
+    def __len__(self) -> int:
+        """Number of entries added."""
     def write(self, volume: int, path: str | PathLike[str]) -> None:
         """Write the mask of one volume to a new file."""
 
@@ -464,10 +468,11 @@ class HitList:
     """Read BLAST's list of hits with links (``-html -num_alignments 0``), in pieces of any size.
 
     Args:
-        within: (fewest, most) bits of the subjects that count; None: all do.
+        within: (lowest, highest) rank of the subjects that count; None: all do.
+        by_evalue: As for `Ranking`.
     """
 
-    def __new__(cls, within: tuple[float, float] | None = None) -> Self: ...
+    def __new__(cls, within: tuple[float, float] | None = None, *, by_evalue: bool = False) -> Self: ...
     def read(self, piece: bytes, candidates: Candidates) -> None:
         """Read the next piece and add the numbered entries. Other threads run meanwhile."""
     def finish(self, candidates: Candidates) -> tuple[int, list[bytes], int]:
@@ -479,12 +484,16 @@ class HitList:
 
 @final
 class Ranking:
-    """Read the lists of hits of one query, in pieces of any size: how its subjects are cut into slices by their bits."""
+    """Read the lists of hits of one query, in pieces of any size: how its subjects are cut into slices by their rank.
 
-    def __new__(cls) -> Self: ...
+    Args:
+        by_evalue: Their rank is the E-value, and the bits where that is 0.0; else it is the bits.
+    """
+
+    def __new__(cls, *, by_evalue: bool = False) -> Self: ...
     def read(self, piece: bytes) -> None:
         """Read the next piece. Other threads run meanwhile."""
     def finish(self) -> int | None:
         """End a list, after which another may follow; the number of its subjects, None if they cannot be ranked."""
     def slice(self, index: int, n: int) -> tuple[float, float] | None:
-        """(fewest bits, most bits) of slice ``index``, from 0, of ``n``, those with the most bits first; None: it is empty."""
+        """(lowest rank, highest) of slice ``index``, from 0, of ``n``, the highest first; None: it is empty."""

@@ -123,10 +123,15 @@ class Ranked(Frozen, frozen=True):
 
     #: Column with a name of the subject.
     subject: int
-    #: Column with the bits, which alone decide the order of subjects that differ in them.
+    #: Column with the bits, which alone decide the order of subjects that differ in them and not in the E-value.
     bits: int
+    #: Column with the E-value, where it does not follow from the bits alone.
+    evalue: int | None
     #: Candidates up to which the search keeps them all.
     most: int
+    #: Program and arguments of the search that tells the E-values of the user's own search; empty: bits are enough, and
+    #: fragments tell these.
+    argv: tuple[Token, ...] = ()
 
 
 class Fragmented(Frozen, frozen=True):

@@ -1,7 +1,8 @@
 """Slices: the result of one record that several tasks write side by side, each its own run of rows. Pure.
 
 A slice is committed like the search of a fragment, under a number that no fragment has: it is no result by itself. All
-slices of a record, one after the other, are.
+slices of a record, one after the other, are. Where it is not yet known which subjects belong to which slice, as many
+tasks look for their ranks first, each for a share of them, and what they find is committed in the same way.
 """
 
 from __future__ import annotations
@@ -13,27 +14,32 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from millrace import _core
 
-#: Bits of the number of a fragment; what is above them is how many slices there are.
-_BITS = 16
+#: Bits of the number of a slice, above which one says that it is a share whose ranks are looked for; what is above that
+#: is how many there are.
+_BITS = 15
 
-#: Most slices of one record, and most fragments of a database.
+#: Most slices of one record.
 MOST = (1 << _BITS) - 1
+
+#: What is above this is no fragment.
+_FRAGMENTS = (1 << _BITS + 1) - 1
 
 
 class Slice(NamedTuple):
-    """Slice ``number``, from 0, of ``of``.
+    """Slice ``number``, from 0, of ``of``, or with ``share`` a share of the subjects whose ranks are looked for.
 
-    >>> slice_of(Slice(2, 5).code)
-    Slice(number=2, of=5)
+    >>> slice_of(Slice(2, 5).code), slice_of(Slice(0, 5, share=True).code)
+    (Slice(number=2, of=5, share=False), Slice(number=0, of=5, share=True))
     """
 
     number: int
     of: int
+    share: bool = False
 
     @property
     def code(self) -> int:
         """Its number among fragments."""
-        return self.of << _BITS | self.number
+        return (self.of << 1 | self.share) << _BITS | self.number
 
 
 def slice_of(fragment: int) -> Slice | None:
@@ -41,7 +47,8 @@ def slice_of(fragment: int) -> Slice | None:
 
     >>> slice_of(7)
     """
-    return Slice(fragment & MOST, fragment >> _BITS) if fragment > MOST else None
+    of, share = fragment >> _BITS + 1, bool(fragment >> _BITS & 1)
+    return Slice(fragment & MOST, of, share) if fragment > _FRAGMENTS else None
 
 
 class Committed(Protocol):

@@ -18,7 +18,7 @@ import pytest
 from millrace import _core
 from millrace.report import summary
 from millrace.report.events import read
-from millrace.slices import slice_of
+from millrace.slices import Slice, slice_of
 
 #: The real program, which notes its database each time, and may be slow or fail.
 BLASTP = """#!/bin/sh
@@ -173,31 +173,35 @@ def test_other_fragments_than_before_are_refused_by_name(search: Search) -> None
     assert search.output == search.expected
 
 
-#: The real program, which lets all slices wait but the first that comes.
-BLASTN = """#!/bin/sh
+#: The real program, which lets all searches of candidates wait but the first that comes.
+FIRST_ALONE = """#!/bin/sh
 for word; do [ "$last" != -db ] || database=$word; last=$word; done
 case $database in *database/*) [ -z "$SLEEP" ] || mkdir "$FIRST" 2> /dev/null || sleep "$SLEEP";; esac
-exec {blastn} "$@"
+exec {program} "$@"
 """
 
 
-def test_a_record_of_which_slices_are_missing_is_done_again(tmp_path: Path, data: Path) -> None:
-    blastn = shutil.which("blastn")
-    if not blastn or not shutil.which("makeblastdb"):
-        pytest.skip("needs blastn and makeblastdb")
-    harness.take(data / "genes_db.fna", tmp_path / "q.fna", 1)
-    gene = "".join((tmp_path / "q.fna").read_text().splitlines()[1:])[:120]
-    entries = (f">entry{k}\n{gene[k % 60 :]}\n" for k in range(8000))
+@pytest.mark.parametrize(("program", "shares"), [("blastn", False), ("blastp", True)], ids=["rows", "ranks"])
+def test_a_record_of_which_slices_are_missing_is_done_again(
+    tmp_path: Path, data: Path, program: str, shares: bool
+) -> None:
+    real = shutil.which(program)
+    if not real or not shutil.which("makeblastdb"):
+        pytest.skip(f"needs {program} and makeblastdb")
+    kind, source = ("prot", "proteins_queries.faa") if program == "blastp" else ("nucl", "genes_db.fna")
+    harness.take(data / source, tmp_path / "q.fna", 1)
+    sequence = "".join((tmp_path / "q.fna").read_text().splitlines()[1:])[:120]
+    entries = (f">entry{k}\n{sequence[k % 60 :]}\n" for k in range(8000))
     (tmp_path / "db.fna").write_text("".join(entries))
-    tool = ["blastn", "-query", "q.fna", "-db", "db", "-outfmt", "6", "-max_target_seqs", "20000", "-word_size", "16"]
-    for line in (["makeblastdb", "-in", "db.fna", "-dbtype", "nucl", "-out", "db"], [*tool, "-out", "serial"]):
+    tool = [program, "-query", "q.fna", "-db", "db", "-outfmt", "6", "-max_target_seqs", "20000"]
+    for line in (["makeblastdb", "-in", "db.fna", "-dbtype", kind, "-out", "db"], [*tool, "-out", "serial"]):
         subprocess.run(line, cwd=tmp_path, check=True, capture_output=True)
     (tmp_path / "bin").mkdir()
-    program = tmp_path / "bin" / "blastn"
-    program.write_text(BLASTN.replace("{blastn}", blastn))
-    program.chmod(0o755)
+    before = tmp_path / "bin" / program
+    before.write_text(FIRST_ALONE.replace("{program}", real))
+    before.chmod(0o755)
     tool += ["-out", "out"]
-    options = ["--slots", "2", "--fragments", "2", "--keep-run-dir"]
+    options = ["--slots", "3", "--fragments", "2", "--keep-run-dir"]
     command = [sys.executable, "-m", "millrace", "run", *options, "--", *tool]
     environ = {
         **os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "FIRST": f"{tmp_path}/first",
@@ -205,10 +209,10 @@ def test_a_record_of_which_slices_are_missing_is_done_again(tmp_path: Path, data
     }  # fmt: skip
     run_dir = tmp_path / "out.millrace"
 
-    def sliced() -> list[int]:
+    def sliced() -> list[Slice]:
         journal = run_dir / "journal.mrj"
         tasks = _core.scan(str(journal), True).tasks if journal.exists() else []
-        return [task.fragment for task in tasks if slice_of(task.fragment)]
+        return [part for part in (slice_of(task.fragment) for task in tasks) if part]
 
     quiet = {"cwd": tmp_path, "stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, env={**environ, "SLEEP": "60"}, start_new_session=True, **quiet)  # type: ignore[call-overload]
@@ -220,6 +224,7 @@ def test_a_record_of_which_slices_are_missing_is_done_again(tmp_path: Path, data
     assert json.loads(subprocess.run(status, check=True, capture_output=True).stdout)["records_done"] == 0
     assert subprocess.run(command, env=environ, **quiet).returncode == 0  # type: ignore[call-overload]
     assert (tmp_path / "out").read_bytes() == (tmp_path / "serial").read_bytes()
-    parts = [*map(slice_of, sliced())]
-    assert {part.number for part in parts if part} == {*range(parts[0].of)} and parts[0].of > 1  # type: ignore[union-attr]
+    for kind_of_part in {False, shares}:
+        parts = [part for part in sliced() if part.share == kind_of_part]
+        assert {part.number for part in parts} == {*range(parts[0].of)} and parts[0].of > 1
     assert json.loads(subprocess.run(status, check=True, capture_output=True).stdout)["records_done"] == 1

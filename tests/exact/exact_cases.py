@@ -59,6 +59,7 @@ CASES = [
     blast("blastp", "0", "-num_descriptions 3 -num_alignments 2"),
     *(blast("blastn", str(outfmt)) for outfmt in (0, 5, 6, 7, 10)),
     blast("blastn", "6", "-task blastn -strand plus"),
+    Case("blastp-6-relatives", "blastp -query protein.faa -db relatives -outfmt 6 -max_target_seqs 20000 -out out"),
     Case("blastn-6-alike", "blastn -query gene.fna -db alike -outfmt 6 -max_target_seqs 20000 -out out"),
     blast("blastx", "6"),
     blast("blastx", "0"),
@@ -202,6 +203,41 @@ def make_alike(data: Path, query: Path, database: Path) -> None:
             out.write(f">entry{k} of a family\n{entry}\n")
 
 
+#: A codon of each amino acid.
+CODONS = {
+    "A": "GCT", "C": "TGC", "D": "GAC", "E": "GAA", "F": "TTC", "G": "GGT", "H": "CAC", "I": "ATC", "K": "AAA", "L": "CTG",
+    "M": "ATG", "N": "AAC", "P": "CCG", "Q": "CAG", "R": "CGT", "S": "TCC", "T": "ACC", "V": "GTG", "W": "TGG", "Y": "TAC",
+}  # fmt: skip
+
+
+def make_relatives(data: Path, query: Path, database: Path, *, genes: bool = False) -> None:
+    """Write one protein, and seven thousand that are like it, or with ``genes`` what codes for them: near and far, some
+    twice, some with two such parts, of all lengths and compositions."""
+    dice = random.Random(12)
+    proteins = (b"".join(protein.splitlines()[1:]).decode() for protein in records(data / "proteins_db.faa"))
+    protein = next(protein for protein in proteins if 420 < len(protein) < 440)
+    query.write_text(f">protein and what it is\n{protein}\n")
+    letters, entry = "".join(CODONS), ""
+
+    def changed(part: str, rate: float) -> str:
+        return "".join(dice.choice(letters) if dice.random() < rate else letter for letter in part)
+
+    with database.open("w", encoding="ascii") as out:
+        for k in range(7000):
+            if not entry or dice.random() > 0.05:
+                whole = dice.random() < 0.1  # some have an E-value that is printed as 0.0
+                part = protein if whole else protein[dice.randrange(250) :][: dice.randrange(60, 140)]
+                some = letters[: dice.choice((2, 3, 20))]
+                flank = "".join(dice.choice(some) for _ in range(dice.randrange(40)))
+                entry = flank + changed(part, dice.choice((0.0, 0.02) if whole else (0.02, 0.1, 0.2, 0.3)))
+                if dice.random() < 0.05:
+                    entry += flank[::-1] + changed(protein[40:140], 0.3)
+            coded = "".join(CODONS.get(letter, "NNN") for letter in entry)
+            if dice.random() < 0.2:
+                coded = coded[: len(coded) // 2] + "ACGTA"[: k % 5] + coded[len(coded) // 2 :]
+            out.write(f">entry{k} of a family\n{coded if genes else entry}\n")
+
+
 def make_bench(data: Path, folder: Path) -> None:
     """Put databases (``prot``, ``nucl``, ``p.hmm`` pressed) and queries for every tool into ``folder``.
 
@@ -221,6 +257,7 @@ def make_bench(data: Path, folder: Path) -> None:
     (folder / "q.fna").write_bytes(b"".join(genes[1:40:3]))
     (folder / "q3.fna").write_bytes(b"".join(genes[1:8:3]))
     make_alike(data, folder / "gene.fna", folder / "alike.fna")
+    make_relatives(data, folder / "protein.faa", folder / "relatives.faa")
     profiles = (data / "profiles.hmm").read_bytes().split(b"//\n")
     (folder / "p.hmm").write_bytes(b"".join(part + b"//\n" for part in profiles[:25]))
     shutil.copy(data / "ligands.mol2", folder)
@@ -229,7 +266,7 @@ def make_bench(data: Path, folder: Path) -> None:
     (folder / "families").mkdir()
     for path in sorted((data / "families").glob("*.faa"), key=lambda path: path.stat().st_size)[:7]:
         shutil.copy(path, folder / "fams")
-    for name, kind in (("prot.faa", "prot"), ("nucl.fna", "nucl"), ("alike.fna", "nucl")):
+    for name, kind in (("prot.faa", "prot"), ("nucl.fna", "nucl"), ("alike.fna", "nucl"), ("relatives.faa", "prot")):
         if shutil.which("makeblastdb"):
             command = ["makeblastdb", "-in", name, "-dbtype", kind, "-out", name.partition(".")[0]]
             subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)

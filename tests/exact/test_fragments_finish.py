@@ -9,7 +9,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from exact_cases import make_alike, records
+from exact_cases import make_alike, make_relatives, records
 
 from millrace.report.events import TaskEvent, read_typed
 from millrace.slices import slice_of
@@ -108,8 +108,61 @@ def test_two_entries_of_the_same_name_are_two_subjects(family: Path) -> None:
     run(family, blastn())
 
 
-def make_database(folder: Path, *more: str) -> None:
-    make = ["makeblastdb", "-in", "db.fna", "-dbtype", "nucl", "-out", "db", *more]
+def proteins(program: str, *more: str, most: int = 20000) -> list[str]:
+    return [program, "-query", "q.fna", "-db", "db", "-outfmt", "6", "-max_target_seqs", str(most), *more]
+
+
+@pytest.mark.parametrize(
+    ("program", "options"),
+    [
+        ("blastp", []),
+        ("blastp", ["-outfmt", "6 score evalue sseqid bitscore btop", "-comp_based_stats", "0", "-max_hsps", "1"]),
+        ("blastp", ["-comp_based_stats", "3", "-evalue", "1e-9", "-qcov_hsp_perc", "20", "-use_sw_tback"]),
+        ("tblastn", []),
+    ],
+)
+def test_proteins_are_written_by_all_slots_as_soon_as_their_evalues_are_known(
+    data: Path, tmp_path: Path, program: str, options: list[str]
+) -> None:
+    make_relatives(data, tmp_path / "q.fna", tmp_path / "db.fna", genes=program == "tblastn")
+    make_database(tmp_path, *(["-parse_seqids"] if "-outfmt" in options else []), letters=PROGRAMS[program])
+    tool = proteins(program, *options)
+    if "-outfmt" in options:
+        del tool[5:7]
+    events = run(tmp_path, tool, "--slots", "4")
+    assert {event.status for event in events} == {"done"}
+    shares = [event for event in slices(events) if slice_of(event.fragment).share]  # type: ignore[union-attr]
+    written = [event for event in events if event not in shares]
+    assert len(shares) == len(written) >= 2 and not events[-1].fragment
+    assert max(event.start for event in shares) < min(event.start for event in written), "first ranks, then rows"
+    rows = (tmp_path / "serial").stat().st_size
+    assert sum(event.out for event in written) == rows and max(event.out for event in written) < 0.7 * rows
+    assert gathered(tmp_path) == (tmp_path / "serial").read_bytes()
+
+
+def test_where_not_all_proteins_are_kept_one_task_writes_them(data: Path, tmp_path: Path) -> None:
+    make_relatives(data, tmp_path / "q.fna", tmp_path / "db.fna")
+    make_database(tmp_path, letters="prot")
+    events = run(tmp_path, proteins("blastp", most=5000), "--slots", "4")
+    assert {event.status for event in slices(events)} == {"misplaced"}
+    assert len((tmp_path / "serial").read_bytes().splitlines()) < 6000
+
+
+@pytest.mark.parametrize("options", [["-outfmt", "6 qaccver saccver bitscore"], ["-max_target_seqs", "4999"]])
+def test_proteins_whose_order_is_not_shown_have_no_slices(data: Path, tmp_path: Path, options: list[str]) -> None:
+    make_relatives(data, tmp_path / "q.fna", tmp_path / "db.fna")
+    make_database(tmp_path, letters="prot")
+    tool = proteins("blastp")
+    at = tool.index(options[0])
+    tool[at : at + 2] = options
+    assert not slices(run(tmp_path, tool, "--slots", "4"))
+
+
+PROGRAMS = {"blastp": "prot", "tblastn": "nucl"}
+
+
+def make_database(folder: Path, *more: str, letters: str = "nucl") -> None:
+    make = ["makeblastdb", "-in", "db.fna", "-dbtype", letters, "-out", "db", *more]
     subprocess.run(make, cwd=folder, check=True, stdout=subprocess.DEVNULL)
 
 

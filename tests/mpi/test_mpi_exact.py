@@ -12,7 +12,7 @@ from exact_cases import CASES, IN_FRAGMENTS, Case, differing, serially
 from jobs import Mpi
 
 #: A table, a report, standard input to standard output, several outputs of one tool, another joiner, a filter, files
-#: that are records, and fragments of a database, which any process may search, with one query of which several write the rows. ``bench.exact_cluster`` runs all.
+#: that are records, and fragments of a database, which any process may search, with queries of which several write the rows. ``bench.exact_cluster`` runs all.
 NAMES = (
     "blastp-6",
     "blastp-0",
@@ -23,6 +23,7 @@ NAMES = (
     "muscle3",
     "blastp-6-fragments",
     "blastn-6-alike-fragments",
+    "blastp-6-relatives-fragments",
     "hmmscan-fragments",
 )
 

@@ -44,7 +44,12 @@ def task(fragment: int) -> _core.TaskRef:
 @given(st.integers(1, 5), st.data())
 def test_slices_count_when_all_are_there_in_their_order(n: int, data: st.DataObject) -> None:
     codes = [Slice(number, n).code for number in range(n)]
-    others = [7, *(Slice(number, n + 1).code for number in range(n))]  # a fragment, and most of another cut
+    # A fragment, ranks, and most of another cut.
+    others = [
+        7,
+        *(Slice(number, n, share=True).code for number in range(n)),
+        *(Slice(number, n + 1).code for number in range(n)),
+    ]
     here = data.draw(st.lists(st.sampled_from([*codes, *others]), max_size=15))
     counting = that_count(map(task, here))
     if set(codes) <= set(here):

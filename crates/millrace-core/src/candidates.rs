@@ -8,8 +8,7 @@
 
 mod ranking;
 
-use ranking::decimal;
-pub use ranking::{Ranking, Within};
+pub use ranking::{By, Ranking, Within};
 
 use std::io::{self, Write};
 
@@ -51,6 +50,22 @@ impl Candidates {
         true
     }
 
+    /// Keeps the entries whose turn is `number`, from 0, if they are dealt out to `of` players.
+    pub fn deal(&mut self, number: u64, of: u64) {
+        let mut nth = 0;
+        for byte in self.bits.iter_mut().flatten() {
+            let mut left = *byte;
+            while left != 0 {
+                let bit = 0x80 >> left.leading_zeros();
+                left ^= bit;
+                if nth % of != number {
+                    *byte ^= bit;
+                }
+                nth += 1;
+            }
+        }
+    }
+
     /// Number of entries added.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -73,8 +88,8 @@ impl Candidates {
 #[derive(Debug, Default)]
 pub struct HitList {
     lines: Lines,
-    /// Fewest and most bits of subjects that count; nothing: all do.
-    within: Option<(f64, f64)>,
+    /// Lowest and highest rank of subjects that count, and by what they are ranked; nothing: all do.
+    within: Option<(By, f64, f64)>,
     /// Subjects of the present query.
     subjects: u64,
     /// Most subjects of any query.
@@ -86,10 +101,10 @@ pub struct HitList {
 }
 
 impl HitList {
-    /// Reads what has bits from `lowest` to `highest` alone.
+    /// Reads what ranks from `lowest` to `highest` alone.
     #[must_use]
-    pub fn within(lowest: f64, highest: f64) -> Self {
-        Self { within: Some((lowest, highest)), ..Self::default() }
+    pub fn within(by: By, lowest: f64, highest: f64) -> Self {
+        Self { within: Some((by, lowest, highest)), ..Self::default() }
     }
 
     /// Reads the next piece and adds the numbered entries to `candidates`.
@@ -105,11 +120,13 @@ impl HitList {
     }
 
     fn take(&mut self, line: &Line<'_>, candidates: &mut Candidates) {
-        let Line::Subject { id, bits } = line else {
+        let Line::Subject { id, bits, evalue } = line else {
             self.subjects = 0;
             return;
         };
-        let counts = |(lowest, highest)| decimal(bits).is_some_and(|bits| lowest <= bits && bits <= highest);
+        let counts = |(by, lowest, highest): (By, f64, f64)| {
+            by.rank(bits, evalue).is_some_and(|rank| lowest <= rank && rank <= highest)
+        };
         if !self.within.is_none_or(counts) {
             return;
         }
@@ -127,8 +144,8 @@ impl HitList {
 enum Line<'a> {
     /// From here on, subjects are those of another query.
     Query,
-    /// A subject, and the bits of its best alignment as they are printed.
-    Subject { id: &'a [u8], bits: &'a [u8] },
+    /// A subject, and bits and E-value of its best alignment as they are printed.
+    Subject { id: &'a [u8], bits: &'a [u8], evalue: &'a [u8] },
 }
 
 /// The lines of a list of hits that comes in pieces.
@@ -164,7 +181,9 @@ fn lines(text: &[u8], each: &mut impl FnMut(Line<'_>)) {
             let text = &line[at + ANCHOR.len()..];
             let Some(end) = memmem::find(text, b"</a>") else { continue };
             if let Some(middle) = memchr::memrchr(b'>', &text[..end]) {
-                each(Line::Subject { id: &text[..middle], bits: &text[middle + 1..end] });
+                let (bits, behind) = (&text[middle + 1..end], &text[end + b"</a>".len()..]);
+                let evalue = behind.split(u8::is_ascii_whitespace).find(|word| !word.is_empty()).unwrap_or_default();
+                each(Line::Subject { id: &text[..middle], bits, evalue });
             }
         }
     }
@@ -178,6 +197,7 @@ fn number(id: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const TEXT: &[u8] = b"<b>Query=</b> one <a href=#BL_ORD_ID:2>\n\nQ98496 a <a href=#BL_ORD_ID:1> title   \
         <a href=#BL_ORD_ID:9>23.1</a>    6.0  \nx  <a href=#BL_ORD_ID:0>22.3</a>    9.2  \n\
@@ -211,6 +231,27 @@ mod tests {
         }
         assert_eq!(masks[0], [0, 0, 0, 8, 0x80, 0]);
         assert_eq!(masks[1], [0, 0, 0, 3, 0x80]);
+    }
+
+    proptest! {
+        #[test]
+        fn each_entry_is_dealt_once(entries in prop::collection::btree_set(0_u64..50, 0..50), of in 1_u64..6) {
+            let (mut seen, mut least, mut most) = (0, u64::MAX, 0);
+            for number in 0..of {
+                let mut candidates = Candidates::new(&[13, 37]);
+                prop_assert!(entries.iter().all(|&entry| candidates.add(entry)));
+                candidates.deal(number, of);
+                let (mut again, dealt) = (0, candidates.count());
+                for &entry in &entries {
+                    candidates.add(entry);
+                    again += 1;
+                }
+                prop_assert_eq!(candidates.count(), again, "nothing that was not there");
+                (seen, least, most) = (seen + dealt, least.min(dealt), most.max(dealt));
+            }
+            prop_assert_eq!(seen, entries.len() as u64);
+            prop_assert!(most - least <= 1);
+        }
     }
 
     #[test]

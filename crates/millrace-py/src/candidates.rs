@@ -29,6 +29,16 @@ impl Candidates {
         (first..last).all(|entry| candidates.add(entry))
     }
 
+    /// Keeps the entries whose turn is `number`, from 0, if they are dealt out to `of` players.
+    fn deal(&self, number: u64, of: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).deal(number, of);
+    }
+
+    /// Number of entries added.
+    fn __len__(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).count() as usize
+    }
+
     /// Writes the mask of one volume to a new file.
     fn write(&self, py: Python<'_>, volume: usize, path: PathBuf) -> PyResult<()> {
         py.detach(|| {
@@ -47,9 +57,9 @@ pub(crate) struct HitList(Mutex<core::HitList>);
 #[pymethods]
 impl HitList {
     #[new]
-    #[pyo3(signature = (within=None))]
-    fn new(within: Option<(f64, f64)>) -> Self {
-        let list = within.map(|(lowest, highest)| core::HitList::within(lowest, highest));
+    #[pyo3(signature = (within=None, *, by_evalue=false))]
+    fn new(within: Option<(f64, f64)>, by_evalue: bool) -> Self {
+        let list = within.map(|(lowest, highest)| core::HitList::within(by(by_evalue), lowest, highest));
         Self(Mutex::new(list.unwrap_or_default()))
     }
 
@@ -78,8 +88,9 @@ pub(crate) struct Ranking(Mutex<core::Ranking>);
 #[pymethods]
 impl Ranking {
     #[new]
-    fn new() -> Self {
-        Self(Mutex::default())
+    #[pyo3(signature = (*, by_evalue=false))]
+    fn new(by_evalue: bool) -> Self {
+        Self(Mutex::new(core::Ranking::by(by(by_evalue))))
     }
 
     /// Reads the next piece of a list.
@@ -92,10 +103,14 @@ impl Ranking {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).finish()
     }
 
-    /// (fewest bits, most bits) of the subjects of slice `index` of `n`; None if it has none.
+    /// (lowest rank, highest rank) of the subjects of slice `index` of `n`; None if it has none.
     fn slice(&self, index: u64, n: u64) -> Option<(f64, f64)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).slice(index, n)
     }
+}
+
+fn by(evalue: bool) -> core::By {
+    if evalue { core::By::Evalue } else { core::By::Bits }
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

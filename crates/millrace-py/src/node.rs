@@ -402,7 +402,8 @@ impl Pool {
     /// `placements`: ("batch", from, to), ("stdin", from, ""), ("folder", "", path) or ("link", target, path);
     /// `outputs`: (stream, "stdout" | "file" | "folder", path, block name, optional).
     /// With `compare` the outputs are compared with those blocks instead of being committed. With `within` = (column of
-    /// the subject, column of the bits, lowest, highest) they are committed if their rows are in that range.
+    /// the subject, of the bits, of the E-value if subjects are ranked by it, lowest rank, highest) they are committed if
+    /// their rows are in that range.
     #[pyo3(signature = (id, argv, placements, outputs, *, timeout_seconds, first, last, attempt, inputs, urgent,
         compare=None, fragment=0, exe=None, substitutions=vec![], patches=vec![], within=None))]
     #[allow(clippy::too_many_arguments)] // as above
@@ -423,7 +424,7 @@ impl Pool {
         exe: Option<PathBuf>,
         substitutions: Vec<(Vec<u8>, Vec<u8>)>,
         patches: Vec<(u16, String, PathBuf)>,
-        within: Option<(usize, usize, f64, f64)>,
+        within: Option<(usize, usize, Option<usize>, f64, f64)>,
     ) -> PyResult<()> {
         let placements = placements.into_iter().map(placement).collect::<PyResult<_>>()?;
         let outputs = outputs.into_iter().map(output).collect::<PyResult<_>>()?;
@@ -435,7 +436,13 @@ impl Pool {
         let purpose = compare.map_or_else(
             || {
                 let patches = patches.into_iter().map(|(stream, kind, side)| Patch { stream, kind, side }).collect();
-                let within = within.map(|(subject, bits, lowest, highest)| Within { subject, bits, lowest, highest });
+                let within = within.map(|(subject, bits, evalue, lowest, highest)| Within {
+                    subject,
+                    bits,
+                    evalue,
+                    lowest,
+                    highest,
+                });
                 Purpose::Commit(head(first, last, fragment, attempt, &inputs), patches, within)
             },
             |blocks| Purpose::Compare(blocks.iter().map(|block| BlockRef::clone(block)).collect()),

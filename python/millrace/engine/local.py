@@ -255,16 +255,23 @@ class LocalEngine:
         """Everything is found: run the user's command with the candidates. First of all, as it ends a batch."""
         if not self.searches or self.interrupt.signal:
             return
-        parts = self._divided(batch, self.searches)
-        n = self._slices(batch, self.searches) if parts == [batch] else 1
+        ranks = self.searches.take_ranks(batch)
+        parts = [batch] if ranks else self._divided(batch, self.searches)
+        n = len(ranks) or (self._slices(batch, self.searches) if parts == [batch] else 1)
         if n > 1:
             self.searches.slice(batch, n)
-            tasks = [(batch, Slice(number, n).code) for number in range(n)]
+            tasks = [(batch, Slice(number, n, share=self._unranked and not ranks).code) for number in range(n)]
         else:
             tasks = [(part, 0) for part in parts]
         for part, fragment in tasks:
             attempt = Attempt(part, self.searches.attempt(part), fragment=fragment)
-            self._submit(part, attempt, True, found=self.searches.blocks(part))
+            self._submit(part, attempt, True, found=ranks if n > 1 and ranks else self.searches.blocks(part))
+
+    @property
+    def _unranked(self) -> bool:
+        """Whether fragments do not tell the ranks of subjects."""
+        fragmented = self.plan.use.fragmented
+        return bool(fragmented and fragmented.ranked and fragmented.ranked.argv)
 
     def _slices(self, batch: int, searches: Searches) -> int:
         """In how many slices the result of a batch is written; whatever went wrong before, the next time in one."""
@@ -275,7 +282,8 @@ class LocalEngine:
         ):  # fmt: skip
             return 1
         seconds = searches.seconds(batch) or 0.0
-        return n_slices(searches.found_bytes(batch), seconds, self._idle(searches), self.plan.slots)
+        passes = 2 if self._unranked else 1
+        return n_slices(searches.found_bytes(batch), seconds, self._idle(searches), self.plan.slots, passes)
 
     def _idle(self, searches: Searches) -> int:
         """Slots that have nothing else to do, if there will be no more batches."""
@@ -413,6 +421,12 @@ class LocalEngine:
 
     def _sliced(self, attempt: Attempt, part: Slice, batch: Batch, event: Event) -> None:
         assert event.task is not None and self.searches is not None  # as in _committed
+        if part.share:
+            self._log(attempt, batch, event)
+            self.counts.tasks += 1
+            if self.searches.ranked(attempt.batch, part, event.task):
+                self._found_all.append(attempt.batch)
+            return
         result = self.searches.sliced(attempt.batch, part, event.task)
         if result:
             attempt.fragment = 0  # with it, the output of the record is there

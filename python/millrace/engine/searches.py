@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from millrace import _core
@@ -23,8 +23,10 @@ class _Batch:
     #: Wall seconds of its searches in this run, and how many they were.
     seconds: float = 0.0
     searched: int = 0
-    #: What has been written of the slices of its one record; None: it was never written in slices.
+    #: What has been written of the slices of its one record, or found of their ranks; None: it was never written in slices.
     slices: dict[int, _core.TaskRef] | None = None
+    #: The ranks of all subjects, as soon as they are known and until slices are written by them.
+    ranks: Sequence[_core.BlockRef] = ()
     #: What is to be done about a search that failed, as soon as the others of the batch have ended.
     failed: Callable[[], None] | None = None
 
@@ -85,9 +87,15 @@ class Searches:
         self._settle(item)
 
     def slice(self, batch: int, n: int) -> None:
-        """``batch``, for which everything is found, is written in ``n`` slices."""
+        """``batch``, for which everything is found, is written in ``n`` slices, or the ranks of so many shares are found."""
         item = self._batches[batch]
         item.slices, item.running = {}, n
+
+    def take_ranks(self, batch: int) -> Sequence[_core.BlockRef]:
+        """The ranks of all subjects of ``batch``, by which it is written in as many slices; empty: they are not known."""
+        item = self._batches[batch]
+        ranks, item.ranks = item.ranks, ()
+        return ranks
 
     def was_sliced(self, batch: int) -> bool:
         """Whether ``batch`` was to be written in slices before, of which something came in between."""
@@ -95,14 +103,26 @@ class Searches:
 
     def sliced(self, batch: int, part: Slice, task: _core.TaskRef) -> Whole | None:
         """A slice is committed; the result if it was the last."""
+        slices = self._gathered(self._batches[batch], part, task)
+        return whole(slices) if slices else None
+
+    def ranked(self, batch: int, part: Slice, task: _core.TaskRef) -> bool:
+        """The ranks of a share are committed. Whether they were the last."""
         item = self._batches[batch]
+        shares = self._gathered(item, part, task)
+        if shares:
+            item.ranks = whole(shares).blocks
+        return bool(shares)
+
+    def _gathered(self, item: _Batch, part: Slice, task: _core.TaskRef) -> dict[int, _core.TaskRef] | None:
+        """All of them, if ``part`` was the last one missing."""
         assert item.slices is not None  # see `slice`
         item.running -= 1
         item.slices[part.number] = task
         if item.failed:
             self._settle(item)
             return None
-        return whole(item.slices) if len(item.slices) == part.of else None
+        return item.slices if len(item.slices) == part.of else None
 
     def _settle(self, item: _Batch) -> None:
         if item.failed and not item.running:

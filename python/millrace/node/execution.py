@@ -27,5 +27,5 @@ class Execution:
     substitutions: Sequence[tuple[bytes, bytes]] = ()
     #: (stream, kind of patch, what it needs).
     patches: Sequence[tuple[int, str, str]] = ()
-    #: (column of the subject, column of the bits, fewest bits, most bits) of the rows of a slice.
-    within: tuple[int, int, float, float] | None = None
+    #: (column of the subject, of the bits, of the E-value if it ranks, lowest rank, highest) of the rows of a slice.
+    within: tuple[int, int, int | None, float, float] | None = None

@@ -15,7 +15,7 @@ from millrace import _core
 from millrace.blocks import views
 from millrace.model import Fragmented, Token, ToolUse
 from millrace.node import fragments
-from millrace.node.execution import Execution, Placement
+from millrace.node.execution import Execution, Output, Placement
 from millrace.node.fragments.base import Kind
 from millrace.node.mirror import PRIVATE, Mirror, private_text, render
 from millrace.node.workdir import WorkDir
@@ -24,7 +24,7 @@ from millrace.slices import Slice
 #: Where a slot has the candidates of its batch, and where the search of a fragment writes.
 CANDIDATES, FOUND = f"{PRIVATE}/database", f"{PRIVATE}/found"
 
-#: A range of bits that no rows are in, not even none: what cannot be ranked has no slices.
+#: A range of ranks that no rows are in, not even none: what cannot be ranked has no slices.
 NO_ROWS = (1.0, 0.0)
 
 
@@ -62,14 +62,19 @@ class Searcher:
 
     def search(self, fragment: int, files: list[str], placements: Sequence[Placement]) -> Execution:
         """The search of ``fragment``, from 1."""
-        part, found = self._fragmented.fragments[fragment - 1], self._fragmented.found
+        part = self._fragmented.fragments[fragment - 1]
         database = os.fsencode(self._databases[fragment - 1])
-        place = (0, "stdout", "", b"", found.optional) if found.stdout else (0, "file", FOUND, b"", found.optional)
         return Execution(
             argv=render(part.argv, self._use, self._mirror, files, {0: private_text(FOUND)}, database),
-            placements=placements, outputs=[place], exe=self._program(part.argv), fragment=fragment,
+            placements=placements, outputs=[self._found], exe=self._program(part.argv), fragment=fragment,
             substitutions=[(database, os.fsencode(self._fragmented.database))],
         )  # fmt: skip
+
+    @property
+    def _found(self) -> Output:
+        """Where a search writes that is for candidates or their ranks."""
+        found = self._fragmented.found
+        return (0, "stdout", "", b"", found.optional) if found.stdout else (0, "file", FOUND, b"", found.optional)
 
     def finish(
         self, task: int, found: Sequence[_core.BlockRef], part: Slice | None, whole: Execution, files: list[str],
@@ -94,7 +99,7 @@ class Searcher:
                     execution = self._slice(part, folder, whole, files, texts)
                 else:
                     name = self._kind.candidates(self._fragmented, folder, self._cwd, self._environ, texts)
-                    execution = self._in_candidates(folder, name, whole, files)
+                    execution = self._in_candidates(folder, name, whole, files, self._fragmented.finish, {})
             with self._lock:
                 if task not in self._waiting:
                     return  # taken back meanwhile
@@ -109,25 +114,39 @@ class Searcher:
     def _slice(
         self, part: Slice, folder: Path, whole: Execution, files: list[str], texts: Sequence[memoryview]
     ) -> Execution:
-        """The search of a slice; what is not of the slice is then known by its rows, and not committed."""
+        """The search of a slice, or for the ranks of a share; what is not of the slice is then known by its rows, and not
+        committed."""
         ranked = self._fragmented.ranked
         assert ranked  # else there are no slices
         found = self._kind.slice(self._fragmented, folder, self._cwd, self._environ, texts, part)
-        if found and found.database:
-            execution = self._in_candidates(folder, found.database, whole, files)
-        else:  # nothing to search
-            execution = Execution([b"true"], whole.placements, [], exe=shutil.which("true"))
         lowest, highest = (found.lowest, found.highest) if found else NO_ROWS
-        return replace(execution, fragment=part.code, within=(ranked.subject, ranked.bits, lowest, highest))
+        within = (ranked.subject, ranked.bits, ranked.evalue, lowest, highest)
+        if not found or not found.database:  # nothing to search
+            execution = Execution([b"true"], whole.placements, [], exe=shutil.which("true"))
+        elif part.share:
+            execution = self._in_candidates(folder, found.database, whole, files, ranked.argv, {0: private_text(FOUND)})
+            # Lists of hits have no rows.
+            return replace(execution, fragment=part.code, outputs=[self._found], patches=())
+        else:
+            execution = self._in_candidates(folder, found.database, whole, files, self._fragmented.finish, {})
+        return replace(execution, fragment=part.code, within=within)
 
-    def _in_candidates(self, folder: Path, name: str, whole: Execution, files: list[str]) -> Execution:
+    def _in_candidates(
+        self,
+        folder: Path,
+        name: str,
+        whole: Execution,
+        files: list[str],
+        argv: Sequence[Token],
+        outputs: Mapping[int, bytes],
+    ) -> Execution:
         fragmented = self._fragmented
         text = private_text(f"{CANDIDATES}/{name}")
         typed = os.fsencode(fragmented.database)
         return Execution(
-            argv=render(fragmented.finish, self._use, self._mirror, files, {}, text),
+            argv=render(argv, self._use, self._mirror, files, outputs, text),
             placements=[*whole.placements, ("link", str(folder), CANDIDATES)], outputs=whole.outputs,
-            exe=self._program(fragmented.finish),
+            exe=self._program(argv),
             # A tool may print the name as it was given, or look behind the link.
             substitutions=[(text, typed), (os.fsencode(folder / name), typed)],
             patches=self._kind.patch(fragmented, folder),

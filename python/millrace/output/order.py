@@ -38,7 +38,7 @@ class Ordered(Generic[Item]):
 def that_count(tasks: Iterable[_core.TaskRef]) -> list[Committed]:
     """The committed tasks that count, in input order: of one extent the first that was not given up.
 
-    What was found in fragments of a database is not part of the output, and slices only are if all are there. An extent
+    What was found in fragments of a database, or of ranks, is not part of the output, and slices only are if all are there. An extent
     that overlaps with one before it does not count: a node that was taken for dead may have committed what was then cut
     in another way.
     """
@@ -46,7 +46,8 @@ def that_count(tasks: Iterable[_core.TaskRef]) -> list[Committed]:
     slices: dict[tuple[int, int, int], dict[int, _core.TaskRef]] = defaultdict(dict)
     for task in tasks:
         result: Committed = task
-        if part := slice_of(task.fragment):
+        part = slice_of(task.fragment)
+        if part and not part.share:
             others = slices[task.first, task.last, part.of]
             others.setdefault(part.number, task)
             if len(others) < part.of:

@@ -37,7 +37,7 @@ def finish_parts(n_queries: int, found_bytes: int, idle: int) -> int:
     return max(1, min(n_queries, idle, found_bytes // WORTH_A_SEARCH))
 
 
-def n_slices(found_bytes: int, seconds: float, idle: int, slots: int) -> int:
+def n_slices(found_bytes: int, seconds: float, idle: int, slots: int, passes: int = 1) -> int:
     """In how many slices the candidates of one query are searched; 1: all in one.
 
     Args:
@@ -45,14 +45,17 @@ def n_slices(found_bytes: int, seconds: float, idle: int, slots: int) -> int:
         seconds: Time that the searches of the fragments have taken.
         idle: Slots that nothing waits for.
         slots: All slots.
+        passes: How often each candidate is searched if there are slices.
 
     >>> n_slices(2 << 20, 3.0, 4, 8), n_slices(600 << 10, 9.0, 4, 8), n_slices(99 << 20, 9.0, 4, 8)
     (8, 4, 12)
     >>> n_slices(2 << 20, 3.0, 1, 8), n_slices(50 << 20, 3.0, 0, 8), n_slices(50 << 20, 999.0, 0, 8)
     (1, 6, 8)
+    >>> n_slices(2 << 20, 3.0, 2, 8, passes=2), n_slices(2 << 20, 3.0, 3, 8, passes=2)
+    (1, 8)
     """
     worth = max(found_bytes // WORTH_A_SEARCH, int(seconds / SECONDS_A_SLICE))
-    if idle > 1:
+    if idle > passes:
         return max(1, min(worth, SLICES_A_SLOT * idle, MOST))
     return max(1, min(worth // WORTH_WHEN_BUSY, slots, MOST))
 

@@ -34,13 +34,17 @@ from millrace.tools.blastdb import FLAGS, SearchPath, split_names
 #: Databases of the programs that are searched in fragments.
 _LETTERS = {"blastp": "p", "blastx": "p", "psiblast": "p", "blastn": "n", "tblastn": "n", "tblastx": "n"}
 
+#: Options that say how the result is written, or how much of it.
+_WRITTEN = words("""
+    outfmt out num_descriptions num_alignments max_target_seqs html show_gis sorthits sorthsps line_length db
+""") | frozenset((*blast_lists.OPTIONS, "no_taxid_expansion"))
+
 #: Options that do not belong into the search of a fragment: how the result is written, and what chooses among the
 #: subjects or hits that the preliminary search has found.
-_OWN = words("""
-    outfmt out num_descriptions num_alignments max_target_seqs max_hsps evalue comp_based_stats html show_gis
-    sorthits sorthsps line_length use_sw_tback qcov_hsp_perc perc_identity xdrop_gap_final db culling_limit
+_OWN = _WRITTEN | words("""
+    max_hsps evalue comp_based_stats use_sw_tback qcov_hsp_perc perc_identity xdrop_gap_final culling_limit
     best_hit_overhang best_hit_score_edge subject_besthit
-""") | frozenset((*blast_lists.OPTIONS, "no_taxid_expansion"))
+""")
 
 #: Options with which a database is not searched in fragments.
 _REFUSED = {
@@ -78,6 +82,10 @@ _OTHER_STATISTICS = frozenset(("dbsize", "searchsp", "ungapped"))
 
 #: Columns that tell subjects apart.
 _SUBJECT = ("saccver", "sseqid", "sacc", "sallseqid", "sallacc")
+
+#: Programs that rank subjects by E-values, which do not follow from the bits: they depend on the subject's length, and
+#: on composition, too. Not blastx, whose first row of a subject is not always the best.
+_BY_EVALUE = ("blastp", "tblastn")
 
 #: Options with which subjects are ordered or chosen otherwise than each by its own best score.
 _RANKED_OTHERWISE = frozenset(
@@ -194,16 +202,31 @@ def _limit(options: dict[str, str]) -> int:
 
 
 def _ranked(use: ToolUse, program: str, options: dict[str, str], columns: Sequence[str]) -> Ranked | None:
-    """How subjects are ranked by the bits of their best alignment: of ``blastn`` alone, as E-values of proteins depend on
-    the length of the subject, and on composition, too."""
+    """How subjects are ranked: those of ``blastn`` by the bits of their best alignment, others by its E-value."""
     subject = next((column for column in _SUBJECT if column in columns), None)
     most = options.get("max_target_seqs", "")
+    by_evalue = program in _BY_EVALUE
+    needed = {"bitscore", "evalue"} if by_evalue else {"bitscore"}
     if (
-        program != "blastn" or not subject or "bitscore" not in columns or not re.fullmatch(r"\d{1,9}", most)
-        or int(most) < _FEWEST or not _RANKED_OTHERWISE.isdisjoint(options) or [output.join for output in use.outputs] != ["concat"]
+        not (by_evalue or program == "blastn") or not subject or not needed <= {*columns}
+        or not re.fullmatch(r"\d{1,9}", most) or int(most) < _FEWEST or not _RANKED_OTHERWISE.isdisjoint(options) or [output.join for output in use.outputs] != ["concat"]
     ):  # fmt: skip
         return None
-    return Ranked(subject=columns.index(subject), bits=columns.index("bitscore"), most=int(most))
+    return Ranked(
+        subject=columns.index(subject), bits=columns.index("bitscore"),
+        evalue=columns.index("evalue") if by_evalue else None, most=int(most),
+        argv=_ranks(use, most) if by_evalue else (),
+    )  # fmt: skip
+
+
+def _ranks(use: ToolUse, most: str) -> tuple[Token, ...]:
+    """The user's own search of some candidates, of which only the list of hits is written."""
+    argv: list[Token] = [use.argv[0]]
+    for name, tokens in _by_option(use.argv[1:]):
+        if name not in _WRITTEN:
+            argv += tokens
+    argv += ["-db", DatabaseArg(), "-out", OutputArg(index=0)]
+    return (*argv, "-html", "-num_descriptions", most, "-num_alignments", "0")
 
 
 def _search(

@@ -14,7 +14,7 @@ Found = bytes | memoryview
 
 
 class SliceOfCandidates(NamedTuple):
-    """The path of its database, relative to the folder, empty if there are none; fewest and most bits."""
+    """The path of its database, relative to the folder, empty if there are none; lowest and highest rank."""
 
     database: str
     lowest: float
@@ -56,9 +56,13 @@ class Kind(Protocol):
     def slice(
         self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found], part: Slice,
     ) -> SliceOfCandidates | None:  # fmt: skip
-        """Make a database of one slice of the candidates of one query, as `candidates` does of all.
+        """Make a database of one slice of the candidates of one query, as `candidates` does of all, or of a share.
 
         Only where `millrace.model.Fragmented.ranked` is set.
+
+        Args:
+            found: What the search of each fragment wrote; for a slice, if `millrace.model.Ranked.argv` is set, what the
+                search of each share wrote.
 
         Returns:
             None if they cannot be ranked, or are not certain to be kept all; then so it is with all slices, or it

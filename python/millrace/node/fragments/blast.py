@@ -55,6 +55,11 @@ class Blast:
         candidate as a whole: BLAST then searches it once more, which costs time and changes nothing.
         """
         whole = _Whole(fragmented)
+        return whole.write_candidates(self._candidates(fragmented, whole, cwd, environ, found), folder)
+
+    def _candidates(
+        self, fragmented: Fragmented, whole: _Whole, cwd: Path, environ: Mapping[str, str], found: Sequence[Found]
+    ) -> Candidates:
         candidates = Candidates(whole.entries)
         for fragment, block in zip(fragmented.fragments, found, strict=True):
             most, names, unknown = _read(HitList(), block, candidates)
@@ -64,13 +69,24 @@ class Blast:
                     candidates.add_range(first, last)
             elif not all(candidates.add(entry) for entry in entries):
                 raise MillraceError(f"BLAST has found an entry that {fragmented.database} does not have")
-        return whole.write_candidates(candidates, folder)
+        return candidates
 
     def slice(
         self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found], part: Slice,
     ) -> SliceOfCandidates | None:  # fmt: skip
-        """See `Kind.slice`. Subjects are ranked by the bits that the lists of hits tell of them."""
-        whole, ranking, n = _Whole(fragmented), Ranking(), 0
+        """See `Kind.slice`. Subjects are ranked by what the lists of hits tell of them."""
+        whole, ranked = _Whole(fragmented), fragmented.ranked
+        assert ranked  # else there are no slices
+        if part.share:
+            candidates = self._candidates(fragmented, whole, cwd, environ, found)
+            if len(candidates) > ranked.most:
+                return None
+            candidates.deal(part.number, part.of)
+            return SliceOfCandidates(
+                whole.write_candidates(candidates, folder) if len(candidates) else "", 0.0, math.inf
+            )
+        by_evalue = bool(ranked.argv)
+        ranking, n = Ranking(by_evalue=by_evalue), 0
         for block in found:
             for piece in _pieces(block):
                 ranking.read(piece)
@@ -78,14 +94,14 @@ class Blast:
             if subjects is None or subjects >= whole.limit:
                 return None
             n += subjects
-        if not fragmented.ranked or n > fragmented.ranked.most:
+        if n > ranked.most:
             return None
         within = ranking.slice(part.number, part.of)
         if not within:
             return SliceOfCandidates("", 0.0, math.inf)
         candidates = Candidates(whole.entries)
         for block in found:
-            _, names, unknown = _read(HitList(within), block, candidates)
+            _, names, unknown = _read(HitList(within, by_evalue=by_evalue), block, candidates)
             entries = whole.ordinals(names, cwd, environ)
             # An id that several entries have may be in several slices.
             if unknown or entries is None or len({*entries}) != len(names) or not all(map(candidates.add, entries)):
