@@ -173,6 +173,39 @@ def test_other_fragments_than_before_are_refused_by_name(search: Search) -> None
     assert search.output == search.expected
 
 
+#: The real program, the first of whose searches in such a database dies.
+DIES_ONCE = """#!/bin/sh
+for word; do [ "$last" != -db ] || database=$word; last=$word; done
+case $database in *$WHERE*) mkdir "$FIRST" 2> /dev/null && kill -9 $$;; esac
+exec {program} "$@"
+"""
+
+
+@pytest.mark.parametrize("where", ["fragment1", "database/"], ids=["fragment", "candidates"])
+def test_the_only_query_is_searched_again_where_a_tool_died(tmp_path: Path, data: Path, where: str) -> None:
+    real = shutil.which("blastp")
+    if not real or not shutil.which("makeblastdb"):
+        pytest.skip("needs blastp and makeblastdb")
+    harness.take(data / "proteins_queries.faa", tmp_path / "q.faa", 1)
+    harness.take(data / "proteins_db.faa", tmp_path / "db.faa", 300)
+    tool = ["blastp", "-query", "q.faa", "-db", "db", "-outfmt", "6", "-evalue", "100"]
+    for line in (["makeblastdb", "-in", "db.faa", "-dbtype", "prot", "-out", "db"], [*tool, "-out", "serial"]):
+        subprocess.run(line, cwd=tmp_path, check=True, capture_output=True)
+    (tmp_path / "bin").mkdir()
+    before = tmp_path / "bin" / "blastp"
+    before.write_text(DIES_ONCE.replace("{program}", real))
+    before.chmod(0o755)
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    environ = {**os.environ, "PATH": path, "FIRST": f"{tmp_path}/first", "WHERE": where}
+    command = [sys.executable, "-m", "millrace", "run", "--slots", "2", "--fragments", "3", "--keep-run-dir", "--"]
+    subprocess.run([*command, *tool, "-out", "out"], cwd=tmp_path, env=environ, check=True, capture_output=True)
+    assert (tmp_path / "first").is_dir(), "one has died"
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "serial").read_bytes()
+    events = read(tmp_path / "out.millrace" / "events.jsonl")
+    retries = [event["reason"] for event in events if event["event"] == "retry"]
+    assert len(retries) == 1 and "SIGKILL" in retries[0]
+
+
 #: The real program, which lets all searches of candidates wait but the first that comes.
 FIRST_ALONE = """#!/bin/sh
 for word; do [ "$last" != -db ] || database=$word; last=$word; done

@@ -140,7 +140,7 @@ class World:
                 case Run(batch, _, urgent):
                     assert batch in self.batches
                     assert batch not in self.queued and batch not in self.running, "a batch runs twice at once"
-                    if not self.bad and not urgent:
+                    if not self.bad and not self.flaky and not urgent:
                         left = [self.units(*self.batches[other]) for other in self.batches.keys() - self.begun]
                         assert self.units(*self.batches[batch]) == max(left), "a larger one waits"
                     self.begun.add(batch)
@@ -297,8 +297,8 @@ def test_a_batch_that_is_to_stay_whole_is_not_split_for_its_size() -> None:
 @settings(deadline=None, max_examples=150)
 @given(st.data())
 def test_failures_by_chance_quarantine_nothing_that_a_retry_can_do(choose: st.DataObject) -> None:
-    n_records = choose.draw(st.integers(2, 40), "records")
-    flaky = choose.draw(st.integers(2, 30), "the execution that fails by chance")
+    n_records = choose.draw(st.integers(1, 40), "records")
+    flaky = choose.draw(st.integers(1, 30), "the execution that fails by chance")
     world = World(a_dispatcher(), n_records, flaky=frozenset({flaky}))
     world.run(choose)
     assert not world.stopped

@@ -132,14 +132,9 @@ class Searcher:
         return replace(execution, fragment=part.code, within=within)
 
     def _in_candidates(
-        self,
-        folder: Path,
-        name: str,
-        whole: Execution,
-        files: list[str],
-        argv: Sequence[Token],
-        outputs: Mapping[int, bytes],
-    ) -> Execution:
+        self, folder: Path, name: str, whole: Execution, files: list[str], argv: Sequence[Token], outputs: Mapping[int, bytes],
+    ) -> Execution:  # fmt: skip
+        """``argv`` with the database ``name`` of ``folder``, and with ``outputs`` in place of the user's."""
         fragmented = self._fragmented
         text = private_text(f"{CANDIDATES}/{name}")
         typed = os.fsencode(fragmented.database)

@@ -347,9 +347,15 @@ class Dispatcher:
             return [self._run(more[0], urgent=True)]
         if not self.ended:
             return []
-        if alike:
-            return [Stop(next(iter(self._witnesses)), tool=True)]  # every record there is has failed alike
-        return self._prove()  # few records, each bad in its own way
+        if not alike:
+            return self._prove()  # few records, each bad in its own way
+        # Every record there is has failed alike. They are few, and perhaps what failed was the machine, for once.
+        for batch, (result, _) in self._witnesses.items():
+            if result is Result.FAILED and self._batches[batch].attempt <= self.retries:
+                del self._witnesses[batch]
+                self._held.remove(batch)
+                return [self._run(batch, urgent=True)]
+        return [Stop(next(iter(self._witnesses)), tool=True)]
 
     def _prove(self) -> list[Action]:
         """The tool works: failures are the records' own from now on."""
