@@ -54,7 +54,7 @@ def test_one_long_query_gets_rounds_of_ever_shorter_tasks() -> None:
     assert decision.sizes == (2, 2, 1, 1, 1, 1) and "1 query with 2.0 k residues" in decision.why
     assert "6 fragments make that 2 times faster at best" in decision.why
     assert auto(database(100 * GB), queries(1, 2000), 128).n == 768
-    assert auto(database(100 * GB), queries(3, 2000), 8).sizes[:6] == (16, 16, 16, 8, 8, 8)
+    assert auto(database(100 * GB), queries(3, 2000), 8).sizes[:6] == (256, 256, 256, 128, 128, 128)
 
 
 def test_one_query_among_many_that_is_much_longer_than_all_others_together() -> None:

@@ -11,8 +11,8 @@ from millrace.plan.queries import Queries
 from millrace.tools.base import Fragmentable
 
 #: Rounds of fragments at most, each half as large as the one before: searches get shorter towards the end, so that
-#: all slots end together although they take unequal times. More gain nothing: the last are a 32nd of a slot's work.
-MOST_ROUNDS = 6
+#: all slots end together although they take unequal times. More gain nothing: the last are a 512th of a slot's work.
+MOST_ROUNDS = 10
 
 #: Queries x database (residues) below which a search of a fragment is mostly the tool's start: about a second.
 LEAST_CELLS = 2e10
