@@ -391,7 +391,7 @@ def test_the_command_line(text: str, place: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("program", "n", "size"), [("blastp", 3, 37), ("blastn", 7, 41)])
 def test_three_hundred_real_queries(program: str, n: int, size: int, data: Path, tmp_path: Path) -> None:
-    """The whole of the test data; about an hour of CPU."""
+    """The whole of the test data; some minutes of two cores."""
     if program == "blastp":
         queries, entries = records(data / "proteins_queries.faa")[:300], records(data / "proteins_db.faa")
     else:
