@@ -402,7 +402,9 @@ def test_three_hundred_real_queries(program: str, n: int, size: int, data: Path,
     make(tmp_path, "db", b"".join(entries), "-max_file_sz", "1000000B", kind=kind)
     found: dict[object, list[bytes]] = {}
     for outfmt in ("0", "5", "6", "7"):
-        check(tmp_path, tmp_path / f"format{outfmt}", f"{program} -query q -db db -outfmt {outfmt}", n, size, found=found)
+        check(
+            tmp_path, tmp_path / f"format{outfmt}", f"{program} -query q -db db -outfmt {outfmt}", n, size, found=found
+        )
     for limit in (1, 5, 25, 5000):
         text = f"{program} -query q -db db -outfmt 7 -max_target_seqs {limit}"
         check(tmp_path, tmp_path / f"most{limit}", text, n, size, found=found if limit < 5000 else {})
