@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -42,15 +43,15 @@ class SshCluster(Cluster):
 
 
 def test_a_run_over_ssh_survives_a_lost_node(by_ssh: Cluster) -> None:
-    process = by_ssh.start("--verify", "0.5")
+    # Long enough for the coordinator to miss the node, if the launcher does not.
+    process = by_ssh.start("--verify", "0.5", sleep="1.5")
     under_way(by_ssh)
     assert any("ssh" in arguments(pid) for pid in by_ssh.nodes.pids("head"))
     by_ssh.nodes.kill("node3")
     ends_well(by_ssh, process)
     assert "slots: 8 in 4 processes on 4 nodes" in by_ssh.said
-    # Unless all was done before anybody missed the node: others do what a silent one has not.
-    if "starting again" in by_ssh.said:
-        assert "starting again on 3 nodes (node3 not answering)" in by_ssh.said, by_ssh.said
+    said = r"starting again on 3 nodes \(node3 not answering\)|node3\b.* is lost: .* go to others"
+    assert re.search(said, by_ssh.said), by_ssh.said
 
 
 def test_a_killed_connection_is_a_lost_part(by_ssh: Cluster) -> None:
