@@ -4,33 +4,53 @@ BIN := $(VENV)/bin
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PATH := $(CURDIR)/.tools/muscle5/usr/bin:$(PATH)
 PYTHON ?= python3
+# Where `make install` puts the command: $(PREFIX)/bin/millrace. EXTRAS=[mpi] brings an MPI, too.
+PREFIX ?= $(HOME)/.local
+EXTRAS ?=
 # One more than the cores of a small machine: many tests wait for others to die.
 PYTEST_JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev tools demo test slow lint format check bench docs clean
+.PHONY: help install uninstall build dev wheel tools demo test slow lint format check bench docs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 $(BIN)/uv:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "millrace: Python 3.11 or newer is needed (make PYTHON=python3.12 ...)" >&2; exit 1; }
-	@command -v cargo >/dev/null || { echo "millrace: a Rust toolchain is needed (cargo is not on PATH); see rustup or your distribution's packages" >&2; exit 1; }
+	@PYTHON=$(PYTHON) ./scripts/check-build
 	$(PYTHON) -m venv $(VENV) || { echo "millrace: on Debian and Ubuntu, venv needs: apt-get install python3-venv" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
-install: $(BIN)/uv ## Build and install into .venv: .venv/bin/millrace
+install: $(BIN)/uv ## Build, and install for yourself: ~/.local/bin/millrace (PREFIX=...); needs Rust, and no more of this folder
+	$(BIN)/uv pip install --quiet maturin
+	rm -rf target/install
+	$(BIN)/maturin build --quiet --release --out target/install
+	$(PYTHON) -m venv --clear $(PREFIX)/lib/millrace
+	$(BIN)/uv pip install --quiet --python $(PREFIX)/lib/millrace/bin/python "$$(echo target/install/millrace-*.whl)$(EXTRAS)"
+	mkdir -p $(PREFIX)/bin
+	ln -sfn ../lib/millrace/bin/millrace $(PREFIX)/bin/millrace
+	@$(PREFIX)/bin/millrace --version
+	@command -v millrace >/dev/null || echo "millrace: $(PREFIX)/bin is not on PATH: export PATH=$(PREFIX)/bin:\$$PATH"
+
+uninstall: ## Remove what `make install` installed
+	rm -rf $(PREFIX)/lib/millrace $(PREFIX)/bin/millrace
+
+build: $(BIN)/uv ## Build into .venv for work on this source: .venv/bin/millrace
 	$(BIN)/uv pip install --quiet maturin
 	$(BIN)/maturin develop --quiet --release --uv
 	@$(BIN)/millrace --version
 
-dev: install
+wheel: $(BIN)/uv ## Build dist/: a wheel for any Linux with glibc 2.17 or later, and the source distribution
+	$(BIN)/uv pip install --quiet 'maturin[zig]'
+	$(BIN)/maturin build --quiet --release --zig --compatibility manylinux2014 --sdist --out dist
+
+dev: build ## The same, with everything that tests and lints need
 	$(BIN)/uv pip install --quiet --group dev
 
 tools: ## Install the tools that demo, tests and benchmarks run (Debian, Ubuntu; root or sudo)
 	./scripts/install-tools
 
-demo: install ## Run blastp through Millrace and serially, compare, kill and resume
+demo: build ## Run blastp through Millrace and serially, compare, kill and resume
 	./scripts/install-tools ncbi-blast+
 	$(BIN)/millrace demo
 
@@ -56,7 +76,7 @@ format: dev ## Rewrite the code in the house format
 
 check: lint test ## What a commit must pass
 
-bench: install tools ## Measure against the peers, side by side (see bench/README.md)
+bench: build tools ## Measure against the peers, side by side (see bench/README.md)
 	cargo bench --quiet -p millrace-core
 	$(BIN)/python -m bench
 
@@ -65,4 +85,4 @@ docs: dev ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## Remove everything that was built
-	rm -rf $(VENV) .tools target site demo bench/out python/millrace/*.so
+	rm -rf $(VENV) .tools target dist site demo bench/out python/millrace/*.so

@@ -1,0 +1,151 @@
+"""What people install: a wheel, where there is neither Rust nor this source."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness import take
+from once import once
+
+REPO = Path(__file__).resolve().parent.parent.parent
+BIN = Path(sys.executable).parent
+
+#: The tools of the system, and nothing of this checkout or of a user's own.
+PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+def run(*words: str | Path, cwd: Path, **environ: str) -> str:
+    """Standard output of a command that knows only the system."""
+    clean = {"PATH": PATH, "HOME": str(cwd), "TMPDIR": str(cwd), "LANG": "C.UTF-8"}
+    clean.update({name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_"))})
+    done = subprocess.run(words, cwd=cwd, env={**clean, **environ}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def built(folder: Path, *options: str) -> Path:
+    """A wheel of this source."""
+    folder.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        [BIN / "maturin", "build", "--quiet", "--release", "--out", folder, *options], cwd=REPO, capture_output=True,
+        text=True, check=False, env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="session")
+def wheel(session_folder: Path) -> Path:
+    return next(once(session_folder / "wheel", lambda folder: built(folder)).glob("*.whl"))
+
+
+def by_pip(wheel: Path, home: Path) -> Path:
+    run(sys.executable, "-m", "venv", home / "venv", cwd=home)
+    run(home / "venv/bin/pip", "install", "--quiet", wheel, cwd=home)
+    return home / "venv/bin/millrace"
+
+
+def by_uv(wheel: Path, home: Path) -> Path:
+    run(BIN / "uv", "tool", "install", "--quiet", "--python", sys.executable, wheel, cwd=home)
+    return home / ".local/bin/millrace"
+
+
+def by_pipx(wheel: Path, home: Path) -> Path:
+    run(sys.executable, "-m", "venv", home / "venv", cwd=home)
+    run(home / "venv/bin/pip", "install", "--quiet", "pipx", cwd=home)
+    run(home / "venv/bin/pipx", "install", "--quiet", "--python", sys.executable, wheel, cwd=home)
+    return home / ".local/bin/millrace"
+
+
+def searches(millrace: Path, data: Path, home: Path) -> None:
+    """The main job, from there: the serial bytes."""
+    if not shutil.which("blastp", path=PATH):
+        pytest.skip("blastp is not installed")
+    take(data / "proteins_db.faa", home / "db.faa", 300)
+    take(data / "proteins_queries.faa", home / "q.faa", 12)
+    run("makeblastdb", "-in", "db.faa", "-dbtype", "prot", "-out", "db", cwd=home)
+    search = ("blastp", "-query", "q.faa", "-db", "db", "-outfmt", "7", "-out")
+    run(*search, "serial.txt", cwd=home)
+    run(millrace, "run", "--batch", "2", "--", *search, "parallel.txt", cwd=home)
+    assert (home / "parallel.txt").read_bytes() == (home / "serial.txt").read_bytes()
+    where = run(millrace.resolve().parent / "python", "-c", "import millrace; print(millrace.__file__)", cwd=home)
+    assert not where.startswith(str(REPO)), "runs from the source"
+
+
+@pytest.mark.parametrize("install", [by_pip, by_uv, by_pipx])
+def test_a_wheel_needs_no_rust(install: Callable[[Path, Path], Path], wheel: Path, data: Path, tmp_path: Path) -> None:
+    if shutil.which("cargo", path=PATH):
+        pytest.skip("cargo is among the system's programs")
+    searches(install(wheel, tmp_path), data, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_release_runs_on_any_linux(data: Path, tmp_path: Path) -> None:
+    run(BIN / "uv", "pip", "install", "--quiet", "--python", sys.executable, "maturin[zig]", cwd=tmp_path)
+    wheel = built(tmp_path / "dist", "--zig", "--compatibility", "manylinux2014", "--sdist")
+    assert "cp311-abi3-manylinux" in wheel.name
+    assert len(list((tmp_path / "dist").glob("*.tar.gz"))) == 1
+    searches(by_pip(wheel, tmp_path), data, tmp_path)
+
+
+def make(folder: Path, *words: str, path: str = "") -> subprocess.CompletedProcess[str]:
+    """``make`` in a copy of what building needs."""
+    for name in (
+        "Makefile",
+        "Cargo.toml",
+        "Cargo.lock",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "crates",
+        "python",
+        "scripts",
+    ):
+        (folder / name).symlink_to(REPO / name)
+    environ = {**os.environ, "PATH": path or os.environ["PATH"]}
+    return subprocess.run(
+        ["make", f"PYTHON={sys.executable}", *words],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("version", ["", "1.63.0"])
+def test_without_the_right_rust_make_says_which_and_where_from(version: str, tmp_path: Path) -> None:
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    if version:
+        (bin_folder / "cargo").write_text(f"#!/bin/sh\necho 'cargo {version} (fd9c4297c 2022-07-01)'\n")
+        (bin_folder / "cargo").chmod(0o755)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    done = make(copy, "install", path=f"{bin_folder}:/usr/bin:/bin")
+    assert done.returncode
+    assert "Rust 1.85 or newer" in done.stderr and "rustup" in done.stderr
+    assert (f"is {version}" if version else "no cargo") in done.stderr
+    assert not (copy / ".venv").exists()
+
+
+def test_an_install_for_a_user_lives_without_the_source(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["make", "install", f"PREFIX={tmp_path}/own", f"PYTHON={sys.executable}"], cwd=REPO, capture_output=True,
+        text=True, check=False, env=os.environ,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "is not on PATH" in done.stdout
+    python = tmp_path / "own/lib/millrace/bin/python"
+    where = run(python, "-c", "import millrace._core; print(millrace._core.__file__)", cwd=tmp_path)
+    assert where.startswith(str(tmp_path))
+    assert run(tmp_path / "own/bin/millrace", "--version", cwd=tmp_path).startswith("millrace")
+    assert "pytest" not in run(BIN / "uv", "pip", "list", "--python", python, cwd=tmp_path)
+    subprocess.run(["make", "uninstall", f"PREFIX={tmp_path}/own"], cwd=REPO, check=True, capture_output=True)
+    assert [path.name for path in (tmp_path / "own").rglob("*") if not path.is_dir()] == []
