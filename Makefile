@@ -67,6 +67,7 @@ lint: dev ## Formatting, lints, types, spelling
 	$(BIN)/ruff format --check python tests bench
 	$(BIN)/ruff check python tests bench
 	$(BIN)/mypy
+	$(BIN)/stubtest --mypy-config-file pyproject.toml --allowlist scripts/stubtest-allowlist millrace._core
 	$(BIN)/codespell python crates docs tests bench README.md CHANGELOG.md CONTRIBUTING.md
 
 format: dev ## Rewrite the code in the house format

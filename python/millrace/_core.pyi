@@ -242,7 +242,7 @@ class Scan:
 class Alarm:
     """Ends the process after some time, also while a call of foreign code keeps all threads of Python waiting."""
 
-    def __init__(self, seconds: float, words: str, status: int) -> None:
+    def __new__(cls, seconds: float, words: str, status: int) -> Alarm:
         """After ``seconds``, write ``words`` to standard error and end the process with ``status``."""
     def cancel(self) -> None: ...
 

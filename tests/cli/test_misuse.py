@@ -15,6 +15,8 @@ TEE = "millrace run --input in.fa --output o -- tee2 in.fa o"
 KEPT = TEE.replace("run", "run --keep-run-dir --batch 1", 1) + " 2> first"
 #: Root may read and write everything; a program without these capabilities may not.
 PLAIN = "setpriv --bounding-set=-dac_override,-dac_read_search" if os.geteuid() == 0 else ""
+#: A run that stops at its second record when the third is done.
+HOLE = f"{RUN} -q --batch 1 --slots 3 --retries 8 --on-failure stop -- bad2 < in.fa > x"
 MANY = """for i in $(seq 20000); do echo ">s$i"; echo MKVLA$i; done > many.fa"""
 
 
@@ -227,10 +229,12 @@ OTHER_VERBS = [
     fails("gather_unknown_stream", f"{KEPT}; millrace gather --stream x o.millrace", "--stream x: no such output", "o, stdout", left=("o",)),
     fails("gather_into_a_folder", f"{KEPT}; millrace gather --stream o o.millrace -o .", ".:", "directory", "-o", left=("o",)),
     fails("gather_into_nowhere", f"{KEPT}; millrace gather --stream o o.millrace -o no/x", "no/x:", "No such file", left=("o",)),
+    case("output_to_a_device_of_an_ordinary_user", f"{PLAIN} {RUN.replace('--format fasta', '-q --input in.fa --output /dev/null')} -- tee2 in.fa /dev/null", 0, out=""),
+    case("output_to_standard_output_by_name", f"{PLAIN} millrace run -q --input in.fa --output /dev/stdout -- tee2 in.fa /dev/stdout", 0, out=">r1\nMKV\n>r2\nMAA\n>r3\nMLL\n"),
     case("gather_unfinished", "head -4 in.fa > two.fa; millrace run -q --batch 1 --on-failure stop --slots 1 --format fasta -- bad2 < two.fa > x; millrace gather bad2*",
-         5, "has not come to its end: nothing after record 1", "--ignore-errors", out="", left=("bad2",)),
-    case("gather_what_there_is", "head -4 in.fa > two.fa; millrace run -q --batch 1 --on-failure stop --slots 1 --format fasta -- bad2 < two.fa > x; millrace gather --ignore-errors bad2*",
-         5, "has not come to its end", out=">r1\nMKV\n", left=("bad2",)),
+         1, "has not come to its end: nothing after record 1", out=">r1\nMKV\n", left=("bad2",)),
+    case("gather_up_to_the_first_gap", f"{HOLE}; millrace gather bad2*", 1, "records 2 to 2 are missing", "nothing after record 1", out=">r1\nMKV\n", left=("bad2",)),
+    case("gather_what_there_is", f"{HOLE}; millrace gather --ignore-errors bad2*", 1, "records 2 to 2 are missing", "nothing after record 3", out=">r1\nMKV\n>r3\nMLL\n", left=("bad2",)),
     case("gather_damaged", f"{KEPT}; sed -i s/MAA/MAC/ o.millrace/journal.mrj; millrace gather --stream o o.millrace",
          5, "records 2 to 2", "wrong checksum", "records 2 to 2 are missing", "--ignore-errors", out="", left=("o",)),
     case("gather_damaged_salvages_the_rest", f"{KEPT}; sed -i s/MAA/MAC/ o.millrace/journal.mrj; millrace gather --ignore-errors --stream o o.millrace",

@@ -284,7 +284,7 @@ def test_what_a_restricted_alignment_would_miss(data: Path, tmp_path: Path) -> N
     ("text", "why"),
     [
         ("psiblast -query q3.faa -db plain -num_iterations 2", "iteration"),
-        ("rpsblast -query q3.faa -db plain", "rpsblast"),
+        ("rpsblast+ -query q3.faa -db plain", "rpsblast"),
         ("blastp -query q3.faa -subject q.faa", "not a database"),
         ("blastp -query q3.faa -db ids -seqidlist few -ungapped -comp_based_stats F", "mean length"),
         ("blastp -query q3.faa -db ids -seqidlist no", "-seqidlist"),

@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import re
 import subprocess
 import sys
 from typing import Any
@@ -39,14 +40,15 @@ def snapshot(elapsed: float, done: int, **fields: Any) -> Snapshot:
     return Snapshot(elapsed=elapsed, records_done=done, **{**known, **fields})
 
 
-def test_plain_writes_a_line_at_each_tenth_and_no_more() -> None:
+def test_plain_writes_a_line_at_once_and_at_each_tenth_and_no_more() -> None:
     stream = io.StringIO()
     with make("plain", stream) as progress:
         for step in range(1001):
             progress.update(snapshot(step / 10, step))
     lines = stream.getvalue().splitlines()
-    assert len(lines) == 10
-    assert lines[4].startswith(
+    assert len(lines) == 11
+    assert lines[0].startswith("millrace: 0 %, 0 records")
+    assert lines[5].startswith(
         "millrace: 50 %, 500 records, 50 s elapsed, 3.0 k residues/s, 8/8 slots busy, about 50 s left ("
     )
     assert lines[-1].startswith("millrace: 100 %, 1,000 records, 1 min 40 s elapsed")
@@ -57,11 +59,11 @@ def test_plain_is_quiet_in_a_fast_run_and_speaks_once_a_minute_in_a_slow_one() -
     with make("plain", fast) as progress:
         for step in range(1001):
             progress.update(snapshot(step / 1000, step))
-    assert len(fast.getvalue().splitlines()) == 1
+    assert len(fast.getvalue().splitlines()) == 2
     with make("plain", slow) as progress:
         for second in range(0, 600, 2):
             progress.update(snapshot(second, second // 100))
-        assert len(slow.getvalue().splitlines()) == 9
+        assert len(slow.getvalue().splitlines()) == 10
 
 
 def test_json_lines_are_objects_with_all_fields() -> None:
@@ -112,6 +114,19 @@ def test_bar_shows_counts_and_messages_and_cleans_up(monkeypatch: pytest.MonkeyP
     for part in ("49 %", "490 records", "8/8 slots busy", "3 resumed", "1 retry", "2 quarantined", " left ("):
         assert part in shown
     assert shown.endswith("\x1b[?25h") or "\x1b[?25h" in shown[-40:]
+
+
+def test_a_narrow_terminal_shows_what_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Terminal()
+    with make("bar", stream) as progress:
+        for step in range(2):
+            progress.update(
+                snapshot(4000.0 * step, 123_456 * step, quarantined=1234, retries=2345, records_resumed=99_999)
+            )
+    for part in ("1,234 quarantined", "2,345 retries", "99,999 resumed"):
+        assert part in re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())
 
 
 def test_no_color_keeps_the_bar_and_drops_the_colour(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,13 +18,15 @@ from millrace.errors import ExitCode
 def command(run_dir: Path, stream: str, output: str, ignore_errors: bool) -> None:
     """Rebuild an output from the journal of a run alone, verifying every checksum.
 
+    Of a run that is not finished, everything up to the first gap is written, and the exit code is 1.
+
     \b
     millrace gather hits.tsv.millrace -o hits.tsv
     millrace gather scan.millrace --stream tblout > t.txt
     """
     from millrace.output import gather
 
-    problems = gather.gather(run_dir, stream, output or "-", ignore_errors=ignore_errors)
-    for problem in problems:
+    found = gather.gather(run_dir, stream, output or "-", ignore_errors=ignore_errors)
+    for problem in (*found.damaged, *found.missing):
         click.echo(f"millrace: {problem}", err=True)
-    sys.exit(ExitCode.CORRUPT if problems else ExitCode.DONE)
+    sys.exit(ExitCode.CORRUPT if found.damaged else ExitCode.STOPPED if found.missing else ExitCode.DONE)

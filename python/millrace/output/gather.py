@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from millrace import _core
@@ -12,15 +13,24 @@ from millrace.rundir import Manifest, RunDir
 from millrace.slices import Committed
 
 
-def gather(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> list[str]:
+@dataclass(frozen=True)
+class Gathered:
+    """What was written, if not everything."""
+
+    #: What is damaged, in words; only with ``ignore_errors``.
+    damaged: list[str]
+    #: What an unfinished run has not got yet, in words.
+    missing: list[str]
+
+
+def gather(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> Gathered:
     """Join the blocks of one stream into the file ``to`` (``-``: standard output).
 
-    Returns:
-        What was missing or damaged, in words; only with ``ignore_errors``.
+    Of a run that is not finished, everything up to the first gap is written; with ``ignore_errors`` what follows, too.
 
     Raises:
         RefusedError: There is no run, or no such stream.
-        CorruptError: A record is missing or damaged, and ``ignore_errors`` is not given.
+        CorruptError: A record is damaged, or missing in a run that was finished, and ``ignore_errors`` is not given.
     """
     rundir = RunDir(run_dir)
     manifest = rundir.read_manifest()
@@ -30,12 +40,19 @@ def gather(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> list[
         scans = [(path, _core.scan(str(path), True)) for path in journals]
     except (_core.CorruptJournal, OSError) as error:
         raise CorruptError(str(error), "the results are lost: run the command again with --fresh") from error
-    problems = [f"{path}: byte {offset}: {problem}" for path, scan in scans for offset, problem, _ in scan.damage]
+    damaged = [f"{path}: byte {offset}: {problem}" for path, scan in scans for offset, problem, _ in scan.damage]
     tasks = that_count(task for _, scan in scans for task in scan.tasks)
-    problems += _gaps(tasks, whole=rundir.complete.exists())
-    if problems and not ignore_errors:
+    gaps, missing = _gaps(tasks), list[str]()
+    if rundir.complete.exists():
+        damaged += gaps
+    else:
+        reached = max((task.last for task in tasks), default=0)
+        if gaps and not ignore_errors:
+            tasks, reached = _up_to_the_first_gap(tasks)
+        missing = [*gaps, f"the run has not come to its end: nothing after record {reached}"]
+    if damaged and not ignore_errors:
         raise CorruptError(
-            "\n".join(problems), "resume the run to compute what is missing, or salvage the rest with --ignore-errors"
+            "\n".join(damaged), "resume the run to compute what is missing, or salvage the rest with --ignore-errors"
         )
     try:
         streams = Streams(manifest.use.outputs, Path(manifest.cwd), only=name, to=to)
@@ -47,9 +64,9 @@ def gather(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> list[
         except CorruptError as error:
             if not ignore_errors:
                 raise
-            problems.append(str(error))
+            damaged.append(str(error))
     streams.finish()
-    return problems
+    return Gathered(damaged, missing)
 
 
 def _stream(manifest: Manifest, wanted: str) -> str:
@@ -61,12 +78,21 @@ def _stream(manifest: Manifest, wanted: str) -> str:
     return wanted or names[0]
 
 
-def _gaps(tasks: list[Committed], *, whole: bool) -> list[str]:
+def _up_to_the_first_gap(tasks: list[Committed]) -> tuple[list[Committed], int]:
+    """The tasks before it, in input order, and how many records they cover."""
+    found, reached = list[Committed](), 0
+    for task in tasks:
+        if task.first > reached:
+            break
+        found.append(task)
+        reached = task.last
+    return found, reached
+
+
+def _gaps(tasks: list[Committed]) -> list[str]:
     found, reached = [], 0
     for task in tasks:
         if task.first > reached:
             found.append(f"records {reached + 1} to {task.first} are missing")
         reached = max(reached, task.last)
-    if not whole:
-        found.append(f"the run has not come to its end: nothing after record {reached}")
     return found

@@ -290,8 +290,11 @@ def check_outputs(use: ToolUse, cwd: Path) -> None:
                 "give each a file of its own",
             )
         seen[real] = output
-        _check_writable(path.parent, output)
-        if path.is_file() and not os.access(path, os.W_OK):
+        if (
+            output.layout == "directory" or not path.exists() or path.is_file()
+        ):  # a device or pipe is there, whose folder ever
+            _check_writable(path.parent, output)
+        if not path.is_dir() and path.exists() and not os.access(path, os.W_OK):
             raise RefusedError(f"{output.path}: permission denied", "make it writable with chmod, or write elsewhere")
 
 

@@ -119,7 +119,7 @@ class Progress:
 
 
 class _Plain(Progress):
-    """One line now and then: at steps of 10 % (5 seconds apart at least), and once a minute in between."""
+    """A line at once, then now and then: at steps of 10 % (5 seconds apart at least), and once a minute in between."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
@@ -132,7 +132,7 @@ class _Plain(Progress):
         self._last = snapshot
         waited = snapshot.elapsed - (self._shown_at or 0.0)
         tenth = int((fraction(snapshot) or 0.0) * 10)
-        if waited >= QUIET_SECONDS or (waited >= LINE_SECONDS and tenth > self._shown_tenth):
+        if self._shown_at is None or waited >= QUIET_SECONDS or (waited >= LINE_SECONDS and tenth > self._shown_tenth):
             self._show(snapshot, tenth)
 
     def close(self) -> None:
@@ -241,11 +241,11 @@ def line(snapshot: Snapshot, rate: str, eta: tuple[float, float, float] | None) 
     parts = [
         *([words.percent(share)] if share is not None else []),
         words.count(snapshot.records_done, "record"),
+        *_incidents(snapshot),
         f"{words.duration(snapshot.elapsed)} elapsed",
         *([rate] if rate else []),
         f"{snapshot.slots_busy}/{snapshot.slots} slots busy",
         *([left(eta)] if eta and share != 1.0 else []),
-        *_incidents(snapshot),
     ]
     return ", ".join(parts)
 
@@ -274,16 +274,17 @@ def _drawing(snapshot: Snapshot, rate: str, eta: tuple[float, float, float] | No
     share = fraction(snapshot)
     counts = Text(no_wrap=True, overflow="ellipsis")
     counts.append(words.count(snapshot.records_done, "record"), "bold")
+    # What went wrong stands first: a narrow terminal cuts off the end.
+    if snapshot.quarantined:
+        counts.append(f" · {snapshot.quarantined:,} quarantined", "bold red")
+    if snapshot.retries:
+        counts.append(f" · {words.count(snapshot.retries, 'retry')}", "yellow")
+    if snapshot.records_resumed:
+        counts.append(f" · {snapshot.records_resumed:,} resumed", "cyan")
     if snapshot.unit == "residues":
         counts.append(f" · {words.scaled(snapshot.units_done)} residues", "dim")
     for part in (rate, f"{snapshot.slots_busy}/{snapshot.slots} slots busy"):
         counts.append(f" · {part}" if part else "", "dim")
-    if snapshot.records_resumed:
-        counts.append(f" · {snapshot.records_resumed:,} resumed", "cyan")
-    if snapshot.retries:
-        counts.append(f" · {words.count(snapshot.retries, 'retry')}", "yellow")
-    if snapshot.quarantined:
-        counts.append(f" · {snapshot.quarantined:,} quarantined", "bold red")
     if share is None:
         head = Text(f"{words.duration(snapshot.elapsed)} elapsed, end of input not yet known", "dim", no_wrap=True)
         return Group(head, counts)

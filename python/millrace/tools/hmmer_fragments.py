@@ -188,7 +188,6 @@ def cut(marks: list[tuple[int, int]], shares: Sequence[int]) -> list[tuple[int, 
             left -= share
             share = shares[len(runs)] if left else 0
     return runs
-    return runs
 
 
 def _search(command: Command, parsed: Parsed, use: ToolUse, k: int, first: int, last: int) -> tuple[Token, ...]:
