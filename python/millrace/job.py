@@ -40,6 +40,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     fresh: bool = False
     input: tuple[str, ...] = ()
     output: tuple[str, ...] = ()
+    #: How outputs are joined: `millrace.tools.joins`.
+    join: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     format: str = ""
     record_start: str = ""
@@ -164,7 +166,7 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
             raise RefusedError(
                 f"{prefix}command: {error}", "close the quotation, or write the command as a list of words"
             ) from error
-    for name in ("input", "output", "shared", "hosts"):
+    for name in ("input", "output", "join", "shared", "hosts"):
         if isinstance(values.get(name), str):
             values[name] = [values[name]]
     for name in ("batch", "fragments"):

@@ -209,6 +209,8 @@ class Command(Frozen, frozen=True):
     inputs: tuple[str, ...] = ()
     #: ``--output FILE`` of the user, in order.
     outputs: tuple[str, ...] = ()
+    #: ``--join [OUTPUT=]HOW`` of the user.
+    joins: tuple[str, ...] = ()
     #: ``--shared FILE`` of the user.
     shared: tuple[str, ...] = ()
     #: ``--format`` of the user for inputs that name none; empty: detect.

@@ -15,6 +15,7 @@ from millrace.output.order import that_count
 from millrace.plan.plan import Plan
 from millrace.rundir import VERSION, Complete, Manifest, RunDir
 from millrace.slices import Committed, slice_of
+from millrace.tools.joins import words
 
 
 def take_over(plan: Plan, rundir: RunDir) -> tuple[Manifest, bool]:
@@ -59,6 +60,11 @@ def differences(earlier: Manifest, now: Manifest) -> list[str]:
         found.append("--record-start or --record-end")
     if earlier.use.fragmented != now.use.fragmented:
         found.append(f"--fragments: was {fragments_of(earlier)}, now {fragments_of(now)}")
+    joins = [{output.path: output.join for output in each.use.outputs} for each in (earlier, now)]
+    if joins[0].keys() == joins[1].keys():
+        for path, was in joins[0].items():
+            if was != joins[1][path]:
+                found.append(f"how {path} is joined: was {words(was)}, now {words(joins[1][path])}")
     # Environment and hints of an adapter may differ without changing a byte; what is joined how may not.
     if not found and (earlier.use.inputs, earlier.use.outputs, earlier.use.argv) != (
         now.use.inputs,

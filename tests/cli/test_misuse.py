@@ -181,6 +181,21 @@ OUTPUTS = [
     case("help_to_a_broken_pipe", "millrace run --help | true; exit ${PIPESTATUS[0]}", 141),
 ]
 
+JOINS = [
+    fails("join_misspelt", f"{RUN} --join tsv:2 -- copy < in.fa", "--join tsv:2: no such way to join", "did you mean csv?"),
+    fails("join_no_regex", f"{RUN} --join 'header:(' -- copy < in.fa", "neither a number of lines (1 to 10000) nor a regular expression"),
+    fails("join_no_lines", f"{RUN} --join footer:0 -- copy < in.fa", "neither a number of lines (1 to 10000) nor a regular expression"),
+    fails("join_not_utf8", f"{RUN} --join $'header:f\\xe9' -- copy < in.fa", "not UTF-8", "(?-u:"),
+    fails("join_nothing_behind_the_colon", f"{RUN} --join header: -- copy < in.fa", "nothing behind the colon", "header[:N|:REGEX]"),
+    fails("join_without_tag", f"{RUN} --join xml -- copy < in.fa", "--join xml: not the name of an element", "xml:TAG"),
+    fails("join_with_too_much", f"{RUN} --join csv:2 -- copy < in.fa", "csv takes nothing behind it"),
+    fails("join_of_no_output", TEE.replace("run", "run --join p=csv", 1), "--join p=csv: no output p", "outputs are: o, - "),
+    fails("join_of_which_output", "millrace run --input in.fa --output o --output p --join csv -- copy in.fa o p", "there are 2 outputs", "--join o=csv"),
+    fails("join_twice", TEE.replace("run", "run --join csv --join header", 1), "--join header: o has another: csv", "only header and footer"),
+    fails("join_of_a_folder", "mkdir d; millrace run --input in.fa --output d/ --join csv -- copy in.fa d/", "the files of d/ are kept as they are"),
+    fails("join_of_a_known_tool", "millrace run --join csv -- obabel -ismi in.fa -osmi", "knows how the outputs of obabel are joined", "leave --join out"),
+]
+
 RUN_DIRS = [
     fails("run_dir_is_a_file", "touch o.millrace; " + TEE, "o.millrace: is not a folder", "--run-dir", left=("o",)),
     fails("run_dir_not_writable", f"chmod 555 .; {PLAIN} millrace run --input in.fa -- copy in.fa", "Permission denied", "--run-dir"),
@@ -295,7 +310,7 @@ SURROUNDINGS = [
 
 @pytest.mark.parametrize(
     "wanted",
-    [*OPTIONS, *JOBS, *PROGRAMS, *INPUTS, *OUTPUTS, *RUN_DIRS, *OTHER_VERBS, *TOOLS, *NAMES, *SURROUNDINGS],
+    [*OPTIONS, *JOBS, *PROGRAMS, *INPUTS, *OUTPUTS, *JOINS, *RUN_DIRS, *OTHER_VERBS, *TOOLS, *NAMES, *SURROUNDINGS],
 )
 def test_misuse(shell: Shell, wanted: Case, request: pytest.FixtureRequest) -> None:
     need_what_the_line_names(wanted.line)
@@ -315,7 +330,7 @@ def test_misuse(shell: Shell, wanted: Case, request: pytest.FixtureRequest) -> N
 
 def need_what_the_line_names(line: str) -> None:
     """Skip, by name, where the machine lacks what the line needs."""
-    for program in ("setpriv", "zstd"):
+    for program in ("setpriv", "zstd", "obabel"):
         if program in line and not shutil.which(program):
             pytest.skip(f"{program} is not installed")
 

@@ -21,6 +21,10 @@ sed 's/^>/>seen /' "$1" > "$2" || exit 9
 """
 
 
+#: The same with a header and a footer around its records.
+FRAMED = TOOL.replace("sed", "{ echo '# framed'; sed", 1).replace(' > "$2"', """; echo '# end'; } > "$2\"""", 1)
+
+
 @dataclass
 class Site(marking.Site):
     """Millrace's command in front of the tool, and the tool's log of executions."""

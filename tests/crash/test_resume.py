@@ -7,7 +7,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from crash_site import Site
+from crash_site import FRAMED, Site
 
 
 def stop_halfway(site: Site, n_executions: int = 5) -> int:
@@ -27,6 +27,15 @@ def test_only_what_is_missing_runs(site: Site) -> None:
     # Two slots: at most what ran in them when it was killed runs again.
     assert 10 <= site.executions <= 12 and begun < 10
     assert site.output.read_bytes() == site.expected
+
+
+def test_joined_output_goes_on_behind_its_header(site: Site) -> None:
+    (site.folder / "tool").write_text(FRAMED)
+    site.options = (*site.options, "--join", "header", "--join", "footer")
+    assert stop_halfway(site) < 10
+    code, said = site.run()
+    assert code == 0, said
+    assert site.output.read_bytes() == b"# framed\n" + site.expected + b"# end\n"
 
 
 def test_fresh_starts_over(site: Site) -> None:

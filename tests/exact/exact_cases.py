@@ -81,6 +81,7 @@ CASES = [
     Case("obabel-smi", "obabel -imol2 ligands.mol2 -osmi", (), stdout=True),
     Case("obabel-from-smi", "obabel drugs.smi -O out.mol2", ("out.mol2",)),
     Case("filter", "sed s/A/B/", (), stdin="q.faa", stdout=True, options=("--format", "fasta")),
+    Case("minimap2-sam", "minimap2 -a -o out nucl.fna q.fna", options=("--input", "q.fna", "--output", "out", "--join", "sam")),
     Case("tool-with-files", "cp q.faa out", options=("--input", "q.faa", "--output", "out")),
     Case(
         "muscle3", "muscle3 -quiet -in fams/ -out families/", ("families/",),

@@ -18,13 +18,15 @@ from jobs import Mpi, end, ranks, said
 
 WAYS = ("merge", "individual", "collective", "coordinator")
 
-JOBS = [case for case in CASES if case.name in ("blastp-6", "blastp-0", "filter")]
+JOBS = [case for case in CASES if case.name in ("blastp-6", "blastp-0", "minimap2-sam", "filter")]
+#: Those with a header, which the coordinator writes whatever is asked.
+WRITTEN_BY_ONE = ("blastp-0", "minimap2-sam")
 
 
 def cases_and_ways() -> Iterator[Any]:
-    """Each case in each way, but a report once: the coordinator writes it whatever was asked."""
+    """Each case in each way, but what one writes once: the coordinator writes it whatever was asked."""
     for case, way in product(JOBS, WAYS):
-        again = case.name == "blastp-0" and way not in ("merge", "coordinator")
+        again = case.name in WRITTEN_BY_ONE and way not in ("merge", "coordinator")
         yield pytest.param(case, way, id=f"{case.name}-{way}", marks=pytest.mark.slow if again else [])
 
 
@@ -36,7 +38,7 @@ def test_output_is_the_serial_tools(an_mpi: Mpi, case: Case, way: str, bench_of:
     code, text = an_mpi.run(4, ours, folder, stdin=case.stdin)
     assert code == 0, text
     assert not differing(case, folder, serial)
-    alone = case.name == "blastp-0" and way != "coordinator"
+    alone = case.name in WRITTEN_BY_ONE and way != "coordinator"
     assert ("is written by the coordinator: it is more than its parts" in text) == alone
 
 

@@ -61,6 +61,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         option("--fresh", is_flag=True, help="Start over; forget what an earlier run did."),
         option("--input", multiple=True, metavar="FILE[:FORMAT]", help="Input that is cut into records. Several advance together."),
         option("--output", multiple=True, metavar="FILE", help="File that the tool writes."),
+        option("--join", multiple=True, metavar="[OUTPUT=]HOW", help="How an output is joined: concat (default), header[:N|:REGEX], footer[:N|:REGEX], csv, sam, jsonl, xml:TAG."),
         option("--shared", multiple=True, metavar="FILE", help="File that the tool reads whole, such as a database."),
         option("--format", metavar="FORMAT", help="Record format of inputs that name none (fasta, fastq, mol2, sdf, lines...)."),
         option("--record-start", metavar="REGEX", help="A record begins at a line that matches."),

@@ -23,6 +23,7 @@ def command(job: Job, as_json: bool) -> None:
     from millrace.launch import allocation
     from millrace.plan import plan as planner
     from millrace.plan import staging
+    from millrace.tools.joins import words
 
     plan = planner.make(job, here(), os.environ)
     use = plan.use
@@ -43,7 +44,7 @@ def command(job: Job, as_json: bool) -> None:
     for output in use.outputs:
         name = "standard output" if output.path == "-" else output.path
         click.echo(
-            f"output:    {name} ({output.name}, joined by: {output.join if output.layout == 'file' else output.layout})"
+            f"output:    {name} ({output.name}, joined by: {words(output.join) if output.layout == 'file' else output.layout})"
         )
     for path in use.databases[:8]:
         click.echo(f"database:  {path}")

@@ -96,14 +96,16 @@ class Streams:
 
     @contextmanager
     def _placed(self, number: int) -> Iterator[None]:
-        """Add the name of the output to an error of the operating system, which knows only a descriptor."""
+        """Add the name of the output to an error of the operating system or of the join, which do not know it."""
+        path = self._outputs[number].path
+        name = "standard output" if path == "-" else path
         try:
             yield
         except BrokenPipeError:
             raise
+        except _core.CorruptJournal as error:
+            raise CorruptError(f"{name}: {error}") from error
         except OSError as error:
-            path = self._outputs[number].path
-            name = "standard output" if path == "-" else path
             text = f"{name}: {error.strerror or error}".partition(" (os error")[0]
             raise (_core.DiskFull(text) if isinstance(error, _core.DiskFull) else OSError(text)) from error
 

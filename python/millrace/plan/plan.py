@@ -58,11 +58,12 @@ def make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int = 0) -> Pla
 def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
     command = Command(
         argv=job.command, cwd=cwd, environ=dict(environ), exe=find_program(job.program_on(os.uname().machine), cwd, environ),
-        inputs=job.input, outputs=job.output, shared=job.shared, format=job.format or ("regex" if job.record_start or job.record_end else ""),
+        inputs=job.input, outputs=job.output, joins=job.join, shared=job.shared, format=job.format or ("regex" if job.record_start or job.record_end else ""),
         stdin_is_data=brings_data(stdin),
     )  # fmt: skip
     adapter = registry.find(Path(job.command[0]).name)
     use = with_files(adapter.understand(command), command)
+    check_joins(job, use)
     check_inputs(use, cwd)
     use = with_formats(use, cwd)
     check_boundaries(job, use)
@@ -241,6 +242,14 @@ def brings_data(descriptor: int) -> bool:
     except OSError:
         return False
     return stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def check_joins(job: Job, use: ToolUse) -> None:
+    """Refuse to join the outputs of a known tool in another way than its own."""
+    if job.join and use.adapter != "generic":
+        raise RefusedError(
+            f"--join {job.join[0]}: millrace knows how the outputs of {job.command[0]} are joined", "leave --join out"
+        )
 
 
 def check_inputs(use: ToolUse, cwd: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputArg, InputUse, OutputArg, OutputUse, Token, ToolUse
 from millrace.plan import formats
+from millrace.tools.joins import joined, words
 
 _ORDERS = "orders or compares the whole input"
 _COUNTS = "counts or numbers through the whole input"
@@ -62,7 +63,7 @@ class Generic:
         inputs = tuple(
             _input(typed, index, command, tokens) for index, typed in enumerate(_inputs_named(command, program))
         )
-        outputs = _outputs(command, tokens, inputs)
+        outputs = joined(_outputs(command, tokens, inputs), command.joins)
         one_each = any(output.layout == "record" for output in outputs)
         return ToolUse(
             adapter="generic",
@@ -227,6 +228,10 @@ def _notes(
     program: str, inputs: Sequence[InputUse], outputs: Sequence[OutputUse], tokens: Sequence[Token]
 ) -> tuple[str, ...]:
     notes = [f"{program} is not known to millrace: its outputs are put one after another in input order"]
+    for output in outputs:
+        if output.join != "concat":
+            name = "standard output" if output.stdout else output.path
+            notes.append(f"{name} is joined by {words(output.join)}, which must be the same in all batches")
     if program in CARRIES:
         notes.append(f"warning: {program} may carry something from record to record: watch for {CARRIES[program]}")
     for index, each in enumerate(inputs):

@@ -6,7 +6,6 @@
 
 mod fields;
 mod ids;
-mod lines;
 mod report;
 mod tabular;
 mod wrapped;

@@ -2,74 +2,53 @@
 //!
 //! With `--unal 0` alone: a run without any hit reports none of its queries, else it reports them all.
 
+use super::frame::{self, Edge};
+use super::lines::{Common, Lines};
 use super::{JoinError, Joiner};
+use regex::bytes::Regex;
 use std::io::{self, BufRead, Write};
 
 /// What is at the end of a command line to which the thread option was added.
 const ADDED: &[u8] = b" -p 1\n";
 
-/// Where a header ends.
-enum Kind {
-    /// After this many lines.
-    Lines(usize),
-    /// Before the first line that has none of these beginnings; there is at least one that has.
-    Beginnings(&'static [&'static [u8]]),
-}
-
 /// The header of the first block, then what follows the header of every block.
 pub(super) struct Head {
-    kind: Kind,
+    edge: Edge,
     /// Whether the command line in the header has the thread option that the user did not type.
     strip: bool,
-    header: Option<Vec<u8>>,
+    header: Common,
 }
 
 impl Head {
     /// Makes the joiner for `pairwise`, `simple`, `verbose` or `sam`, each with `-p` behind it if that was added.
     pub(super) fn new(parameter: &str) -> Option<Self> {
         let (name, strip) = parameter.strip_suffix("-p").map_or((parameter, false), |name| (name, true));
-        let kind = match name {
-            "pairwise" => Kind::Lines(3),
-            "simple" => Kind::Lines(1),
-            "verbose" => Kind::Lines(3),
-            "sam" => Kind::Beginnings(&[b"@HD\t", b"@PG\t", b"@mm\t", b"@CO\t"]),
+        let edge = match name {
+            "pairwise" => Edge::Lines(3),
+            "simple" => Edge::Lines(1),
+            "verbose" => Edge::Lines(3),
+            "sam" => Edge::Matching(Regex::new("^@(HD|PG|mm|CO)\t").ok()?),
             _ => return None,
         };
-        Some(Self { kind, strip, header: None })
+        Some(Self { edge, strip, header: Common::default() })
     }
 
-    /// Reads the header of a block; what was read beyond it is left in `rest`.
-    fn read(&self, block: &mut dyn BufRead, rest: &mut Vec<u8>) -> Result<Vec<u8>, JoinError> {
-        let mut header = Vec::new();
-        let mut n_lines = 0;
-        loop {
-            if matches!(self.kind, Kind::Lines(n) if n == n_lines) {
-                return Ok(header);
+    /// The header of a block as the user's own command writes it.
+    fn as_typed(&self, header: &[u8]) -> Result<Vec<u8>, JoinError> {
+        let mut typed = Vec::with_capacity(header.len());
+        for line in header.split_inclusive(|byte| *byte == b'\n') {
+            let names_command = line.starts_with(b"@PG\t") || line.starts_with(b"# Invocation:");
+            if !self.strip || !names_command {
+                typed.extend_from_slice(line);
+                continue;
             }
-            rest.clear();
-            block.read_until(b'\n', rest)?;
-            if let Kind::Beginnings(known) = self.kind
-                && n_lines > 0
-                && !known.iter().any(|beginning| rest.starts_with(beginning))
-            {
-                return Ok(header);
-            }
-            if !rest.ends_with(b"\n") {
-                return Err(shape("a block without its header"));
-            }
-            let names_command = rest.starts_with(b"@PG\t") || rest.starts_with(b"# Invocation:");
-            if self.strip && names_command {
-                let Some(before) = rest.strip_suffix(ADDED) else {
-                    return Err(shape("the command line in the header does not end with the option that was added"));
-                };
-                header.extend_from_slice(before);
-                header.push(b'\n');
-            } else {
-                header.extend_from_slice(rest);
-            }
-            rest.clear();
-            n_lines += 1;
+            let Some(before) = line.strip_suffix(ADDED) else {
+                return Err(shape("the command line in the header does not end with the option that was added"));
+            };
+            typed.extend_from_slice(before);
+            typed.push(b'\n');
         }
+        Ok(typed)
     }
 }
 
@@ -79,15 +58,14 @@ fn shape(problem: &str) -> JoinError {
 
 impl Joiner for Head {
     fn block(&mut self, _n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
-        let mut rest = Vec::new();
-        let header = self.read(block, &mut rest)?;
-        match &self.header {
-            None => {
-                out.write_all(&header)?;
-                self.header = Some(header);
-            }
-            Some(first) if *first != header => return Err(shape("two batches with different headers")),
-            Some(_) => {}
+        let (header, rest) = frame::header(&self.edge, &mut Lines::new(block), "DIAMOND")?;
+        if !header.ends_with(b"\n") {
+            return Err(shape("a block without its header"));
+        }
+        let is_first = self.header.get().is_none();
+        self.header.check(self.as_typed(&header)?, "DIAMOND", "header")?;
+        if is_first {
+            out.write_all(self.header.get().unwrap_or_default())?;
         }
         out.write_all(&rest)?;
         io::copy(block, out)?;

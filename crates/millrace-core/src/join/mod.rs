@@ -10,7 +10,9 @@ use std::io::{self, BufRead, Write};
 mod blast;
 mod diamond;
 pub mod fragment;
+mod frame;
 mod hmmer;
+mod lines;
 mod obabel;
 mod vina;
 
@@ -93,6 +95,13 @@ pub fn joiner(spec: &str) -> Result<Box<dyn Joiner>, JoinError> {
         "obabel-pdb" => Ok(Box::new(obabel::Models::pdb())),
         "obabel-pdbqt" => Ok(Box::new(obabel::Models::default())),
         "obabel-cml" => Ok(Box::new(obabel::Cml::default())),
-        _ => Err(JoinError::Unknown(spec.to_owned())),
+        "xml" => match frame::Xml::new(parameter) {
+            Some(xml) => Ok(Box::new(xml)),
+            None => Err(JoinError::Unknown(spec.to_owned())),
+        },
+        _ => match frame::Frame::new(spec) {
+            Some(frame) => Ok(Box::new(frame)),
+            None => Err(JoinError::Unknown(spec.to_owned())),
+        },
     }
 }

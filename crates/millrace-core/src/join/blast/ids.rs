@@ -10,7 +10,7 @@ use memchr::memmem;
 
 use super::Options;
 use super::fields::number;
-use super::lines::{Lines, buffered, shape};
+use crate::join::lines::{Lines, buffered, shape};
 use crate::join::{JoinError, Joiner};
 
 /// How one format writes ids, lines without their indentation.

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, Write};
 
-use super::lines::{Common, Lines, buffered, keep, shape};
+use crate::join::lines::{Common, Lines, buffered, keep, shape};
 use crate::join::{JoinError, Joiner};
 
 const FORMAT: &str = "BLAST report";

@@ -9,7 +9,7 @@ use memchr::memmem;
 
 use super::Options;
 use super::fields::{number, query_number, write_query};
-use super::lines::{Lines, buffered, shape};
+use crate::join::lines::{Lines, buffered, shape};
 use crate::join::{JoinError, Joiner};
 
 const FORMAT: &str = "BLAST tabular";

@@ -7,7 +7,7 @@ use std::io::{BufRead, Write};
 
 use super::Options;
 use super::fields::{number, query_number, shift_message};
-use super::lines::{Common, Lines, buffered, keep, shape};
+use crate::join::lines::{Common, Lines, buffered, keep, shape};
 use crate::join::{JoinError, Joiner};
 
 /// A value that stands alone on its line, between two fixed texts.

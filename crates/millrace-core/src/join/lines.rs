@@ -8,33 +8,33 @@ use crate::join::JoinError;
 const CHUNK: usize = 1 << 16;
 
 /// The most that a header, footer or other part that is kept may take; more is not the shape that was promised.
-const MOST_KEPT: usize = 1 << 22;
+pub(in crate::join) const MOST_KEPT: usize = 1 << 22;
 
 /// Reads lines, each with its line end, into one buffer that is used again.
-pub(super) struct Lines<'a> {
+pub(in crate::join) struct Lines<'a> {
     block: &'a mut dyn BufRead,
     line: Vec<u8>,
 }
 
 impl<'a> Lines<'a> {
-    pub(super) fn new(block: &'a mut dyn BufRead) -> Self {
+    pub(in crate::join) fn new(block: &'a mut dyn BufRead) -> Self {
         Self { block, line: Vec::with_capacity(256) }
     }
 
     /// The next line, or `None` at the end of the block.
-    pub(super) fn next(&mut self) -> io::Result<Option<&[u8]>> {
+    pub(in crate::join) fn next(&mut self) -> io::Result<Option<&[u8]>> {
         self.line.clear();
         let length = self.block.read_until(b'\n', &mut self.line)?;
         Ok((length > 0).then_some(&self.line))
     }
 }
 
-pub(super) fn buffered(out: &mut dyn Write) -> BufWriter<&mut dyn Write> {
+pub(in crate::join) fn buffered(out: &mut dyn Write) -> BufWriter<&mut dyn Write> {
     BufWriter::with_capacity(CHUNK, out)
 }
 
 /// Adds `line` to a part that is kept, such as a footer.
-pub(super) fn keep(kept: &mut Vec<u8>, line: &[u8], format: &'static str) -> Result<(), JoinError> {
+pub(in crate::join) fn keep(kept: &mut Vec<u8>, line: &[u8], format: &'static str) -> Result<(), JoinError> {
     if kept.len() + line.len() > MOST_KEPT {
         return Err(shape(format, "a header or footer has no end"));
     }
@@ -42,20 +42,20 @@ pub(super) fn keep(kept: &mut Vec<u8>, line: &[u8], format: &'static str) -> Res
     Ok(())
 }
 
-pub(super) fn shape(format: &'static str, problem: impl Into<String>) -> JoinError {
+pub(in crate::join) fn shape(format: &'static str, problem: impl Into<String>) -> JoinError {
     JoinError::Shape { format, problem: problem.into() }
 }
 
 /// A part that all blocks have in common: the first one is remembered, every later one must equal it.
 #[derive(Default)]
-pub(super) struct Common(Option<Vec<u8>>);
+pub(in crate::join) struct Common(Option<Vec<u8>>);
 
 impl Common {
-    pub(super) fn get(&self) -> Option<&[u8]> {
+    pub(in crate::join) fn get(&self) -> Option<&[u8]> {
         self.0.as_deref()
     }
 
-    pub(super) fn check(&mut self, part: Vec<u8>, format: &'static str, what: &str) -> Result<(), JoinError> {
+    pub(in crate::join) fn check(&mut self, part: Vec<u8>, format: &'static str, what: &str) -> Result<(), JoinError> {
         match &self.0 {
             None => self.0 = Some(part),
             Some(first) if *first == part => {}

@@ -1,0 +1,157 @@
+//! Every way in which batches may begin and end, against what one run would have written.
+
+use crate::join::joiner;
+
+/// The joined output, or what is wrong; each block is read in bites of seven bytes.
+fn join(spec: &str, blocks: &[&str]) -> Result<String, String> {
+    let mut joiner = joiner(spec).map_err(|error| error.to_string())?;
+    let mut out = Vec::new();
+    for block in blocks {
+        let mut bites = std::io::BufReader::with_capacity(7, block.as_bytes());
+        joiner.block(1, &mut bites, &mut out).map_err(|error| error.to_string())?;
+    }
+    joiner.finish(&mut out).map_err(|error| error.to_string())?;
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+fn joined(spec: &str, blocks: &[&str]) -> String {
+    join(spec, blocks).unwrap_or_else(|error| panic!("{spec}: {error}"))
+}
+
+fn refused(spec: &str, blocks: &[&str], expected: &str) {
+    match join(spec, blocks) {
+        Ok(out) => panic!("{spec}: joined to {out:?}"),
+        Err(error) => assert!(error.contains(expected), "{spec}: {error}"),
+    }
+}
+
+#[test]
+fn first_header_is_kept() {
+    assert_eq!(joined("header", &["h\na\n", "h\nb\nc\n"]), "h\na\nb\nc\n");
+    assert_eq!(joined("header:2", &["h\ni\na\n", "h\ni\n"]), "h\ni\na\n");
+    assert_eq!(joined("header:^#", &["#h\n#i\na\n#x\n", "#h\n#i\nb"]), "#h\n#i\na\n#x\nb");
+    assert_eq!(joined("header", &["h\r\na\r\n", "h\r\nb\r\n"]), "h\r\na\r\nb\r\n");
+    assert_eq!(joined("header:^#$", &["#\r\na\r\n", "#\r\nb\r\n"]), "#\r\na\r\nb\r\n");
+}
+
+#[test]
+fn no_batch_and_empty_batches() {
+    for spec in ["header", "footer", "csv", "sam", "jsonl", "xml:r", "header\nfooter"] {
+        assert_eq!(joined(spec, &[]), "", "{spec}");
+        assert_eq!(joined(spec, &["", ""]), "", "{spec}");
+    }
+    // A program that writes its header with its first line.
+    assert_eq!(joined("header", &["", "h\na\n", "", "h\nb\n"]), "h\na\nb\n");
+    // A program that writes its header always.
+    assert_eq!(joined("csv", &["h\n", "h\na\n", "h\n"]), "h\na\n");
+    assert_eq!(joined("csv", &["h", "h"]), "h");
+    // Both cannot be.
+    for blocks in [["h\n", ""], ["", "h\n"]] {
+        refused("header", &blocks, "no output at all");
+    }
+}
+
+#[test]
+fn headers_that_differ_are_refused_with_their_line() {
+    refused(
+        "header:2",
+        &["h\nn=1\na\n", "h\nn=2\nb\n"],
+        "the header differs between batches at its line 2: 'n=1' and 'n=2'",
+    );
+    refused("header:^#", &["#h\na\n", "b\n"], "'#h' and ''");
+    refused("csv", &["h\na\n", "h"], "differs");
+    refused("header:3", &["h\na\n"], "ends within its header, after 2 lines");
+    refused("sam", &["@SQ\tSN:a\nr\n", "@SQ\tSN:b\nr\n"], "'@SQ\tSN:a' and '@SQ\tSN:b'");
+}
+
+#[test]
+fn footer_stands_once_at_the_end() {
+    assert_eq!(joined("footer", &["a\nend\n", "b\nc\nend\n", "end\n"]), "a\nb\nc\nend\n");
+    assert_eq!(joined("footer:2", &["a\nx\ny", "b\nx\ny"]), "a\nb\nx\ny");
+    assert_eq!(joined("footer:^--", &["a\n--\nb\n--\n-- end\n", "c\n--\n-- end\n"]), "a\n--\nb\nc\n--\n-- end\n");
+    assert_eq!(joined("header\nfooter:^--", &["h\na\n--\n", "h\n--\n", "h\nb\n--\n"]), "h\na\nb\n--\n");
+    refused("footer:^#", &["a\n# 1 hit\n", "b\n# 2 hits\n"], "the footer differs between batches at its line 1");
+    refused("footer:3", &["a\nb\n"], "ends within its footer, after 2 lines");
+    refused("footer", &["", "end\n"], "no output at all");
+}
+
+#[test]
+fn lines_are_not_glued() {
+    for spec in ["header:^#", "jsonl", "footer:^#"] {
+        refused(spec, &["{1}\n{2}", "{3}\n"], "has no line end");
+        assert_eq!(joined(spec, &["{1}\n", "{2}"]), "{1}\n{2}");
+    }
+}
+
+#[test]
+fn csv_header_may_have_line_ends_in_quotes() {
+    assert_eq!(joined("csv", &["a,\"b\nb\"\n1,2\n", "a,\"b\nb\"\n3,\"4\n4\"\n"]), "a,\"b\nb\"\n1,2\n3,\"4\n4\"\n");
+}
+
+#[test]
+fn sam_header_ends_with_the_first_alignment() {
+    let head = "@HD\tVN:1.6\n@SQ\tSN:c\tLN:9\n@PG\tID:x\n@CO\tword\n";
+    assert_eq!(
+        joined("sam", &[&format!("{head}r1\t4\n"), &format!("{head}@r2\t4\n"), head]),
+        format!("{head}r1\t4\n@r2\t4\n")
+    );
+}
+
+#[test]
+fn json_lines_are_objects() {
+    assert_eq!(joined("jsonl", &["{\"a\": NaN}\n", "", " {}\n"]), "{\"a\": NaN}\n {}\n");
+    for block in ["[1, 2]\n", "[\n", "{\n", "\n"] {
+        refused("jsonl", &[block], "no JSON object");
+    }
+}
+
+#[test]
+fn xml_is_opened_and_closed_once() {
+    let open = "<?xml version=\"1.0\"?>\n<!-- a > b -->\n<r v=\"1\">\n";
+    let block = |text: &str| format!("{open}{text}  </r>\n</doc>\n");
+    let (a, b) = (block(" <h/>\n"), block(" <h>x</h>\n <rr/>\n"));
+    assert_eq!(joined("xml:r", &[&a, &b]), block(" <h/>\n <h>x</h>\n <rr/>\n"));
+    assert_eq!(joined("xml:r", &["<r><h/></r>", "<r><h>1</h></r>"]), "<r><h/><h>1</h></r>");
+    // The same name within.
+    assert_eq!(
+        joined("xml:r", &["<r>\n<h><r>1</r></h>\n</r>\n", "<r>\n<h><r/></h>\n</r>\n"]),
+        "<r>\n<h><r>1</r></h>\n<h><r/></h>\n</r>\n"
+    );
+}
+
+#[test]
+fn empty_xml_elements_add_nothing() {
+    for empty in ["<r/>\n", "<r></r>\n", "<r>\n</r>\n", "<r />"] {
+        assert_eq!(joined("xml:r", &[empty, empty]), empty);
+        assert_eq!(joined("xml:r", &[empty, "<r>\n <h/>\n</r>\n", empty]), "<r>\n <h/>\n</r>\n");
+        refused("xml:r", &[empty, ""], "no output at all");
+    }
+}
+
+#[test]
+fn xml_that_is_not_one_element_is_refused() {
+    let good = "<r>\n<h/>\n</r>\n";
+    refused("xml:r", &["<q/>\n"], "without <r>");
+    refused("xml:r", &["<r>\n<h/>\n"], "without </r>");
+    refused("xml:r", &["</r>\n"], "</r> without <r>");
+    refused("xml:r", &["<d><r>1</r><r>2</r></d>\n"], "several <r>");
+    refused("xml:r", &["<d><r/><r>2</r></d>\n"], "several <r>");
+    refused("xml:r", &[good, "<r n=\"2\">\n<h/>\n</r>\n"], "the beginning differs");
+    refused("xml:r", &[good, "<r>\n<h/>\n</r><!-- 2 -->\n"], "the end differs");
+}
+
+#[test]
+fn wrong_words_are_refused() {
+    let wrong =
+        ["header:(", "header:0", "footer:99999", "csv:1", "sam:x", "jsonl:", "xml", "xml:a b", "tsv", "header\nxml:r"];
+    for spec in wrong {
+        refused(spec, &[], "unknown join");
+    }
+}
+
+#[test]
+fn a_header_without_end_is_not_kept() {
+    let block = format!("#{}\n", "more".repeat(1000)).repeat(1100);
+    refused("header:^#", &[&block], "has no end");
+    refused("footer:^#", &[&block], "has no end");
+}
