@@ -358,7 +358,7 @@ class PoolEvent:
     def peak_rss_bytes(self) -> int: ...
     @property
     def stderr(self) -> bytes:
-        """The end of what the tool said, at most 64 KiB."""
+        """What the tool said: its first and its last 64 KiB."""
     @property
     def extra(self) -> list[str]:
         """Files that the tool wrote and nobody had asked for, relative to the slot."""

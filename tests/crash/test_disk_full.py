@@ -50,23 +50,55 @@ def test_the_message_says_how_much_the_next_result_needs(tiny: Path) -> None:
     assert f"journal.mrj: No space left on device (os error 28) ({len(site.expected)} bytes are needed" in said
 
 
-@pytest.mark.parametrize("notices", [True, False], ids=["the tool fails", "the tool does not notice"])
-def test_a_full_work_directory_is_nobodys_bad_record(site: Site, notices: bool) -> None:
+#: In front of a command: a /dev/shm of its own with 300 MB.
+SMALL = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=300m tmpfs /dev/shm && exec "$@"', "sh")
+
+
+def need_small_memory() -> None:
     if os.geteuid() or subprocess.run(["unshare", "-m", "true"]).returncode:
         pytest.skip("not allowed to mount a small /dev/shm")
+
+
+FILL = "head -c 400M /dev/zero > fill"
+
+
+@pytest.mark.parametrize(
+    ("fill", "words"),
+    [
+        (f"{FILL} || exit 1", "the work directory is full"),
+        (f"{FILL} 2> /dev/null || true", "the work directory is full"),
+        (f"{FILL} 2> /dev/null || true; sleep 0.2; rm fill", "the work directory was full, or nearly"),
+    ],
+    ids=["the tool fails", "the tool does not notice", "for a moment"],
+)
+def test_a_full_work_directory_is_nobodys_bad_record(site: Site, fill: str, words: str) -> None:
+    need_small_memory()
     tool = site.folder / "tool"
-    fill = "head -c 400M /dev/zero > fill" + ("" if notices else " 2> /dev/null || true")
     tool.write_text(
         "#!/bin/sh\necho $$ >> $LOG\n"
-        f'[ -e "$LOG.space" ] || ! grep -q "record20$" "$1" || {fill} || exit 1\n'
+        f'[ -e "$LOG.space" ] || ! grep -q "record20$" "$1" || {{ {fill}; }}\n'
         'sed \'s/^>/>seen /\' "$1" > "$2" || true\n'
     )
-    small = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=300m tmpfs /dev/shm && exec "$@"', "sh")
-    code, said = site.run(wrap=small)
+    code, said = site.run(wrap=SMALL)
     assert code == 1, said
-    assert "no space left" in said and "/dev/shm/millrace-" in said and "the work directory is full" in said
+    assert "no space left" in said and "/dev/shm/millrace-" in said and words in said
     assert not (site.run_dir / "quarantine").exists()
     (site.folder / "log.space").touch()
-    code, said = site.run(wrap=small)
+    code, said = site.run(wrap=SMALL)
     assert code == 0, said
+    assert site.output.read_bytes() == site.expected
+
+
+def test_a_tool_may_talk_more_than_fits(site: Site) -> None:
+    need_small_memory()
+    wait = "while [ $(stat -L -c %b /dev/fd/2) -gt 4000 ]; do sleep 0.01; done"
+    (site.folder / "tool").write_text(
+        "#!/bin/sh\necho first words >&2\n"
+        f'for k in $(seq 20); do head -c 20M /dev/zero | tr "\\0" "\\n" >&2; {wait}; done\n'
+        'echo last words >&2\nsed \'s/^>/>seen /\' "$1" > "$2"\n'
+    )
+    site.options = ("--slots", "1", "--batch", "40")
+    code, said = site.run(wrap=SMALL)
+    assert code == 0, said
+    assert "tool: first words" in said and "bytes left out]" in said and "tool: last words" in said
     assert site.output.read_bytes() == site.expected

@@ -294,7 +294,7 @@ impl PoolEvent {
         self.outcome().map_or(0, |outcome| outcome.usage.peak_rss_bytes)
     }
 
-    /// The end of what the tool said.
+    /// The beginning and the end of what the tool said.
     #[getter]
     fn stderr<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, self.outcome().map_or(&[], |outcome| outcome.stderr.as_slice()))
@@ -332,6 +332,9 @@ struct Pool {
     pool: Mutex<Option<Arc<slot::Pool<Receipt>>>>,
     sink: Arc<JournalSink>,
 }
+
+/// What a tool leaves running may do nothing for so long before its task fails.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 type Tokens = Vec<Vec<u8>>;
 
@@ -391,6 +394,7 @@ impl Pool {
             nice,
             slot_mark,
             secret,
+            patience: PATIENCE,
             substitutions,
         };
         let pool = slot::Pool::new(&settings, sink.clone()).map_err(io_error)?;

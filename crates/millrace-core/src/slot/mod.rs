@@ -4,6 +4,9 @@
 //! the tool on real files there; what it wrote goes to a [`Sink`] if and only if it ended well.
 //! Nothing here knows of records, journals or Python.
 
+mod area;
+mod family;
+mod mark;
 mod pool;
 mod spawn;
 mod task;
@@ -11,6 +14,8 @@ mod task;
 mod tests;
 mod text;
 mod watch;
+mod words;
+mod written;
 
 pub use pool::{Event, Pool, Settings};
 pub use spawn::{Ending, Usage};

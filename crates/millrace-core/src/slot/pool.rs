@@ -3,11 +3,14 @@
 use std::collections::{HashSet, VecDeque};
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::area::Area;
+use super::family::{self, Family};
+use super::mark::Mark;
 use super::task::{Control, Outcome, Place, Sink, Task};
 use super::text;
 
@@ -32,6 +35,8 @@ pub struct Settings {
     pub slot_mark: Vec<u8>,
     /// Random text that is part of every slot's directory.
     pub secret: Vec<u8>,
+    /// How long what a tool leaves running may do nothing before it is taken for stuck.
+    pub patience: Duration,
     /// (private text, the user's text): put back where the tool printed the former.
     pub substitutions: Vec<(Vec<u8>, Vec<u8>)>,
 }
@@ -92,6 +97,9 @@ struct Shared<R> {
     /// There are events for the caller.
     due: Condvar,
     controls: Vec<Control>,
+    area: Arc<Area>,
+    /// Wakes the one who looks after running tools, when the pool closes.
+    closing: Condvar,
 }
 
 impl<R> Shared<R> {
@@ -129,13 +137,23 @@ impl<R: Send + 'static> Pool<R> {
             idle: 0,
             closed: false,
         };
+        family::adopt()?;
         let controls = settings.roots.iter().map(|_| Control::default()).collect();
-        let shared =
-            Arc::new(Shared { state: Mutex::new(state), filled: Condvar::new(), due: Condvar::new(), controls });
+        let base = settings.roots.first().and_then(|root| root.parent()).unwrap_or(Path::new("/"));
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            filled: Condvar::new(),
+            due: Condvar::new(),
+            controls,
+            area: Arc::new(Area::of(base)?),
+            closing: Condvar::new(),
+        });
         let mut pool = Self { shared, threads: vec![] };
+        let (shared, family) = (pool.shared.clone(), Family::of(Mark::of_run(&settings.secret)));
+        pool.threads.push(std::thread::Builder::new().name("minder".into()).spawn(move || mind(&shared, &family))?);
         for slot in 0..settings.roots.len() {
-            let place = place(settings, slot)?;
             let (shared, sink) = (pool.shared.clone(), sink.clone());
+            let place = place(settings, slot, shared.area.clone())?;
             let thread = std::thread::Builder::new()
                 .name(format!("slot {slot}"))
                 .spawn(move || work(slot, &place, &shared, &*sink))?;
@@ -181,7 +199,7 @@ impl<R: Send + 'static> Pool<R> {
     /// of those tasks are taken, or fewer are left than there are slots; a failure at once.
     pub fn events(&self, timeout: Duration) -> Vec<Event<R>> {
         let mut state = self.shared.lock();
-        state.low = self.threads.len().max(state.tasks.len() / 2);
+        state.low = self.shared.controls.len().max(state.tasks.len() / 2);
         state.awaited = true;
         let waited = self.shared.due.wait_timeout_while(state, timeout, |state| !state.is_due());
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -199,9 +217,34 @@ impl<R> Drop for Pool<R> {
             state.tasks.clear();
         }
         self.shared.filled.notify_all();
+        self.shared.closing.notify_all();
         self.shared.controls.iter().for_each(Control::kill);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
+        }
+    }
+}
+
+/// Seconds between two looks at ended processes that nobody has waited for.
+const REAP: Duration = Duration::from_secs(1);
+
+/// Looks after what runs, until the pool closes: that there is room, that no tool fills it with words, and that what
+/// ends is reaped.
+fn mind<R>(shared: &Shared<R>, family: &Family) {
+    let mut reaped_at = Instant::now();
+    let mut state = shared.lock();
+    while !state.closed {
+        drop(state);
+        // What cannot be seen now is looked at again; a task that ends looks for itself.
+        let pause = shared.area.look().unwrap_or(REAP);
+        shared.controls.iter().for_each(Control::cut_words);
+        if reaped_at.elapsed() >= REAP {
+            reaped_at = Instant::now();
+            let _ = family.reap_of_run();
+        }
+        state = shared.lock();
+        if !state.closed {
+            state = shared.closing.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -236,7 +279,7 @@ fn next<R>(slot: usize, ended: Option<Event<R>>, shared: &Shared<R>) -> Option<T
     }
 }
 
-fn place(settings: &Settings, slot: usize) -> std::io::Result<Place> {
+fn place(settings: &Settings, slot: usize, area: Arc<Area>) -> std::io::Result<Place> {
     use std::os::unix::ffi::OsStrExt;
     let root = settings.roots[slot].clone();
     let substitutions = settings
@@ -244,6 +287,7 @@ fn place(settings: &Settings, slot: usize) -> std::io::Result<Place> {
         .iter()
         .map(|(private, user)| (text::in_slot(private, &settings.slot_mark, &root), user.clone()))
         .collect();
+    let mark = Mark::of_run(&settings.secret).of_slot(slot);
     Ok(Place {
         directory: CString::new(root.join(&settings.directory).as_os_str().as_bytes())?,
         root,
@@ -255,6 +299,10 @@ fn place(settings: &Settings, slot: usize) -> std::io::Result<Place> {
         null: fs_err::File::open("/dev/null")?.into_file(),
         slot_mark: settings.slot_mark.clone(),
         secret: settings.secret.clone(),
+        mark,
+        family: Family::of(mark),
+        area,
+        patience: settings.patience,
         substitutions,
     })
 }

@@ -11,6 +11,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
+use super::mark::Mark;
+
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
@@ -41,6 +43,7 @@ pub(super) struct Start<'a> {
     pub(super) stdout: &'a File,
     pub(super) stderr: &'a File,
     pub(super) nice: i32,
+    pub(super) mark: Mark,
 }
 
 const STACK: usize = 128 << 10;
@@ -55,6 +58,7 @@ struct Child {
     namespaces: *const [RawFd],
     fds: [RawFd; 3],
     nice: c_int,
+    mark: Mark,
     parent: libc::pid_t,
     error: c_int,
 }
@@ -92,6 +96,7 @@ pub(super) fn spawn(start: &Start<'_>) -> io::Result<Process> {
         namespaces: namespaces.as_slice(),
         fds: [fd(0), fd(1), fd(2)],
         nice: start.nice,
+        mark: start.mark,
         // SAFETY: no arguments, cannot fail.
         parent: unsafe { libc::getpid() },
         error: 0,
@@ -155,6 +160,8 @@ unsafe fn become_tool(child: &Child) -> Result<(), c_int> {
     // SAFETY: async-signal-safe system calls on values prepared by the parent.
     unsafe {
         check(libc::setpgid(0, 0))?;
+        leave_terminal();
+        child.mark.put_on_self();
         // First, as it may undo the death signal, and leaves the child at the root.
         for namespace in &*child.namespaces {
             check(libc::setns(*namespace, 0))?;
@@ -194,10 +201,53 @@ unsafe fn become_tool(child: &Child) -> Result<(), c_int> {
     }
 }
 
+/// Gives up the terminal: a tool that wants to ask there is told that there is none, instead of being stopped without a
+/// word as one that reads in the background. A session of its own would do it, too, but on many desktops each session has
+/// an equal share of the machine, whatever its priority. Async-signal-safe.
+unsafe fn leave_terminal() {
+    // SAFETY: system calls on a descriptor of our own.
+    unsafe {
+        let terminal = libc::open(c"/dev/tty".as_ptr(), libc::O_RDONLY | libc::O_NOCTTY | libc::O_CLOEXEC);
+        if terminal >= 0 {
+            libc::ioctl(terminal, libc::TIOCNOTTY);
+            libc::close(terminal);
+        }
+    }
+}
+
+/// Reaps a child of ours if it has ended, and counts what it used; false if it lives.
+pub(super) fn reap_if_ended(pid: libc::pid_t, usage: &mut Usage) -> bool {
+    // SAFETY: plain data, filled by wait4. Whatever is not our child has nothing to be waited for.
+    unsafe {
+        let mut used: libc::rusage = std::mem::zeroed();
+        match libc::wait4(pid, ptr::null_mut(), libc::WNOHANG, &mut used) {
+            0 => return false,
+            number if number == pid => usage.add(Usage::of(&used)),
+            _ => {}
+        }
+    }
+    true
+}
+
+impl Usage {
+    fn of(used: &libc::rusage) -> Self {
+        let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 * 1e-6;
+        Self {
+            cpu_seconds: seconds(used.ru_utime) + seconds(used.ru_stime),
+            peak_rss_bytes: u64::try_from(used.ru_maxrss).unwrap_or(0) * 1024,
+        }
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.cpu_seconds += other.cpu_seconds;
+        self.peak_rss_bytes = self.peak_rss_bytes.max(other.peak_rss_bytes);
+    }
+}
+
 impl Process {
     /// Waits until the process has ended or `timeout` is over; does not reap. Returns whether it has ended.
     pub(super) fn ended_within(&self, timeout: Option<Duration>) -> io::Result<bool> {
-        let Some(timeout) = timeout else { return self.ended().map(|()| true) };
+        let Some(timeout) = timeout else { return self.ended_well().map(|_| true) };
         let deadline = std::time::Instant::now() + timeout;
         // SAFETY: `pid` is our unreaped child, so it cannot have been reused.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid, 0) };
@@ -223,15 +273,18 @@ impl Process {
         }
     }
 
-    fn ended(&self) -> io::Result<()> {
+    /// Waits until the process has ended; does not reap. Returns whether it ended by itself with status 0.
+    pub(super) fn ended_well(&self) -> io::Result<bool> {
         loop {
             // SAFETY: plain data, filled by waitid; our unreaped child, which stays unreaped.
-            let result = unsafe {
+            let (result, about) = unsafe {
                 let mut about: libc::siginfo_t = std::mem::zeroed();
-                libc::waitid(libc::P_PID, self.pid as libc::id_t, &mut about, libc::WEXITED | libc::WNOWAIT)
+                let id = self.pid as libc::id_t;
+                (libc::waitid(libc::P_PID, id, &mut about, libc::WEXITED | libc::WNOWAIT), about)
             };
             if result == 0 {
-                return Ok(());
+                // SAFETY: waitid has filled in what belongs to an ended child.
+                return Ok(about.si_code == libc::CLD_EXITED && unsafe { about.si_status() } == 0);
             }
             let error = io::Error::last_os_error();
             if error.kind() != io::ErrorKind::Interrupted {
@@ -255,16 +308,11 @@ impl Process {
                 return Err(error);
             }
         }
-        let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 * 1e-6;
         let ending = if libc::WIFSIGNALED(status) {
             Ending::Signalled(libc::WTERMSIG(status))
         } else {
             Ending::Exited(libc::WEXITSTATUS(status))
         };
-        let usage = Usage {
-            cpu_seconds: seconds(usage.ru_utime) + seconds(usage.ru_stime),
-            peak_rss_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
-        };
-        Ok((ending, usage))
+        Ok((ending, Usage::of(&usage)))
     }
 }

@@ -7,16 +7,19 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fs_err::os::unix::fs::OpenOptionsExt;
-
+use super::area::Area;
+use super::family::{Family, Left};
+use super::mark::Mark;
 use super::spawn::{Ending, Process, Start, Usage, spawn};
 use super::text;
+use super::words;
+use super::written;
 
 /// How an input gets to its place in the working directory.
 #[derive(Debug, Clone)]
@@ -95,7 +98,7 @@ pub enum Failure {
     Killed,
     /// The tool ended well but did not write this output.
     Missing(PathBuf),
-    /// The tool ended well, but what it said shows that it did not do its work.
+    /// The tool ended well, but what it said or left shows that it did not do its work.
     Said(String),
     /// The tool ended well, but what it wrote is not the part of the whole that it was taken for.
     Misplaced,
@@ -114,7 +117,7 @@ pub struct Outcome<R> {
     pub usage: Usage,
     /// Seconds from the start of the process to its end.
     pub wall_seconds: f64,
-    /// The last bytes of its standard error, and of its standard output if it failed.
+    /// The first and the last bytes of its standard error, or of its standard output if it failed without a word.
     pub stderr: Vec<u8>,
     /// Files that it left in its working directory and nobody asked for.
     pub extra: Vec<PathBuf>,
@@ -153,6 +156,10 @@ pub(super) struct Place {
     pub(super) slot_mark: Vec<u8>,
     /// Random text in `root` by which a printed private path is found.
     pub(super) secret: Vec<u8>,
+    pub(super) mark: Mark,
+    pub(super) family: Family,
+    pub(super) area: Arc<Area>,
+    pub(super) patience: Duration,
     pub(super) substitutions: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -161,6 +168,8 @@ pub(super) struct Place {
 pub(super) struct Control {
     pub(super) running: Mutex<Option<libc::pid_t>>,
     pub(super) killed: AtomicBool,
+    /// What it writes for people to read.
+    words: Mutex<Vec<File>>,
 }
 
 impl Control {
@@ -168,6 +177,16 @@ impl Control {
     pub(super) fn kill(&self) {
         self.killed.store(true, Ordering::SeqCst);
         self.signal();
+    }
+
+    /// Leaves only the beginning and the end of what the running tool has said so far.
+    pub(super) fn cut_words(&self) {
+        // Where a file cannot be cut, it grows.
+        self.words().iter().for_each(|file| drop(words::cut(file)));
+    }
+
+    fn words(&self) -> std::sync::MutexGuard<'_, Vec<File>> {
+        self.words.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn signal(&self) {
@@ -179,7 +198,17 @@ impl Control {
     }
 }
 
-const STDERR_KEPT: u64 = 64 << 10;
+/// How the processes of a task came to their end.
+enum End {
+    /// By themselves.
+    Whole,
+    /// When the caller asked.
+    Cut,
+    /// When their time was over.
+    Late,
+    /// These did nothing any more after the tool itself had ended.
+    Idle(String),
+}
 
 impl Place {
     /// Runs `task` to its end and leaves the slot as it was.
@@ -213,14 +242,19 @@ impl Place {
         outcome: &mut Outcome<S::Receipt>,
     ) -> Result<(), Failure> {
         let stdin = self.place(task).map_err(Failure::Io)?;
-        let stdout = self.scratch().map_err(Failure::Io)?;
-        let stderr = self.scratch().map_err(Failure::Io)?;
+        let mut stdout = self.scratch().map_err(Failure::Io)?;
+        let mut stderr = self.scratch().map_err(Failure::Io)?;
         let argv = task
             .argv
             .iter()
             .map(|argument| self.argument(argument))
             .collect::<io::Result<Vec<_>>>()
             .map_err(Failure::Io)?;
+        let mut words = vec![stderr.try_clone().map_err(Failure::Io)?];
+        if !task.outputs.iter().any(|output| matches!(output.collect, Collect::Stdout)) {
+            words.push(stdout.try_clone().map_err(Failure::Io)?);
+        }
+        *control.words() = words;
         let begun = Instant::now();
         let process = {
             let mut running = control.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -234,24 +268,27 @@ impl Place {
                 stdout: &stdout,
                 stderr: &stderr,
                 nice: self.nice,
+                mark: self.mark,
             })
             .map_err(Failure::Spawn)?;
             *running = Some(process.pid);
             process
         };
-        let (ending, timed_out) = wait(process, task.timeout, control, &mut outcome.usage).map_err(Failure::Io)?;
+        let waited = self.wait(process, task.timeout, control, &mut outcome.usage);
+        control.words().clear();
+        let (ending, end) = waited.map_err(Failure::Io)?;
         outcome.wall_seconds = begun.elapsed().as_secs_f64();
         let pairs = self.substitutions_of(task);
-        outcome.stderr = self.said(&stderr, &pairs).map_err(Failure::Io)?;
-        if timed_out {
+        outcome.stderr = self.said(&mut stderr, &pairs).map_err(Failure::Io)?;
+        if matches!(end, End::Late) {
             return Err(Failure::TimedOut);
         }
         // No space for the tool's files is our failure whatever the tool says: it may not even have noticed.
-        if !control.killed.load(Ordering::SeqCst) && is_full(&stderr).map_err(Failure::Io)? {
-            return Err(Failure::Io(io::Error::new(
-                io::ErrorKind::StorageFull,
-                format!("{}: the work directory is full", self.root.display()),
-            )));
+        if !control.killed.load(Ordering::SeqCst) {
+            if let Some(trouble) = self.area.trouble(begun).map_err(Failure::Io)? {
+                let words = format!("{}: {trouble}", self.root.display());
+                return Err(Failure::Io(io::Error::new(io::ErrorKind::StorageFull, words)));
+            }
         }
         if ending != Ending::Exited(0) {
             // A tool killed because we asked shows as signalled; a tool that ended well just before counts as done.
@@ -259,9 +296,19 @@ impl Place {
                 return Err(Failure::Killed);
             }
             if outcome.stderr.is_empty() {
-                outcome.stderr = self.said(&stdout, &pairs).map_err(Failure::Io)?;
+                outcome.stderr = self.said(&mut stdout, &pairs).map_err(Failure::Io)?;
             }
             return Err(Failure::Ended(ending));
+        }
+        if control.killed.load(Ordering::SeqCst) && matches!(end, End::Cut) {
+            return Err(Failure::Killed);
+        }
+        if let End::Idle(names) = end {
+            return Err(Failure::Said(format!(
+                "it left processes that did nothing for {:.0} s, so nobody knows whether its result is whole: {names}; \
+                 let it wait for what it starts (`wait` in a shell script)",
+                self.patience.as_secs_f64()
+            )));
         }
         if let Some(doubt) = sink.doubt(task, &outcome.stderr) {
             return Err(Failure::Said(doubt));
@@ -269,6 +316,53 @@ impl Place {
         let outputs = self.collect(task, stdout, &pairs)?;
         outcome.result = Ok(sink.commit(task, outputs)?);
         Ok(())
+    }
+
+    /// Waits for the end of `process` and of all that it started, and reaps them. They are killed when time is over, and
+    /// when the tool itself ended badly.
+    fn wait(
+        &self,
+        process: Process,
+        timeout: Option<Duration>,
+        control: &Control,
+        usage: &mut Usage,
+    ) -> io::Result<(Ending, End)> {
+        let pid = process.pid;
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let is_killed = || control.killed.load(Ordering::SeqCst);
+        // Asked to be killed between two looks: the caller may have come before the number was there.
+        if is_killed() {
+            control.signal();
+        }
+        let in_time = process.ended_within(timeout);
+        // A process that cannot be watched is not left running.
+        if !matches!(in_time, Ok(true)) {
+            control.signal();
+            process.ended_within(None)?;
+        }
+        let mut inherited = Usage::default();
+        let mut end = if matches!(in_time, Ok(false)) { End::Late } else { End::Whole };
+        let leaves = !self.family.look(&mut inherited)?.is_empty();
+        if leaves && matches!(in_time, Ok(true)) && !is_killed() && process.ended_well()? {
+            end = match self.family.wait(self.patience, deadline, || !is_killed(), &mut inherited)? {
+                Left::Nothing => End::Whole,
+                Left::Late if is_killed() => End::Cut,
+                Left::Late => End::Late,
+                Left::Idle(names) => End::Idle(names),
+            };
+        }
+        // Done before reaping, while the number is ours.
+        // SAFETY: as in Control::signal.
+        unsafe { libc::kill(-pid, libc::SIGKILL) };
+        *control.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+        let (ending, used) = process.reap()?;
+        *usage = used;
+        if leaves {
+            self.family.kill(&mut inherited)?;
+        }
+        usage.add(inherited);
+        in_time?;
+        Ok((ending, end))
     }
 
     /// Puts the inputs in their places; returns the standard input, if there is one.
@@ -288,17 +382,17 @@ impl Place {
     /// A new file without a name, where the slots are: it goes when nobody has it open any more.
     fn scratch(&self) -> io::Result<File> {
         let folder = self.root.parent().unwrap_or(&self.root);
-        let mut options = fs_err::OpenOptions::new();
-        options.read(true).write(true);
-        match options.clone().custom_flags(libc::O_TMPFILE).open(folder) {
-            Ok(file) => return Ok(file.into_file()),
+        // Not by way of `fs_err`, which hides the number of an error.
+        match File::options().read(true).write(true).custom_flags(libc::O_TMPFILE).open(folder) {
+            Ok(file) => return Ok(file),
             // Not every filesystem can; an old kernel takes it for a folder opened to write.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::ENOENT)) => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", folder.display()))),
         }
         let mut path = self.root.clone().into_os_string();
         path.push(".scratch");
-        let file = options.create(true).truncate(true).open(&path)?;
+        let mut options = fs_err::OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(true).open(&path)?;
         fs_err::remove_file(path)?;
         Ok(file.into_file())
     }
@@ -319,15 +413,9 @@ impl Place {
         Cow::Owned(all)
     }
 
-    /// The end of what the tool said, with the user's paths in it.
-    fn said(&self, mut file: &File, pairs: &text::Substitutions) -> io::Result<Vec<u8>> {
-        let length = file.metadata()?.len();
-        let mut bytes = Vec::new();
-        if length == 0 {
-            return Ok(bytes);
-        }
-        file.seek(SeekFrom::Start(length.saturating_sub(STDERR_KEPT)))?;
-        file.take(STDERR_KEPT).read_to_end(&mut bytes)?;
+    /// The beginning and the end of what the tool said, with the user's paths in it.
+    fn said(&self, file: &mut File, pairs: &text::Substitutions) -> io::Result<Vec<u8>> {
+        let mut bytes = words::read(file)?;
         if memchr::memmem::find(&bytes, &self.secret).is_none() {
             return Ok(bytes);
         }
@@ -357,18 +445,16 @@ impl Place {
                         found.push((output.stream, output.name.clone(), file));
                     }
                 }
-                Collect::File(path) => match fs_err::File::open(self.root.join(path)) {
-                    Ok(file) => found.push((output.stream, output.name.clone(), file.into_file())),
-                    Err(error) if error.kind() == io::ErrorKind::NotFound && output.optional => {}
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                        return Err(Failure::Missing(path.clone()));
-                    }
-                    Err(error) => return Err(Failure::Io(error)),
+                Collect::File(path) => match written::open(&self.root, path)? {
+                    Some(file) => found.push((output.stream, output.name.clone(), file)),
+                    None if output.optional => {}
+                    None => return Err(Failure::Missing(path.clone())),
                 },
                 Collect::Folder(path) => {
                     let top = self.root.join(path);
                     for name in files_below(&top).map_err(Failure::Io)? {
-                        let file = fs_err::File::open(top.join(&name)).map_err(Failure::Io)?.into_file();
+                        let below = path.join(&name);
+                        let file = written::open(&self.root, &below)?.ok_or(Failure::Missing(below))?;
                         found.push((output.stream, name.into_os_string().into_vec(), file));
                     }
                 }
@@ -421,54 +507,6 @@ impl Place {
         }
         Ok(())
     }
-}
-
-/// Free bytes below which a filesystem counts as full: what is left may be in pieces that a write cannot use.
-const LEAST_FREE: u64 = 64 << 10;
-
-/// Whether the filesystem that holds `file` has no room for another block or another file.
-fn is_full(file: &File) -> io::Result<bool> {
-    use std::os::fd::AsRawFd;
-    // SAFETY: plain data, filled by fstatvfs on a live descriptor.
-    let (result, stat) = unsafe {
-        let mut stat: libc::statvfs = std::mem::zeroed();
-        (libc::fstatvfs(file.as_raw_fd(), &mut stat), stat)
-    };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // The superuser may use what is kept back for it. Some filesystems count no files or blocks: 0 of 0 is not full.
-    // SAFETY: no arguments, cannot fail.
-    let blocks = if unsafe { libc::geteuid() } == 0 { stat.f_bfree } else { stat.f_bavail };
-    Ok((stat.f_blocks > 0 && blocks.saturating_mul(stat.f_frsize) < LEAST_FREE)
-        || (stat.f_files > 0 && stat.f_ffree == 0))
-}
-
-/// Waits for the end of `process`, killing it when its time is over, and reaps it and its group.
-fn wait(
-    process: Process,
-    timeout: Option<Duration>,
-    control: &Control,
-    usage: &mut Usage,
-) -> io::Result<(Ending, bool)> {
-    let pid = process.pid;
-    // Asked to be killed between two looks: the caller may have come before the number was there.
-    if control.killed.load(Ordering::SeqCst) {
-        control.signal();
-    }
-    let in_time = process.ended_within(timeout);
-    // A process that cannot be watched is not left running.
-    if !matches!(in_time, Ok(true)) {
-        control.signal();
-        process.ended_within(None)?;
-    }
-    // What the tool left behind in its group ends with it; done before reaping, while the number is ours.
-    // SAFETY: as in Control::signal.
-    unsafe { libc::kill(-pid, libc::SIGKILL) };
-    *control.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
-    let (ending, used) = process.reap()?;
-    *usage = used;
-    Ok((ending, !in_time?))
 }
 
 fn files_below(top: &Path) -> io::Result<Vec<PathBuf>> {

@@ -45,6 +45,7 @@ impl Bench {
     /// One slot for `/bin/sh -c`.
     fn new() -> Self {
         let folder = TempDir::with_prefix("secret-").unwrap();
+        let secret = folder.path().file_name().unwrap().as_encoded_bytes().to_vec();
         let root = folder.path().join("slot-0");
         fs::create_dir_all(root.join("cwd/kept")).unwrap();
         let settings = Settings {
@@ -56,7 +57,8 @@ impl Bench {
             namespaces: Arc::default(),
             nice: 0,
             slot_mark: b"\0slot\0".to_vec(),
-            secret: b"secret-".to_vec(),
+            secret,
+            patience: Duration::from_millis(300),
             substitutions: vec![(b"\0slot\0/cwd".to_vec(), b"/home/me".to_vec())],
         };
         Self { folder, settings }
@@ -164,29 +166,127 @@ fn a_timeout_kills_the_whole_group() {
 }
 
 #[test]
-fn what_a_tool_leaves_running_in_its_group_ends_with_it() {
+fn what_a_tool_started_and_did_not_wait_for_is_part_of_its_result() {
     let bench = Bench::new();
-    let pid = bench.file("pid", "");
-    bench.shell(&format!("sleep 1000 & echo $! > {}", pid.display())).result.unwrap();
-    let pid = fs::read_to_string(pid).unwrap();
-    wait_until("a background process lives on", || !is_alive(&pid));
+    let gate = bench.file("gate", "");
+    let count = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
+    for start in ["", "setsid", "env -i setsid"] {
+        let late = format!("{start} sh -c '{count}; cat {}; echo late' & echo early", gate.display());
+        assert_eq!(stdout(&bench.shell(&late)), "early\nlate\n", "{start}");
+    }
+    let twice = bench.shell("(setsid sh -c '(sleep 0.2; echo late) & echo first' &); echo early");
+    assert!(stdout(&twice).ends_with("late\n"));
 }
 
 #[test]
-fn a_daemon_is_found_by_its_token() {
+fn what_does_nothing_any_more_is_named_and_killed() {
+    let bench = Bench::new();
+    for start in ["", "setsid", "env -i setsid"] {
+        let pid = bench.file("pid", "");
+        let outcome = bench.shell(&format!("{start} sh -c 'echo $$ > {}; exec sleep 1000' & sleep 0.1", pid.display()));
+        let Err(Failure::Said(words)) = &outcome.result else { panic!("{start}: {:?}", outcome.result) };
+        let pid = fs::read_to_string(pid).unwrap();
+        assert!(words.contains(&format!("sleep (process {})", pid.trim())), "{words}");
+        assert!(!is_alive(&pid), "{start}");
+    }
+}
+
+#[test]
+fn what_a_tool_that_failed_leaves_is_killed_at_once() {
+    let bench = Bench::new();
+    let pid = bench.file("pid", "");
+    let left = format!("setsid sh -c 'echo $$ > {}; while :; do :; done' &", pid.display());
+    for (end, timeout) in [("exit 3", None), ("kill -9 $$", None), ("sleep 1000", Some(Duration::from_millis(500)))] {
+        fs::write(&pid, "").unwrap();
+        let wait = format!("while ! [ -s {} ]; do sleep 0.01; done", pid.display());
+        let outcome = bench.run(Task { timeout, ..script_task(&format!("{left} {wait}; {end}")) });
+        assert!(matches!(outcome.result, Err(Failure::Ended(_) | Failure::TimedOut)), "{:?}", outcome.result);
+        assert!(!is_alive(&fs::read_to_string(&pid).unwrap()), "{end}");
+    }
+}
+
+#[test]
+fn what_a_tool_leaves_at_work_has_its_time_and_can_be_killed() {
+    let bench = Bench::new();
+    let pid = bench.file("pid", "");
+    let left = format!("setsid sh -c 'echo $$ > {}; while :; do :; done' &", pid.display());
+    let late = bench.run(Task { timeout: Some(Duration::from_millis(900)), ..script_task(&left) });
+    assert!(matches!(late.result, Err(Failure::TimedOut)), "{:?}", late.result);
+    assert!(!is_alive(&fs::read_to_string(&pid).unwrap()));
+    fs::write(&pid, "").unwrap();
+    let pool = bench.pool();
+    pool.submit(script_task(&left), false);
+    wait_until("nothing starts", || fs::read_to_string(&pid).is_ok_and(|text| !text.is_empty()));
+    std::thread::sleep(Duration::from_millis(50));
+    pool.kill_all();
+    assert!(matches!(ended(&pool).result, Err(Failure::Killed)));
+    assert!(!is_alive(&fs::read_to_string(&pid).unwrap()));
+}
+
+#[test]
+fn what_ends_unnoticed_is_reaped_while_the_tool_runs() {
+    let bench = Bench::new();
+    let pid = bench.file("pid", "");
+    let script = format!("(setsid sh -c 'echo $$ > {}' &); sleep 1000", pid.display());
+    let pool = bench.pool();
+    pool.submit(script_task(&script), false);
+    wait_until("nothing starts", || fs::read_to_string(&pid).is_ok_and(|text| !text.is_empty()));
+    let number = fs::read_to_string(&pid).unwrap();
+    wait_until("a zombie stays", || !Path::new(&format!("/proc/{}", number.trim())).exists());
+}
+
+#[test]
+fn a_sweep_finds_what_hides_from_its_parents() {
     let mut bench = Bench::new();
-    let token = format!("MILLRACE_TOKEN=test-{}", std::process::id());
+    let secret = String::from_utf8(bench.settings.secret.clone()).unwrap();
+    let token = format!("MILLRACE_TOKEN={secret}");
     bench.settings.environ.push(CString::new(token.clone()).unwrap());
     let pid = bench.file("pid", "");
-    let script = format!("setsid sh -c 'echo $$ > {}; exec sleep 1000' & sleep 1", pid.display());
-    bench.shell(&script).result.unwrap();
+    let script = format!("env -i setsid sh -c 'echo $$ > {}; exec sleep 1000' & sleep 1000", pid.display());
+    let pool = bench.pool();
+    pool.submit(script_task(&script), false);
+    wait_until("nothing starts", || fs::read_to_string(&pid).is_ok_and(|text| !text.is_empty()));
     let number = fs::read_to_string(&pid).unwrap();
-    assert!(is_alive(&number), "a daemon outlives its tool");
     let work = bench.folder.path().join("work");
     fs::create_dir(&work).unwrap();
     sweep(&work, &token);
     assert!(!is_alive(&number));
     assert!(!work.exists());
+}
+
+#[test]
+fn what_is_no_file_is_not_waited_for() {
+    let bench = Bench::new();
+    let output = Output { stream: 0, collect: Collect::File("cwd/out".into()), name: vec![], optional: false };
+    let run = |script: &str| bench.run(Task { outputs: vec![output.clone()], ..script_task(script) });
+    for (script, what) in [
+        ("mkfifo out", "a named pipe"),
+        ("mkdir out", "a folder"),
+        ("ln -s /etc/hostname out", "a link to /etc/hostname"),
+        ("ln -s /dev/zero out", "a link to /dev/zero"),
+    ] {
+        let outcome = run(script);
+        let Err(Failure::Said(words)) = &outcome.result else { panic!("{script}: {:?}", outcome.result) };
+        assert!(words.starts_with("it left cwd/out as ") && words.contains(what), "{words}");
+    }
+    assert_eq!(run("echo here > real; ln -s real out").result.unwrap()[0].2, b"here\n");
+    assert!(matches!(run("ln -s nowhere out").result, Err(Failure::Missing(_))));
+    let folder = Output { collect: Collect::Folder("cwd/out".into()), ..output.clone() };
+    let outcome = bench.run(Task { outputs: vec![folder], ..script_task("mkdir out; mkfifo out/pipe") });
+    assert!(matches!(outcome.result, Err(Failure::Said(_))), "{:?}", outcome.result);
+}
+
+#[test]
+fn words_without_end_are_cut_and_the_tool_goes_on() {
+    let bench = Bench::new();
+    let held = "while [ $(stat -L -c %b /dev/fd/2) -gt 4000 ]; do sleep 0.01; done";
+    let script = format!("echo begin >&2; head -c 40000000 /dev/zero | tr '\\0' x >&2; {held}; echo >&2; echo end >&2");
+    let timeout = Some(Duration::from_secs(100));
+    let outcome = bench.run(Task { outputs: vec![], timeout, ..script_task(&script) });
+    outcome.result.unwrap();
+    let said = String::from_utf8(outcome.stderr).unwrap();
+    assert!(said.starts_with("begin\nxxx") && said.ends_with("xxx\nend\n"), "{} bytes", said.len());
+    assert!(said.contains("\n[39868939 bytes left out]\n"), "{} bytes", said.len());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! The kernel kills a tool when we die; its children and the files in memory are not its business.
 //! The watchdog holds one end of a pipe. When the other end closes, by our exit or our death, it kills every
-//! process that carries the run's token in its environment and removes the work directory. It is the only
+//! process that carries the run's token in its environment, or the run's mark, and removes the work directory. It is the only
 //! way in which a run is cleaned up, so it is exercised by every run.
 
 use std::ffi::CString;
@@ -11,6 +11,8 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+use super::mark::Mark;
 
 /// The running watchdog. Dropping it ends the run: tools are killed, the work directory is removed.
 #[derive(Debug)]
@@ -96,7 +98,7 @@ fn watch(pipe: i32, tell: i32, root: &Path, token: &str) {
 /// dead network disk perhaps: it ends when the kernel lets it, and there is nothing more to do.
 const MOST_PAUSE: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Kills every process of ours that carries `token` in its environment, then removes `root`.
+/// Kills every process of ours that carries `token` in its environment, or its mark, then removes `root`.
 pub fn sweep(root: &Path, token: &str) {
     // A process may fork while we look: look again until nobody is found.
     let mut pause = std::time::Duration::from_millis(1);
@@ -119,6 +121,7 @@ fn kill_marked(token: &str) -> bool {
     // SAFETY: no arguments.
     let own = unsafe { libc::getpid() };
     let needle = memchr::memmem::Finder::new(token.as_bytes());
+    let mark = Mark::of_token(token);
     let mut found = false;
     for entry in processes.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<libc::pid_t>().ok()) else { continue };
@@ -126,8 +129,8 @@ fn kill_marked(token: &str) -> bool {
             continue;
         }
         // Processes of others, and those that have just ended, cannot be read.
-        let Ok(environ) = fs::read(entry.path().join("environ")) else { continue };
-        if needle.find(&environ).is_some() && !is_zombie(pid) {
+        let environ = fs::read(entry.path().join("environ")).unwrap_or_default();
+        if (mark.is_on_in_any_slot(pid) || needle.find(&environ).is_some()) && !is_zombie(pid) {
             // SAFETY: the worst case of a number reused in this instant is shared by every process manager.
             found |= unsafe { libc::kill(pid, libc::SIGKILL) } == 0;
         }

@@ -1,0 +1,136 @@
+"""What a tool does besides its work ends neither in wrong bytes nor in a run that hangs."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import harness
+import pytest
+from crash_site import Site
+
+SEEN = "sed 's/^>/>seen /'"
+
+
+def tool(site: Site, body: str) -> None:
+    (site.folder / "tool").write_text(f"#!/bin/bash\n{body}\n")
+
+
+def lives(pid: int) -> bool:
+    try:
+        return b") Z " not in Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+
+
+def noted(site: Site) -> list[int]:
+    """Numbers of processes that the tool wrote down."""
+    log = site.folder / "log"
+    return [int(line) for line in log.read_text().split()] if log.exists() else []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f'cat "$1" > >(sleep 0.05; {SEEN} > "$2")',
+        f'cat "$1" | tee >(sleep 0.05; {SEEN} > "$2") > /dev/null',
+        f'(sleep 0.05; {SEEN} "$1" > "$2") &',
+        f'(setsid bash -c \'sleep 0.05; {SEEN.replace(chr(39), chr(34))} "$0" > "$1"\' "$1" "$2" &)',
+    ],
+    ids=["substitution", "tee", "background", "session of its own"],
+)
+def test_what_a_tool_does_not_wait_for_is_waited_for(site: Site, body: str) -> None:
+    tool(site, body)
+    code, said = site.run()
+    assert code == 0, said
+    assert site.output.read_bytes() == site.expected
+
+
+@pytest.mark.slow
+def test_a_daemon_is_named_and_does_not_outlive_its_task(site: Site) -> None:
+    tool(site, f'env -i LOG="$LOG" setsid bash -c \'echo $$ >> "$LOG"; exec sleep 100000\' &\n{SEEN} "$1" > "$2"')
+    site.n = 2
+    site.write_input()
+    site.options = ("--slots", "2", "--batch", "1", "--retries", "0")
+    code, said = site.run()
+    assert code == 4, said
+    assert "it left processes that did nothing for 10 s" in said and "sleep (process " in said
+    assert noted(site) and not any(map(lives, noted(site)))
+
+
+def test_what_a_failed_tool_leaves_is_gone_before_the_next_task(site: Site) -> None:
+    """It would write the output of another task."""
+    late = "while [ -e /proc/$PPID ]; do :; done; while :; do echo wrong > out.fa; done"
+    tool(
+        site,
+        f'[ -e "$LOG.once" ] || {{ touch "$LOG.once"; env -i setsid bash -c \'{late}\' & exit 1; }}\n'
+        f'{SEEN} "$1" > "$2"; sleep 0.02',
+    )
+    site.options = ("--slots", "1", "--batch", "4")
+    code, said = site.run()
+    assert code == 0, said
+    assert site.output.read_bytes() == site.expected
+
+
+def test_no_child_survives_a_kill_however_it_hides(site: Site) -> None:
+    tool(site, 'env -i LOG="$LOG" setsid bash -c \'echo $$ >> "$LOG"; (exec sleep 100000)\'; sleep 100000')
+    process = site.start()
+    try:
+        assert harness.wait_until(lambda: len(noted(site)) >= 2, 100), "the tools do not start"
+        children = [pid for pid in noted(site) if lives(pid)]
+        assert children
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert harness.wait_until(lambda: not any(map(lives, children)), 100), "a child lives on"
+    assert not harness.left_over("site")
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        ('mkfifo "$2"', "a named pipe"),
+        ('mkdir "$2"', "a folder"),
+        ('ln -s /dev/zero "$2"', "a link to /dev/zero"),
+        ("python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])' \"$2\"", "a socket"),
+    ],
+    ids=["pipe", "folder", "device", "socket"],
+)
+def test_an_output_that_is_no_file_is_refused(site: Site, body: str, what: str) -> None:
+    tool(site, body)
+    code, said = site.run()
+    assert code == 4, said
+    assert f"it left out.fa as {what}" in said and "not as a file" in said
+
+
+def test_an_output_may_be_a_link_to_a_file_beside_it(site: Site) -> None:
+    tool(site, f'{SEEN} "$1" > real; ln -s real "$2"')
+    code, said = site.run()
+    assert code == 0, said
+    assert site.output.read_bytes() == site.expected and not site.output.is_symlink()
+
+
+def test_a_tool_that_asks_at_the_terminal_is_told_that_there_is_none(site: Site) -> None:
+    tool(site, "read answer < /dev/tty || exit 7")
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        ["setsid", "--ctty", "--wait", *site.command()], cwd=site.folder, env={**os.environ, "TERM": "dumb"},
+        stdin=follower, stdout=follower, stderr=follower,
+    )  # fmt: skip
+    os.close(follower)
+    said = b""
+    deadline = time.monotonic() + 100
+    os.set_blocking(leader, False)
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            said += os.read(leader, 65536)
+        except OSError:
+            time.sleep(0.02)
+    process.kill()
+    os.close(leader)
+    assert process.wait() == 4, said
+    assert b"/dev/tty: No such device or address" in said
