@@ -357,6 +357,12 @@ class PoolEvent:
     @property
     def peak_rss_bytes(self) -> int: ...
     @property
+    def out_of_memory(self) -> bool:
+        """Whether the kernel killed a process of it because memory ran out."""
+    @property
+    def side_by_side(self) -> int:
+        """Tasks of this pool that were at work at once while it was, itself included, at most."""
+    @property
     def stderr(self) -> bytes:
         """What the tool said: its first and its last 64 KiB."""
     @property
@@ -389,8 +395,15 @@ class Pool:
         records_said: str,
         failures_said: Sequence[str],
         namespaces: Sequence[int] = ...,
+        kills: tuple[str, bool] | None = None,
     ) -> Self:
-        """Make the slots. ``namespaces``: open descriptors, copied, of those in which tools are started."""
+        """Make the slots.
+
+        Args:
+            namespaces: Open descriptors, copied, of those in which tools are started.
+            kills: File in which the kernel counts what it kills for lack of memory, and whether it counts the
+                processes of our own control group alone.
+        """
     def submit(
         self,
         id: int,
@@ -410,6 +423,7 @@ class Pool:
         substitutions: Sequence[tuple[bytes, bytes]] = ...,
         patches: Sequence[tuple[int, str, str]] = ...,
         within: tuple[int, int, int | None, float, float] | None = None,
+        alone: bool = False,
     ) -> None:
         """Queue one execution of the tool; with ``compare`` its outputs are compared instead of committed.
 
@@ -420,6 +434,7 @@ class Pool:
             patches: (stream, kind, side file) of outputs that are changed before they are committed.
             within: (column of the subject, of the bits, of the E-value if subjects are ranked by it, lowest rank, highest):
                 outputs whose rows are not in this range are not committed; the task ends as ``misplaced``.
+            alone: Nothing is to run beside it.
         """
     def events(self, timeout_seconds: float) -> list[PoolEvent]:
         """Wait for events, at most so long; return all that are there.
@@ -427,6 +442,8 @@ class Pool:
         They come in bunches: while many tasks wait for slots, ends of tasks that are well are told when half of those
         tasks are taken.
         """
+    def allow(self, tasks: int) -> None:
+        """From now on, so many tasks are at work at once at most."""
     def withdraw(self) -> list[int]:
         """Take back the tasks that no slot has taken; return their ids."""
     def kill_all(self) -> None: ...

@@ -289,6 +289,21 @@ impl PoolEvent {
         self.outcome().map_or(0.0, |outcome| outcome.wall_seconds)
     }
 
+    /// Whether the kernel killed a process of it because memory ran out.
+    #[getter]
+    fn out_of_memory(&self) -> bool {
+        self.outcome().is_some_and(|outcome| outcome.out_of_memory)
+    }
+
+    /// Tasks of this pool that were at work at once while it was, itself included, at most.
+    #[getter]
+    fn side_by_side(&self) -> usize {
+        match self.0 {
+            Event::Ended { side_by_side, .. } => side_by_side,
+            Event::Started { .. } | Event::Woken => 0,
+        }
+    }
+
     #[getter]
     fn peak_rss_bytes(&self) -> u64 {
         self.outcome().map_or(0, |outcome| outcome.usage.peak_rss_bytes)
@@ -354,7 +369,7 @@ impl Pool {
 #[pymethods]
 impl Pool {
     #[new]
-    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, volatile, records_said, failures_said, namespaces=vec![]))]
+    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, volatile, records_said, failures_said, namespaces=vec![], kills=None))]
     #[allow(clippy::too_many_arguments)] // a constructor by keyword; a struct would only say it twice
     fn new(
         journal: &Journal,
@@ -371,6 +386,7 @@ impl Pool {
         records_said: &str,
         failures_said: Vec<String>,
         namespaces: Vec<RawFd>,
+        kills: Option<(PathBuf, bool)>,
     ) -> PyResult<Self> {
         // The caller's descriptors stay the caller's.
         let namespaces = namespaces.into_iter().map(copied).collect::<io::Result<Vec<_>>>().map_err(io_error)?;
@@ -392,6 +408,7 @@ impl Pool {
             environ: environ.into_iter().map(CString::new).collect::<Result<_, _>>()?,
             namespaces: Arc::new(namespaces),
             nice,
+            kills: kills.map(|(path, own)| slot::Counter { path, own }),
             slot_mark,
             secret,
             patience: PATIENCE,
@@ -409,7 +426,8 @@ impl Pool {
     /// the subject, of the bits, of the E-value if subjects are ranked by it, lowest rank, highest) they are committed if
     /// their rows are in that range.
     #[pyo3(signature = (id, argv, placements, outputs, *, timeout_seconds, first, last, attempt, inputs, urgent,
-        compare=None, fragment=0, exe=None, substitutions=vec![], patches=vec![], within=None))]
+        compare=None, fragment=0, exe=None, substitutions=vec![], patches=vec![], within=None,
+        alone=false))]
     #[allow(clippy::too_many_arguments)] // as above
     fn submit(
         &self,
@@ -429,6 +447,7 @@ impl Pool {
         substitutions: Vec<(Vec<u8>, Vec<u8>)>,
         patches: Vec<(u16, String, PathBuf)>,
         within: Option<(usize, usize, Option<usize>, f64, f64)>,
+        alone: bool,
     ) -> PyResult<()> {
         let placements = placements.into_iter().map(placement).collect::<PyResult<_>>()?;
         let outputs = outputs.into_iter().map(output).collect::<PyResult<_>>()?;
@@ -452,7 +471,7 @@ impl Pool {
             |blocks| Purpose::Compare(blocks.iter().map(|block| BlockRef::clone(block)).collect()),
         );
         let exe = exe.map(|exe| CString::new(exe.into_os_string().into_vec())).transpose()?;
-        self.enqueue(Task { id, exe, argv, placements, outputs, substitutions, timeout }, purpose, urgent)
+        self.enqueue(Task { id, exe, argv, placements, outputs, substitutions, timeout, alone }, purpose, urgent)
     }
 
     /// Waits for events, at most `timeout_seconds`; returns all that are there.
@@ -466,6 +485,12 @@ impl Pool {
             }
         }
         Ok(events.into_iter().map(PoolEvent).collect())
+    }
+
+    /// From now on, so many tasks are at work at once at most.
+    fn allow(&self, tasks: usize) -> PyResult<()> {
+        self.get()?.allow(tasks);
+        Ok(())
     }
 
     /// Takes back the tasks that no slot has taken; returns their ids.

@@ -22,7 +22,7 @@ from millrace.engine.stop import Interrupt
 from millrace.errors import ExitCode, LostError, MillraceError, RefusedError
 from millrace.job import Job
 from millrace.model import ToolUse
-from millrace.node.agent import Event, Slots
+from millrace.node.agent import Allowed, Event, Slots
 from millrace.node.feed import Batch
 from millrace.node.workdir import WorkDir
 from millrace.plan.plan import Plan
@@ -339,6 +339,7 @@ class _Load:
     compare: list[_core.BlockRef] | None
     fragment: int
     found: list[_core.BlockRef]
+    alone: bool
 
 
 class Cluster:
@@ -356,12 +357,17 @@ class Cluster:
         #: Who writes what of the outputs, where that is not the coordinator alone.
         self.writers: Writers | None = None
         self.argv, self.n_nodes = own.argv, len(members)
-        #: Slots of each node as this level sees it: a partition is one.
-        self._slots = {0: members[0].slots}
+        #: Ranks of each node as this level sees it: a partition is one.
         self._of = {0: [0], **crew.partitions}
-        for node, ranks in self._of.items():
-            self._slots[node] = sum(members[rank].slots for rank in ranks)
-            self._level.joined(node, self._slots[node], time.monotonic(), len(ranks))
+        #: Slots of each rank that are used.
+        self._slots = [member.slots for member in members]
+        for node in self._of:
+            self._join(node)
+
+    def _join(self, node: int) -> None:
+        """A node is there, or has other slots than before."""
+        ranks = self._of[node]
+        self._level.joined(node, sum(self._slots[rank] for rank in ranks), time.monotonic(), len(ranks))
 
     def no_more(self) -> None:
         """See `Slots`: from here on, what takes too long may be run twice."""
@@ -371,10 +377,11 @@ class Cluster:
     def submit(
         self, task: int, batch: Batch, attempt: int, *, urgent: bool = False, timeout_seconds: float | None = None,
         compare: Sequence[_core.BlockRef] | None = None, fragment: int = 0, found: Sequence[_core.BlockRef] = (),
+        alone: bool = False,
     ) -> None:  # fmt: skip
         """See `Slots`."""
         blocks = list(compare) if compare is not None else None
-        load = _Load(batch, attempt, urgent, timeout_seconds, blocks, fragment, list(found))
+        load = _Load(batch, attempt, urgent, timeout_seconds, blocks, fragment, list(found), alone)
         units = float(batch.units or batch.n_records)
         self._level.submit(task, load, units, time.monotonic(), urgent=urgent, fragment=fragment)
         self._send()
@@ -384,7 +391,7 @@ class Cluster:
             if send.node == 0:
                 self._own.submit(
                     send.task, load.batch, load.attempt, urgent=load.urgent, timeout_seconds=load.timeout_seconds,
-                    compare=load.compare, fragment=load.fragment, found=load.found,
+                    compare=load.compare, fragment=load.fragment, found=load.found, alone=load.alone,
                 )  # fmt: skip
             else:
                 self._work[send.node].append(self._task(send.task, load))
@@ -395,12 +402,12 @@ class Cluster:
         contents = [b"" if item.format == "files" else content_of(path) for item, path in inputs]
         return say.Task(
             number, load.attempt, batch.first, batch.last, batch.units, batch.bytes, batch.digests, contents, batch.files,
-            load.timeout_seconds, load.urgent, load.compare, load.fragment, load.found,
+            load.timeout_seconds, load.urgent, load.compare, load.fragment, load.found, load.alone,
         )  # fmt: skip
 
     # Events
 
-    def events(self, timeout_seconds: float) -> list[Event]:
+    def events(self, timeout_seconds: float) -> list[Event | Allowed]:
         """See `Slots`.
 
         Raises:
@@ -409,7 +416,7 @@ class Cluster:
         deadline = time.monotonic() + timeout_seconds
         while True:
             self._flush()
-            found: list[Event] = []
+            found: list[Event | Allowed] = []
             for event in self._own.events(self._nap):
                 found += self._happened(0, event)
             for rank, message in self._crew.hear():
@@ -432,8 +439,8 @@ class Cluster:
             self._crew.tell(rank, say.Work(tasks))
         self._work.clear()
 
-    def _heard(self, rank: int, message: object) -> list[Event]:
-        found: list[Event] = []
+    def _heard(self, rank: int, message: object) -> list[Event | Allowed]:
+        found: list[Event | Allowed] = []
         match message:
             case say.Report(events):
                 for event in events:
@@ -443,13 +450,23 @@ class Cluster:
                 self._nap = NAPS[0]  # another part may wait for this
             case say.ReadyToWrite(stream) if self.writers:
                 self.writers.waits(stream)
+            case say.Allow(who, slots, why):
+                found.append(self._allowed(who, slots, why))
             case say.Withdrawn(tasks):
                 for task in tasks:
                     found += self._came_back(rank, task)
         return found
 
-    def _happened(self, node: int, event: Event) -> list[Event]:
+    def _allowed(self, rank: int, slots: int, why: str) -> Allowed:
+        """A rank uses another number of slots; what that makes of all of them."""
+        self._slots[rank] = slots
+        self._join(next(node for node, ranks in self._of.items() if rank in ranks))
+        return Allowed(sum(self._slots), f"{self._members[rank].name}: {why}")
+
+    def _happened(self, node: int, event: Event | Allowed) -> list[Event | Allowed]:
         """What is to be told of an event of a slot: of a task that is out twice, the first result counts."""
+        if isinstance(event, Allowed):
+            return [self._allowed(node, event.slots, event.why)]
         if event.kind == "started":
             news = self._level.started(event.id)
         elif event.kind == "ended":
@@ -475,8 +492,7 @@ class Cluster:
         else:
             leader = next(leader for leader, ranks in self._of.items() if rank in ranks)
             self._of[leader] = [other for other in self._of[leader] if other != rank]
-            self._slots[leader] -= self._members[rank].slots
-            self._level.joined(leader, self._slots[leader], time.monotonic(), len(self._of[leader]))
+            self._join(leader)
         self._message(f"{self._members[rank].name} is lost: {why}; {count(tasks, 'task')} of its own go to others")
         self._send()
 

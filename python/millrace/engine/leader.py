@@ -132,6 +132,10 @@ class Leader(Agent):
     def _report(self, events: list[say.Started | say.Ended]) -> None:
         self._happened(self._world.rank, events)
 
+    def _allow(self, news: say.Allow) -> None:
+        self._level.joined(news.rank, news.slots, time.monotonic())
+        self._tell(news)
+
     def _happened(self, node: int, events: Sequence[say.Started | say.Ended]) -> None:
         now = time.monotonic()
         for event in events:
@@ -154,6 +158,8 @@ class Leader(Agent):
         match message:
             case say.Report(events):
                 self._happened(rank, events)
+            case say.Allow():
+                self._allow(message)
             case say.Withdrawn(tasks):
                 back = [task for task in tasks if self._level.came_back(rank, task, now)]
                 self._tell(say.Withdrawn(back))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -19,13 +19,13 @@ from millrace.engine.verify import Sampler
 from millrace.errors import ExitCode, MillraceError, ToolError
 from millrace.model import Snapshot
 from millrace.node import workdir
-from millrace.node.agent import Event, Slots
+from millrace.node.agent import Allowed, Event, Slots
 from millrace.node.feed import Batch, End, Feeder, Limits, Skipped
 from millrace.node.spool import split_batch
 from millrace.output.commit import GroupCommit
 from millrace.output.stage import Stage
 from millrace.plan.plan import Plan
-from millrace.report.events import EventLog, QuarantineEvent, RetryEvent, TaskEvent
+from millrace.report.events import EventLog, QuarantineEvent, RetryEvent, TaskEvent, WarningEvent
 from millrace.schedule.dispatcher import Action, Dispatcher, Quarantine, Release, Result, Run, Split, Stop
 from millrace.schedule.scan import finish_parts, n_slices
 from millrace.slices import Committed, Slice, slice_of
@@ -105,6 +105,8 @@ class LocalEngine:
     _batches: dict[int, Batch] = field(default_factory=dict)
     _attempts: dict[int, Attempt] = field(default_factory=dict)
     _failures: dict[int, str] = field(default_factory=dict)
+    #: Batches beside which nothing is to run.
+    _alone: set[int] = field(default_factory=set)
     _serial: int = 0
     _running: int = 0
     _comparing: int = 0
@@ -216,7 +218,9 @@ class LocalEngine:
             match action:
                 case Run() | Split() if self.interrupt.signal:
                     pass  # a run that is to stop begins nothing new
-                case Run(batch, attempt, urgent):
+                case Run(batch, attempt, urgent, alone):
+                    if alone:
+                        self._alone.add(batch)
                     self._run(batch, attempt, urgent)
                 case Split(batch, records):
                     self._split(batch, records)
@@ -224,8 +228,10 @@ class LocalEngine:
                     self._give_up(batch)
                 case Release(batch):
                     self._release(batch)
-                case Stop(batch, tool):
-                    raise self._stop(batch, tool)
+                case Stop(batch, tool, memory):
+                    raise (
+                        too_little_memory(self.said.tool, self._failures[batch]) if memory else self._stop(batch, tool)
+                    )
 
     def _run(self, batch: int, attempt: int, urgent: bool) -> None:
         item = self._batches[batch]
@@ -323,7 +329,7 @@ class LocalEngine:
         timeout = per_record * max(item.n_records, 1) if per_record else None
         self.node.submit(
             self._serial, item, attempt.number, urgent=urgent, timeout_seconds=timeout, compare=compare,
-            fragment=attempt.fragment, found=found,
+            fragment=attempt.fragment, found=found, alone=attempt.batch in self._alone,
         )  # fmt: skip
 
     def _split(self, batch: int, records: int) -> None:
@@ -373,8 +379,10 @@ class LocalEngine:
 
     # Events of the slots
 
-    def _handle(self, event: Event) -> None:
-        if event.kind == "started":
+    def _handle(self, event: Event | Allowed) -> None:
+        if isinstance(event, Allowed):
+            self._allowed(event)
+        elif event.kind == "started":
             attempt = self._attempts[event.id]
             attempt.start, attempt.slot = self.now() - event.ago_seconds, event.slot
             self._running += 1
@@ -383,6 +391,12 @@ class LocalEngine:
             self._ended(self._attempts.pop(event.id), event)
         elif event.kind == "withdrawn":
             self._attempts.pop(event.id, None)
+
+    def _allowed(self, news: Allowed) -> None:
+        self.plan = msgspec.structs.replace(self.plan, slots=news.slots)
+        self.dispatcher.slots = news.slots
+        self.message(news.why)
+        self.events.write(WarningEvent(t=self.now(), text=news.why), self.now())
 
     def _ended(self, attempt: Attempt, event: Event) -> None:
         batch = self._batches[attempt.batch]
@@ -465,10 +479,9 @@ class LocalEngine:
         self._failures[attempt.batch] = words
         if self.interrupt.signal:
             return
-        fatal = event.status == "spawn" or event.exit_status in self.plan.use.fatal_statuses
-        result = Result.FATAL if fatal else Result.TIMED_OUT if event.status == "timeout" else Result.FAILED
+        result = result_of(event, self.plan.use.fatal_statuses)
         mark = signature(event, self.quarantine.names(batch))
-        if attempt.fragment and self.searches and not fatal:
+        if attempt.fragment and self.searches and result is not Result.FATAL:
             self.searches.failed(attempt.batch, lambda: self._tell_failure(attempt.batch, result, mark))
         else:
             self._tell_failure(attempt.batch, result, mark)
@@ -530,6 +543,7 @@ class LocalEngine:
             self.searches.forget(number)
         self._batches.pop(number, None)
         self._failures.pop(number, None)
+        self._alone.discard(number)
 
     def _count_done(self, batch: Batch) -> None:
         self.counts.records += batch.n_records
@@ -563,6 +577,23 @@ class LocalEngine:
             bytes_total=self.feeder.total, records_resumed=counts.resumed, tasks_done=counts.tasks,
             retries=counts.retries, quarantined=counts.quarantined, cpu=counts.cpu,
         )  # fmt: skip
+
+
+def result_of(event: Event, fatal_statuses: Container[int]) -> Result:
+    """What the dispatcher makes of an attempt that failed."""
+    if event.out_of_memory:
+        return Result.CROWDED if event.side_by_side > 1 else Result.STARVED
+    if event.status == "spawn" or event.exit_status in fatal_statuses:
+        return Result.FATAL
+    return Result.TIMED_OUT if event.status == "timeout" else Result.FAILED
+
+
+def too_little_memory(tool: str, reason: str) -> MillraceError:
+    """The error of a tool that needs more memory than there is, for most records."""
+    return MillraceError(
+        f"{tool} needs more memory than there is: {reason}",
+        "give it more (in Slurm: --mem), then type the same command again: it resumes",
+    )
 
 
 def disk_full(plan: Plan, detail: str) -> MillraceError:

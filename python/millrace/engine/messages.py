@@ -56,6 +56,7 @@ class Task(NamedTuple):
     compare: list[_core.BlockRef] | None
     fragment: int
     found: list[_core.BlockRef]
+    alone: bool = False
 
 
 class Work(NamedTuple):
@@ -171,6 +172,8 @@ class Ended(NamedTuple):
     cpu_seconds: float
     wall_seconds: float
     peak_rss_bytes: int
+    out_of_memory: bool
+    side_by_side: int
     stderr: bytes
     extra: list[str]
     task: _core.TaskRef | None
@@ -198,6 +201,15 @@ class Report(NamedTuple):
     """What happened in my slots, in order."""
 
     events: list[Started | Ended]
+
+
+class Allow(NamedTuple):
+    """From now on, so many tools run side by side on this rank's node."""
+
+    rank: int
+    slots: int
+    #: The reason, in words.
+    why: str
 
 
 class Wrote(NamedTuple):
@@ -263,6 +275,6 @@ def from_event(event: _core.PoolEvent, setup: Setup) -> Ended:
     detail = f"{setup.name}: {event.detail}" if event.status in ("io", "spawn") else event.detail
     return Ended(
         event.id, setup.first_slot + event.slot, event.status, event.exit_status, event.signal, detail, event.disk_full,
-        event.cpu_seconds, event.wall_seconds, event.peak_rss_bytes, event.stderr, event.extra, event.task, event.differs,
-        event.ago_seconds,
+        event.cpu_seconds, event.wall_seconds, event.peak_rss_bytes, event.out_of_memory, event.side_by_side, event.stderr, event.extra, event.task,
+        event.differs, event.ago_seconds,
     )  # fmt: skip

@@ -22,7 +22,7 @@ from millrace.engine.staged import Fetch, Keeper, Look, Room
 from millrace.engine.stop import Interrupt
 from millrace.errors import ExitCode, MillraceError, RefusedError
 from millrace.model import Command
-from millrace.node.agent import Node
+from millrace.node.agent import Allowed, Node
 from millrace.node.feed import Batch
 from millrace.node.workdir import WorkDir
 from millrace.output.commit import GroupCommit
@@ -130,7 +130,9 @@ class Agent:
         events = self._node.events(0.0 if rest else self._nap)
         told: list[say.Started | say.Ended] = []
         for event in events:
-            if event.kind == "started":
+            if isinstance(event, Allowed):
+                self._allow(say.Allow(self._world.rank, event.slots, event.why))
+            elif event.kind == "started":
                 slot = self._setup.first_slot + event.slot
                 told.append(say.Started(event.id, slot, event.ago_seconds))
             elif event.kind == "ended":
@@ -158,6 +160,9 @@ class Agent:
 
     def _rest(self) -> float:
         return self._pace.rest()
+
+    def _allow(self, news: say.Allow) -> None:
+        self._tell(news)
 
     def _report(self, events: list[say.Started | say.Ended]) -> None:
         self._tell(say.Report(events))
@@ -274,7 +279,7 @@ class Agent:
         self._pace.submitted()
         node.submit(
             task.number, batch, task.attempt, urgent=task.urgent, timeout_seconds=task.timeout_seconds,
-            compare=task.compare, fragment=task.fragment, found=task.found,
+            compare=task.compare, fragment=task.fragment, found=task.found, alone=task.alone,
         )  # fmt: skip
 
     def _withdraw(self, node: Node) -> list[int]:

@@ -73,10 +73,15 @@ def failure_words(event: Event, record_timeout: float | None) -> str:
         how = f"cannot be started: {event.detail}"
     elif event.signal is not None:
         how = f"killed by {signal_name(event.signal)}"
-        if event.signal == signal.SIGKILL:
-            how += " (often the memory limit: fewer --slots need less)"
     else:
         how = f"exit status {event.exit_status}"
+    if event.out_of_memory:
+        how += (
+            ", as memory ran out"
+            if event.signal is not None
+            else " (a process that it had started was killed, as memory ran out)"
+        )
+        how += " though nothing ran beside it" if event.side_by_side <= 1 else ""
     said = lines(event.stderr)
     return "\n".join([how, *(f"  {line}" for line in said[-SHOWN_LINES:])])
 

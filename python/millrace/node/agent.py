@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from millrace import _core
 from millrace.model import ToolUse
@@ -14,12 +15,13 @@ from millrace.node import mirror
 from millrace.node.execution import Execution, Output, Placement
 from millrace.node.feed import Batch
 from millrace.node.workdir import WorkDir
+from millrace.plan import memory
 from millrace.slices import slice_of
 from millrace.tools.base import record_path
 
 
 class Event(Protocol):
-    """What happened in a slot; see `millrace._core.PoolEvent`, whose ``kind`` may here be ``withdrawn`` too."""
+    """What happened in a slot; see `millrace._core.PoolEvent`; ``kind`` may here be ``withdrawn`` too."""
 
     @property
     def kind(self) -> str: ...
@@ -46,6 +48,10 @@ class Event(Protocol):
     @property
     def peak_rss_bytes(self) -> int: ...
     @property
+    def out_of_memory(self) -> bool: ...
+    @property
+    def side_by_side(self) -> int: ...
+    @property
     def stderr(self) -> bytes: ...
     @property
     def extra(self) -> list[str]: ...
@@ -55,18 +61,29 @@ class Event(Protocol):
     def differs(self) -> list[int]: ...
 
 
+@dataclass(frozen=True)
+class Allowed:
+    """An event: from now on, so many tools run side by side."""
+
+    slots: int
+    #: The reason, in words.
+    why: str
+    kind: Literal["allowed"] = "allowed"
+
+
 class Slots(Protocol):
     """Where batches are run: the slots of this machine (`Node`), or of several."""
 
     #: Machines that have a memory of their own for what is read again and again.
     n_nodes: int
 
-    def events(self, timeout_seconds: float) -> Sequence[Event]:
+    def events(self, timeout_seconds: float) -> Sequence[Event | Allowed]:
         """Wait for events, at most so long; return all that are there."""
 
     def submit(
         self, task: int, batch: Batch, attempt: int, *, urgent: bool = False, timeout_seconds: float | None = None,
         compare: Sequence[_core.BlockRef] | None = None, fragment: int = 0, found: Sequence[_core.BlockRef] = (),
+        alone: bool = False,
     ) -> None:  # fmt: skip
         """Queue one execution of the tool on ``batch``; see `Node.submit`."""
 
@@ -84,6 +101,7 @@ class Slots(Protocol):
 
 
 if TYPE_CHECKING:
+    from millrace.node.memory import Memory
     from millrace.node.search import Searcher
 
 
@@ -134,10 +152,13 @@ class Node:
             nice=nice, slot_mark=mirror.SLOT_MARK, secret=work.secret.encode(),
             substitutions=list(self._mirror.substitutions), volatile=[list(output.volatile) for output in use.outputs],
             records_said=use.records_said, failures_said=list(use.failures_said), namespaces=view.namespaces if view else (),
+            kills=memory.kills_counter(),
         )  # fmt: skip
         if view:
             view.close()  # the pool has copies
         self.kill_all = self._pool.kill_all
+        self._slots = slots
+        self._memory: Memory | None = None
 
     def wake(self) -> None:
         """Let `events` return now; called from the threads of feeder and output, which may outlive the pool."""
@@ -150,6 +171,7 @@ class Node:
     def submit(
         self, task: int, batch: Batch, attempt: int, *, urgent: bool = False, timeout_seconds: float | None = None,
         compare: Sequence[_core.BlockRef] | None = None, fragment: int = 0, found: Sequence[_core.BlockRef] = (),
+        alone: bool = False,
     ) -> None:  # fmt: skip
         """Queue one execution of the tool on ``batch``; the slot that is free first takes it.
 
@@ -158,6 +180,7 @@ class Node:
             fragment: Search this fragment of the database, from 1, and commit what is found. 0: run the user's command.
             found: What all fragments found: run the user's command with the candidates among it as its database;
                 ``fragment`` is then 0 or the number of a slice (`millrace.slices`), whose candidates alone it gets.
+            alone: Nothing is to run beside it on this node.
         """
 
         def queue(execution: Execution) -> None:
@@ -166,6 +189,7 @@ class Node:
                 first=batch.first, last=batch.last, attempt=attempt, inputs=list(batch.digests), urgent=urgent,
                 compare=list(compare) if compare is not None else None, fragment=execution.fragment, exe=execution.exe,
                 substitutions=execution.substitutions, patches=execution.patches, within=execution.within,
+                alone=alone,
             )  # fmt: skip
 
         files = list(batch.files)
@@ -176,7 +200,7 @@ class Node:
         else:
             queue(self._whole(batch))
 
-    def events(self, timeout_seconds: float) -> list[_core.PoolEvent]:
+    def events(self, timeout_seconds: float) -> list[_core.PoolEvent | Allowed]:
         """Wait for events, at most so long; return all that are there.
 
         Raises:
@@ -189,7 +213,16 @@ class Node:
                     self._searcher.ended(event.id)
             if self._searcher.error:
                 raise self._searcher.error
-        return events
+        return [*events, *self._allowed(events)]
+
+    def _allowed(self, events: Sequence[_core.PoolEvent]) -> list[Allowed]:
+        if not self._memory:
+            if not any(event.out_of_memory for event in events):
+                return []
+            from millrace.node.memory import Memory  # as with the searcher
+
+            self._memory = Memory(self._pool, self._slots)
+        return self._memory.look(events)
 
     def withdraw(self) -> list[int]:
         """Take back the tasks that no slot has taken; return their ids."""

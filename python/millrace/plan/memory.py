@@ -29,11 +29,40 @@ def available(meminfo: Path = Path("/proc/meminfo")) -> int:
 
 def cgroup_limit(proc: Path, root: Path) -> int:
     """The least memory limit of this group and those above it; `NO_LIMIT` where there is none (cgroup v2 and v1)."""
+    limits = [_group_limit(group, "memory.max" if unified else "memory.limit_in_bytes")
+              for group, unified in groups(proc, root)]  # fmt: skip
+    return min(limits, default=NO_LIMIT)
+
+
+def kills_counter(
+    proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup"), vmstat: Path = Path("/proc/vmstat")
+) -> tuple[str, bool] | None:
+    """Where the kernel counts the processes that it kills for lack of memory.
+
+    Returns:
+        A file with a line ``oom_kill N``, and whether it counts those of our own control group alone; None if nothing
+        is counted.
+    """
+    found = groups(proc, root)
+    for group, unified in found:
+        if _counts(file := group / ("memory.events" if unified else "memory.oom_control")):
+            # Version 1 counts a group without those below it, version 2 with them; all that is in no other group is in
+            # the first one of version 1.
+            own = group == found[0][0] if unified else len(found) > 1
+            return str(file), own
+    return (str(vmstat), False) if _counts(vmstat) else None
+
+
+def groups(proc: Path, root: Path) -> list[tuple[Path, bool]]:
+    """Folders of the control groups of this process that account for memory, innermost first, and whether of version 2.
+
+    In a container the innermost may be there under another name: that of the last.
+    """
     try:
         lines = proc.read_text().splitlines()
     except OSError:
-        return NO_LIMIT
-    limits = [NO_LIMIT]
+        return []
+    found = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
@@ -41,10 +70,19 @@ def cgroup_limit(proc: Path, root: Path) -> int:
         base = root / "memory" if controllers else root
         folder = base / path.lstrip("/")
         for group in (folder, *folder.parents):
-            limits.append(_group_limit(group, "memory.limit_in_bytes" if controllers else "memory.max"))
+            found.append((group, not controllers))
             if group == base:
                 break
-    return min(limits)
+        if controllers:
+            return found[-len(folder.relative_to(base).parts) - 1 :]  # that of version 2 does not count memory then
+    return found
+
+
+def _counts(file: Path) -> bool:
+    try:
+        return any(line.startswith("oom_kill ") for line in file.read_text().splitlines())
+    except OSError:
+        return False
 
 
 def _group_limit(group: Path, name: str) -> int:

@@ -20,6 +20,8 @@ class Run:
     batch: int
     attempt: int
     urgent: bool = False
+    #: Nothing is to run beside it on its node.
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,12 @@ class Release:
 
 @dataclass(frozen=True)
 class Stop:
-    """End the run: the tool cannot work at all (``tool``), or the user wants no failures."""
+    """End the run: the tool cannot work at all (``tool``), or not with the memory that there is, or the user wants no
+    failures."""
 
     batch: int
     tool: bool
+    memory: bool = False
 
 
 Action = Run | Split | Quarantine | Release | Stop
@@ -62,6 +66,10 @@ class Result(Enum):
     FAILED = "failed"
     #: Took longer than the user allows: not tried again as it is.
     TIMED_OUT = "timed out"
+    #: Memory ran out, while others ran beside it: says nothing of its records.
+    CROWDED = "crowded"
+    #: Memory ran out, though nothing ran beside it.
+    STARVED = "starved"
     #: Failed in a way that has nothing to do with records.
     FATAL = "fatal"
 
@@ -83,6 +91,8 @@ class _Batch:
     state: _State = _State.READY
     #: No more retries of the whole: on its way down to the culprit.
     suspect: bool = False
+    #: How often memory ran out for it.
+    starved: int = 0
 
 
 #: A batch of so many times the units that were asked for, and that others have, ends with a record that is far longer.
@@ -93,6 +103,12 @@ WITNESSES = 3
 
 #: The same for records that fail in different ways: a message may hold something random.
 MOST_WITNESSES = 10
+
+#: Memory runs out for a batch so often before nothing is let run beside it.
+MOST_CROWDED = 2
+
+#: So many records for each of which there is not enough memory, and more of them than are done, are no matter of records.
+MOST_STARVED = 10
 
 
 @dataclass
@@ -129,6 +145,9 @@ class Dispatcher:
     _ready: list[tuple[int, int]] = field(default_factory=list)
     #: Single records that failed while nothing had succeeded, and how.
     _witnesses: dict[int, tuple[Result, str]] = field(default_factory=dict)
+    #: Records that are done, and single ones for which there is not enough memory.
+    _done: int = 0
+    _starved: int = 0
     #: Batches that were asked for and have not come.
     _asked: int = 0
     #: Units of the batch that was asked for; 0: its size is the user's.
@@ -296,21 +315,33 @@ class Dispatcher:
         if result is Result.DONE:
             del self._batches[batch]
             self._witnesses.pop(batch, None)
+            self._done += item.records
             if seconds is not None:
                 self.cost.observe(item.units, seconds, item.records)
             return [Release(batch), *self._prove(), *self._hand_out()]
         if result is Result.FATAL:
             return [Stop(batch, tool=True)]
+        if result is Result.CROWDED:
+            item.starved += 1
+            item.attempt -= 1
+            return [self._run(batch, urgent=True)]
+        if result is Result.STARVED:
+            item.starved = MOST_CROWDED
         if not self.proven:
             return self._suspect_tool(batch, result, signature)
         return self._suspect_record(batch, result)
 
     def _suspect_record(self, batch: int, result: Result) -> list[Action]:
         item = self._batches[batch]
-        if result is Result.FAILED and item.attempt <= self.retries and (item.records == 1 or not item.suspect):
+        again = result in (Result.FAILED, Result.STARVED) and item.attempt <= self.retries
+        if again and (item.records == 1 or not item.suspect):
             return [self._run(batch, urgent=True)]
         if item.records > 1:
             return [Split(batch, item.records // 2)]
+        if result is Result.STARVED:
+            self._starved += 1
+            if self._starved >= MOST_STARVED and self._starved > self._done:
+                return [Stop(batch, tool=False, memory=True)]
         if self.stop_on_failure:
             return [Stop(batch, tool=False)]
         return [Quarantine(batch)]
@@ -333,7 +364,7 @@ class Dispatcher:
             return []
         alike = len(set(self._witnesses.values())) == 1
         if len(self._witnesses) >= (WITNESSES if alike else MOST_WITNESSES):
-            return [Stop(next(iter(self._witnesses)), tool=True)]
+            return [self._stop()]
         running = any(item.state is _State.RUNNING for item in self._batches.values())
         more = [batch for batch in self._held if batch not in self._witnesses]
         if running:
@@ -351,11 +382,16 @@ class Dispatcher:
             return self._prove()  # few records, each bad in its own way
         # Every record there is has failed alike. They are few, and perhaps what failed was the machine, for once.
         for batch, (result, _) in self._witnesses.items():
-            if result is Result.FAILED and self._batches[batch].attempt <= self.retries:
+            if result in (Result.FAILED, Result.STARVED) and self._batches[batch].attempt <= self.retries:
                 del self._witnesses[batch]
                 self._held.remove(batch)
                 return [self._run(batch, urgent=True)]
-        return [Stop(next(iter(self._witnesses)), tool=True)]
+        return [self._stop()]
+
+    def _stop(self) -> Stop:
+        """No witness was done."""
+        batch, (result, _) = next(iter(self._witnesses.items()))
+        return Stop(batch, tool=result is not Result.STARVED, memory=result is Result.STARVED)
 
     def _prove(self) -> list[Action]:
         """The tool works: failures are the records' own from now on."""
@@ -378,4 +414,4 @@ class Dispatcher:
         item = self._batches[batch]
         item.attempt += 1
         item.state = _State.RUNNING
-        return Run(batch, item.attempt, urgent)
+        return Run(batch, item.attempt, urgent, alone=item.starved >= MOST_CROWDED)

@@ -7,6 +7,7 @@
 mod area;
 mod family;
 mod mark;
+mod memory;
 mod pool;
 mod spawn;
 mod task;
@@ -17,6 +18,7 @@ mod watch;
 mod words;
 mod written;
 
+pub use memory::Counter;
 pub use pool::{Event, Pool, Settings};
 pub use spawn::{Ending, Usage};
 pub use task::{Collect, Failure, Outcome, Output, Placement, Sink, Task};

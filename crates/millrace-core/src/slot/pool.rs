@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::area::Area;
 use super::family::{self, Family};
 use super::mark::Mark;
+use super::memory::{Counter, Kills};
 use super::task::{Control, Outcome, Place, Sink, Task};
 use super::text;
 
@@ -31,6 +32,8 @@ pub struct Settings {
     pub namespaces: Arc<Vec<OwnedFd>>,
     /// Priority, as for `nice`; 0 leaves it.
     pub nice: i32,
+    /// Where the kernel counts what it kills for lack of memory, if anywhere.
+    pub kills: Option<Counter>,
     /// Text in arguments and substitutions that stands for the slot's directory.
     pub slot_mark: Vec<u8>,
     /// Random text that is part of every slot's directory.
@@ -61,6 +64,8 @@ pub enum Event<R> {
         slot: usize,
         /// When.
         at: Instant,
+        /// Tasks that were at work at once while it was, itself included, at most.
+        side_by_side: usize,
         /// What came of it.
         outcome: Outcome<R>,
     },
@@ -81,12 +86,34 @@ struct State<R> {
     awaited: bool,
     /// Slots without a task.
     idle: usize,
+    /// Tasks that may be at work at once.
+    allowed: usize,
+    /// Tasks at work.
+    busy: usize,
+    /// One of them must have none beside it.
+    alone: bool,
+    /// For each slot with a task: how many were at work at once while that was, at most.
+    side_by_side: Vec<usize>,
     closed: bool,
 }
 
 impl<R> State<R> {
     fn is_due(&self) -> bool {
         self.pressing || (!self.events.is_empty() && self.tasks.len() < self.low)
+    }
+
+    /// The task that comes next, if it may begin now.
+    fn take(&mut self, slot: usize) -> Option<Task> {
+        let at_most = if self.tasks.front()?.alone { 1 } else { self.allowed };
+        if self.alone || self.busy >= at_most {
+            return None;
+        }
+        let task = self.tasks.pop_front()?;
+        self.busy += 1;
+        self.alone = task.alone;
+        self.side_by_side[slot] = 0;
+        self.side_by_side.iter_mut().for_each(|most| *most = self.busy.max(*most));
+        Some(task)
     }
 }
 
@@ -135,6 +162,10 @@ impl<R: Send + 'static> Pool<R> {
             low: 0,
             awaited: false,
             idle: 0,
+            allowed: settings.roots.len(),
+            busy: 0,
+            alone: false,
+            side_by_side: vec![0; settings.roots.len()],
             closed: false,
         };
         family::adopt()?;
@@ -148,12 +179,13 @@ impl<R: Send + 'static> Pool<R> {
             area: Arc::new(Area::of(base)?),
             closing: Condvar::new(),
         });
+        let kills = Arc::new(Kills::new(settings.kills.as_ref()));
         let mut pool = Self { shared, threads: vec![] };
         let (shared, family) = (pool.shared.clone(), Family::of(Mark::of_run(&settings.secret)));
         pool.threads.push(std::thread::Builder::new().name("minder".into()).spawn(move || mind(&shared, &family))?);
         for slot in 0..settings.roots.len() {
             let (shared, sink) = (pool.shared.clone(), sink.clone());
-            let place = place(settings, slot, shared.area.clone())?;
+            let place = place(settings, slot, shared.area.clone(), kills.clone())?;
             let thread = std::thread::Builder::new()
                 .name(format!("slot {slot}"))
                 .spawn(move || work(slot, &place, &shared, &*sink))?;
@@ -173,6 +205,12 @@ impl<R: Send + 'static> Pool<R> {
         if state.idle > 0 {
             self.shared.filled.notify_one();
         }
+    }
+
+    /// From now on, so many tasks are at work at once at most; those that are come to their end.
+    pub fn allow(&self, tasks: usize) {
+        self.shared.lock().allowed = tasks;
+        self.shared.filled.notify_all();
     }
 
     /// Takes back all tasks that no slot has taken; returns their ids.
@@ -253,19 +291,24 @@ fn work<S: Sink>(slot: usize, place: &Place, shared: &Shared<S::Receipt>, sink: 
     let mut ended = None;
     while let Some(task) = next(slot, ended.take(), shared) {
         let outcome = place.run(&task, &shared.controls[slot], sink);
-        ended = Some(Event::Ended { id: task.id, slot, at: Instant::now(), outcome });
+        ended = Some((task.id, Instant::now(), outcome));
     }
 }
 
 /// Reports what `ended` and takes the next task, when there is one; None when the pool closes.
-fn next<R>(slot: usize, ended: Option<Event<R>>, shared: &Shared<R>) -> Option<Task> {
+fn next<R>(slot: usize, ended: Option<(u64, Instant, Outcome<R>)>, shared: &Shared<R>) -> Option<Task> {
     let mut state = shared.lock();
-    if let Some(event) = ended {
-        state.pressing |= matches!(&event, Event::Ended { outcome, .. } if outcome.result.is_err());
-        state.events.push(event);
+    if let Some((id, at, outcome)) = ended {
+        state.pressing |= outcome.result.is_err();
+        let side_by_side = state.side_by_side[slot];
+        state.events.push(Event::Ended { id, slot, at, side_by_side, outcome });
+        state.busy -= 1;
+        if std::mem::take(&mut state.alone) {
+            shared.filled.notify_all(); // others waited for its end
+        }
     }
     loop {
-        let task = state.tasks.pop_front();
+        let task = if state.closed { None } else { state.take(slot) };
         if let Some(task) = &task {
             state.events.push(Event::Started { id: task.id, slot, at: Instant::now() });
         }
@@ -279,7 +322,7 @@ fn next<R>(slot: usize, ended: Option<Event<R>>, shared: &Shared<R>) -> Option<T
     }
 }
 
-fn place(settings: &Settings, slot: usize, area: Arc<Area>) -> std::io::Result<Place> {
+fn place(settings: &Settings, slot: usize, area: Arc<Area>, kills: Arc<Kills>) -> std::io::Result<Place> {
     use std::os::unix::ffi::OsStrExt;
     let root = settings.roots[slot].clone();
     let substitutions = settings
@@ -296,6 +339,7 @@ fn place(settings: &Settings, slot: usize, area: Arc<Area>) -> std::io::Result<P
         environ: settings.environ.clone(),
         namespaces: settings.namespaces.clone(),
         nice: settings.nice,
+        kills,
         null: fs_err::File::open("/dev/null")?.into_file(),
         slot_mark: settings.slot_mark.clone(),
         secret: settings.secret.clone(),

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use super::area::Area;
 use super::family::{Family, Left};
 use super::mark::Mark;
+use super::memory::Kills;
 use super::spawn::{Ending, Process, Start, Usage, spawn};
 use super::text;
 use super::words;
@@ -85,6 +86,8 @@ pub struct Task {
     pub substitutions: Vec<(Vec<u8>, Vec<u8>)>,
     /// Time after which it is killed.
     pub timeout: Option<Duration>,
+    /// No other task is to run beside it.
+    pub alone: bool,
 }
 
 /// Why a task gave no blocks.
@@ -115,6 +118,8 @@ pub struct Outcome<R> {
     pub result: Result<R, Failure>,
     /// What the tool used.
     pub usage: Usage,
+    /// The kernel killed a process of it because memory ran out.
+    pub out_of_memory: bool,
     /// Seconds from the start of the process to its end.
     pub wall_seconds: f64,
     /// The first and the last bytes of its standard error, or of its standard output if it failed without a word.
@@ -150,6 +155,7 @@ pub(super) struct Place {
     pub(super) environ: Vec<CString>,
     pub(super) namespaces: Arc<Vec<OwnedFd>>,
     pub(super) nice: i32,
+    pub(super) kills: Arc<Kills>,
     /// `/dev/null`, the standard input of most tools.
     pub(super) null: File,
     /// Text in arguments that stands for `root`.
@@ -177,6 +183,10 @@ impl Control {
     pub(super) fn kill(&self) {
         self.killed.store(true, Ordering::SeqCst);
         self.signal();
+    }
+
+    fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::SeqCst)
     }
 
     /// Leaves only the beginning and the end of what the running tool has said so far.
@@ -216,6 +226,7 @@ impl Place {
         let mut outcome = Outcome {
             result: Err(Failure::Killed),
             usage: Usage::default(),
+            out_of_memory: false,
             wall_seconds: 0.0,
             stderr: vec![],
             extra: vec![],
@@ -256,6 +267,7 @@ impl Place {
         }
         *control.words() = words;
         let begun = Instant::now();
+        let watch = self.kills.watch();
         let process = {
             let mut running = control.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let process = spawn(&Start {
@@ -276,6 +288,10 @@ impl Place {
         };
         let waited = self.wait(process, task.timeout, control, &mut outcome.usage);
         control.words().clear();
+        // What we killed ourselves says nothing of the memory.
+        let by_itself = waited.as_ref().ok().filter(|(_, end)| !matches!(end, End::Late) && !control.is_killed());
+        outcome.out_of_memory = by_itself.is_some_and(|(ending, _)| watch.is_hit(*ending));
+        drop(watch);
         let (ending, end) = waited.map_err(Failure::Io)?;
         outcome.wall_seconds = begun.elapsed().as_secs_f64();
         let pairs = self.substitutions_of(task);
@@ -284,7 +300,7 @@ impl Place {
             return Err(Failure::TimedOut);
         }
         // No space for the tool's files is our failure whatever the tool says: it may not even have noticed.
-        if !control.killed.load(Ordering::SeqCst) {
+        if !control.is_killed() {
             if let Some(trouble) = self.area.trouble(begun).map_err(Failure::Io)? {
                 let words = format!("{}: {trouble}", self.root.display());
                 return Err(Failure::Io(io::Error::new(io::ErrorKind::StorageFull, words)));
@@ -292,7 +308,7 @@ impl Place {
         }
         if ending != Ending::Exited(0) {
             // A tool killed because we asked shows as signalled; a tool that ended well just before counts as done.
-            if control.killed.load(Ordering::SeqCst) {
+            if control.is_killed() {
                 return Err(Failure::Killed);
             }
             if outcome.stderr.is_empty() {
@@ -300,7 +316,10 @@ impl Place {
             }
             return Err(Failure::Ended(ending));
         }
-        if control.killed.load(Ordering::SeqCst) && matches!(end, End::Cut) {
+        if outcome.out_of_memory {
+            return Err(Failure::Said("it did not notice a kill".to_owned()));
+        }
+        if control.is_killed() && matches!(end, End::Cut) {
             return Err(Failure::Killed);
         }
         if let End::Idle(names) = end {

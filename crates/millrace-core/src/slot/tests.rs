@@ -56,6 +56,7 @@ impl Bench {
             environ: vec![c"PATH=/usr/bin:/bin".into()],
             namespaces: Arc::default(),
             nice: 0,
+            kills: None,
             slot_mark: b"\0slot\0".to_vec(),
             secret,
             patience: Duration::from_millis(300),
@@ -105,6 +106,7 @@ fn script_task(script: &str) -> Task {
         outputs: vec![Output { stream: 0, collect: Collect::Stdout, name: vec![], optional: false }],
         substitutions: vec![],
         timeout: None,
+        alone: false,
     }
 }
 

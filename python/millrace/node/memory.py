@@ -1,0 +1,43 @@
+"""The memory of a node: fewer tools side by side where it runs out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from millrace import _core
+from millrace.node.agent import Allowed
+from millrace.plan import memory
+from millrace.schedule.memory import Allowance
+from millrace.words import count, size
+
+
+class Memory:
+    """Lets in fewer tools when some were killed for lack of memory.
+
+    Args:
+        pool: The slots, so many.
+    """
+
+    def __init__(self, pool: _core.Pool, slots: int) -> None:
+        limit, self._source = memory.usable()
+        self._pool, self._allowance = pool, Allowance(slots, limit)
+
+    def look(self, events: Iterable[_core.PoolEvent]) -> list[Allowed]:
+        """Learn from what has happened; return what changes by it."""
+        allowance, found = self._allowance, list[Allowed]()
+        for event in events:
+            if event.kind == "ended" and allowance.ended(
+                out_of_memory=event.out_of_memory, side_by_side=event.side_by_side, peak_bytes=event.peak_rss_bytes
+            ):
+                self._pool.allow(allowance.allowed)
+                found.append(Allowed(allowance.allowed, self._why(event)))
+        return found
+
+    def _why(self, event: _core.PoolEvent) -> str:
+        now = count(self._allowance.allowed, "slot")
+        if not event.out_of_memory:
+            return f"tools take little memory: going on with {now}"
+        return (
+            f"memory ran out with {event.side_by_side} tools side by side, one of them with {size(event.peak_rss_bytes)} "
+            f"({self._source}: {size(self._allowance.limit_bytes)}): going on with {now}"
+        )
