@@ -31,11 +31,11 @@ SlurmdLogFile={folder}/log/slurmd-%n.log
 SlurmdSpoolDir={folder}/spool/%n
 StateSaveLocation={folder}/state
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+TaskPlugin={task}
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters={select}
 SchedulerType=sched/backfill
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1
 MpiDefault=none
@@ -46,6 +46,13 @@ SlurmdTimeout=10
 InactiveLimit=0
 KillWait=5
 MinJobAge=300
+"""
+
+#: Keeps jobs within the memory that they asked for.
+LIMITS = """
+CgroupPlugin=cgroup/{version}
+CgroupMountpoint=/sys/fs/cgroup
+ConstrainRAMSpace=yes
 """
 
 NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} Sockets=1 CoresPerSocket={cpus} ThreadsPerCore=1 RealMemory=2000 State=UNKNOWN\n"  # fmt: skip
@@ -68,11 +75,13 @@ class Slurm:
 
     Args:
         folder: With a short path: sockets have 108 characters at most.
+        with_memory: Jobs get the memory that they ask for and no more, by control groups.
     """
 
     folder: Path
     n_nodes: int = 3
     cpus: int = 2
+    with_memory: bool = False
 
     @property
     def environ(self) -> dict[str, str]:
@@ -100,13 +109,17 @@ class Slurm:
         )  # fmt: skip
         ports = free_ports(self.n_nodes + 1)
         host = socket.gethostname().partition(".")[0]
-        text = CONFIGURATION.format(folder=folder, host=host, port=ports[0])
+        task, select = ("task/cgroup", "CR_Core_Memory") if self.with_memory else ("task/none", "CR_Core")
+        text = CONFIGURATION.format(folder=folder, host=host, port=ports[0], task=task, select=select)
         for name, port in zip(names, ports[1:], strict=True):
             text += NODE.format(name=name, host=host, port=port, cpus=self.cpus)
         text += f"PartitionName=main Nodes=n[1-{self.n_nodes}] Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO\n"
         (folder / "slurm.conf").write_text(text)
+        limits = LIMITS.format(version="v1" if Path("/sys/fs/cgroup/memory").exists() else "v2")
         for name in names:
             (folder / "etc" / name / "slurm.conf").write_text(text)
+            if self.with_memory:
+                (folder / "etc" / name / "cgroup.conf").write_text(limits)
             # The PMIx servers of several nodes on one machine would meet in one folder.
             (folder / "etc" / name / "mpi.conf").write_text(f"PMIxCliTmpDirBase={folder}/pmix/{name}\n")
         subprocess.run(["slurmctld", "-c"], env=self.environ, check=True, capture_output=True)
