@@ -36,6 +36,7 @@ from millrace.launch.command import ALLOW_ROOT
 from millrace.model import InputUse, OutputUse, ToolUse
 from millrace.node import workdir
 from millrace.node.feed import Batch
+from millrace.plan import workplace
 
 REPO = Path(__file__).resolve().parent.parent
 
@@ -156,7 +157,7 @@ def rank(options: argparse.Namespace) -> None:
     """One process of the job."""
     launched = find(os.environ)
     assert launched
-    work = workdir.choose()
+    work = workdir.choose(workplace.find("", 1, Path.cwd()).path)
     watchdog = _core.Watchdog(str(work.path), work.token)
     work.make()
     world = World(launched, work.path)

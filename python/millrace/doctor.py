@@ -7,12 +7,13 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from millrace import __version__
+from millrace.errors import RefusedError
 from millrace.model import Frozen
-from millrace.node import workdir
-from millrace.plan import cores
+from millrace.plan import cores, workplace
 
 #: Programs that stand for their family: (name, arguments that print the version, Debian package).
 TOOLS = (
@@ -47,6 +48,8 @@ class Found(Frozen, frozen=True):
     cores_why: str
     #: Where the next run would make its work directory, empty if nowhere.
     work_dir: str
+    #: Why there.
+    work_why: str
     work_filesystem: str
     work_free: int
     #: Whether the kernel can hold on to a process by a descriptor, so that no wrong one is ever signalled.
@@ -57,10 +60,13 @@ class Found(Frozen, frozen=True):
 def examine(environ: Mapping[str, str]) -> Found:
     """Look at everything that a run depends on."""
     n_cores, why = cores.usable(environ)
-    place = next((place for place in workdir.candidates() if workdir.is_usable(place)), None)
+    place, work_why = None, ""
+    with suppress(RefusedError):
+        found = workplace.find(workplace.wanted_here(environ), n_cores, Path.cwd())
+        place, work_why = found.path, found.why
     return Found(
         millrace=__version__, python=platform.python_version(), kernel=platform.release(), cores=n_cores, cores_why=why,
-        work_dir=str(place or ""), work_filesystem=filesystem(place) if place else "",
+        work_dir=str(place or ""), work_why=work_why, work_filesystem=filesystem(place) if place else "",
         work_free=shutil.disk_usage(place).free if place else 0, pidfd=has_pidfd(),
         tools=tuple(tool(name, option, package, environ) for name, option, package in TOOLS),
     )  # fmt: skip

@@ -37,6 +37,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     command: tuple[str, ...]
     slots: Slots | None = None
     run_dir: str = ""
+    work_dir: str = ""
     fresh: bool = False
     input: tuple[str, ...] = ()
     output: tuple[str, ...] = ()

@@ -34,7 +34,7 @@ from millrace.node.spool import open_reader
 from millrace.output.commit import GroupCommit
 from millrace.output.stage import OutputStage, Stage
 from millrace.output.streams import Streams
-from millrace.plan import cores
+from millrace.plan import cores, workplace
 from millrace.plan.plan import Plan
 from millrace.report import progress, summary
 from millrace.report.events import EndEvent, EventLog, RunEvent, WarningEvent, read_typed
@@ -46,6 +46,7 @@ from millrace.slices import Committed
 if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
     from millrace.engine.cluster import Crew, Member
     from millrace.engine.writers import Writers
+    from millrace.job import Job
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,11 @@ class Finished:
     summary: summary.Summary | None
 
 
-def join(launched: Launched, supervision: Supervision, partition_size: int | None = None) -> Crew | None:
+def join(launched: Launched, supervision: Supervision, job: Job) -> Crew | None:
     """Become one process of a job.
 
     Args:
-        partition_size: Nodes of a partition, as the user wants it.
+        job: What is to be done; the rest of the plan is made when the others are there.
 
     Returns:
         The others, for the coordinator; None if there are none. In them it does not return: it ends the process when
@@ -78,7 +79,8 @@ def join(launched: Launched, supervision: Supervision, partition_size: int | Non
     from millrace.engine.leader import agent
     from millrace.engine.mpi import World
 
-    work = workdir.choose()
+    slots = job.slots or cores.usable(os.environ)[0]
+    work = workdir.choose(workplace.find(job.work_dir, slots, Path.cwd()).path)
     watchdog = _core.Watchdog(str(work.path), work.token)  # before any thread; MPI starts some
     work.make()
     try:
@@ -91,11 +93,11 @@ def join(launched: Launched, supervision: Supervision, partition_size: int | Non
         raise
     if world.rank:
         with Interrupt(supervised=supervision.active) as interrupt:
-            agent(world, work, partition_size).run(interrupt)
+            agent(world, work, job.partition_size).run(interrupt)
         watchdog.close()
         world.leave(ExitCode.DONE)
         sys.exit(ExitCode.DONE)
-    crew = Crew(world, work, partition_size, supervision.patience)
+    crew = Crew(world, work, job.partition_size, supervision.patience)
     # At the very end, when what went wrong has been said.
     atexit.register(crew.leave)
     atexit.register(watchdog.close)
@@ -133,7 +135,7 @@ def run(plan: Plan, supervision: Supervision, crew: Crew | None = None) -> Finis
             crew.interrupt = interrupt
             stack.callback(crew.dismiss)
             return Session(plan, rundir, manifest, crew.work, interrupt, resuming, supervision, crew).run(stack)
-        work = workdir.choose()
+        work = workdir.choose(plan.work_place)
         # Before any thread, as the watchdog is a fork; and before the folder, so that nothing is left whenever we die.
         watchdog = _core.Watchdog(str(work.path), work.token)
         stack.callback(watchdog.close)

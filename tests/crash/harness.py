@@ -19,6 +19,7 @@ from pathlib import Path
 
 from millrace import _core
 from millrace.node import workdir
+from millrace.plan import workplace
 
 #: Names every process that descends from a run of ours, tools and their children included.
 MARK = "MILLRACE_CRASH_TEST"
@@ -171,7 +172,7 @@ def marked(mark: str) -> list[int]:
 def dead_work() -> frozenset[Path]:
     """Work directories whose run is dead."""
     found = set()
-    for place in {place.resolve() for place in workdir.candidates()}:
+    for place in {place.resolve() for place in workplace.candidates()}:
         for path in place.glob(f"{workdir.prefix()}*"):
             with contextlib.suppress(OSError):
                 folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -11,6 +11,7 @@ import pytest
 
 from millrace.errors import MillraceError
 from millrace.node import workdir
+from millrace.plan import workplace
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +20,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     found = [tmp_path / "memory", tmp_path / "disk"]
     for place in found:
         place.mkdir()
-    monkeypatch.setattr(workdir, "candidates", lambda: found)
+    monkeypatch.setattr(workplace, "candidates", lambda: found)
     return found
 
 
@@ -30,8 +31,8 @@ def dead(place: Path) -> Path:
     return path
 
 
-def test_the_first_place_that_can_be_used_is_used(places: list[Path]) -> None:
-    work = workdir.choose()
+def test_it_is_private_and_made_when_the_watchdog_runs(places: list[Path]) -> None:
+    work = workdir.choose(places[0])
     assert work.path.parent == places[0] and work.secret in work.path.name
     assert not work.path.exists(), "made only when the watchdog runs"
     work.make()
@@ -40,18 +41,18 @@ def test_the_first_place_that_can_be_used_is_used(places: list[Path]) -> None:
 
 
 def test_dead_ones_are_swept_from_every_place_and_live_ones_stay(places: list[Path]) -> None:
-    live = workdir.choose()
+    live = workdir.choose(places[0])
     live.make()
     left = [dead(place) for place in places]
     other = places[0] / "somebody-elses"
     other.mkdir()
-    workdir.choose()
+    workdir.choose(places[0])
     assert not any(path.exists() for path in left)
     assert live.spool.is_dir() and other.is_dir()
 
 
 def test_one_that_is_swept_while_it_is_made_is_an_error_not_a_surprise(places: list[Path]) -> None:
-    work = workdir.choose()
+    work = workdir.choose(places[0])
     work.path.mkdir()
     with pytest.raises(MillraceError, match="cannot be made"):
         work.make()
@@ -61,6 +62,6 @@ def test_processes_that_carry_the_token_end_with_it(places: list[Path]) -> None:
     left = dead(places[0])
     environ = {**os.environ, workdir.TOKEN_NAME: left.name.removeprefix(workdir.prefix())}
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], env=environ)
-    workdir.choose()
+    workdir.choose(places[0])
     assert process.wait(20) == -9
     assert not left.exists()

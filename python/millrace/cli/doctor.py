@@ -27,7 +27,7 @@ def command(as_json: bool) -> None:
     click.echo(f"millrace:  {found.millrace} (Python {found.python}, Linux {found.kernel})")
     click.echo(f"cores:     {found.cores} ({found.cores_why})")
     where = (
-        f"{found.work_dir} ({found.work_filesystem}), {size(found.work_free)} free"
+        f"{found.work_dir} ({found.work_filesystem}), {size(found.work_free)} free; {found.work_why}"
         if found.work_dir
         else "no place to write"
     )

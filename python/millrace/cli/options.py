@@ -58,6 +58,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.argument("job_file", metavar="[JOB.toml]", required=False, type=click.Path(path_type=Path)),
         option("--slots", type=int, metavar="N", help="Tool processes side by side (default: the cores this process may use)."),
         option("--run-dir", metavar="DIR", help="Where results are kept until the end (default: OUTPUT.millrace)."),
+        option("--work-dir", envvar="MILLRACE_WORK", metavar="DIR", help="Where batches and unfinished results lie while the run lasts (default: in memory, or on disk if memory is short)."),
         option("--fresh", is_flag=True, help="Start over; forget what an earlier run did."),
         option("--input", multiple=True, metavar="FILE[:FORMAT]", help="Input that is cut into records. Several advance together."),
         option("--output", multiple=True, metavar="FILE", help="File that the tool writes."),

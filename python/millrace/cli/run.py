@@ -62,7 +62,7 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
     from millrace.plan import plan as planner
     from millrace.report import summary
 
-    crew = runner.join(launched, supervision, job.partition_size) if launched else None
+    crew = runner.join(launched, supervision, job) if launched else None
     if supervision.active:
         job = msgspec.structs.replace(job, fresh=False)  # that was for the first start, and is done
     plan = planner.make(job, here(), for_tools(os.environ) if launched or supervision.active else os.environ)

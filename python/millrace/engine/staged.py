@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.errors import LostError
-from millrace.node import workdir
-from millrace.plan import memory, staging
+from millrace.plan import memory, staging, workplace
 from millrace.plan.filesystems import IN_MEMORY, SHARED, kind
 from millrace.plan.staging import Choice, File, Node
 from millrace.report.words import duration, size
@@ -202,7 +201,7 @@ class Keeper:
 def _memory(way: str) -> Path | None:
     if way not in ("auto", "ram"):
         return None
-    for place in workdir.MEMORY:
+    for place in workplace.MEMORY:
         if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
             return Path(place)
     return None

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from millrace.launch import command, sweep
 from millrace.launch.allocation import Allocation
+from millrace.plan import workplace
 
 #: Seconds within which a node answers, or is taken for lost.
 PATIENCE = 8.0
@@ -27,12 +28,13 @@ WIDTH = 64
 def sweep_all(allocation: Allocation, nodes: Sequence[str], token: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     """End whatever carries ``token``, here and on all ``nodes``; returns those that answered."""
     # First here: what starts processes elsewhere goes before what it has started.
-    sweep.sweep(token)
+    work = workplace.wanted_here(environ)
+    sweep.sweep(token, work)
     waiting, asked, answered = deque(nodes), dict[str, tuple[subprocess.Popen[bytes], float]](), dict[str, float]()
     while waiting or asked:
         while waiting and len(asked) < WIDTH:
             node = waiting.popleft()
-            if process := _ask(allocation, node, token, environ):
+            if process := _ask(allocation, node, f"{token}\n{work}\n", environ):
                 asked[node] = process, time.monotonic()
         time.sleep(0.01)
         now = time.monotonic()
@@ -50,7 +52,7 @@ def sweep_all(allocation: Allocation, nodes: Sequence[str], token: str, environ:
     return tuple(node for node in nodes if node in answered)
 
 
-def _ask(allocation: Allocation, node: str, token: str, environ: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
+def _ask(allocation: Allocation, node: str, told: str, environ: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
     words = command.on_node(allocation, node, [sys.executable, "-m", "millrace.launch.sweep"], environ)
     try:
         process = subprocess.Popen(
@@ -61,7 +63,7 @@ def _ask(allocation: Allocation, node: str, token: str, environ: Mapping[str, st
         return None
     assert process.stdin
     with suppress(OSError):  # it has ended at once
-        process.stdin.write(f"{token}\n".encode())
+        process.stdin.write(os.fsencode(told))
         process.stdin.close()
     return process
 

@@ -31,6 +31,7 @@ from millrace.launch.allocation import SUPERVISED, Allocation
 from millrace.launch.guard import Guard
 from millrace.launch.relay import Output, Words
 from millrace.launch.watch import STDIN, Signs
+from millrace.plan import workplace
 from millrace.plan.plan import Plan
 from millrace.report.words import count
 from millrace.rundir import Complete, RunDir
@@ -323,6 +324,8 @@ def run(plan: Plan, allocation: Allocation, environ: Mapping[str, str]) -> int:
             "write it to a file first, and read that: millrace run ... < FILE",
         )
     words = [sys.executable, "-m", "millrace", *sys.argv[1:]]
+    if plan.job.work_dir:  # for all that clean up after ranks
+        environ = {**environ, workplace.VARIABLE: str(plan.work_place)}
     try:
         return Supervisor(plan, allocation, words, environ).run()
     except BrokenPipeError as error:

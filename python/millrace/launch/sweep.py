@@ -1,7 +1,7 @@
 """``python -m millrace.launch.sweep``: ends what a job left on this node; what runs it from afar learns that the node lives.
 
-The token of the job comes by standard input: on a command line it would mark the sweeper itself. Imports little: it is
-in the way of every restart.
+The token of the job comes by standard input, as on a command line it would mark the sweeper itself; a second line names the
+folder that the user wants work directories in. Imports little: it is in the way of every restart.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def marked(token: str) -> tuple[list[int], list[int]]:
     return kill, watchdogs
 
 
-def sweep(token: str) -> bool:
+def sweep(token: str, work: str = "") -> bool:
     """Kill what carries ``token`` on this node, and wait until it is gone; whether nothing is left."""
     deadline, pause = time.monotonic() + PATIENCE, 0.002
     while True:
@@ -66,7 +66,7 @@ def sweep(token: str) -> bool:
             with suppress(OSError):
                 os.kill(pid, signal.SIGCONT)
         if not kill and not watchdogs:
-            clean()
+            clean(work)
             shutil.rmtree(temporary(token), ignore_errors=True)
             return True
         if time.monotonic() > deadline:
@@ -75,11 +75,17 @@ def sweep(token: str) -> bool:
         pause = min(pause * 1.5, 0.1)
 
 
-def clean() -> None:
-    """Remove the work directories of dead runs: somebody may have killed their watchdogs."""
-    from millrace.node import workdir  # the rest must do without, while processes are to be killed
+def clean(work: str) -> None:
+    """Remove the work directories of dead runs: somebody may have killed their watchdogs.
 
-    for place in workdir.candidates():
+    Args:
+        work: Where the user wants them; empty: nowhere else.
+    """
+    # The rest must do without, while processes are to be killed.
+    from millrace.node import workdir
+    from millrace.plan import workplace
+
+    for place in workplace.candidates(work):
         workdir.sweep_dead(place)
     for path in unused(list(Path("/dev/shm").glob(SEGMENTS))):
         path.unlink(missing_ok=True)
@@ -103,4 +109,4 @@ def unused(paths: list[Path]) -> list[Path]:
 
 
 if __name__ == "__main__":
-    sys.exit(0 if sweep(sys.stdin.readline().strip()) else 1)
+    sys.exit(0 if sweep(sys.stdin.readline().strip(), sys.stdin.readline().rstrip("\n")) else 1)

@@ -1,23 +1,16 @@
-"""The run's work directory in memory: spooled batches and slots. Gone when the run ends, however it ends."""
+"""The run's work directory: spooled batches and slots. Gone when the run ends, however it ends."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import shutil
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from millrace import _core
 from millrace.errors import MillraceError
-
-#: Memory filesystems tried in this order before the temporary directory.
-MEMORY = ("/dev/shm", "/run/shm")
-
-#: Free bytes below which a memory filesystem is passed over (a container's /dev/shm often has 64 MB).
-LEAST_FREE = 256 << 20
+from millrace.plan import workplace
 
 #: How long after it was made a folder without anything in it may be someone's who is about to take it.
 BEGUN_SECONDS = 60.0
@@ -64,33 +57,12 @@ class WorkDir:
         return self.path / f"slot-{number}"
 
 
-def candidates() -> list[Path]:
-    """Folders that could hold work directories, best first."""
-    return [Path(place) for place in MEMORY if os.path.isdir(place)] + [Path(tempfile.gettempdir())]
-
-
-def is_usable(place: Path) -> bool:
-    """Whether a work directory may be made in ``place``."""
-    if not os.access(place, os.W_OK | os.X_OK):
-        return False
-    return str(place) not in MEMORY or shutil.disk_usage(place).free >= LEAST_FREE
-
-
-def choose() -> WorkDir:
-    """Choose a place where memory is, and sweep away what dead runs of this user left in any.
-
-    Raises:
-        MillraceError: There is no place to write.
-    """
-    places = candidates()
-    for place in places:
-        sweep_dead(place)
-    for place in places:
-        if not is_usable(place):
-            continue
-        secret = os.urandom(8).hex()
-        return WorkDir(place / f"{prefix()}{secret}", secret)
-    raise MillraceError("no place for the work directory", "make /dev/shm or $TMPDIR writable, with 256 MB free")
+def choose(place: Path) -> WorkDir:
+    """A work directory in ``place``, not yet made. What dead runs of this user left there, or in any usual place, goes."""
+    for other in dict.fromkeys([place, *workplace.candidates()]):
+        sweep_dead(other)
+    secret = os.urandom(8).hex()
+    return WorkDir(place / f"{prefix()}{secret}", secret)
 
 
 def sweep_dead(place: Path) -> None:

@@ -16,7 +16,7 @@ from millrace import _core
 from millrace.errors import RefusedError, ToolError
 from millrace.job import Job
 from millrace.model import Command, Frozen, OutputUse, Token, ToolUse
-from millrace.plan import cores, fingerprint, formats, fragments, memory
+from millrace.plan import cores, fingerprint, formats, fragments, memory, workplace
 from millrace.plan.queries import Queries, look
 from millrace.rundir import default_name
 from millrace.tools import registry
@@ -31,6 +31,8 @@ class Plan(Frozen, frozen=True):
     use: ToolUse
     slots: int
     run_dir: Path
+    #: Folder for the work directory, if this is the only process.
+    work_place: Path
     #: Fingerprints of inputs, databases and program.
     fingerprints: dict[str, str]
     notes: tuple[str, ...]
@@ -73,10 +75,11 @@ def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
     use, in_parts = with_fragments(job, use, command, adapter, slots, queries)
     if queries:
         use = msgspec.structs.replace(use, cost=msgspec.structs.replace(use.cost, longest=queries.longest))
+    work = workplace.find(job.work_dir, slots, cwd)
     run_dir = cwd / (job.run_dir or default_name(use, job.command))
     return Plan(
-        job=job, command=command, use=use, slots=slots, run_dir=run_dir, fingerprints=fingerprints(job, use, command),
-        notes=tuple(filter(None, (*use.notes, why, batch_note(job, use), in_parts))),
+        job=job, command=command, use=use, slots=slots, run_dir=run_dir, work_place=work.path, fingerprints=fingerprints(job, use, command),
+        notes=tuple(filter(None, (*use.notes, why, batch_note(job, use), in_parts, f"work directory: in {work.path}, {work.why}"))),
     )  # fmt: skip
 
 

@@ -1,0 +1,115 @@
+"""Where a run keeps its work directory: batches and slots, with all that tools write until it is committed.
+
+In memory that costs least. But what lies there counts against the memory limit of a batch job or container, and is
+never given back for the tools; where the limit is tight, a disk is the better place.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from millrace.errors import RefusedError
+from millrace.plan import filesystems, memory
+from millrace.words import size
+
+#: Memory filesystems, in the order in which they are tried.
+MEMORY = ("/dev/shm", "/run/shm")
+
+#: Folders on disk that are tried after the temporary one.
+DISKS = ("/var/tmp",)
+
+#: The environment variable by which the user chooses a place.
+VARIABLE = "MILLRACE_WORK"
+
+#: Free bytes below which a place is passed over (a container's /dev/shm often has 64 MB).
+LEAST_FREE = 256 << 20
+
+#: What a slot may hold: a batch at work and one that waits, and their results.
+SLOT_BYTES = 64 << 20
+
+#: Part of the memory that all slots may hold together for it to be a good place.
+PART = 1 / 8
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder for work directories, and why this one, in words."""
+
+    path: Path
+    why: str
+
+
+def find(wanted: str, slots: int, cwd: Path) -> Place:
+    """Choose a place.
+
+    Args:
+        wanted: The folder that the user asks for; empty: none.
+        slots: Tasks that run side by side.
+
+    Raises:
+        RefusedError: The user's folder cannot be used, or none can.
+    """
+    if wanted:
+        return Place(checked(cwd / wanted), "as asked")
+    limit, source = memory.usable()
+    tight = slots * SLOT_BYTES > PART * limit
+    words = f"{size(slots * SLOT_BYTES)} for the slots would be much of the {size(limit)} that are the {source}"
+    in_memory = [Place(place, "in memory") for place in memory_places()]
+    on_disk = [Place(place, f"on disk: {words}" if tight else "on disk") for place in disk_places()]
+    for place in on_disk + in_memory if tight else in_memory + on_disk:
+        if is_usable(place.path):
+            return place
+    raise RefusedError(
+        "no place for the work directory", "make /dev/shm or $TMPDIR writable, with 256 MB free, or name one with --work-dir"
+    )  # fmt: skip
+
+
+def wanted_here(environ: Mapping[str, str]) -> str:
+    """The folder that the environment asks for."""
+    return environ.get(VARIABLE, "")
+
+
+def candidates(wanted: str = "") -> list[Path]:
+    """Folders that may hold work directories, of this run or of earlier ones."""
+    return [*([Path(wanted)] if wanted else []), *memory_places(), *disk_places()]
+
+
+def memory_places() -> list[Path]:
+    """Those in memory."""
+    return [Path(place) for place in MEMORY if os.path.isdir(place)]
+
+
+def disk_places() -> list[Path]:
+    """Those that are on disk, as a rule."""
+    return [Path(place) for place in dict.fromkeys([tempfile.gettempdir(), *DISKS]) if os.path.isdir(place)]
+
+
+def is_usable(place: Path) -> bool:
+    """Whether a work directory may be made in ``place``: it can be written, has room, and no other machine sees it."""
+    if not os.access(place, os.W_OK | os.X_OK) or shutil.disk_usage(place).free < LEAST_FREE:
+        return False
+    return str(place) in MEMORY or filesystems.kind(place) not in filesystems.SHARED
+
+
+def checked(place: Path) -> Path:
+    """The folder that the user asks for, if it can be used.
+
+    Raises:
+        RefusedError: It cannot.
+    """
+    if not place.is_dir():
+        raise RefusedError(f"{place}: no such folder for the work directory", "name one that is there on each node")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise RefusedError(
+            f"{place}: the work directory cannot be made there: permission denied", "name another folder"
+        )
+    if (found := filesystems.kind(place)) in filesystems.SHARED:
+        raise RefusedError(
+            f"{place}: is on storage that machines share ({found})", "name a folder on a disk of this machine's own"
+        )
+    return place

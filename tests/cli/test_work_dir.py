@@ -1,0 +1,85 @@
+"""Where the work directory lies: where the user wants it, in memory, or on disk where memory is short."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cgroups import memory_group
+from shell import Shell
+
+from millrace.errors import RefusedError
+from millrace.node import workdir
+from millrace.plan import workplace
+
+
+@pytest.fixture
+def told(shell: Shell) -> Path:
+    """A file in which the tool ``where`` says where it runs."""
+    path = shell.root / "where.log"
+    shell.tool("where", f"pwd -P >> {path}; exec cat")
+    return path
+
+
+@pytest.mark.parametrize("line", ["millrace run --work-dir ../place", "MILLRACE_WORK=$PWD/../place millrace run"])
+def test_it_is_where_the_user_wants_it_and_goes_with_the_run(line: str, shell: Shell, told: Path) -> None:
+    place = shell.root / "place"
+    place.mkdir()
+    dead = place / f"{workdir.prefix()}{'0' * 16}"
+    (dead / "spool").mkdir(parents=True)
+    dead.chmod(0o700)
+    ended = shell.run(f"{line} --batch 1 --format fasta -- where < in.fa | cmp - in.fa")
+    assert ended.code == 0, ended.shown
+    assert all(path.startswith(f"{place}/{workdir.prefix()}") for path in told.read_text().splitlines())
+    assert list(place.iterdir()) == [], "nor is left what an earlier run had there"
+
+
+def test_a_job_file_names_it_too_and_plan_and_doctor_say_where_it_is(shell: Shell) -> None:
+    place = shell.root / "place"
+    place.mkdir()
+    (shell.work / "job.toml").write_text(f'command = ["copy", "in.fa"]\ninput = ["in.fa"]\nwork-dir = "{place}"\n')
+    ended = shell.run("millrace plan job.toml")
+    assert f"work directory: in {place}, as asked" in ended.out, ended.shown
+    found = json.loads(shell.run(f"MILLRACE_WORK={place} millrace doctor --json").out)
+    assert (found["work_dir"], found["work_why"]) == (str(place), "as asked")
+
+
+def test_a_place_that_cannot_be_is_refused_before_anything_starts(shell: Shell) -> None:
+    ended = shell.run("millrace run --work-dir nowhere --format fasta -- copy < in.fa")
+    assert ended.code == 2 and "nowhere: no such folder for the work directory" in ended.err, ended.shown
+    assert shell.run_dirs() == []
+
+
+def test_storage_that_machines_share_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workplace.filesystems, "kind", lambda _: "nfs4")
+    with pytest.raises(RefusedError, match=r"machines share \(nfs4\)"):
+        workplace.find(str(tmp_path), 2, Path("/"))
+
+
+def test_a_sweep_of_a_node_finds_it(tmp_path: Path) -> None:
+    dead = tmp_path / f"{workdir.prefix()}{'1' * 16}"
+    (dead / "spool").mkdir(parents=True)
+    dead.chmod(0o700)
+    words = [sys.executable, "-m", "millrace.launch.sweep"]
+    subprocess.run(words, input=f"{'a' * 16}\n{tmp_path}\n", text=True, check=True)
+    assert not dead.exists()
+
+
+def test_results_do_not_count_against_a_limit_that_is_tight(shell: Shell, told: Path) -> None:
+    shell.tool("large", f'pwd -P >> {told}; cat > /dev/null; head -c 80M /dev/zero | tr "\\0" x')
+    with memory_group("results", 176 << 20) as group:
+        enter = f"echo $$ > {group.folder}/cgroup.procs; "
+        line = "millrace run --slots 2 --batch 1 --format fasta -- large < in.fa > out"
+        ended = shell.run(enter + line, 300)
+        assert ended.code == 0, ended.shown
+        assert group.kills == 0
+        plan = shell.run(enter + "millrace plan --slots 2 --format fasta -- large < in.fa")
+    with (shell.work / "out").open("rb") as out:
+        assert (
+            all(set(piece) == {ord("x")} for piece in iter(lambda: out.read(1 << 20), b"")) and out.tell() == 240 << 20
+        )
+    assert not any(path.startswith("/dev/shm/") for path in told.read_text().splitlines())
+    assert "on disk: 134 MB for the slots would be much of the 185 MB" in plan.out, plan.shown
