@@ -266,8 +266,14 @@ class Journal:
     @property
     def unsynced(self) -> int:
         """Bytes that are not yet known to be on disk."""
-    def sync(self) -> None:
-        """Wait until everything appended so far is on disk."""
+    @property
+    def end(self) -> int:
+        """Where the next task will be."""
+    def sync(self, sure: int | None = None) -> None:
+        """Wait until everything appended so far is on disk; then note that what is before ``sure`` counts whatever comes."""
+
+def forget_unsynced(path: str | PathLike[str]) -> None:
+    """Cut off what the writer of a journal was not yet sure of when it ended."""
 
 def scan(path: str | PathLike[str], verify: bool) -> Scan:
     """Read what a journal holds; with ``verify`` all checksums of all blocks. Changes nothing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from bisect import bisect
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from millrace import __version__, _core
 from millrace.errors import RefusedError
 from millrace.output.order import that_count
+from millrace.plan import world
 from millrace.plan.plan import Plan
 from millrace.rundir import VERSION, Complete, Manifest, RunDir
 from millrace.slices import Committed, slice_of
@@ -27,7 +29,7 @@ def take_over(plan: Plan, rundir: RunDir) -> tuple[Manifest, bool]:
     manifest = Manifest(
         version=VERSION, millrace=__version__, run_id=os.urandom(16).hex(), argv=plan.command.argv,
         cwd=str(plan.command.cwd), exe=str(plan.command.exe), use=plan.use, record_start=plan.job.record_start,
-        record_end=plan.job.record_end, fingerprints=plan.fingerprints,
+        record_end=plan.job.record_end, fingerprints=plan.fingerprints, world=world.identity(plan.use, plan.command.cwd),
     )  # fmt: skip
     if plan.job.fresh or not rundir.holds_a_run():
         rundir.clear()
@@ -40,7 +42,22 @@ def take_over(plan: Plan, rundir: RunDir) -> tuple[Manifest, bool]:
             f"{rundir.path}: holds a run that was begun otherwise:\n" + "\n".join(f"  {change}" for change in changes),
             "type the command as it was to resume that run, name another --run-dir, or start over with --fresh",
         )
-    return earlier, bool(rundir.journals())
+    return forget_unsure(earlier, manifest.world, rundir), bool(rundir.journals())
+
+
+def forget_unsure(manifest: Manifest, identity: str, rundir: RunDir) -> Manifest:
+    """Drop the last results of an earlier start if databases may have been replaced and put back behind its back.
+
+    Args:
+        identity: What databases and inputs are now, to the last detail.
+    """
+    if manifest.world != identity:
+        for path in rundir.journals():
+            with suppress(_core.CorruptJournal):  # which is told when it is opened
+                _core.forget_unsynced(path)
+        manifest = msgspec.structs.replace(manifest, world=identity)
+        rundir.write_manifest(manifest)
+    return manifest
 
 
 def differences(earlier: Manifest, now: Manifest) -> list[str]:

@@ -31,7 +31,8 @@ from millrace.node import workdir
 from millrace.node.agent import Node, Slots
 from millrace.node.feed import Feeder, FileList, Source
 from millrace.node.spool import open_reader
-from millrace.output.commit import GroupCommit
+from millrace.output.commit import GroupCommit, commit
+from millrace.output.guard import Guard, Sure
 from millrace.output.stage import OutputStage, Stage
 from millrace.output.streams import Streams
 from millrace.plan import cores, workplace
@@ -217,6 +218,7 @@ class Session:
         self.staged: Mapping[str, Sequence[tuple[str, str]]] = {}
         self.run_id = bytes.fromhex(manifest.run_id)
         self.sampler = Sampler(plan.job.verify, self.run_id)
+        self.guard = Guard(plan.world)
 
     def run(self, stack: ExitStack) -> Finished:
         """Run until done; see `run`."""
@@ -243,16 +245,19 @@ class Session:
             self._drain(engine)  # which other processes may have a part in
             if self.crew:
                 self.crew.dismiss(whole=True)  # what they committed is on the disk before this run is called complete
+                self.guard.changed = self.guard.changed or self.crew.changed
             return self._finish(engine, journal, events)
         except BaseException as error:
-            stopped = error if isinstance(error, MillraceError) else translated(error, plan)
+            stopped = self._why_changed(error) or (
+                error if isinstance(error, MillraceError) else translated(error, plan)
+            )
             self._settle()
             status = "interrupted" if isinstance(stopped, StoppedBySignal) else "stopped"
             events.write(
                 EndEvent(t=time.monotonic() - started, status=status, message=str(stopped or error)),
                 time.monotonic() - started,
             )
-            self._last_commit(journal)
+            self._last_commit(journal, stopped)
             if stopped is None:
                 raise
             raise stopped from error
@@ -351,10 +356,10 @@ class Session:
         )  # fmt: skip
         feeder.start()
         stack.callback(feeder.close)
-        commit = GroupCommit(journal, plan.job.sync, node.wake)
-        stack.callback(commit.close)
+        group_commit = GroupCommit(journal, plan.job.sync, node.wake, self.guard)
+        stack.callback(group_commit.close)
         return LocalEngine(
-            plan=plan, node=slots, supervision=self.supervision, feeder=feeder, stage=stage, journal=journal, commit=commit,
+            plan=plan, node=slots, supervision=self.supervision, feeder=feeder, stage=Sure(stage, self.guard), guard=self.guard, journal=journal, commit=group_commit,
             events=events, interrupt=self.interrupt, show=show.update, message=self.message, sampler=self.sampler, begun=started,
             resumes_results=resumes, begun_searches={(batch.first, batch.last): batch.found for batch in searched},
             quarantine=QuarantineWriter(self.rundir.quarantine, use, cwd),
@@ -391,7 +396,7 @@ class Session:
 
     def _finish(self, engine: LocalEngine, journal: _core.Journal, events: EventLog) -> Finished:
         plan = self.plan
-        journal.sync()
+        commit(journal, self.guard)
         sizes = engine.stage.finish()
         complete = Complete(outputs=sizes, kept=plan.job.keep_run_dir, different=tuple(self.sampler.different))
         write_whole(self.rundir.complete, msgspec.json.encode(complete))
@@ -423,8 +428,23 @@ class Session:
             self.rundir.remove()
         return Finished(ExitCode.DONE, text, counted)
 
-    def _last_commit(self, journal: _core.Journal) -> None:
+    def _why_changed(self, error: BaseException) -> MillraceError | None:
+        """The cause of an error, if that is a world that changed: a database half replaced, an input cut short."""
+        if isinstance(error, StoppedBySignal | RefusedError):
+            return None
         try:
+            self.guard.look()
+        except CorruptError as changed:
+            return changed
+        return None
+
+    def _last_commit(self, journal: _core.Journal, stopped: BaseException | None) -> None:
+        try:
+            with suppress(CorruptError):
+                commit(journal, self.guard)
+            if self.guard.changed or (isinstance(stopped, MillraceError) and stopped.exit_code == ExitCode.CORRUPT):
+                # Of what came after the last good look nobody knows in which world it was computed.
+                self.rundir.write_manifest(msgspec.structs.replace(self.manifest, world=""))
             journal.sync()
         except OSError as error:
             self.message(f"the last results may not be on disk: {error}")

@@ -41,6 +41,9 @@ class Manifest(Frozen, frozen=True):
     record_end: str
     #: Fingerprint of everything that the result depends on, by what it is.
     fingerprints: dict[str, str]
+    #: `millrace.plan.world.identity` at the last start; empty: something has changed since, and what was not yet sure in
+    #: the journals is not to be used.
+    world: str = ""
 
 
 class Complete(Frozen, frozen=True):

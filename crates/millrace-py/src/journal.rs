@@ -196,12 +196,21 @@ impl Journal {
         Self::lock(&self.0).unsynced()
     }
 
-    /// Waits until everything appended so far is on disk.
-    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+    /// Where the next task will be.
+    #[getter]
+    fn end(&self) -> u64 {
+        Self::lock(&self.0).end()
+    }
+
+    /// Waits until everything appended so far is on disk; then notes that what is before `sure` counts whatever comes.
+    #[pyo3(signature = (sure=None))]
+    fn sync(&self, py: Python<'_>, sure: Option<u64>) -> PyResult<()> {
         py.detach(|| {
             let (file, end) = Self::lock(&self.0).sync_handle()?;
             file.sync_data()?;
-            Self::lock(&self.0).synced_to(end);
+            if let Some(sure) = sure {
+                Self::lock(&self.0).synced_to(sure.min(end));
+            }
             Ok(())
         })
         .map_err(io_error)
@@ -233,10 +242,17 @@ fn scan(py: Python<'_>, path: PathBuf, verify: bool) -> PyResult<Scan> {
     Ok(Scan(found, path.into()))
 }
 
+/// Cuts off what the writer of a journal was not yet sure of when it ended.
+#[pyfunction]
+fn forget_unsynced(py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    py.detach(|| core::forget_unsynced(&path)).map_err(journal_error)
+}
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<BlockRef>()?;
     module.add_class::<TaskRef>()?;
     module.add_class::<Scan>()?;
     module.add_class::<Journal>()?;
+    module.add_function(wrap_pyfunction!(forget_unsynced, module)?)?;
     module.add_function(wrap_pyfunction!(scan, module)?)
 }

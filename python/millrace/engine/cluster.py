@@ -121,6 +121,8 @@ class Crew:
         self.on_lost: Callable[[int, str, int], None] | None = None
         #: What there is to say of the partitions, in words.
         self.notes: list[str] = []
+        #: What has changed on a node while the run was on, as it said with its last word.
+        self.changed = ""
         if led := [len(ranks) for ranks in self.partitions.values() if len(ranks) > 1]:
             self.notes.append(f"partitions: {len(led) + 1} of {max(led)} processes at most")
         #: What this process ends with if it cannot end together with the others.
@@ -163,8 +165,9 @@ class Crew:
                 case say.Ready():
                     self._ready[rank] = message
                     self.sees[rank] = message.sees
-                case say.Bye():
+                case say.Bye(changed):
                     links.gone.add(rank)
+                    self.changed = self.changed or (changed and f"{self.name(rank)}: {changed}")
                 case say.Left():
                     self._left.add(rank)
                 case say.Lost(why, tasks):
@@ -263,6 +266,7 @@ class Crew:
                 nice=plan.job.nice, run_dir=str(rundir.path), run_id=bytes.fromhex(manifest.run_id),
                 journal=str(rundir.journal_of(start, member.rank)), sync=plan.job.sync, slots=member.slots, first_slot=member.first_slot,
                 name=member.name, staged=staged.get(member.hello.host, []), shared=shared,
+                world=plan.world,
             ))  # fmt: skip
 
     def wait_until_ready(self) -> None:

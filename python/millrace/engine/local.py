@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
@@ -20,10 +21,10 @@ from millrace.errors import ExitCode, MillraceError, ToolError
 from millrace.model import Snapshot
 from millrace.node import workdir
 from millrace.node.agent import Allowed, Event, Slots
-from millrace.node.feed import Batch, End, Feeder, Limits, Skipped
+from millrace.node.feed import Batch, End, Feeder, Limits, Skipped, changed_files
 from millrace.node.spool import split_batch
 from millrace.output.commit import GroupCommit
-from millrace.output.stage import Stage
+from millrace.output.guard import Guard, Sure
 from millrace.plan.plan import Plan
 from millrace.report.events import EventLog, QuarantineEvent, RetryEvent, TaskEvent, WarningEvent
 from millrace.schedule.dispatcher import Action, Dispatcher, Quarantine, Release, Result, Run, Split, Stop
@@ -86,7 +87,8 @@ class LocalEngine:
     plan: Plan
     node: Slots
     feeder: Feeder
-    stage: Stage
+    stage: Sure
+    guard: Guard
     journal: _core.Journal
     commit: GroupCommit
     events: EventLog
@@ -156,6 +158,7 @@ class LocalEngine:
 
     def _look_around(self) -> None:
         self.supervision.turned(self.counts.records)
+        self.stage.turn()
         if self.stage.error:
             raise self.stage.error
         if self.commit.error:
@@ -325,6 +328,10 @@ class LocalEngine:
         self._serial += 1
         self._attempts[self._serial] = attempt
         item = self._batches[batch]
+        if item.files:
+            self.guard.also(
+                item.first, item.last, partial(changed_files, item, self.feeder.inputs, self.plan.command.cwd)
+            )
         per_record = self.plan.job.record_timeout
         timeout = per_record * max(item.n_records, 1) if per_record else None
         self.node.submit(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from millrace import _core
 from millrace.model import Command, ToolUse
 from millrace.output.parts import Part, Written
+from millrace.plan.world import File
 
 # From the coordinator
 
@@ -36,6 +37,8 @@ class Setup(NamedTuple):
     staged: Sequence[tuple[str, str]]
     #: Outputs that you may be told to write parts of, with the number that each file has for the coordinator.
     shared: dict[int, int]
+    #: Inputs, databases and program, as they are at the coordinator.
+    world: Sequence[File]
 
 
 class Task(NamedTuple):
@@ -264,6 +267,9 @@ class Alive(NamedTuple):
 
 class Bye(NamedTuple):
     """All that I have is on the disk."""
+
+    #: What of databases and program has changed here while the run was on, in words; empty: nothing.
+    changed: str = ""
 
 
 class Left(NamedTuple):

@@ -20,14 +20,15 @@ from millrace.engine.links import PERIOD, SILENCE, Patience
 from millrace.engine.mpi import World
 from millrace.engine.staged import Fetch, Keeper, Look, Room
 from millrace.engine.stop import Interrupt
-from millrace.errors import ExitCode, MillraceError, RefusedError
+from millrace.errors import CorruptError, ExitCode, MillraceError, RefusedError
 from millrace.model import Command
 from millrace.node.agent import Allowed, Node
 from millrace.node.feed import Batch
 from millrace.node.workdir import WorkDir
-from millrace.output.commit import GroupCommit
+from millrace.output.commit import GroupCommit, commit
+from millrace.output.guard import Guard
 from millrace.output.parts import LEASE, PartsWriter, number_of, paths_of
-from millrace.plan import cores, fingerprint
+from millrace.plan import cores, fingerprint, world
 from millrace.plan.plan import find_program
 from millrace.rundir import RunDir
 from millrace.schedule.pace import Pace
@@ -62,6 +63,7 @@ class Agent:
         self._keeper = Keeper(world.link, work.path)
         self._journal: _core.Journal | None = None
         self._commit: GroupCommit | None = None
+        self._guard = Guard(())
         self._durable: Durable[say.Started | say.Ended] | None = None
         self._parts: PartsWriter | None = None
         self._together: Together | None = None
@@ -200,7 +202,7 @@ class Agent:
                 self._on = False
                 self._tell(say.Alive())  # what follows may take a while
                 self._stop()
-                self._tell(say.Bye())
+                self._tell(say.Bye(self._guard.changed))
             case say.Leave():
                 self._leave()
 
@@ -245,13 +247,14 @@ class Agent:
         check_shared(run_dir, setup.run_id)
         environ = {**setup.environ, **own_places(os.environ)}
         exe = find_program(setup.program, cwd, environ)
+        self._guard = Guard(same_here(setup, exe))
         ready = say.Ready(str(exe), fingerprint.of_content(exe), version_of(setup.command, exe, environ))
         self._journal = _core.Journal.create(setup.journal, setup.run_id)
         node = Node(
             setup.use, cwd=cwd, exe=exe, environ=environ, work=self._work, slots=setup.slots, journal=self._journal,
             nice=setup.nice, hidden=frozenset({run_dir}), staged=setup.staged,
         )  # fmt: skip
-        self._commit = GroupCommit(self._journal, setup.sync, node.wake)
+        self._commit = GroupCommit(self._journal, setup.sync, node.wake, self._guard)
         if is_lazy(run_dir):
             self._durable = Durable(self._journal, node.wake)
         return node, ready
@@ -310,6 +313,8 @@ class Agent:
         if self._durable:
             self._durable.close()
         if self._journal:
+            with suppress(CorruptError):  # the last word tells
+                commit(self._journal, self._guard)
             self._journal.sync()
         # Nothing stays open in the run directory, which is about to be removed.
         self._node = self._commit = self._parts = self._durable = self._journal = None
@@ -325,6 +330,24 @@ def version_of(command: Command | None, exe: Path, environ: Mapping[str, str]) -
         return ""
     command = msgspec.structs.replace(command, exe=exe, environ=dict(environ))
     return registry.find(command.argv[0]).understand(command).version
+
+
+def same_here(setup: say.Setup, exe: Path) -> tuple[world.File, ...]:
+    """Program and databases as they are on this node.
+
+    Raises:
+        RefusedError: A database is another one here than at the coordinator.
+    """
+    found = world.of_program(setup.use, exe, Path(setup.cwd))
+    there = {file.name: file for file in setup.world}
+    for file in found[1:]:
+        other = there.get(file.name)
+        if other and other.size_bytes != file.size_bytes:
+            raise RefusedError(
+                f"{file.name}: has {file.size_bytes:,} bytes here, {other.size_bytes:,} at the coordinator",
+                "results would not be those of one database: bring the same one to all nodes",
+            )
+    return found
 
 
 def check_shared(run_dir: Path, run_id: bytes) -> None:

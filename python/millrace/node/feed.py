@@ -126,6 +126,20 @@ def digest_of_files(paths: Sequence[str], cwd: Path) -> tuple[int, int]:
     return sum(size for size, _ in stats), _checksum(paths, stats)
 
 
+def changed_files(batch: Batch, inputs: Sequence[InputUse], cwd: Path) -> str:
+    """What has become of the files of a batch in which each is one record, in words; empty: nothing."""
+    for item, digest in zip(inputs, batch.digests, strict=True):
+        if item.format == "files":
+            try:
+                same = digest_of_files(batch.files, cwd) == digest
+            except OSError:
+                same = False
+            if not same:
+                names = batch.files[0] if len(batch.files) == 1 else f"one of {batch.files[0]} to {batch.files[-1]}"
+                return f"input {names}: is not what it was"
+    return ""
+
+
 def _stat(path: str) -> tuple[int, int]:
     found = os.stat(path)
     return found.st_size, found.st_mtime_ns

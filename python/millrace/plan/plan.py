@@ -16,7 +16,7 @@ from millrace import _core
 from millrace.errors import RefusedError, ToolError
 from millrace.job import Job
 from millrace.model import Command, Frozen, OutputUse, Token, ToolUse
-from millrace.plan import cores, fingerprint, formats, fragments, memory, workplace
+from millrace.plan import cores, fingerprint, formats, fragments, memory, workplace, world
 from millrace.plan.queries import Queries, look
 from millrace.rundir import default_name
 from millrace.tools import registry
@@ -36,6 +36,8 @@ class Plan(Frozen, frozen=True):
     #: Fingerprints of inputs, databases and program.
     fingerprints: dict[str, str]
     notes: tuple[str, ...]
+    #: Inputs, databases and program as they were then.
+    world: tuple[world.File, ...]
 
 
 def make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int = 0) -> Plan:
@@ -67,6 +69,7 @@ def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
     use = with_files(adapter.understand(command), command)
     check_joins(job, use)
     check_inputs(use, cwd)
+    seen = world.of_plan(use, command)  # before anything is read of them that decides
     use = with_formats(use, cwd)
     check_boundaries(job, use)
     check_outputs(use, cwd)
@@ -80,6 +83,7 @@ def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
     return Plan(
         job=job, command=command, use=use, slots=slots, run_dir=run_dir, work_place=work.path, fingerprints=fingerprints(job, use, command),
         notes=tuple(filter(None, (*use.notes, why, batch_note(job, use), in_parts, f"work directory: in {work.path}, {work.why}"))),
+        world=seen,
     )  # fmt: skip
 
 

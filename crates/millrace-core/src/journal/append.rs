@@ -197,6 +197,12 @@ impl Journal {
         Ok(crc)
     }
 
+    /// Where the next frame begins.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
     /// Bytes appended since the last [`Journal::synced_to`].
     #[must_use]
     pub fn unsynced(&self) -> u64 {
@@ -211,8 +217,8 @@ impl Journal {
         Ok((self.file.as_fd().try_clone_to_owned()?.into(), self.end))
     }
 
-    /// Notes that everything before `offset` is on disk. No harm if the note cannot be written: what it tells
-    /// is only whether damage found later can be a crash's.
+    /// Notes that everything before `offset` is on disk, and that the writer is sure of it. No harm if the note cannot be written: what it tells
+    /// is only whether damage found later can be a crash's, and what [`forget_unsynced`] has to leave.
     pub fn synced_to(&mut self, offset: u64) {
         let none = TaskHead { first: 0, last: 0, fragment: 0, attempt: 0, quarantined: false, inputs: vec![] };
         let start = self.end;
@@ -222,6 +228,26 @@ impl Journal {
         // The note itself need not be on disk; count only what came after the sync.
         self.synced = offset + (self.end - start);
     }
+}
+
+/// Cuts off what its writer was not yet sure of when it ended. Only while nobody has the journal open to append.
+///
+/// # Errors
+/// If it is no journal, or cannot be read or written.
+pub fn forget_unsynced(path: &Path) -> Result<(), JournalError> {
+    let found = scan(path, false)?;
+    let sure = found.synced.max(FILE_HEADER as u64);
+    if sure >= found.end + found.torn {
+        return Ok(());
+    }
+    let mut file = fs_err::OpenOptions::new().write(true).open(path)?.into_file();
+    file.set_len(sure)?;
+    file.seek(SeekFrom::Start(sure))?;
+    let mut journal = Journal { file, path: path.into(), end: sure, synced: sure, buffer: vec![] };
+    // What told that it is sure may have been behind it.
+    journal.synced_to(sure);
+    journal.file.sync_data()?;
+    Ok(())
 }
 
 fn is_full(error: &io::Error) -> bool {

@@ -11,7 +11,8 @@
 //! block   = kind 1, payload = what the tool wrote to one stream
 //! commit  = kind 2, flags bit 0 = quarantined, payload = inputs:u16 (bytes:u64 crc32c:u32)*
 //!           blocks:u32 (frame_offset:u64)*
-//! synced  = kind 3, payload = offset:u64 up to which the file was known to be on disk
+//! synced  = kind 3, payload = offset:u64 up to which the file was known to be on disk, and the writer was sure of it:
+//!           inputs, databases and program were still those of the plan when all before it was written
 //! ```
 //!
 //! Nothing here knows of processes, formats or Python.
@@ -23,7 +24,7 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
-pub use append::{Journal, Source, TaskHead};
+pub use append::{Journal, Source, TaskHead, forget_unsynced};
 pub use frame::{InputDigest, VERSION};
 pub use read::BlockReader;
 pub use scan::{BlockRef, Damage, Scan, TaskRef, scan};

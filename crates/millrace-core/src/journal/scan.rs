@@ -67,6 +67,8 @@ pub struct Scan {
     pub end: u64,
     /// Bytes after `end`.
     pub torn: u64,
+    /// What is before this was on disk, and its writer was sure of it; see [`super::Journal::synced_to`].
+    pub synced: u64,
 }
 
 /// Reads all frame heads and commits, and with `verify` all payloads.
@@ -98,7 +100,7 @@ pub fn scan(path: &Path, verify: bool) -> Result<Scan, JournalError> {
     for place in &mut damage {
         place.was_synced = place.offset < synced;
     }
-    Ok(Scan { run_id: frame::field(&header, 12), tasks, damage, end, torn: size - end })
+    Ok(Scan { run_id: frame::field(&header, 12), tasks, damage, end, torn: size - end, synced })
 }
 
 struct Walk<'a> {

@@ -1,0 +1,114 @@
+"""The files that a result depends on, as they were when the run was planned, and whether they still are that."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from millrace.model import Command, Frozen, ToolUse
+from millrace.plan import filesystems
+
+
+class File(Frozen, frozen=True):
+    """One file, as it was."""
+
+    #: What it is for people: ``database nr.pin``.
+    name: str
+    #: Whole path; ``-``: standard input.
+    path: str
+    size_bytes: int
+    mtime_ns: int
+    #: 0: not told, or not worth anything on its filesystem.
+    inode: int
+
+
+def difference(was: File, now: File | None) -> str:
+    """What has become of a file, in words; empty if it is what it was. Pure.
+
+    >>> difference(File("input q.fa", "/q.fa", 20, 1, 5), File("input q.fa", "/q.fa", 10, 2, 5))
+    'input q.fa: had 20 bytes, has 10 now'
+    """
+    if now is None:
+        return f"{was.name}: is gone"
+    if was.size_bytes != now.size_bytes:
+        return f"{was.name}: had {was.size_bytes:,} bytes, has {now.size_bytes:,} now"
+    if was.mtime_ns != now.mtime_ns:
+        return f"{was.name}: has been written"
+    if was.inode and now.inode and was.inode != now.inode:
+        return f"{was.name}: is another file now"
+    return ""
+
+
+def of_program(use: ToolUse, exe: Path, cwd: Path) -> tuple[File, ...]:
+    """The program and the databases, as they are now."""
+    named = [(f"program {exe}", str(exe))]
+    named += ((f"database {path}", os.path.join(cwd, path)) for path in use.databases)
+    return _seen(named)
+
+
+def of_plan(use: ToolUse, command: Command) -> tuple[File, ...]:
+    """All that a result depends on, as it is now; but for files that are one record each, of which each batch knows its own."""
+    named = []
+    for item in use.inputs:
+        if item.path == "-":
+            named.append(("standard input", "-"))
+        elif item.format != "files":
+            named.append((f"input {item.path}", os.path.join(command.cwd, item.path)))
+    return (*_seen(named), *of_program(use, command.exe, command.cwd))
+
+
+def changed(files: Iterable[File]) -> str:
+    """The first difference between ``files`` and what is there now, in words; empty if there is none."""
+    return next((found for was in files if (found := difference(was, look(was.name, was.path)))), "")
+
+
+def look(name: str, path: str) -> File | None:
+    """A file as it is now; None if there is none."""
+    try:
+        found = os.fstat(0) if path == "-" else os.stat(path)
+    except OSError:
+        return None
+    return File(name, path, found.st_size, found.st_mtime_ns, found.st_ino)
+
+
+def identity(use: ToolUse, cwd: Path) -> str:
+    """A digest of what cannot be brought back: of the times at which anything at all happened to databases and inputs.
+
+    A database that was replaced and put back is the same to a fingerprint, but not to this.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    records = [name for item in use.inputs if item.format == "files" for name in item.path.split("\0")]
+    for path in (*map(os.fspath, use.databases), *records):
+        try:
+            found = os.stat(os.path.join(cwd, path))
+        except OSError:
+            continue
+        digest.update(f"{path}\0{found.st_ino}\0{found.st_mtime_ns}\0{found.st_ctime_ns}\0".encode(errors="replace"))
+    return digest.hexdigest()
+
+
+def _seen(named: Iterable[tuple[str, str]]) -> tuple[File, ...]:
+    """Those of the files that are regular ones: others have no state that could be looked at."""
+    return tuple(
+        _without_false_inodes(file for name, path in named if (file := look(name, path)) and _is_regular(path))
+    )
+
+
+def _is_regular(path: str) -> bool:
+    try:
+        return stat.S_ISREG((os.fstat(0) if path == "-" else os.stat(path)).st_mode)
+    except OSError:
+        return False
+
+
+def _without_false_inodes(files: Iterable[File]) -> Iterator[File]:
+    """A filesystem in user space may make up another number each time it is asked."""
+    made_up: dict[str, bool] = {}
+    for file in files:
+        folder = os.path.dirname(file.path)
+        if folder not in made_up:
+            made_up[folder] = filesystems.kind(Path(folder or "/")).startswith("fuse")
+        yield File(file.name, file.path, file.size_bytes, file.mtime_ns, 0) if made_up[folder] else file

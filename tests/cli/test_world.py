@@ -1,0 +1,108 @@
+"""What others change while a run lasts: the run stops and says what, keeps what was done before, and never uses what came after."""
+
+from __future__ import annotations
+
+import gzip
+import os
+
+import pytest
+from shell import Shell
+
+#: Looks its answer up in the database, and is told by the record when somebody else does something.
+TOOL = r"""
+text=$(cat "$1"); name=$(printf %s "$text" | sed -n 's/^>//p')
+if [ -e "$MARK/work/do.$name" ]; then mv "$MARK/work/do.$name" "$MARK/work/done.$name"; . "$MARK/work/done.$name"; fi
+echo "$name $(cat "$2")"
+"""
+
+N = 8
+
+EXPECTED = "".join(f"r{k} old\n" for k in range(N))
+
+
+@pytest.fixture
+def lookup(shell: Shell) -> Shell:
+    shell.tool("lookup", TOOL)
+    (shell.work / "db").write_text("old\n")
+    (shell.work / "in.fa").write_text("".join(f">r{k}\nMKV\n" for k in range(N)))
+    return shell
+
+
+RUN = "millrace run --slots 1 --batch 1 --verify 0 --input in.fa --shared db -- lookup in.fa db > out.txt"
+
+
+def at(shell: Shell, record: str, line: str) -> None:
+    """When this record is at work, somebody runs ``line`` in the user's folder."""
+    (shell.work / f"do.{record}").write_text(f'cd "$MARK/work"; {line}\n')
+
+
+CHANGES = {
+    "input cut short": ("head -c 30 in.fa > x; cat x > in.fa", "input in.fa: had"),
+    "input emptied": (": > in.fa", "input in.fa: had"),
+    "input goes on": ("printf '>r9\\nMKV\\n' >> in.fa", "input in.fa: had"),
+    "another input in its place": ("cp -p in.fa x; mv x in.fa", "input in.fa: is another file now"),
+    "input gone": ("rm in.fa", "input in.fa: is gone"),
+    "database written over": ("echo new > db", "/db: has been written"),
+    "another database in its place": ("echo new > x; touch -r db x; mv x db", "/db: is another file now"),
+    "tool replaced": ("cp ../bin/lookup x; echo >> x; mv x ../bin/lookup", "had"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_stops_the_run_and_the_same_command_goes_on_once_it_is_undone(lookup: Shell, change: str) -> None:
+    line, words = CHANGES[change]
+    at(lookup, "r3", line)
+    keep = {name: (lookup.root / name).read_bytes() for name in ("work/in.fa", "work/db", "bin/lookup")}
+    stats = {name: (lookup.root / name).stat() for name in keep}
+    ended = lookup.run(RUN)
+    assert ended.code == 5, ended.shown
+    assert words in ended.err and "changed while the run was on" in ended.err, ended.shown
+    assert EXPECTED.startswith((lookup.work / "out.txt").read_text()), "wrong bytes were passed on"
+    for name, content in keep.items():
+        (lookup.root / name).write_bytes(content)
+        (lookup.root / name).chmod(stats[name].st_mode)
+        os.utime(lookup.root / name, ns=(stats[name].st_atime_ns, stats[name].st_mtime_ns))
+    again = lookup.run(RUN)
+    assert again.code == 0, again.shown
+    assert (lookup.work / "out.txt").read_text() == EXPECTED
+
+
+def test_a_kill_hides_no_database_that_was_replaced_and_put_back(lookup: Shell) -> None:
+    at(lookup, "r2", "cp -p db kept; ln kept other; mv db kept; echo new > db")
+    at(lookup, "r6", "mv kept db; kill -9 $PPID")
+    # No look comes between: what was found in the other database is in the journal.
+    ended = lookup.run(RUN.replace("run ", "run --sync 3600 ", 1))
+    assert ended.code == -9 or ended.code == 137, ended.shown
+    assert (lookup.work / "db").read_text() == "old\n"
+    again = lookup.run(RUN)
+    assert again.code == 0, again.shown
+    assert (lookup.work / "out.txt").read_text() == EXPECTED
+
+
+@pytest.mark.parametrize("way", ["< in.fa", "gzip"])
+def test_an_input_that_has_no_name_or_is_compressed_is_looked_at_too(lookup: Shell, way: str) -> None:
+    whole = (lookup.work / "in.fa").read_bytes()
+    if way == "gzip":
+        (lookup.work / "in.fa").write_bytes(gzip.compress(whole))
+    content = (lookup.work / "in.fa").read_bytes()
+    lookup.tool("filter", "cat > x.$$; lookup x.$$ db; rm x.$$")
+    piped = "millrace run --slots 1 --batch 1 --verify 0 --format fasta --shared db -- filter < in.fa > out.txt"
+    line = RUN if way == "gzip" else piped
+    at(lookup, "r3", "head -c 40 in.fa > x; cat x > in.fa")
+    ended = lookup.run(line)
+    assert ended.code == 5 and "had" in ended.err, ended.shown
+    (lookup.work / "in.fa").write_bytes(content)
+    again = lookup.run(line)
+    assert again.code == 0, again.shown
+    assert (lookup.work / "out.txt").read_text() == EXPECTED
+
+
+def test_a_file_that_is_one_record_is_looked_at_after_its_result(lookup: Shell) -> None:
+    (lookup.work / "d").mkdir()
+    for k in range(N):
+        (lookup.work / f"d/{k}.fa").write_text(f">r{k}\nMKV\n")
+    at(lookup, "r3", "printf '>r3\\nMKVV\\n' > d/3.fa")
+    line = RUN.replace("in.fa", "d")
+    ended = lookup.run(line)
+    assert ended.code == 5 and "d/3.fa: is not what it was" in ended.err, ended.shown
+    assert EXPECTED.startswith((lookup.work / "out.txt").read_text()), "wrong bytes were passed on"
