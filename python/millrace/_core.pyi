@@ -282,12 +282,14 @@ def scan(path: str | PathLike[str], verify: bool) -> Scan:
 class StreamWriter:
     """Join the blocks of one stream, in order, into the file ``path``, else into the descriptor ``fd``."""
 
-    def __new__(cls, join: str, path: str | PathLike[str] | None = None, fd: int = 1) -> Self: ...
+    def __new__(cls, join: str, path: str | PathLike[str] | None = None, fd: int = 1, prompt: bool = True) -> Self: ...
     def append(self, n_records: int, block: BlockRef) -> None:
         """Append a batch, verifying its checksum on the way (`CorruptJournal` if it is wrong)."""
     def flush(self) -> None: ...
     def finish(self) -> int:
         """Write the end, cut off what an earlier run left behind it, wait for the disk; return all bytes written."""
+    def changed(self) -> str:
+        """What somebody else has made of the file while it was written, in words, after `finish`; empty: nothing."""
 
 @final
 class Gathered:

@@ -13,6 +13,7 @@ import msgspec
 from millrace import __version__, _core
 from millrace.errors import RefusedError
 from millrace.output.order import that_count
+from millrace.output.whole import committed, lacking
 from millrace.plan import world
 from millrace.plan.plan import Plan
 from millrace.rundir import VERSION, Complete, Manifest, RunDir
@@ -111,8 +112,17 @@ def as_before(plan: Plan, rundir: RunDir) -> Plan:
     return msgspec.structs.replace(plan, use=use)
 
 
-def outputs_are_there(plan: Plan, complete: Complete) -> bool:
-    """Whether all that a complete run wrote still has its size; what went to standard output is gone."""
+def outputs_are_there(plan: Plan, rundir: RunDir, complete: Complete) -> bool:
+    """Whether all that a complete run wrote still has its size; what went to standard output is gone.
+
+    What is in folders is known from the journals: of a run that is kept they are all there.
+    """
+    if complete.kept:
+        try:
+            if lacking(plan, committed(rundir)):
+                return False
+        except (OSError, _core.CorruptJournal):
+            return False  # told when they are opened
     for output in plan.use.outputs:
         path = plan.command.cwd / output.path
         size = complete.outputs.get(output.name)

@@ -35,6 +35,7 @@ from millrace.output.commit import GroupCommit, commit
 from millrace.output.guard import Guard, Sure
 from millrace.output.stage import OutputStage, Stage
 from millrace.output.streams import Streams
+from millrace.output.whole import restore
 from millrace.plan import cores, workplace
 from millrace.plan.plan import Plan
 from millrace.report import progress, summary
@@ -175,7 +176,7 @@ def already_complete(plan: Plan, rundir: RunDir, supervision: Supervision) -> Fi
         complete = msgspec.json.decode(rundir.complete.read_bytes(), type=Complete)
     except (OSError, msgspec.MsgspecError):
         return None
-    if plan.job.retry_quarantined or not outputs_are_there(plan, complete):
+    if plan.job.retry_quarantined or not outputs_are_there(plan, rundir, complete):
         # From here on this is a run that is not complete, should it be killed.
         rundir.complete.unlink()
         return None
@@ -325,6 +326,7 @@ class Session:
         plan, use = self.plan, self.plan.use
         cwd = plan.command.cwd
         streams = Streams(use.outputs, cwd, fresh=not self.resuming)
+        stack.callback(streams.give_up)
         if self.crew:
             from millrace.engine.writers import Writers, shared
 
@@ -354,6 +356,7 @@ class Session:
             use.inputs, [self._source(item) for item in use.inputs], self.work.spool, done, node.wake,
             [(batch.first, batch.last, batch.inputs) for batch in searched],
         )  # fmt: skip
+        streams.begin()  # not before every check has passed on every node
         feeder.start()
         stack.callback(feeder.close)
         group_commit = GroupCommit(journal, plan.job.sync, node.wake, self.guard)
@@ -398,6 +401,7 @@ class Session:
         plan = self.plan
         commit(journal, self.guard)
         sizes = engine.stage.finish()
+        restore(plan, self.rundir, engine.stage.changed(), self.message)
         complete = Complete(outputs=sizes, kept=plan.job.keep_run_dir, different=tuple(self.sampler.different))
         write_whole(self.rundir.complete, msgspec.json.encode(complete))
         now = engine.now()

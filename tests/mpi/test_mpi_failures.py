@@ -289,10 +289,12 @@ def test_another_program_under_the_same_name_is_refused(openmpi: Mpi, site: Site
     (site.folder / "other").write_text("#!/bin/sh\necho other release > $2\n")
     (site.folder / "other").chmod(0o755)
     swap = f'exec unshare --mount sh -c \'mount --bind {site.folder}/other {site.folder}/tool; exec "$@"\' sh "$millrace" "$@"'
+    site.output.write_bytes(b"of an earlier run\n")
     code, text = whole(on_rank(site.folder, 1, swap)(openmpi), 3, site)
     assert code == 4
     assert "(rank 1): " in text and "is not the program that the coordinator has" in text
     assert not site.run_dir.exists()
+    assert site.output.read_bytes() == b"of an earlier run\n"
 
 
 def test_a_disk_that_is_full_on_one_node_stops_the_job_and_it_resumes(openmpi: Mpi, site: Site) -> None:

@@ -2,10 +2,11 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use millrace_core::join::{self, JoinError, Joiner};
 use millrace_core::journal::{BlockReader, JournalError};
@@ -22,6 +23,10 @@ const SEEN_WITHIN: Duration = Duration::from_secs(10);
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
+/// Most places of a file that are read again at its end, and bytes of each.
+const SAMPLES: usize = 32;
+const SAMPLE: usize = 4096;
+
 /// Joins the blocks of one stream, in order, into a file or an open descriptor.
 #[pyclass(frozen)]
 pub(crate) struct StreamWriter(Mutex<Inner>);
@@ -30,24 +35,99 @@ struct Inner {
     journals: Journals,
     joiner: Box<dyn Joiner>,
     out: BufWriter<Counted>,
-    /// Whether the file is ours to cut and sync: a path, not a descriptor.
-    owned: bool,
+    /// Where the file is, if it is ours to cut and sync: not a descriptor.
+    path: Option<PathBuf>,
 }
 
 struct Counted {
     file: File,
     bytes: u64,
+    /// What was written, for a file that somebody else could change.
+    kept: Option<Kept>,
 }
 
 impl Write for Counted {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if let Some(kept) = &mut self.kept {
+            kept.before(&self.file)?;
+        }
         let n = self.file.write(bytes)?;
+        if let Some(kept) = &mut self.kept {
+            kept.after(&self.file, self.bytes, &bytes[..n])?;
+        }
         self.bytes += n as u64;
         Ok(n)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
         self.file.flush()
+    }
+}
+
+/// What is known of a file that only we write: enough to see whether somebody else did.
+#[derive(Default)]
+struct Kept {
+    /// Size and time of change after our last write; None: not known, or not told in time by its filesystem.
+    last: Option<(u64, SystemTime)>,
+    /// Whether the filesystem tells at once when a file was changed.
+    prompt: bool,
+    changed: bool,
+    /// (offset, bytes, checksum) of some of what was written, evenly spread; the first of it always.
+    samples: Vec<(u64, usize, u32)>,
+    /// Writes so far, and every how many one is kept.
+    writes: u64,
+    every: u64,
+}
+
+impl Kept {
+    fn new(prompt: bool) -> Self {
+        Self { prompt, every: 1, ..Self::default() }
+    }
+
+    /// Somebody else's write shows in the time of change, until the next of ours hides it.
+    fn before(&mut self, file: &File) -> io::Result<()> {
+        self.changed |= self.last.is_some() && self.last != self.state(file)?;
+        Ok(())
+    }
+
+    fn after(&mut self, file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.last = self.state(file)?;
+        if self.writes % self.every == 0 {
+            let sample = &bytes[..bytes.len().min(SAMPLE)];
+            self.samples.push((offset, sample.len(), crc32c::crc32c(sample)));
+            if self.samples.len() > SAMPLES {
+                let mut n = 0;
+                self.samples.retain(|_| {
+                    n += 1;
+                    n % 2 == 1
+                });
+                self.every *= 2;
+            }
+        }
+        self.writes += 1;
+        Ok(())
+    }
+
+    fn state(&self, file: &File) -> io::Result<Option<(u64, SystemTime)>> {
+        let about = file.metadata()?;
+        Ok(if self.prompt { Some((about.len(), about.modified()?)) } else { None })
+    }
+
+    /// What has become of the file, in words, when all is written; empty if it is what we wrote.
+    fn look(&self, file: &File, path: &Path, bytes: u64) -> io::Result<&'static str> {
+        let Ok(there) = File::open(path) else { return Ok("is gone") };
+        let (ours, found) = (file.metadata()?, there.metadata()?);
+        if (ours.dev(), ours.ino()) != (found.dev(), found.ino()) {
+            return Ok("is another file now");
+        }
+        let mut same = !self.changed && found.len() == bytes;
+        let mut buffer = [0; SAMPLE];
+        for &(offset, length, crc) in &self.samples {
+            same = same
+                && there.read_exact_at(&mut buffer[..length], offset).is_ok()
+                && crc32c::crc32c(&buffer[..length]) == crc;
+        }
+        Ok(if same { "" } else { "has been written by somebody else" })
     }
 }
 
@@ -82,11 +162,11 @@ impl Journals {
 impl StreamWriter {
     /// Writes from the start of the file at `path` over what is there: after a resume the bytes are the same,
     /// and a reader that follows the file sees no change. Without `path`, writes to the descriptor `fd`.
+    /// `prompt`: the filesystem tells at once when a file was changed.
     #[new]
-    #[pyo3(signature = (join, path=None, fd=1))]
-    fn new(join: &str, path: Option<PathBuf>, fd: RawFd) -> PyResult<Self> {
-        let owned = path.is_some();
-        let file = match path {
+    #[pyo3(signature = (join, path=None, fd=1, prompt=true))]
+    fn new(join: &str, path: Option<PathBuf>, fd: RawFd, prompt: bool) -> PyResult<Self> {
+        let file = match &path {
             Some(path) => fs_err::OpenOptions::new()
                 .write(true)
                 .create(true)
@@ -102,8 +182,9 @@ impl StreamWriter {
             },
         };
         let joiner = join::joiner(join).map_err(join_error)?;
-        let out = BufWriter::with_capacity(BUFFER, Counted { file, bytes: 0 });
-        Ok(Self(Mutex::new(Inner { journals: Journals::default(), joiner, out, owned })))
+        let kept = (path.is_some() && file.metadata()?.is_file()).then(|| Kept::new(prompt));
+        let out = BufWriter::with_capacity(BUFFER, Counted { file, bytes: 0, kept });
+        Ok(Self(Mutex::new(Inner { journals: Journals::default(), joiner, out, path })))
     }
 
     /// Appends a batch of `n_records` whose block is `block`, verifying its checksum on the way.
@@ -129,14 +210,29 @@ impl StreamWriter {
             let inner = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
             inner.joiner.finish(&mut inner.out)?;
             inner.out.flush()?;
-            let Counted { file, bytes } = inner.out.get_ref();
-            if inner.owned && file.metadata()?.is_file() {
+            let Counted { file, bytes, kept } = inner.out.get_mut();
+            if let Some(kept) = kept {
+                kept.before(file)?;
                 file.set_len(*bytes)?;
                 file.sync_all()?;
+                kept.last = None;
             }
             Ok(*bytes)
         })
         .map_err(join_error)
+    }
+
+    /// What somebody else has made of the file while it was written, in words, after `finish`; empty: nothing.
+    fn changed(&self, py: Python<'_>) -> PyResult<&'static str> {
+        py.detach(|| {
+            let inner = &*self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let Counted { file, bytes, kept } = inner.out.get_ref();
+            match (kept, &inner.path) {
+                (Some(kept), Some(path)) => kept.look(file, path, *bytes),
+                _ => Ok(""),
+            }
+        })
+        .map_err(io_error)
     }
 }
 

@@ -18,6 +18,7 @@ from millrace.output.order import Ordered
 from millrace.output.parts import Part, PartsWriter, Written, number_of, why_alone
 from millrace.output.stage import OutputStage
 from millrace.output.streams import Streams, destination
+from millrace.output.whole import Samples
 from millrace.plan.plan import Plan
 from millrace.schedule.extents import Extents, Way
 from millrace.slices import Committed
@@ -102,6 +103,10 @@ class Writers:
                 self._extents[stream] = Extents(way, range(crew.world.size), in_turn=is_lazy(plan.run_dir))
                 self._places[stream] = (output.name, path)
         streams.leave(self._extents)
+        self._samples = {stream: Samples() for stream in self._extents}
+        self._numbers = {stream: number_of(path, plan.run_dir) for stream, (_, path) in self._places.items()}
+        self._run_dir = plan.run_dir
+        self._changed: dict[str, str] = {}
         self._alone = OutputStage(streams, wake)
         self._own = PartsWriter(
             plan.use.outputs, cwd, lasting=is_lazy(plan.run_dir), seconds=plan.job.sync, wake=wake,
@@ -136,6 +141,7 @@ class Writers:
             for block in ready.blocks:
                 if extents := self._extents.get(block.stream):
                     extents.add(block, self._journals.get(block.journal))
+                    self._samples[block.stream].add(block)
 
     # Messages
 
@@ -229,13 +235,22 @@ class Writers:
             if self._way == "collective" and len(self._crew.gone) < self._crew.world.size - 1:
                 # The MPI library chooses who writes whose bytes: nobody knows what the lost one had.
                 raise LostError(f"a node was lost while {path} came to the disk", "the same command resumes")
+            sizes[name] = extents.size
+            if number_of(path, self._run_dir) != self._numbers[stream]:
+                self._changed[name] = "is another file now" if path.exists() else "is gone"
+                continue
             if left := extents.unsafe():  # of those who were lost at the very end
                 again = _core.PartWriter(str(path))
                 for write in left:
                     again.write(write.pieces)
                 again.sync()
+            if words := self._samples[stream].difference(path):
+                self._changed[name] = words
             with path.open("r+b") as file:
                 file.truncate(extents.size)  # an earlier run may have left something behind it
                 os.fsync(file.fileno())
-            sizes[name] = extents.size
         return sizes | self._alone.finish()
+
+    def changed(self) -> dict[str, str]:
+        """See `OutputStage`."""
+        return self._changed | self._alone.changed()

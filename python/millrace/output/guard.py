@@ -117,3 +117,7 @@ class Sure:
     def finish(self) -> dict[str, int]:
         """See `Stage`."""
         return self._stage.finish()
+
+    def changed(self) -> dict[str, str]:
+        """See `Stage`."""
+        return self._stage.changed()

@@ -28,6 +28,9 @@ class Stage(Protocol):
     def finish(self) -> dict[str, int]:
         """See `OutputStage.finish`."""
 
+    def changed(self) -> dict[str, str]:
+        """See `Streams.changed`."""
+
 
 class OutputStage:
     """Takes committed tasks in any order; ``error`` is set if writing failed, and then nothing more is written."""
@@ -57,6 +60,10 @@ class OutputStage:
     def finish(self) -> dict[str, int]:
         """Write the ends and wait for the disk; returns the bytes of each stream. After `drain`."""
         return self._streams.finish()
+
+    def changed(self) -> dict[str, str]:
+        """See `Streams.changed`."""
+        return self._streams.changed()
 
     def _write(self) -> None:
         try:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from millrace import _core
 from millrace.errors import CorruptError
 from millrace.model import OutputUse
+from millrace.plan.filesystems import SHARED, kind
 from millrace.rundir import sync_folder
 from millrace.slices import Committed
 
@@ -27,8 +28,8 @@ class Streams:
         cwd: The user's working directory.
         only: Name of the one stream to write; empty: all.
         to: Where that one goes instead of its own place; ``-`` is standard output.
-        fresh: Nothing of these outputs was written before: what is in the files is another run's, and is cut off. A
-            resumed run writes the same bytes over its own, so that who follows a file sees it only grow.
+        fresh: Nothing of these outputs was written before: what is in the files is another run's, and `begin` cuts it
+            off. A resumed run writes the same bytes over its own, so that who follows a file sees it only grow.
 
     Raises:
         OSError: An output cannot be opened or written.
@@ -41,6 +42,9 @@ class Streams:
         self._writers: dict[int, _core.StreamWriter] = {}
         self._folders: dict[int, Path] = {}
         self._places: list[Path] = []
+        self._fresh = fresh
+        #: What was not there before.
+        self._new: list[Path] = []
         #: Folders that are known to be there.
         self._made: set[str] = set()
         for number, output in enumerate(outputs):
@@ -50,9 +54,10 @@ class Streams:
             if output.layout == "file":
                 if place:
                     self._places.append(place)
-                if fresh and place and place.is_file():
-                    os.truncate(place, 0)
-                self._writers[number] = _core.StreamWriter(output.join, str(place) if place else None)
+                    if not place.exists():
+                        self._new.append(place)
+                prompt = place is not None and kind(place.parent) not in SHARED
+                self._writers[number] = _core.StreamWriter(output.join, str(place) if place else None, prompt=prompt)
             else:
                 self._folders[number] = self._folder(output, place, bool(to))
 
@@ -60,8 +65,24 @@ class Streams:
         if output.layout == "record" and not elsewhere:
             return self._cwd  # names of blocks are whole paths, as the user would have typed them
         folder = place or self._cwd
+        if not folder.exists():
+            self._new.append(folder)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+    def begin(self) -> None:
+        """Nothing can refuse the run any more: what an earlier one left in the files goes."""
+        self._new.clear()
+        for place in self._places:
+            if self._fresh and place.is_file():
+                os.truncate(place, 0)
+
+    def give_up(self) -> None:
+        """Leave everything as it was, if the run has not begun."""
+        for place in self._new:
+            with suppress(OSError):
+                place.rmdir() if place.is_dir() else place.unlink()
+        self._new.clear()
 
     def leave(self, numbers: Iterable[int]) -> None:
         """Leave these files to others; only that their names are on the disk is seen to."""
@@ -108,6 +129,11 @@ class Streams:
         except OSError as error:
             text = f"{name}: {error.strerror or error}".partition(" (os error")[0]
             raise (_core.DiskFull(text) if isinstance(error, _core.DiskFull) else OSError(text)) from error
+
+    def changed(self) -> dict[str, str]:
+        """What somebody else has made of files since they were opened, in words, by the name of the output; after `finish`."""
+        found = {self._outputs[number].name: writer.changed() for number, writer in self._writers.items()}
+        return {name: words for name, words in found.items() if words}
 
     def finish(self) -> dict[str, int]:
         """Write the ends and wait for the disk; returns the bytes of each stream.

@@ -20,7 +20,7 @@ from millrace.plan import cores, fingerprint, formats, fragments, memory, workpl
 from millrace.plan.queries import Queries, look
 from millrace.rundir import default_name
 from millrace.tools import registry
-from millrace.tools.base import NUL, Adapter, Fragmenting, file_records, join_names
+from millrace.tools.base import NUL, Adapter, Fragmenting, file_records, join_names, record_path
 
 
 class Plan(Frozen, frozen=True):
@@ -72,7 +72,7 @@ def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
     seen = world.of_plan(use, command)  # before anything is read of them that decides
     use = with_formats(use, cwd)
     check_boundaries(job, use)
-    check_outputs(use, cwd)
+    check_outputs(use, cwd, command.exe)
     slots, why = count_slots(job, use, environ)
     queries = look(use.inputs[0], cwd) if decided_by_queries(job, use, adapter) else None
     use, in_parts = with_fragments(job, use, command, adapter, slots, queries)
@@ -281,11 +281,17 @@ def check_inputs(use: ToolUse, cwd: Path) -> None:
                 raise RefusedError(f"{name}: permission denied", "make it readable with chmod, or ask its owner")
 
 
-def check_outputs(use: ToolUse, cwd: Path) -> None:
-    """Refuse outputs that cannot be written or that are written twice, before anything starts."""
-    inputs: set[str] | None = None
-    seen: dict[str, OutputUse] = {}
+def check_outputs(use: ToolUse, cwd: Path, exe: Path) -> None:
+    """Refuse outputs that cannot be written, that are written twice, or that would be written over what is read."""
+    if not use.outputs:
+        return
+    read = files_read(use, cwd, exe)
+    seen: dict[object, OutputUse] = {}
     for output in use.outputs:
+        for place in _places_of(output, use, cwd):
+            if what := read.get(_which(place)):
+                name = "standard output" if output.path == "-" else os.path.relpath(place, cwd)
+                raise RefusedError(f"{name}: is both {what} and output", "write the output elsewhere")
         if output.path == "-":
             continue
         path = cwd / output.path
@@ -294,12 +300,7 @@ def check_outputs(use: ToolUse, cwd: Path) -> None:
             continue
         if path.is_dir() and output.layout == "file":
             raise RefusedError(f"{output.path}: is a folder, but the output is a file", "name a file in it")
-        real = os.path.realpath(path)
-        if inputs is None:
-            names = (name for item in use.inputs for name in item.path.split(NUL) if name != "-")
-            inputs = {os.path.realpath(cwd / name) for name in names}
-        if real in inputs:
-            raise RefusedError(f"{output.path}: is both input and output", "write the output elsewhere")
+        real = _which(path)
         if real in seen and (path.is_file() or not path.exists()):
             raise RefusedError(
                 f"{output.path}: is named for two outputs, {seen[real].name} and {output.name}",
@@ -312,6 +313,41 @@ def check_outputs(use: ToolUse, cwd: Path) -> None:
             _check_writable(path.parent, output)
         if not path.is_dir() and path.exists() and not os.access(path, os.W_OK):
             raise RefusedError(f"{output.path}: permission denied", "make it writable with chmod, or write elsewhere")
+
+
+def files_read(use: ToolUse, cwd: Path, exe: Path) -> dict[object, str]:
+    """What a run reads, by the file itself, whatever its name, and what it is."""
+    found: dict[object, str] = {_which(exe): "the program"}
+    found |= {_which(cwd / path): "a database" for path in use.databases}
+    for item in use.inputs:
+        found |= {_which(name if name == "-" else cwd / name, 0): "input" for name in item.path.split(NUL)}
+    found.pop(None, None)
+    return found
+
+
+def _places_of(output: OutputUse, use: ToolUse, cwd: Path) -> list[str | Path]:
+    """The files that an output is, as far as that is known before the run."""
+    if output.path == "-":
+        return ["-"]
+    if output.layout == "record":
+        lists = (item.path.split(NUL) for item in use.inputs if item.format == "files")
+        return [cwd / record_path(output.path, name) for names in lists for name in names]
+    return [cwd / output.path]
+
+
+def _which(path: str | Path, descriptor: int = 1) -> object:
+    """What tells a file from all others whatever its name; None for what is none, such as a pipe.
+
+    Args:
+        path: ``-`` is ``descriptor``.
+    """
+    try:
+        about = os.fstat(descriptor) if path == "-" else os.stat(path)
+    except OSError:
+        return None if path == "-" else os.path.realpath(path)
+    if path == "-" and not stat.S_ISREG(about.st_mode):
+        return None
+    return about.st_dev, about.st_ino
 
 
 def _check_writable(folder: Path, output: OutputUse) -> None:

@@ -1,0 +1,127 @@
+"""Whether the outputs are what was written, when all is written; and writing again what somebody else has changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from millrace import _core
+from millrace.blocks import views
+from millrace.errors import CorruptError
+from millrace.output.order import that_count
+from millrace.output.streams import Streams, destination
+from millrace.plan.plan import Plan
+from millrace.rundir import RunDir
+from millrace.slices import Committed
+
+#: How many times an output is written again before whoever changes it wins.
+ROUNDS = 3
+
+#: Most blocks of an output that are read again.
+SAMPLES = 32
+
+
+class Samples:
+    """Some blocks of an output that is its blocks one after the other, evenly spread; the first always."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[int, _core.BlockRef]] = []
+        self._size = self._n = 0
+        self._every = 1
+
+    def add(self, block: _core.BlockRef) -> None:
+        """The next block."""
+        if self._n % self._every == 0:
+            self._kept.append((self._size, block))
+            if len(self._kept) > SAMPLES:
+                del self._kept[1::2]
+                self._every *= 2
+        self._n += 1
+        self._size += block.length
+
+    def difference(self, path: Path) -> str:
+        """What has become of the file, in words; empty if it holds what was written."""
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return "is gone"
+        try:
+            if os.fstat(file).st_size < self._size or not all(_holds(file, *each) for each in self._kept):
+                return "has been written by somebody else"
+        finally:
+            os.close(file)
+        return ""
+
+
+def _holds(file: int, offset: int, block: _core.BlockRef) -> bool:
+    length = min(block.length, 1 << 16)
+    with views([block]) as (view,):
+        return os.pread(file, length, offset) == view[:length]
+
+
+def lacking(plan: Plan, tasks: Sequence[Committed]) -> list[tuple[_core.BlockRef, Path]]:
+    """Files of outputs that are folders, or one file a record, that are not there with their size."""
+    folders = {
+        number: output.layout == "record" for number, output in enumerate(plan.use.outputs) if output.layout != "file"
+    }
+    found = []
+    for task in tasks if folders else ():
+        for block in task.blocks:
+            if block.stream in folders:
+                output = plan.use.outputs[block.stream]
+                folder = None if folders[block.stream] else destination(output, plan.command.cwd)
+                path = (folder or plan.command.cwd) / os.fsdecode(block.name)
+                if not path.is_file() or path.stat().st_size != block.length:
+                    found.append((block, path))
+    return found
+
+
+def committed(rundir: RunDir) -> list[Committed]:
+    """What the journals hold of the outputs, in input order."""
+    return that_count(task for path in rundir.journals() for task in _core.scan(str(path), False).tasks)
+
+
+def restore(plan: Plan, rundir: RunDir, changed: Mapping[str, str], message: Callable[[str], None]) -> None:
+    """Write again what somebody else has changed, from the journals.
+
+    Args:
+        changed: What has become of outputs, in words, by name.
+
+    Raises:
+        CorruptError: It is changed again and again.
+    """
+    paths = {output.name: output.path for output in plan.use.outputs}
+    in_folders = any(output.layout != "file" for output in plan.use.outputs)
+    tasks = committed(rundir) if changed or in_folders else []
+    for _ in range(ROUNDS):
+        missing = lacking(plan, tasks)
+        if not changed and not missing:
+            return
+        for name, words in changed.items():
+            message(f"{paths[name]}: {words}; it is written again from the journal")
+        if missing:
+            message(
+                f"{missing[0][1]}: is not what was written ({len(missing)} such files); written again from the journal"
+            )
+        for block, path in missing:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _core.extract(block, str(path))
+        for folder in {path.parent for _, path in missing}:
+            _core.sync_filesystem(folder)
+        changed = {name: words for name in changed if (words := _write(plan, tasks, name))}
+    culprit = next(iter(paths[name] for name in changed), str(missing[0][1]) if missing else "")
+    if changed or lacking(plan, tasks):
+        raise CorruptError(
+            f"{culprit}: somebody else writes it, again and again",
+            "nothing is lost: see to it that only this run writes there, and type the same command again",
+        )
+
+
+def _write(plan: Plan, tasks: Sequence[Committed], name: str) -> str:
+    """Write one output anew; returns what somebody else has made of it meanwhile."""
+    streams = Streams(plan.use.outputs, plan.command.cwd, only=name)
+    for task in tasks:
+        streams.append(task.last - task.first, task)
+    streams.finish()
+    return streams.changed().get(name, "")

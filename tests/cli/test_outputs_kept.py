@@ -1,0 +1,83 @@
+"""What others do to the outputs: nothing of an earlier run goes before a run begins, and a run ends with what it wrote."""
+
+from __future__ import annotations
+
+import pytest
+from shell import RECORDS, Shell
+
+N = 40
+
+#: Passes its input on; at one record somebody does something in the user's folder.
+TOOL = r"""
+text=$(cat "$1"); name=$(printf %s "$text" | sed -n '1s/^>//p')
+if [ -e "$MARK/work/do.$name" ]; then mv "$MARK/work/do.$name" "$MARK/work/done.$name"; ( cd "$MARK/work"; . ./done.$name ); fi
+cp "$1" "$2"
+"""
+
+#: What somebody does to ``out``, once there is something in it.
+DEEDS = {
+    "deleted": "rm out",
+    "moved": "mv out elsewhere",
+    "emptied": ": > out",
+    "written over": "printf XXXX | dd of=out conv=notrunc bs=1 seek=2 2> /dev/null",
+    "another in its place": "cp out x; mv x out",
+}
+
+
+@pytest.fixture
+def site(shell: Shell) -> Shell:
+    shell.tool("passon", TOOL)
+    (shell.work / "in.fa").write_text("".join(f">r{k}\n{'MKV' * 40}\n" for k in range(N)))
+    return shell
+
+
+RUN = "millrace run --slots 1 --batch 1 --sync 0 --verify 0"
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_an_output_that_somebody_changes_is_written_again(site: Shell, deed: str) -> None:
+    # At the last record all but the last results are there to be spoilt; at the end nothing of ours hides it.
+    (site.work / f"do.r{N - 1}").write_text(f"while [ ! -s out ]; do sleep 0.01; done; {DEEDS[deed]}\n")
+    ended = site.run(f"{RUN} --input in.fa --output out -- passon in.fa out")
+    assert ended.code == 0 and "out: " in ended.err and "written again" in ended.err, ended.shown
+    assert (site.work / "out").read_bytes() == (site.work / "in.fa").read_bytes()
+
+
+def test_files_in_a_folder_are_written_again_too_also_those_of_a_complete_run(site: Shell) -> None:
+    (site.work / "d").mkdir()
+    for k in range(9):
+        (site.work / f"d/{k}.fa").write_text(f">f{k}\nMKV\n")
+    # In input order with one slot: the first is there long before the last begins.
+    (site.work / "do.f8").write_text("while [ ! -e o/0.txt ]; do sleep 0.01; done; rm o/0.txt; mkdir x; mv o/1.txt x\n")
+    line = f"mkdir -p o; {RUN} --keep-run-dir --input d --output 'o/{{stem}}.txt' -- passon d 'o/{{stem}}.txt'"
+    ended = site.run(line)
+    assert ended.code == 0 and "written again" in ended.err, ended.shown
+
+    def whole() -> bool:
+        return all((site.work / f"o/{k}.txt").read_text() == f">f{k}\nMKV\n" for k in range(9))
+
+    assert whole()
+    (site.work / "o/3.txt").unlink()
+    again = site.run(line)
+    assert again.code == 0 and whole(), again.shown
+    assert "already done" in site.run(line).err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ln in.fa out; millrace run --input in.fa --output out -- copy in.fa -o out",
+        "ln in.fa out; millrace run --format fasta --output out -- copy -o out < in.fa",
+        "millrace run --format fasta -- copy < in.fa >> in.fa",
+        "ln db out; millrace run --input in.fa --shared db --output out -- copy in.fa db -o out",
+        "ln ../bin/copy out; millrace run --input in.fa --output out -- copy in.fa -o out",
+        ": > a; ln a b; millrace run --input in.fa --output a --output b -- copy in.fa a b",
+    ],
+)
+def test_an_output_that_is_what_is_read_is_refused_whatever_its_name(shell: Shell, line: str) -> None:
+    (shell.work / "db").write_text("old\n")
+    program = (shell.root / "bin/copy").read_text()
+    ended = shell.run(line)
+    assert ended.code == 2 and ("both" in ended.err or "two outputs" in ended.err), ended.shown
+    assert (shell.work / "in.fa").read_text() == RECORDS
+    assert (shell.work / "db").read_text() == "old\n" and (shell.root / "bin/copy").read_text() == program
