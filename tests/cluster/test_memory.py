@@ -12,15 +12,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from cgroups import memory_group
+from cgroups import HOLD, memory_group
 from private_slurm import Slurm, reason_not
 from rig import Cluster, Site
 
-#: Takes 170 MB and a moment.
-HUNGRY = f"""#!{sys.executable} -SE
-import sys, time
-held = bytearray(170 << 20)
-time.sleep(0.1)
+#: Takes 220 MB.
+HUNGRY = """#!{python} -SE
+{hold}
+import sys
+held = hold(220, {folder!r})
 with open(sys.argv[1]) as source, open(sys.argv[2], 'w') as out:
     for line in source:
         out.write(line.replace('>', '>seen ') if line.startswith('>') else line)
@@ -34,7 +34,8 @@ LIMIT_MB = 420
 def hungry() -> Iterator[Site]:
     with tempfile.TemporaryDirectory(prefix="mr-site-") as folder:
         site = Site(Path(folder), n=32)
-        (site.folder / "tool").write_text(HUNGRY)
+        text = HUNGRY.format(python=sys.executable, hold=HOLD, folder=str(site.folder))
+        (site.folder / "tool").write_text(text)
         yield site
 
 

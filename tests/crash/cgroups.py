@@ -13,6 +13,32 @@ import pytest
 
 ROOT = Path("/sys/fs/cgroup")
 
+#: Source of a function for tools in Python that take more than half of the memory: the first two in a control group have
+#: it at the same time, whatever the machine is busy with, so one of them is killed.
+HOLD = """
+import hashlib, os, time
+
+def hold(megabytes, folder):
+    with open('/proc/self/cgroup', 'rb') as file:
+        mark = os.path.join(folder, 'met-' + hashlib.md5(file.read()).hexdigest())
+    first = False
+    try:
+        os.mkdir(mark)
+        first = True
+    except FileExistsError:
+        try:
+            os.symlink(str(os.getpid()), mark + '/second')
+        except FileExistsError:
+            pass
+    held = bytearray(megabytes << 20)
+    deadline = time.monotonic() + 120
+    while first and time.monotonic() < deadline:
+        if os.path.islink(mark + '/second') and not os.path.exists('/proc/' + os.readlink(mark + '/second')):
+            break
+        time.sleep(0.01)
+    return held
+"""
+
 
 @dataclass(frozen=True)
 class Group:

@@ -7,16 +7,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from cgroups import Group, memory_group
+from cgroups import HOLD, Group, memory_group
 
 MB = 1 << 20
 
 #: Takes as many megabytes as the first argument says (records named ``hog`` 1000 more), and writes in capitals what it reads.
 TOOL = """#!{python} -SE
-import sys, time
+{hold}
+import sys
 text = open(sys.argv[2]).read()
-held = bytearray((int(sys.argv[1]) + 1000 * text.count('hog')) << 20)
-time.sleep(0.1)
+megabytes = int(sys.argv[1])
+held = hold(megabytes, {folder!r}) if megabytes > 100 else bytearray((megabytes + 1000 * text.count('hog')) << 20)
 sys.stdout.write(text.upper())
 """
 
@@ -30,7 +31,7 @@ WRAPPERS = {
 
 def write(folder: Path, names: list[str], wrapper: str = "") -> None:
     tool = folder / "tool"
-    tool.write_text(TOOL.format(python=sys.executable))
+    tool.write_text(TOOL.format(python=sys.executable, hold=HOLD, folder=str(folder)))
     if wrapper:
         tool = tool.rename(folder / "inner")
         (folder / "tool").write_text(f"#!/bin/sh\n{WRAPPERS[wrapper].format(tool=tool)}\n")
