@@ -404,6 +404,8 @@ class Pool:
         failures_said: Sequence[str],
         namespaces: Sequence[int] = ...,
         kills: tuple[str, bool] | None = None,
+        links: Sequence[tuple[str, str]] = ...,
+        ignored: Sequence[str] = ...,
     ) -> Self:
         """Make the slots.
 
@@ -411,6 +413,8 @@ class Pool:
             namespaces: Open descriptors, copied, of those in which tools are started.
             kills: File in which the kernel counts what it kills for lack of memory, and whether it counts the
                 processes of our own control group alone.
+            links: (path relative to a slot, real path) of the links in ``skeleton``.
+            ignored: Real paths below such links that this program writes.
         """
     def submit(
         self,

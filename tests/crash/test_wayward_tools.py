@@ -64,11 +64,11 @@ def test_a_daemon_is_named_and_does_not_outlive_its_task(site: Site) -> None:
 
 def test_what_a_failed_tool_leaves_is_gone_before_the_next_task(site: Site) -> None:
     """It would write the output of another task."""
-    late = "while [ -e /proc/$PPID ]; do :; done; while :; do echo wrong > out.fa; done"
+    late = ': > "$LOG.once"; while [ -e /proc/$PPID ]; do :; done; while :; do echo wrong > out.fa; done'
+    begin = f'env -i LOG="$LOG" setsid bash -c \'{late}\' & until [ -e "$LOG.once" ]; do sleep 0.01; done; exit 1'
     tool(
         site,
-        f'[ -e "$LOG.once" ] || {{ touch "$LOG.once"; env -i setsid bash -c \'{late}\' & exit 1; }}\n'
-        f'{SEEN} "$1" > "$2"; sleep 0.02',
+        f'[ -e "$LOG.once" ] || {{ {begin}; }}\n{SEEN} "$1" > "$2"; sleep 0.02',
     )
     site.options = ("--slots", "1", "--batch", "4")
     code, said = site.run()
@@ -78,7 +78,7 @@ def test_what_a_failed_tool_leaves_is_gone_before_the_next_task(site: Site) -> N
 
 def test_no_child_survives_a_kill_however_it_hides(site: Site) -> None:
     tool(site, 'env -i LOG="$LOG" setsid bash -c \'echo $$ >> "$LOG"; (exec sleep 100000)\'; sleep 100000')
-    process = site.start()
+    process = site.start(mark="hidden")
     try:
         assert harness.wait_until(lambda: len(noted(site)) >= 2, 100), "the tools do not start"
         children = [pid for pid in noted(site) if lives(pid)]
@@ -87,7 +87,7 @@ def test_no_child_survives_a_kill_however_it_hides(site: Site) -> None:
         process.send_signal(signal.SIGKILL)
         process.communicate()
     assert harness.wait_until(lambda: not any(map(lives, children)), 100), "a child lives on"
-    assert not harness.left_over("site")
+    assert not harness.left_over("hidden")
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,55 @@ def test_an_output_that_is_no_file_is_refused(site: Site, body: str, what: str) 
     code, said = site.run()
     assert code == 4, said
     assert f"it left out.fa as {what}" in said and "not as a file" in said
+
+
+@pytest.mark.parametrize("name", ["scratch", "tmp/scratch"])
+def test_a_file_of_the_users_that_the_tool_writes_is_named(site: Site, name: str) -> None:
+    """It is left by the tool itself, run by hand; all slots would write the same."""
+    tool(site, f'{SEEN} "$1" > {name}; sleep 0.01; cat {name} > "$2"')
+    (site.folder / "tmp").mkdir()
+    (site.folder / name).write_text("left by an earlier run\n")
+    code, said = site.run()
+    assert code == 4, said
+    assert f"it writes {name}, a file of your folder that all tasks share" in said
+    (site.folder / name).unlink()
+    if name == "tmp/scratch":
+        (site.folder / "tmp").rmdir()
+        tool(site, f'mkdir -p tmp; {SEEN} "$1" > {name}; sleep 0.01; cat {name} > "$2"')
+    code, said = site.run("--fresh")
+    assert code == 0, said
+    assert site.output.read_bytes() == site.expected
+
+
+def test_a_file_that_somebody_else_writes_stops_nothing(site: Site) -> None:
+    """Notes by an editor, the log of a batch system, the output of another program; all while tasks run."""
+    tool(site, f'sleep 0.02; {SEEN} "$1" > "$2"')
+    (site.folder / "others").mkdir()
+    for name in ("notes", "others/notes", "log.txt"):
+        (site.folder / name).write_text("old\n")
+    # Some start while the run lasts, and end before.
+    writing = (
+        "while :; do echo x >> notes; echo x > others/notes; date > others/$$.$RANDOM; sleep 0.005; done >> log.txt"
+    )
+    other = subprocess.Popen(["bash", "-c", writing], cwd=site.folder)
+    try:
+        code, said = site.run()
+    finally:
+        other.kill()
+        other.wait()
+    assert code == 0, said
+    assert site.output.read_bytes() == site.expected
+    assert (site.folder / "notes").read_text().startswith("old\nx\n")
+
+
+def test_what_the_tool_puts_in_the_place_of_a_file_is_not_there_for_the_next_task(site: Site) -> None:
+    tool(site, f'[ "$(cat state)" = old ] || exit 3; rm state; echo new > state; {SEEN} "$1" > "$2"')
+    (site.folder / "state").write_text("old\n")
+    code, said = site.run()
+    assert code == 0, said
+    assert "also wrote state, which is not kept" in said
+    assert site.output.read_bytes() == site.expected
+    assert (site.folder / "state").read_text() == "old\n"
 
 
 def test_an_output_may_be_a_link_to_a_file_beside_it(site: Site) -> None:

@@ -242,6 +242,7 @@ impl PoolEvent {
             Some(Err(Failure::Missing(_))) => "missing",
             Some(Err(Failure::Said(_))) => "said",
             Some(Err(Failure::Misplaced)) => "misplaced",
+            Some(Err(Failure::Doubtful)) => unreachable!("a slot runs such a task again"),
             Some(Err(Failure::Spawn(_))) => "spawn",
             Some(Err(Failure::Io(_))) => "io",
         }
@@ -369,7 +370,7 @@ impl Pool {
 #[pymethods]
 impl Pool {
     #[new]
-    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, volatile, records_said, failures_said, namespaces=vec![], kills=None))]
+    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, volatile, records_said, failures_said, namespaces=vec![], kills=None, links=vec![], ignored=vec![]))]
     #[allow(clippy::too_many_arguments)] // a constructor by keyword; a struct would only say it twice
     fn new(
         journal: &Journal,
@@ -387,6 +388,8 @@ impl Pool {
         failures_said: Vec<String>,
         namespaces: Vec<RawFd>,
         kills: Option<(PathBuf, bool)>,
+        links: Vec<(PathBuf, PathBuf)>,
+        ignored: Vec<PathBuf>,
     ) -> PyResult<Self> {
         // The caller's descriptors stay the caller's.
         let namespaces = namespaces.into_iter().map(copied).collect::<io::Result<Vec<_>>>().map_err(io_error)?;
@@ -404,6 +407,7 @@ impl Pool {
             roots,
             directory,
             skeleton: skeleton.into_iter().collect(),
+            links: slot::Links { links, ignored },
             exe: CString::new(exe.into_os_string().into_vec())?,
             environ: environ.into_iter().map(CString::new).collect::<Result<_, _>>()?,
             namespaces: Arc::new(namespaces),

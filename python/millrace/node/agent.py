@@ -153,6 +153,7 @@ class Node:
             substitutions=list(self._mirror.substitutions), volatile=[list(output.volatile) for output in use.outputs],
             records_said=use.records_said, failures_said=list(use.failures_said), namespaces=view.namespaces if view else (),
             kills=memory.kills_counter(),
+            links=list(self._mirror.links), ignored=mirror.written_by_us(use, cwd, self._mirror, hidden),
         )  # fmt: skip
         if view:
             view.close()  # the pool has copies

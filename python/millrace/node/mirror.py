@@ -128,6 +128,21 @@ def lay_out(use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset()) -> M
     return Mirror(top, directory, inputs, outputs, tuple(folders), tuple(links), tuple(substitutions))
 
 
+def written_by_us(use: ToolUse, cwd: Path, mirror: Mirror, hidden: frozenset[Path] = frozenset()) -> list[str]:
+    """Real files and folders below linked folders that Millrace writes, not the tool."""
+    shown = {os.path.normpath(mirror.top / folder) for folder in ("", mirror.directory, *mirror.folders)}
+    found = {str(path) for path in hidden}
+    for output in use.outputs:
+        if output.stdout:
+            continue
+        path = os.path.normpath(cwd / output.path)
+        # Where each record has a file of its own, the folder is what they share.
+        folder = os.path.dirname(path) if output.layout == "record" else path
+        if folder not in shown:
+            found |= {folder, os.path.realpath(folder)}
+    return sorted(found)
+
+
 def _record_outputs(use: ToolUse, cwd: Path) -> set[str]:
     """Real paths of outputs that are one file a record: an earlier run's must not show through in a slot."""
     files = [name for item in use.inputs if item.format == "files" for name in item.path.split("\0")]

@@ -6,9 +6,11 @@
 
 mod area;
 mod family;
+mod links;
 mod mark;
 mod memory;
 mod pool;
+mod private;
 mod spawn;
 mod task;
 #[cfg(test)]
@@ -18,6 +20,7 @@ mod watch;
 mod words;
 mod written;
 
+pub use links::Links;
 pub use memory::Counter;
 pub use pool::{Event, Pool, Settings};
 pub use spawn::{Ending, Usage};

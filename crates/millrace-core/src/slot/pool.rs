@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use super::area::Area;
 use super::family::{self, Family};
+use super::links::{Links, Watch};
 use super::mark::Mark;
 use super::memory::{Counter, Kills};
+use super::private::Private;
 use super::task::{Control, Outcome, Place, Sink, Task};
 use super::text;
 
@@ -24,6 +26,8 @@ pub struct Settings {
     pub directory: PathBuf,
     /// Paths relative to a slot's directory that stay there from task to task.
     pub skeleton: HashSet<PathBuf>,
+    /// What of the user's the skeleton shows.
+    pub links: Links,
     /// The program, absolute.
     pub exe: CString,
     /// Its environment, `NAME=value`.
@@ -125,6 +129,7 @@ struct Shared<R> {
     due: Condvar,
     controls: Vec<Control>,
     area: Arc<Area>,
+    watch: Arc<Watch>,
     /// Wakes the one who looks after running tools, when the pool closes.
     closing: Condvar,
 }
@@ -171,21 +176,23 @@ impl<R: Send + 'static> Pool<R> {
         family::adopt()?;
         let controls = settings.roots.iter().map(|_| Control::default()).collect();
         let base = settings.roots.first().and_then(|root| root.parent()).unwrap_or(Path::new("/"));
+        let mark = Mark::of_run(&settings.secret);
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             filled: Condvar::new(),
             due: Condvar::new(),
             controls,
             area: Arc::new(Area::of(base)?),
+            watch: Arc::new(Watch::of(&settings.links, mark)),
             closing: Condvar::new(),
         });
         let kills = Arc::new(Kills::new(settings.kills.as_ref()));
         let mut pool = Self { shared, threads: vec![] };
-        let (shared, family) = (pool.shared.clone(), Family::of(Mark::of_run(&settings.secret)));
+        let (shared, family) = (pool.shared.clone(), Family::of(mark));
         pool.threads.push(std::thread::Builder::new().name("minder".into()).spawn(move || mind(&shared, &family))?);
         for slot in 0..settings.roots.len() {
             let (shared, sink) = (pool.shared.clone(), sink.clone());
-            let place = place(settings, slot, shared.area.clone(), kills.clone())?;
+            let place = place(settings, slot, &shared, kills.clone())?;
             let thread = std::thread::Builder::new()
                 .name(format!("slot {slot}"))
                 .spawn(move || work(slot, &place, &shared, &*sink))?;
@@ -276,6 +283,7 @@ fn mind<R>(shared: &Shared<R>, family: &Family) {
         // What cannot be seen now is looked at again; a task that ends looks for itself.
         let pause = shared.area.look().unwrap_or(REAP);
         shared.controls.iter().for_each(Control::cut_words);
+        shared.watch.drain();
         if reaped_at.elapsed() >= REAP {
             reaped_at = Instant::now();
             let _ = family.reap_of_run();
@@ -322,7 +330,7 @@ fn next<R>(slot: usize, ended: Option<(u64, Instant, Outcome<R>)>, shared: &Shar
     }
 }
 
-fn place(settings: &Settings, slot: usize, area: Arc<Area>, kills: Arc<Kills>) -> std::io::Result<Place> {
+fn place<R>(settings: &Settings, slot: usize, shared: &Shared<R>, kills: Arc<Kills>) -> std::io::Result<Place> {
     use std::os::unix::ffi::OsStrExt;
     let root = settings.roots[slot].clone();
     let substitutions = settings
@@ -331,6 +339,7 @@ fn place(settings: &Settings, slot: usize, area: Arc<Area>, kills: Arc<Kills>) -
         .map(|(private, user)| (text::in_slot(private, &settings.slot_mark, &root), user.clone()))
         .collect();
     let mark = Mark::of_run(&settings.secret).of_slot(slot);
+    let private = Private::of(&root, &settings.links.links)?;
     Ok(Place {
         directory: CString::new(root.join(&settings.directory).as_os_str().as_bytes())?,
         root,
@@ -345,7 +354,9 @@ fn place(settings: &Settings, slot: usize, area: Arc<Area>, kills: Arc<Kills>) -
         secret: settings.secret.clone(),
         mark,
         family: Family::of(mark),
-        area,
+        area: shared.area.clone(),
+        watch: shared.watch.clone(),
+        private: Mutex::new(private),
         patience: settings.patience,
         substitutions,
     })

@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 
 use super::area::Area;
 use super::family::{Family, Left};
+use super::links::Watch;
 use super::mark::Mark;
 use super::memory::Kills;
+use super::private::Private;
 use super::spawn::{Ending, Process, Start, Usage, spawn};
 use super::text;
 use super::words;
@@ -105,6 +107,9 @@ pub enum Failure {
     Said(String),
     /// The tool ended well, but what it wrote is not the part of the whole that it was taken for.
     Misplaced,
+    /// Somebody wrote a file that the tool shares with other tasks, perhaps the tool: the task is to run again, without
+    /// that file. Never told to the caller.
+    Doubtful,
     /// The program cannot be started.
     Spawn(io::Error),
     /// Placing, collecting or committing failed: our side, not the tool's.
@@ -165,6 +170,8 @@ pub(super) struct Place {
     pub(super) mark: Mark,
     pub(super) family: Family,
     pub(super) area: Arc<Area>,
+    pub(super) watch: Arc<Watch>,
+    pub(super) private: Mutex<Private>,
     pub(super) patience: Duration,
     pub(super) substitutions: Vec<(Vec<u8>, Vec<u8>)>,
 }
@@ -208,6 +215,9 @@ impl Control {
     }
 }
 
+/// How often a task runs again because of files that are written meanwhile; those that were are not shared any more.
+const MOST_AGAIN: usize = 5;
+
 /// How the processes of a task came to their end.
 enum End {
     /// By themselves.
@@ -223,6 +233,17 @@ enum End {
 impl Place {
     /// Runs `task` to its end and leaves the slot as it was.
     pub(super) fn run<S: Sink>(&self, task: &Task, control: &Control, sink: &S) -> Outcome<S::Receipt> {
+        let mut outcome = self.run_once(task, control, sink, true);
+        for left in (0..MOST_AGAIN).rev() {
+            if !matches!(outcome.result, Err(Failure::Doubtful)) {
+                break;
+            }
+            outcome = self.run_once(task, control, sink, left > 0);
+        }
+        outcome
+    }
+
+    fn run_once<S: Sink>(&self, task: &Task, control: &Control, sink: &S, doubts: bool) -> Outcome<S::Receipt> {
         let mut outcome = Outcome {
             result: Err(Failure::Killed),
             usage: Usage::default(),
@@ -231,12 +252,15 @@ impl Place {
             stderr: vec![],
             extra: vec![],
         };
-        if let Err(failure) = self.execute(task, control, sink, &mut outcome) {
+        let turn = self.watch.turn();
+        if let Err(failure) = self.execute(task, control, sink, doubts.then_some(turn), &mut outcome) {
             outcome.result = Err(failure);
         }
-        match self.clean(task) {
-            Ok(extra) => outcome.extra = extra,
-            Err(error) => {
+        let cleaned = self.clean(task);
+        let restored = self.private().restore(&self.root);
+        match (cleaned, restored) {
+            (Ok(extra), Ok(_)) => outcome.extra = extra,
+            (Err(error), _) | (_, Err(error)) => {
                 if outcome.result.is_ok() {
                     outcome.result = Err(Failure::Io(error));
                 }
@@ -245,11 +269,35 @@ impl Place {
         outcome
     }
 
+    fn private(&self) -> std::sync::MutexGuard<'_, Private> {
+        self.private.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// What the task has done to files of the user's that are not its own.
+    fn look_at_shared(&self, turn: Option<u64>) -> Result<(), Failure> {
+        let mut private = self.private();
+        if let Some(path) = private.restore(&self.root).map_err(Failure::Io)? {
+            return Err(Failure::Said(format!(
+                "it writes {0}, a file of your folder that all tasks share: move {0} away (each task then writes one of \
+                 its own, which is not kept), or name it with --output to collect it",
+                path.display()
+            )));
+        }
+        let Some(turn) = turn else { return Ok(()) };
+        let shared = self.watch.written_since(turn, |path| private.is_shared(path));
+        let mut is_doubtful = false;
+        for (path, real) in shared {
+            is_doubtful |= private.take(&self.root, &path, &real);
+        }
+        if is_doubtful { Err(Failure::Doubtful) } else { Ok(()) }
+    }
+
     fn execute<S: Sink>(
         &self,
         task: &Task,
         control: &Control,
         sink: &S,
+        turn: Option<u64>,
         outcome: &mut Outcome<S::Receipt>,
     ) -> Result<(), Failure> {
         let stdin = self.place(task).map_err(Failure::Io)?;
@@ -332,6 +380,7 @@ impl Place {
         if let Some(doubt) = sink.doubt(task, &outcome.stderr) {
             return Err(Failure::Said(doubt));
         }
+        self.look_at_shared(turn)?;
         let outputs = self.collect(task, stdout, &pairs)?;
         outcome.result = Ok(sink.commit(task, outputs)?);
         Ok(())
@@ -504,18 +553,29 @@ impl Place {
             };
         }
         let mut extra = Vec::new();
-        self.clean_below(Path::new(""), &wanted, &mut extra)?;
+        let n_kept = self.clean_below(Path::new(""), &wanted, &mut extra)?;
+        let mut private = self.private();
+        if n_kept < self.skeleton.len() + private.n_more() {
+            // The tool removed some of it, or put something else in its place.
+            private.relink(&self.root)?;
+            for path in self.skeleton.iter().filter(|path| std::fs::symlink_metadata(self.root.join(path)).is_err()) {
+                fs_err::create_dir_all(self.root.join(path))?;
+            }
+        }
         Ok(extra)
     }
 
-    fn clean_below(&self, below: &Path, wanted: &BTreeSet<&Path>, extra: &mut Vec<PathBuf>) -> io::Result<()> {
-        for entry in fs_err::read_dir(self.root.join(below))? {
+    /// Returns how many entries belong there.
+    fn clean_below(&self, below: &Path, wanted: &BTreeSet<&Path>, extra: &mut Vec<PathBuf>) -> io::Result<usize> {
+        let mut n_kept = 0;
+        for entry in std::fs::read_dir(self.root.join(below))? {
             let entry = entry?;
             let path = below.join(entry.file_name());
             let kind = entry.file_type()?;
-            if self.skeleton.contains(&path) {
+            if self.belongs(&path, &entry, kind) {
+                n_kept += 1;
                 if kind.is_dir() {
-                    self.clean_below(&path, wanted, extra)?;
+                    n_kept += self.clean_below(&path, wanted, extra)?;
                 }
                 continue;
             }
@@ -524,7 +584,12 @@ impl Place {
             }
             if kind.is_dir() { fs_err::remove_dir_all(entry.path())? } else { fs_err::remove_file(entry.path())? }
         }
-        Ok(())
+        Ok(n_kept)
+    }
+
+    fn belongs(&self, path: &Path, entry: &std::fs::DirEntry, kind: std::fs::FileType) -> bool {
+        let private = self.private();
+        (self.skeleton.contains(path) || private.keeps(path)) && private.is_intact(path, entry, kind)
     }
 }
 

@@ -52,6 +52,7 @@ impl Bench {
             roots: vec![root],
             directory: "cwd".into(),
             skeleton: HashSet::from(["cwd".into(), "cwd/kept".into()]),
+            links: Links::default(),
             exe: c"/bin/sh".into(),
             environ: vec![c"PATH=/usr/bin:/bin".into()],
             namespaces: Arc::default(),
@@ -276,6 +277,92 @@ fn what_is_no_file_is_not_waited_for() {
     let folder = Output { collect: Collect::Folder("cwd/out".into()), ..output.clone() };
     let outcome = bench.run(Task { outputs: vec![folder], ..script_task("mkdir out; mkfifo out/pipe") });
     assert!(matches!(outcome.result, Err(Failure::Said(_))), "{:?}", outcome.result);
+}
+
+/// A bench whose slot shows the files `log` and `sub/log` of a folder of the user's.
+fn bench_with_links() -> (Bench, PathBuf) {
+    let mut bench = Bench::new();
+    let home = bench.folder.path().join("home");
+    fs::create_dir_all(home.join("sub")).unwrap();
+    for file in ["log", "sub/log"] {
+        fs::write(home.join(file), "old\n").unwrap();
+    }
+    for name in ["log", "sub"] {
+        let path = Path::new("cwd").join(name);
+        std::os::unix::fs::symlink(home.join(name), bench.settings.roots[0].join(&path)).unwrap();
+        bench.settings.skeleton.insert(path.clone());
+        bench.settings.links.links.push((path, home.join(name)));
+    }
+    (bench, home)
+}
+
+#[test]
+fn a_file_of_the_user_that_the_tool_writes_is_named() {
+    for (script, name) in [
+        ("echo x >> log", "cwd/log"),
+        ("echo x > sub/log", "cwd/sub/log"),
+        (": > log", "cwd/log"),
+        ("echo x >> log; rm log", "cwd/log"),
+    ] {
+        let (bench, _) = bench_with_links();
+        let pool = bench.pool();
+        for _ in 0..2 {
+            pool.submit(script_task(script), false);
+            let outcome = ended(&pool);
+            let Err(Failure::Said(words)) = &outcome.result else { panic!("{script}: {:?}", outcome.result) };
+            assert!(words.starts_with(&format!("it writes {name}, ")), "{words}");
+        }
+        pool.submit(script_task("cat log sub/log"), false);
+        assert!(stdout(&ended(&pool)).starts_with("old\n"));
+    }
+}
+
+#[test]
+fn a_file_that_somebody_else_writes_is_not_the_tools() {
+    let (bench, home) = bench_with_links();
+    let pool = bench.pool();
+    let script = |body: &str| script_task(&format!("{body}; echo done"));
+    // Written by a child of this test, not of the pool.
+    let write = |name: &str| {
+        let path = home.join(name);
+        let writer = std::process::Command::new("sh").args(["-c", "echo new >> \"$0\""]).arg(path).status();
+        assert!(writer.unwrap().success());
+    };
+    for name in ["log", "sub/log"] {
+        let gate = bench.folder.path().join("gate");
+        pool.submit(script(&format!("until [ -e {} ]; do sleep 0.01; done", gate.display())), false);
+        wait_until("no task", || {
+            pool.events(Duration::from_millis(10)).iter().any(|event| matches!(event, Event::Started { .. }))
+        });
+        write(name);
+        fs::write(&gate, "").unwrap();
+        assert_eq!(stdout(&ended(&pool)), "done\n");
+        fs::remove_file(gate).unwrap();
+    }
+    // As long as somebody holds it open, nothing runs twice: a log of a batch system.
+    let _held = fs::OpenOptions::new().append(true).open(home.join("log")).unwrap();
+    write("log");
+    pool.submit(script("cat log"), false);
+    assert!(ended(&pool).result.is_ok());
+}
+
+#[test]
+fn what_a_tool_puts_in_the_place_of_a_link_is_not_there_for_the_next_task() {
+    let (bench, home) = bench_with_links();
+    let pool = bench.pool();
+    for (script, extra) in [
+        ("rm log; echo mine > log", vec!["cwd/log"]),
+        ("rm log; mkdir log", vec!["cwd/log"]),
+        ("rm -r log sub kept", vec![]),
+    ] {
+        pool.submit(script_task(script), false);
+        let outcome = ended(&pool);
+        assert_eq!(outcome.extra, extra.iter().map(PathBuf::from).collect::<Vec<_>>(), "{script}");
+        assert!(outcome.result.is_ok(), "{script}: {:?}", outcome.result);
+        pool.submit(script_task("cat log sub/log; ls"), false);
+        assert_eq!(stdout(&ended(&pool)), "old\nold\nkept\nlog\nsub\n", "{script}");
+    }
+    assert_eq!(fs::read(home.join("log")).unwrap(), b"old\n");
 }
 
 #[test]

@@ -1,0 +1,192 @@
+//! Files of the user's that slots reach through links: which of them are written while tasks run.
+//!
+//! All slots share them, so a tool that writes one (a log or a scratch file of an earlier run by hand) works on what
+//! other tasks write at the same time. The kernel tells what is written, not by whom. See [`super::private`].
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::mark::Mark;
+
+/// What all slots show of the user's folders.
+#[derive(Debug, Clone, Default)]
+pub struct Links {
+    /// (path relative to a slot's directory, real path).
+    pub links: Vec<(PathBuf, PathBuf)>,
+    /// Real files and folders that this program writes.
+    pub ignored: Vec<PathBuf>,
+}
+
+/// Notes which files behind links are written.
+pub(super) struct Watch {
+    /// None where the system gives no more of them: then nothing is noticed.
+    events: Option<File>,
+    /// By the kernel's number: the folder, and where it lies in a slot if a link shows all of it.
+    folders: HashMap<i32, (PathBuf, Option<PathBuf>)>,
+    /// Where a real path lies in a slot.
+    shown: HashMap<PathBuf, PathBuf>,
+    ignored: Vec<PathBuf>,
+    mark: Mark,
+    log: Mutex<Log>,
+}
+
+#[derive(Default)]
+struct Log {
+    turn: u64,
+    /// Path in a slot: real path, and the turn in which it was last seen written.
+    written: HashMap<PathBuf, (PathBuf, u64)>,
+    /// Real paths of files that were not there when the run began.
+    fresh: HashSet<PathBuf>,
+}
+
+impl Watch {
+    pub(super) fn of(links: &Links, mark: Mark) -> Self {
+        let mut watch = Self {
+            events: None,
+            folders: HashMap::new(),
+            shown: links.links.iter().map(|(path, real)| (real.clone(), path.clone())).collect(),
+            ignored: links.ignored.clone(),
+            mark,
+            log: Mutex::default(),
+        };
+        if links.links.is_empty() {
+            return watch;
+        }
+        // SAFETY: a fresh descriptor that nobody else owns.
+        watch.events = unsafe {
+            let fd = libc::inotify_init1(libc::IN_CLOEXEC | libc::IN_NONBLOCK);
+            (fd >= 0).then(|| File::from_raw_fd(fd))
+        };
+        let parents: HashSet<_> = links.links.iter().filter_map(|(_, real)| real.parent()).collect();
+        for parent in parents {
+            watch.add(parent, None);
+            for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+                let Some(shown) = watch.shown.get(&entry.path()).cloned() else { continue };
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    watch.add(&entry.path(), Some(shown));
+                }
+            }
+        }
+        watch
+    }
+
+    fn add(&mut self, folder: &Path, shown: Option<PathBuf>) {
+        let (Some(events), Ok(path)) = (&self.events, CString::new(folder.as_os_str().as_bytes())) else { return };
+        let mask = libc::IN_MODIFY | libc::IN_CREATE | libc::IN_MOVED_TO | libc::IN_ONLYDIR;
+        // SAFETY: a live descriptor and a path that ends with NUL.
+        let number = unsafe { libc::inotify_add_watch(events.as_raw_fd(), path.as_ptr(), mask) };
+        if number >= 0 {
+            self.folders.insert(number, (folder.to_owned(), shown));
+        }
+    }
+
+    /// The present turn: what is written from now on is seen in a later one.
+    pub(super) fn turn(&self) -> u64 {
+        self.take().turn
+    }
+
+    /// (path in a slot, real path) of files that were written since `turn`, and that nobody but a tool may have written.
+    pub(super) fn written_since(&self, turn: u64, is_shared: impl Fn(&Path) -> bool) -> Vec<(PathBuf, PathBuf)> {
+        let log = self.take();
+        if log.turn == turn {
+            return vec![];
+        }
+        let written = log.written.iter().filter(|(path, (_, at))| *at > turn && is_shared(path));
+        let mut found: Vec<_> = written.map(|(path, (real, _))| (path.clone(), real.clone())).collect();
+        drop(log);
+        found.retain(|(_, real)| !self.is_held_by_others(real));
+        found.sort();
+        found
+    }
+
+    /// Takes what the kernel has seen, before it is too much for it.
+    pub(super) fn drain(&self) {
+        drop(self.take());
+    }
+
+    fn take(&self) -> MutexGuard<'_, Log> {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut events) = self.events.as_ref() else { return log };
+        let mut bytes = [0; 8192];
+        while let Ok(n) = events.read(&mut bytes) {
+            if n == 0 {
+                break;
+            }
+            log.turn += 1;
+            self.note(&bytes[..n], &mut log);
+        }
+        log
+    }
+
+    fn note(&self, mut bytes: &[u8], log: &mut Log) {
+        const HEAD: usize = size_of::<libc::inotify_event>();
+        while bytes.len() >= HEAD {
+            // SAFETY: the kernel writes whole events; they need not be aligned here.
+            let event = unsafe { bytes.as_ptr().cast::<libc::inotify_event>().read_unaligned() };
+            let end = (HEAD + event.len as usize).min(bytes.len());
+            let name: Vec<u8> = bytes[HEAD..end].iter().copied().take_while(|byte| *byte != 0).collect();
+            bytes = &bytes[end..];
+            let Some((folder, shown)) = self.folders.get(&event.wd) else { continue };
+            if name.is_empty() || memchr::memmem::find(&name, b".millrace").is_some() {
+                continue;
+            }
+            let real = folder.join(std::ffi::OsString::from_vec(name.clone()));
+            if self.ignored.iter().any(|path| real.starts_with(path)) {
+                continue;
+            }
+            if event.mask & libc::IN_MODIFY == 0 {
+                log.fresh.insert(real);
+                continue;
+            }
+            let below = shown.as_ref().map(|shown| shown.join(std::ffi::OsString::from_vec(name)));
+            if let Some(path) = below.or_else(|| self.shown.get(&real).cloned()) {
+                if !log.fresh.contains(&real) {
+                    let turn = log.turn;
+                    log.written.insert(path, (real, turn));
+                }
+            }
+        }
+    }
+
+    /// Whether a process that is no tool of ours has the file open for writing: the log of a batch system, the output of
+    /// another program, or of this one.
+    fn is_held_by_others(&self, real: &Path) -> bool {
+        let Ok(about) = fs::metadata(real) else { return true };
+        let Ok(processes) = fs::read_dir("/proc") else { return false };
+        processes.flatten().any(|process| {
+            let pid = process.file_name().to_str().and_then(|name| name.parse().ok());
+            pid.is_some_and(|pid| !self.mark.is_on_in_any_slot(pid)) && holds(&process.path(), &about).is_some()
+        })
+    }
+}
+
+/// A descriptor of the process with the folder `process` in `/proc` that may write the file.
+fn holds(process: &Path, about: &fs::Metadata) -> Option<()> {
+    for descriptor in fs::read_dir(process.join("fd")).ok()?.flatten() {
+        let Ok(opened) = fs::metadata(descriptor.path()) else { continue };
+        if (opened.dev(), opened.ino()) != (about.dev(), about.ino()) {
+            continue;
+        }
+        let info = fs::read_to_string(process.join("fdinfo").join(descriptor.file_name())).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|text| i32::from_str_radix(text.trim(), 8).ok());
+        if flags.is_some_and(|flags| flags & libc::O_ACCMODE != libc::O_RDONLY) {
+            return Some(());
+        }
+    }
+    None
+}
+
+/// Reads a file of at most `most` bytes; None if it is longer.
+pub(super) fn read_short(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    Ok((bytes.len() as u64 <= most).then_some(bytes))
+}
