@@ -82,6 +82,23 @@ CASES = [
     Case("obabel-from-smi", "obabel drugs.smi -O out.mol2", ("out.mol2",)),
     Case("filter", "sed s/A/B/", (), stdin="q.faa", stdout=True, options=("--format", "fasta")),
     Case("minimap2-sam", "minimap2 -a -o out nucl.fna q.fna", options=("--input", "q.fna", "--output", "out", "--join", "sam")),
+    Case("bowtie2-sam", "bowtie2 --quiet -f -x bt q.fna -S out", options=("--input", "q.fna", "--output", "out", "--join", "sam")),
+    Case("seqkit-table", "seqkit fx2tab -j 1 -H -n -l q.faa", (), stdout=True, options=("--input", "q.faa", "--join", "header")),
+    Case(
+        "exonerate", "exonerate --showvulgar no q3.faa protein.faa", (), stdout=True,
+        options=("--input", "q3.faa", "--join", "header:^(Command line|Hostname): ", "--join", "footer:^-- completed"),
+    ),
+    Case("exonerate-quiet", "exonerate --verbose 0 q3.faa protein.faa", (), stdout=True, options=("--input", "q3.faa")),
+    Case(
+        "prodigal", "prodigal -q -p meta -f gff -i genomes -o families/{stem}.gff", ("families/",),
+        options=("--input", "genomes", "--output", "families/{stem}.gff"),
+        serial="for f in a b c; do prodigal -q -p meta -f gff -i genomes/$f.fna -o families/$f.gff || exit; done",
+    ),
+    Case(
+        "fasttree", "fasttree -quiet -nopr -out families/{stem}.nwk aligned", ("families/",),
+        options=("--input", "aligned", "--output", "families/{stem}.nwk"),
+        serial="for f in a b; do fasttree -quiet -nopr -out families/$f.nwk aligned/$f.afa || exit; done",
+    ),
     Case("tool-with-files", "cp q.faa out", options=("--input", "q.faa", "--output", "out")),
     Case(
         "muscle3", "muscle3 -quiet -in fams/ -out families/", ("families/",),
@@ -267,6 +284,22 @@ def make_bench(data: Path, folder: Path) -> None:
     (folder / "families").mkdir()
     for path in sorted((data / "families").glob("*.faa"), key=lambda path: path.stat().st_size)[:7]:
         shutil.copy(path, folder / "fams")
+    (folder / "genomes").mkdir()
+    for name, contig in zip("abc", records(data / "contigs.fna")[-9::3], strict=True):
+        (folder / "genomes" / f"{name}.fna").write_bytes(contig[:20000])
+    (folder / "aligned").mkdir()
+    for name, few in (("a", queries[:6]), ("b", queries[6:11])):
+        # Ends filled up with gaps: an alignment as far as a program can see.
+        rows = [record.partition(b"\n") for record in few]
+        sequences = [sequence.replace(b"\n", b"")[:300].ljust(300, b"-") for _, _, sequence in rows]
+        (folder / "aligned" / f"{name}.afa").write_bytes(
+            b"".join(
+                header.split()[0] + b"\n" + sequence + b"\n"
+                for (header, _, _), sequence in zip(rows, sequences, strict=True)
+            )
+        )
+    if shutil.which("bowtie2-build"):
+        subprocess.run(["bowtie2-build", "-q", "nucl.fna", "bt"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     for name, kind in (("prot.faa", "prot"), ("nucl.fna", "nucl"), ("alike.fna", "nucl"), ("relatives.faa", "prot")):
         if shutil.which("makeblastdb"):
             command = ["makeblastdb", "-in", name, "-dbtype", kind, "-out", name.partition(".")[0]]

@@ -16,36 +16,8 @@ from pathlib import Path
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputArg, InputUse, OutputArg, OutputUse, Token, ToolUse
 from millrace.plan import formats
-from millrace.tools.joins import joined, words
-
-_ORDERS = "orders or compares the whole input"
-_COUNTS = "counts or numbers through the whole input"
-_DIGESTS = "gives one result for the whole input"
-_PACKS = "packs the whole input into one stream"
-_ENDS = "looks for the beginning or end of the whole input"
-#: Programs whose result on a part says little of their result on the whole.
-WHOLE_INPUT = {
-    **dict.fromkeys(("sort", "uniq", "tac", "shuf", "tsort", "comm", "join", "diff", "cmp"), _ORDERS),
-    **dict.fromkeys(("wc", "nl", "pr", "split", "csplit"), _COUNTS),
-    **dict.fromkeys(("head", "tail"), _ENDS),
-    **dict.fromkeys(
-        ("cksum", "sum", "md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "b2sum"),
-        _DIGESTS,
-    ),
-    **dict.fromkeys(("gzip", "bgzip", "pigz", "bzip2", "pbzip2", "xz", "zstd", "lz4", "tar", "zip"), _PACKS),
-}
-#: Programs that may carry something from record to record; what to look for.
-CARRIES = {
-    **dict.fromkeys(
-        ("awk", "gawk", "mawk", "original-awk"), "NR, BEGIN, END or a variable that lives on between lines"
-    ),
-    "sed": "line numbers, $ and ranges",
-    **dict.fromkeys(("grep", "egrep", "fgrep", "rg"), "-c, -n, -b, -m, and context lines across batches"),
-    "cat": "-n, -b and -s",
-    "perl": "$., BEGIN, END or a variable that lives on between lines",
-    "seqkit": "sort, rmdup, stats, sample, head, split",
-    "seqtk": "sample",
-}
+from millrace.tools.everyday import CARRIES, Call, refusal
+from millrace.tools.joins import joined, ways, words
 
 
 class Generic:
@@ -54,11 +26,7 @@ class Generic:
     def understand(self, command: Command) -> ToolUse:
         """See `Adapter.understand`."""
         program = Path(command.argv[0]).name
-        if program in WHOLE_INPUT:
-            raise RefusedError(
-                f"{program} {WHOLE_INPUT[program]}: its results on parts do not make its result on the whole",
-                f"let millrace run the step before it, and pipe the result: millrace run -- ... | {program}",
-            )
+        _refuse_whole_input(program, command)
         tokens: list[Token] = list(command.argv)
         inputs = tuple(
             _input(typed, index, command, tokens) for index, typed in enumerate(_inputs_named(command, program))
@@ -74,6 +42,19 @@ class Generic:
             cost=CostHint(max_records=1 if one_each else 0),
             notes=_notes(program, inputs, outputs, tokens),
         )
+
+
+def _refuse_whole_input(program: str, command: Command) -> None:
+    if any(_is_one_each(path) for path in command.outputs):
+        return  # each task has a whole input of its own
+    known = refusal(Call(program, command.argv[1:], ways(command.joins)))
+    if known:
+        why, instead = known
+        raise RefusedError(f"{program} {why}: its results on parts do not make its result on the whole", instead)
+
+
+def _is_one_each(path: str) -> bool:
+    return "{name}" in path or "{stem}" in path
 
 
 def _inputs_named(command: Command, program: str) -> tuple[str, ...]:
@@ -194,7 +175,7 @@ def _outputs(command: Command, tokens: list[Token], inputs: Sequence[InputUse]) 
 
 
 def _layout(path: str, command: Command, inputs: Sequence[InputUse]) -> str:
-    if "{name}" in path or "{stem}" in path:
+    if _is_one_each(path):
         if not any(each.format == "files" for each in inputs):
             raise RefusedError(
                 f"--output {path}: {{name}} and {{stem}} are the input's, and no input is a set of files",

@@ -56,6 +56,11 @@ def joined(outputs: Sequence[OutputUse], asked: Sequence[str]) -> tuple[OutputUs
     )
 
 
+def ways(asked: Sequence[str]) -> set[str]:
+    """The names of the ways in ``--join`` texts that may not be checked yet."""
+    return {text.partition(":")[0].rpartition("=")[2] for text in asked}
+
+
 def words(join: str) -> str:
     """A join as `joined` made it, in words."""
     return " and ".join(join.split("\n"))

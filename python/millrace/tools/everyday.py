@@ -1,0 +1,267 @@
+"""Programs that are no adapter's, but well known to depend on more than one record: refused by name.
+
+Each rule was seen with the program itself, run once on all and once on each batch, or follows from what the program is
+for (``docs/tools/programs.md`` says which). A program or a way to call it that is not here may still depend on its
+whole input: a rule only spares the user the attempt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+
+class Call(NamedTuple):
+    """How a program is called."""
+
+    program: str
+    arguments: Sequence[str]
+    #: Names of the joins that the user asks for.
+    joins: Collection[str]
+
+    @property
+    def verb(self) -> str:
+        """The first argument that is no option, nor a number behind one."""
+        return next((word for word in self.arguments if not word.startswith("-") and not word.isdigit()), "")
+
+
+class Rule(NamedTuple):
+    """A way to call a program that depends on the whole input."""
+
+    #: Completes "PROGRAM ...".
+    why: str
+    #: What works instead.
+    instead: str
+    when: Callable[[Call], bool] = lambda call: True
+    #: With these joins it is exact after all.
+    joins: frozenset[str] = frozenset()
+
+
+def refusal(call: Call) -> tuple[str, str] | None:
+    """Why ``call`` cannot be answered exactly, and what works instead; None: nothing is known against it."""
+    for rule in RULES.get(call.program, ()):
+        if rule.when(call) and not (rule.joins and rule.joins <= set(call.joins)):
+            return rule.why, rule.instead.replace("PROGRAM", call.program)
+    return None
+
+
+# When a rule applies
+
+
+def verb(*names: str) -> Callable[[Call], bool]:
+    """One of these sub-commands."""
+    return lambda call: call.verb in names
+
+
+def option(*names: str) -> Callable[[Call], bool]:
+    """One of these options; one of a single dash and letter also among others behind one dash."""
+    letters = "".join(name[1] for name in names if len(name) == 2)
+    attached = re.compile(f"-[A-Za-z]*[{letters}]") if letters else None
+
+    def given(call: Call) -> bool:
+        return any(
+            word.partition("=")[0] in names or (attached is not None and attached.match(word) is not None)
+            for word in call.arguments
+        )
+
+    return given
+
+
+def exactly(*names: str) -> Callable[[Call], bool]:
+    """One of these words, as it is or before ``=``."""
+    return lambda call: any(word in names or word.partition("=")[0] in names for word in call.arguments)
+
+
+def text(pattern: str) -> Callable[[Call], bool]:
+    """An argument in which ``pattern`` is found."""
+    compiled = re.compile(pattern)
+    return lambda call: any(compiled.search(word) for word in call.arguments)
+
+
+def both(*conditions: Callable[[Call], bool]) -> Callable[[Call], bool]:
+    return lambda call: all(condition(call) for condition in conditions)
+
+
+def without(condition: Callable[[Call], bool]) -> Callable[[Call], bool]:
+    return lambda call: not condition(call)
+
+
+def value(names: tuple[str, ...], pattern: str) -> Callable[[Call], bool]:
+    """A value that is ``pattern`` as a whole, in the word behind one of these options."""
+
+    def given(call: Call) -> bool:
+        pairs = zip(call.arguments, call.arguments[1:], strict=False)
+        return any(word in names and re.fullmatch(pattern, after) is not None for word, after in pairs)
+
+    return given
+
+
+# What works instead
+
+_PIPE = "let millrace run the step before it, and pipe the result: millrace run -- ... | PROGRAM"
+_OWN_THREADS = "run it by itself, with threads of its own; millrace can run the steps that go record by record"
+_FOLDER = (
+    "put each {what} into a file of its own and give the folder: "
+    "millrace run --input FOLDER --output 'OUT/{{stem}}.{end}' -- PROGRAM {words}"
+)
+_SAM = "say what stands once: millrace run --join sam ..."
+_HEADER = "say what stands once: millrace run --join header ..."
+
+
+def _folder(what: str, end: str, words: str) -> str:
+    return _FOLDER.format(what=what, end=end, words=words)
+
+
+_ORDERS = "orders or compares the whole input"
+_COUNTS = "counts or numbers through the whole input"
+_DIGESTS = "gives one result for the whole input"
+_PACKS = "packs the whole input into one stream"
+_ENDS = "looks for the beginning or end of the whole input"
+_INDEXES = "makes one index of the whole input"
+_CLUSTERS = "compares all records with each other"
+_DRAWS = "draws at random through the whole input"
+
+_TREE = Rule("infers one tree from the whole alignment", _folder("alignment", "nwk", "... FOLDER"))
+_ALIGN = Rule("aligns all records of the input with each other", _folder("family", "aln", "... FOLDER"))
+_ASSEMBLE = Rule("assembles the whole input", _OWN_THREADS)
+_TABLE = Rule(
+    "takes the first line of the input for the names of columns, which only the first batch has",
+    "take the line off before, as in: tail -n +2 FILE | millrace run --format lines -- ...",
+)
+_AWK = (
+    Rule("with NR " + _COUNTS, _PIPE, text(r"\bF?NR\b")),
+    Rule("with END sums up the whole input", _PIPE, text(r"\bEND\s*\{")),
+    Rule("with !x[...]++ " + _ORDERS, _PIPE, text(r"!\s*\w+\[[^\]]*\]\s*\+\+")),
+    Rule(
+        "with BEGIN prints at each start", _HEADER, text(r"\bBEGIN\s*\{[^}]*\b(print|printf|getline|system)\b"),
+        frozenset({"header"}),
+    ),
+)  # fmt: skip
+_GREP = (
+    Rule("with -c, -n, -b or -m " + _COUNTS, _PIPE, option("-c", "-n", "-b", "-m", "--count", "--line-number", "--byte-offset", "--max-count")),
+    Rule("with context lines looks beyond a record", _PIPE, option("-A", "-B", "-C", "--after-context", "--before-context", "--context")),
+    Rule(_DIGESTS, _PIPE, option("-q", "-l", "-L", "--quiet", "--files-with-matches", "--files-without-match")),
+)  # fmt: skip
+_TRIMMOMATIC = (
+    Rule("guesses the encoding of the qualities from the first reads", "say it: PROGRAM ... -phred33", without(exactly("-phred33", "-phred64"))),
+)  # fmt: skip
+
+#: What is known, by program; the first rule that applies is told.
+RULES: dict[str, tuple[Rule, ...]] = {
+    **dict.fromkeys(("sort", "uniq", "tac", "shuf", "tsort", "comm", "join", "diff", "cmp"), (Rule(_ORDERS, _PIPE),)),
+    **dict.fromkeys(("wc", "nl", "pr", "split", "csplit"), (Rule(_COUNTS, _PIPE),)),
+    **dict.fromkeys(("head", "tail"), (Rule(_ENDS, _PIPE),)),
+    **dict.fromkeys(
+        ("cksum", "sum", "md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "b2sum", "datamash"),
+        (Rule(_DIGESTS, _PIPE),),
+    ),
+    **dict.fromkeys(
+        ("gzip", "bgzip", "pigz", "bzip2", "pbzip2", "xz", "zstd", "lz4", "tar", "zip"), (Rule(_PACKS, _PIPE),)
+    ),
+    **dict.fromkeys(
+        ("makeblastdb", "hmmpress", "bowtie2-build", "hisat2-build", "lastdb", "cmpress"),
+        (Rule(_INDEXES, "run it by itself, before"),),
+    ),
+    **dict.fromkeys(("awk", "gawk", "mawk", "original-awk"), _AWK),
+    **dict.fromkeys(("grep", "egrep", "fgrep"), _GREP),
+    "sed": (
+        Rule("with line numbers " + _COUNTS, _PIPE, lambda call: re.match(r"(\d+|\$)\s*[,~!acdDgGhHilnNpPqQrsxy{=]", call.verb) is not None),
+    ),
+    "perl": (Rule("with $. or END " + _COUNTS, _PIPE, text(r"\$\.(?![\w*+?])|\bEND\s*\{")),),
+    "cat": (Rule("with -n, -b or -s " + _COUNTS, _PIPE, option("-n", "-b", "-s", "--number", "--number-nonblank", "--squeeze-blank")),),
+    "jq": (Rule("with --slurp or --null-input " + _DIGESTS, _PIPE, option("-s", "-n", "--slurp", "--null-input")),),
+    **dict.fromkeys(("csvgrep", "csvlook", "csvsort", "csvstat", "csvjson", "csvsql"), (_TABLE,)),
+    "prodigal": (
+        Rule("trains on the whole input, and numbers its sequences even with -p meta", _folder("genome", "gff", "-f gff -i FOLDER -o 'OUT/{stem}.gff'")),
+    ),
+    "bwa": (
+        Rule(_INDEXES, "run it by itself, before", verb("index")),
+        Rule(
+            "draws among equal hits by the number of the read, and learns the insert sizes of pairs from the reads beside",
+            "minimap2 and bowtie2 do not: millrace run --join sam --input reads.fq -- minimap2 -ax sr ref.fa reads.fq",
+            verb("mem"),
+        ),
+    ),
+    "minimap2": (
+        Rule("with -a writes a SAM header at each start", _SAM + " (PAF, without -a, needs nothing)", text(r"^-[cDHPQLXSyY2]*a"), frozenset({"sam"})),
+    ),
+    "bowtie2": (
+        Rule("with --non-deterministic " + _DRAWS, "leave it out", exactly("--non-deterministic")),
+        Rule(
+            "with several threads writes reads in the order in which they are done",
+            "leave -p out, as millrace fills the cores by itself, or add --reorder",
+            both(value(("-p", "--threads"), "(?!1$).*"), without(exactly("--reorder"))),
+        ),
+        Rule("writes a SAM header at each start", _SAM + ", or add --no-hd", without(exactly("--no-hd", "--no-head")), frozenset({"sam"})),
+    ),
+    "mmseqs": (Rule("orders the queries of a run for itself", "diamond and blastp do not: millrace run -- diamond blastp ..."),),
+    "lastal": (
+        Rule("counts the queries of the run in its last line", "name a script that takes the comments off: lastal ... | grep -v '^#'"),
+    ),
+    "exonerate": (
+        Rule(
+            "frames the output of each start",
+            "add --verbose 0, or say what stands once: "
+            "millrace run --join 'header:^(Command line|Hostname): ' --join 'footer:^-- completed' ...",
+            without(value(("-V", "--verbose"), "0")),
+            frozenset({"header", "footer"}),
+        ),
+    ),
+    **dict.fromkeys(
+        ("cd-hit", "cdhit", "cd-hit-est", "cdhit-est", "cd-hit-2d", "cd-hit-est-2d", "cd-hit-454"),
+        (Rule(_CLUSTERS, _OWN_THREADS),),
+    ),
+    **dict.fromkeys(("vsearch", "usearch"), (Rule(_CLUSTERS, _OWN_THREADS, text(r"^--?(cluster|derep|sortby|shuffle|fastx_uniques|unoise|uchime|subsample|fastx_subsample|allpairs)")),)),
+    **dict.fromkeys(
+        ("fasttree", "FastTree", "FastTreeMP", "fasttreeMP", "raxml", "raxmlHPC", "raxml-ng", "iqtree", "iqtree2", "phyml"), (_TREE,)
+    ),
+    **dict.fromkeys(("clustalo", "clustalw", "clustalw2", "t_coffee", "kalign", "probcons", "prank"), (_ALIGN,)),
+    **dict.fromkeys(("spades.py", "megahit", "flye", "Trinity", "velveth", "abyss-pe", "canu"), (_ASSEMBLE,)),
+    **dict.fromkeys(("trimmomatic", "TrimmomaticSE", "TrimmomaticPE"), _TRIMMOMATIC),
+    "fastp": (
+        Rule("with --dedup " + _CLUSTERS, _OWN_THREADS, exactly("-D", "--dedup")),
+        Rule(
+            "guesses the adapter from the first reads", "name it with -a, or add --disable_adapter_trimming (-A)",
+            without(exactly("-A", "--disable_adapter_trimming", "-a", "--adapter_sequence", "--adapter_fasta")),
+        ),
+    ),
+    "cutadapt": (
+        Rule("with -o reports totals of the whole run", "add --quiet", both(text(r"^-o|^--output"), without(exactly("--quiet")))),
+    ),
+    "seqkit": (
+        Rule(_COUNTS, _PIPE, verb("stats", "stat", "range", "sum", "split", "split2")),
+        Rule(_ENDS, _PIPE, verb("head", "head-genome")),
+        Rule(_ORDERS, _PIPE, verb("sort", "rmdup", "rename", "common", "pair", "concat")),
+        Rule(_DRAWS, _PIPE, verb("sample", "shuffle")),
+        Rule(_INDEXES, "run it by itself", verb("faidx")),
+        Rule("with {nr} " + _COUNTS, _PIPE, both(verb("replace"), text(r"\{nr\}"))),
+        Rule("with -H writes a header at each start", _HEADER, both(verb("fx2tab"), option("-H", "--header-line")), frozenset({"header"})),
+        Rule("writes a header at each start", _HEADER, both(verb("locate"), without(exactly("--bed", "--gtf"))), frozenset({"header"})),
+    ),
+    "seqtk": (
+        Rule(_COUNTS, _PIPE, verb("rename", "size", "fqchk")),
+        Rule(_DRAWS, _PIPE, verb("sample", "randbase")),
+    ),
+    "bedtools": (
+        Rule(_ORDERS, _PIPE, verb("merge", "sort", "cluster", "groupby", "spacing")),
+        Rule(_DIGESTS, _PIPE, verb("complement", "genomecov", "jaccard", "reldist", "fisher", "summary")),
+        Rule(_DRAWS, _PIPE, verb("sample", "shuffle", "random")),
+        Rule("changes the order of the lines", "use bedtools coverage", verb("annotate")),
+        Rule("with -hist " + _DIGESTS, "leave -hist out", both(verb("coverage"), exactly("-hist"))),
+    ),
+    **dict.fromkeys(("mergeBed", "sortBed", "clusterBed", "groupBy"), (Rule(_ORDERS, _PIPE),)),
+    **dict.fromkeys(("complementBed", "genomeCoverageBed"), (Rule(_DIGESTS, _PIPE),)),
+    "samtools": (
+        Rule(_ORDERS, _PIPE, verb("sort", "merge", "markdup", "rmdup", "collate")),
+        Rule(_COUNTS, _PIPE, verb("flagstat", "idxstats", "stats", "depth", "coverage", "mpileup")),
+        Rule(_INDEXES, "run it by itself", verb("index", "faidx", "dict")),
+    ),
+}  # fmt: skip
+
+#: Programs that may carry something from record to record in a way that their arguments do not show; what to look for.
+CARRIES = {
+    **dict.fromkeys(("awk", "gawk", "mawk", "original-awk"), "a variable that lives on between lines"),
+    "sed": "ranges, the hold space and numbers of lines",
+    "perl": "BEGIN or a variable that lives on between lines",
+}

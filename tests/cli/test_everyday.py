@@ -1,0 +1,118 @@
+"""What people have installed and Millrace does not know: each command right, or refused with what works instead.
+
+Those that are right with a join, or on a folder, run with the real program in ``tests/exact``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from shell import Shell
+
+from millrace.errors import RefusedError
+from millrace.model import Command, ToolUse
+from millrace.tools.registry import find
+
+# fmt: off
+REFUSED = [
+    ("prodigal -i in.fa -o out.gbk", "trains on the whole input", "--input FOLDER"),
+    ("prodigal -p meta -f gff -i in.fa", "numbers its sequences even with -p meta", "'OUT/{stem}.gff'"),
+    ("bwa mem ref.fa in.fa", "draws among equal hits by the number of the read", "minimap2 -ax sr"),
+    ("bwa mem ref.fa in.fa mates.fq", "learns the insert sizes", "--join sam"),
+    ("minimap2 -ax sr ref.fa in.fa", "writes a SAM header at each start", "--join sam"),
+    ("minimap2 -ca ref.fa in.fa", "writes a SAM header at each start", "PAF"),
+    ("bowtie2 -x ref -U in.fa", "writes a SAM header at each start", "--no-hd"),
+    ("bowtie2 --no-hd -p 4 -x ref -U in.fa", "in the order in which they are done", "--reorder"),
+    ("mmseqs easy-search in.fa db.faa out.m8 tmp", "orders the queries", "diamond blastp"),
+    ("lastal db in.fa", "counts the queries of the run", "grep -v '^#'"),
+    ("exonerate in.fa db.faa", "frames the output of each start", "--verbose 0"),
+    ("cd-hit -i in.fa -o out.fa", "compares all records", "threads of its own"),
+    ("fasttree -nt in.fa", "infers one tree", "--input FOLDER"),
+    ("seqkit stats in.fa", "counts or numbers", "| seqkit"),
+    ("seqkit fx2tab -nlH in.fa", "with -H writes a header", "--join header"),
+    ("seqkit range -r 1:5 in.fa", "counts or numbers", "| seqkit"),
+    ("seqkit replace -p .+ -r s{nr} in.fa", "with {nr} counts", "| seqkit"),
+    ("seqkit -j 1 locate -p MKV in.fa", "writes a header at each start", "--join header"),
+    ("seqtk rename in.fa p", "counts or numbers", "| seqtk"),
+    ("seqtk sample in.fa 10", "draws at random", "| seqtk"),
+    ("bedtools merge -i in.fa", "orders or compares", "| bedtools"),
+    ("awk {print(NR)} in.fa", "with NR counts", "| awk"),
+    ("awk BEGIN{print(1)}{print} in.fa", "with BEGIN prints at each start", "--join header"),
+    ("awk {n++}END{print(n)} in.fa", "with END sums up", "| awk"),
+    ("awk !seen[$0]++ in.fa", "orders or compares", "| awk"),
+    ("sed 1d in.fa", "with line numbers", "| sed"),
+    ("grep -vc x in.fa", "with -c", "| grep"),
+    ("cat -n in.fa", "with -n", "| cat"),
+    ("jq -cs . in.fa", "one result for the whole input", "| jq"),
+    ("csvgrep -c 1 -m x in.fa", "first line of the input", "tail -n +2"),
+    ("fastp -i in.fa -o out.fq", "guesses the adapter", "--disable_adapter_trimming"),
+    ("cutadapt -a ACGT -o out.fq in.fa", "reports totals", "--quiet"),
+    ("TrimmomaticSE in.fa out.fq MINLEN:30", "guesses the encoding", "-phred33"),
+    ("vsearch --cluster_fast in.fa --id 0.9", "compares all records", "threads of its own"),
+    ("samtools sort in.fa", "orders or compares", "| samtools"),
+]
+SOUND = [
+    "awk $2>500 in.fa", "awk BEGIN{OFS=FS}{$1=$1}1 in.fa", "awk -F: {for(i=1;i<=NF;i++)print($i)} in.fa", "sed s/1d/x/ in.fa",
+    "sed -n /x/p in.fa", "grep -v x in.fa", "grep -Ei x in.fa", "cat in.fa", "jq -c .a in.fa", "seqkit seq -r in.fa",
+    "seqkit replace -p ^ -r x_ in.fa", "seqkit fx2tab -n -l in.fa", "seqtk seq -A in.fa", "bedtools intersect -a in.fa -b g.bed",
+    "minimap2 -cx asm5 ref.fa in.fa", "minimap2 -xasm5 ref.fa in.fa", "bowtie2 --no-hd -p 1 -x ref -U in.fa", "cutadapt --quiet -a ACGT -o o in.fa",
+    "fastp -A -i in.fa", "exonerate --verbose 0 in.fa db.faa", "perl -pe s/a$/b/ in.fa", "TrimmomaticSE -phred33 in.fa out.fq MINLEN:30",
+    "vsearch --usearch_global in.fa --db ref.fa --id 0.9",
+]
+JOINED = [
+    ("minimap2 -ax sr ref.fa in.fa", ["sam"]), ("bowtie2 -x ref -U in.fa", ["-=sam"]), ("seqkit fx2tab -H in.fa", ["header:^#"]),
+    ("awk BEGIN{print(1)}{print} in.fa", ["stdout=header"]),
+    ("exonerate in.fa db.faa", ["header:^Command", "footer"]),
+]
+# fmt: on
+
+
+def understand(folder: Path, line: str, **more: tuple[str, ...]) -> ToolUse:
+    argv = tuple(line.split())
+    (folder / "in.fa").write_text(">a\nM\n")
+    given = {"inputs": ("in.fa",), **more}
+    return find(argv[0]).understand(Command(argv=argv, cwd=folder, environ={}, exe=Path("/bin/true"), **given))
+
+
+@pytest.mark.parametrize(("line", "why", "instead"), REFUSED, ids=[line for line, _, _ in REFUSED])
+def test_refused_with_what_works_instead(tmp_path: Path, line: str, why: str, instead: str) -> None:
+    with pytest.raises(RefusedError) as caught:
+        understand(tmp_path, line)
+    assert why in caught.value.message
+    assert instead in caught.value.hint
+
+
+@pytest.mark.parametrize("line", SOUND)
+def test_sound_calls_are_not_accused(tmp_path: Path, line: str) -> None:
+    understand(tmp_path, line)
+
+
+@pytest.mark.parametrize(("line", "joins"), JOINED, ids=[line for line, _ in JOINED])
+def test_a_join_makes_it_exact(tmp_path: Path, line: str, joins: list[str]) -> None:
+    assert understand(tmp_path, line, joins=tuple(joins)).outputs[-1].join != "concat"
+
+
+def test_a_join_of_another_kind_does_not(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="writes a SAM header"):
+        understand(tmp_path, "minimap2 -a ref.fa in.fa", joins=("csv",))
+    with pytest.raises(RefusedError, match="frames the output"):
+        understand(tmp_path, "exonerate in.fa db.faa", joins=("header",))
+
+
+def test_one_file_a_record_is_a_whole_input(tmp_path: Path) -> None:
+    (tmp_path / "genomes").mkdir()
+    (tmp_path / "genomes" / "a.fna").write_text(">a\nACGT\n")
+    line = "prodigal -f gff -i genomes -o out/{stem}.gff"
+    use = understand(tmp_path, line, inputs=("genomes",), outputs=("out/{stem}.gff",))
+    assert use.cost.max_records == 1
+    with pytest.raises(RefusedError, match="trains on the whole input"):
+        understand(tmp_path, "prodigal -i genomes", inputs=("genomes",))
+
+
+def test_refusal_on_the_command_line(shell: Shell) -> None:
+    shell.tool("mmseqs", "echo started >&2")
+    ended = shell.run("millrace run --input in.fa -- mmseqs easy-search in.fa db.faa out.m8 tmp")
+    assert ended.code == 2 and not ended.out, ended.shown
+    assert "mmseqs orders the queries of a run for itself: its results on parts" in ended.err, ended.shown
+    assert "started" not in ended.err, ended.shown
