@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import fcntl
+import json
 import os
 import pty
 import signal
@@ -45,6 +46,19 @@ def test_running_tools_end_and_are_kept(site: Site, number: signal.Signals) -> N
     assert site.output.read_bytes() == site.expected
     assert not site.run_dir.exists()
     assert not harness.left_over("site")
+
+
+def test_what_a_stopped_run_has_done_is_in_status_and_report(site: Site) -> None:
+    process = site.start(SLEEP="0.3")
+    wait_for_work(site)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=300)
+
+    def told(verb: str) -> int:
+        command = [*site.command()[:3], verb, "--json", str(site.run_dir)]
+        return int(json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["records_done"])
+
+    assert told("report") == told("status") == 4 * site.executions
 
 
 def test_a_second_signal_ends_it_at_once(site: Site) -> None:

@@ -36,6 +36,9 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
+        if name == "help":
+            args = [*args[1:2], "--help"]
+            name = args[0]
         if name in VERBS or name.startswith("-"):
             return super().resolve_command(ctx, args)
         import difflib  # only for the refusal

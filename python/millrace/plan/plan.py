@@ -7,7 +7,7 @@ import os
 import shlex
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,6 +17,7 @@ from millrace.errors import RefusedError, ToolError
 from millrace.job import Job
 from millrace.model import Command, Frozen, OutputUse, Token, ToolUse
 from millrace.plan import cores, fingerprint, formats, fragments, memory, workplace, world
+from millrace.plan.first_word import check_starters, missing_hint
 from millrace.plan.queries import Queries, look
 from millrace.rundir import default_name
 from millrace.tools import registry
@@ -61,10 +62,12 @@ def make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int = 0) -> Pla
 
 def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
     command = Command(
-        argv=job.command, cwd=cwd, environ=dict(environ), exe=find_program(job.program_on(os.uname().machine), cwd, environ),
+        argv=job.command, cwd=cwd, environ=dict(environ), exe=find_program(job.program_on(os.uname().machine), cwd, environ, job.command),
         inputs=job.input, outputs=job.output, joins=job.join, shared=job.shared, format=job.format or ("regex" if job.record_start or job.record_end else ""),
         stdin_is_data=brings_data(stdin),
     )  # fmt: skip
+    if not job.input:
+        check_starters(job.command)
     adapter = registry.find(Path(job.command[0]).name)
     use = with_files(adapter.understand(command), command)
     check_joins(job, use)
@@ -216,8 +219,11 @@ def with_programs(use: ToolUse, command: Command) -> ToolUse:
     return replace(use, fragmented=parts)
 
 
-def find_program(name: str, cwd: Path, environ: Mapping[str, str]) -> Path:
+def find_program(name: str, cwd: Path, environ: Mapping[str, str], argv: Sequence[str] = ()) -> Path:
     """The program as the shell would find it.
+
+    Args:
+        argv: The command whose first word it is, for the hint.
 
     Raises:
         ToolError: There is none.
@@ -236,9 +242,7 @@ def find_program(name: str, cwd: Path, environ: Mapping[str, str]) -> Path:
         return Path(os.path.normpath(path))
     found = shutil.which(name, path=environ.get("PATH"))
     if not found:
-        raise ToolError(
-            f"{name}: program not found on PATH", "install it, or give its path; millrace doctor lists what is there"
-        )
+        raise ToolError(f"{name}: program not found on PATH", missing_hint(name, argv or [name], environ))
     return Path(os.path.normpath(cwd / found))
 
 

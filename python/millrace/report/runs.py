@@ -53,8 +53,8 @@ class Run:
     @property
     def records_done(self) -> int:
         """Return how many records are done after this run, those of earlier runs included."""
-        if self.end:
-            return self.end.records_done
+        if self.end and self.end.status in ("done", "quarantined"):
+            return self.end.records_done  # one that was stopped does not know
         return self.head.records_resumed + sum(task.last - task.first for task in self.done)
 
 
