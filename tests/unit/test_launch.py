@@ -248,7 +248,7 @@ def test_memory_that_a_process_has_is_not_removed(tmp_path: Path) -> None:
 def test_a_sweep_ends_what_carries_the_token_and_nothing_else(tmp_path: Path) -> None:
     token = os.urandom(8).hex()
     by_environment = subprocess.Popen(["sleep", "60"], env={**os.environ, sweep.NAME: token})
-    by_argument = subprocess.Popen(["sh", "-c", "read _", f"/tmp/{token}/x"], stdin=subprocess.PIPE)
+    by_argument = subprocess.Popen(["sh", "-c", "read _", f"--base={sweep.temporary(token)}"], stdin=subprocess.PIPE)
     other = subprocess.Popen(["sleep", "60"], env={**os.environ, sweep.NAME: "0" * 16})
     try:
         # Our own children: they are reaped only here, and a process that has ended but is not reaped counts as gone.

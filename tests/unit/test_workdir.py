@@ -26,8 +26,9 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 def dead(place: Path) -> Path:
     """A work directory whose run is dead."""
-    path = place / f"{workdir.prefix()}dead"
-    (path / "spool").mkdir(parents=True)
+    path = place / f"{workdir.prefix()}{os.urandom(8).hex()}"
+    path.mkdir(mode=0o700)
+    (path / "spool").mkdir()
     return path
 
 

@@ -7,6 +7,7 @@ folder that the user wants work directories in. Imports little: it is in the way
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -14,8 +15,16 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from millrace.storage.own import open_private
+
 #: Name of the environment variable that all processes of a job carry.
 NAME = "MILLRACE_LAUNCH"
+
+#: A token in full.
+TOKEN = re.compile(r"[0-9a-f]{16}")
+
+#: What stands between words, in arguments and within one that is a whole command.
+SEPARATORS = re.compile(rb"[\0\s=:'\"]+")
 
 #: Watchdogs of ranks end by themselves once their rank is gone, and clean up; see ``slot/watch.rs``.
 WATCHDOG = b"millrace-watch"
@@ -33,46 +42,82 @@ def temporary(token: str) -> Path:
 
 
 def marked(token: str) -> tuple[list[int], list[int]]:
-    """Processes of a job on this node: (those to kill, watchdogs)."""
-    needle, own = token.encode(), os.getpid()
+    """Processes of this user's job on this node: (those to kill, watchdogs)."""
+    own = os.getpid()
     kill: list[int] = []
     watchdogs: list[int] = []
     for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == own:
-            continue
         # Processes of others, and those that have just ended, cannot be read.
         with suppress(OSError):
-            found = False
-            for part in ("environ", "cmdline"):
-                with open(f"/proc/{name}/{part}", "rb") as file:
-                    found = found or needle in file.read()
-            if found:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    comm, _, rest = file.read().partition(b" (")[2].rpartition(b") ")
-                if not rest.startswith(b"Z"):
-                    (watchdogs if comm == WATCHDOG else kill).append(int(name))
+            if name.isdigit() and int(name) != own and is_marked(int(name), token):
+                with open(f"/proc/{name}/comm", "rb") as file:
+                    (watchdogs if file.read().rstrip(b"\n") == WATCHDOG else kill).append(int(name))
     return kill, watchdogs
 
 
+def is_marked(pid: int, token: str) -> bool:
+    """Whether process ``pid`` lives, is this user's, and belongs to the job.
+
+    It does if an entry of its environment says so, or if a word of its arguments is the launcher's folder.
+
+    Raises:
+        OSError: It has ended, or is another's.
+    """
+    if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+        return False  # and is not even read, which root could
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        found = f"{NAME}={token}".encode() in file.read().split(b"\0")
+    if not found:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            found = os.fsencode(temporary(token)) in SEPARATORS.split(file.read())
+    if not found:
+        return False
+    with open(f"/proc/{pid}/status", "rb") as file:
+        status = dict(line.partition(b":")[::2] for line in file.read().splitlines())
+    return status[b"Uid"].split()[0] == b"%d" % os.getuid() and status[b"State"].split()[0] != b"Z"
+
+
+def send(pid: int, token: str, number: signal.Signals) -> None:
+    """Send a signal to a process of the job. By now the number may be another's: only the one that is held gets it."""
+    with suppress(OSError):
+        held = os.pidfd_open(pid)
+        try:
+            if is_marked(pid, token):
+                signal.pidfd_send_signal(held, number)
+        finally:
+            os.close(held)
+
+
 def sweep(token: str, work: str = "") -> bool:
-    """Kill what carries ``token`` on this node, and wait until it is gone; whether nothing is left."""
+    """Kill what carries ``token`` on this node, and wait until it is gone; whether nothing is left.
+
+    Raises:
+        ValueError: It is no token: part of one would be part of everything.
+    """
+    if not TOKEN.fullmatch(token):
+        raise ValueError("not the token of a job")
     deadline, pause = time.monotonic() + PATIENCE, 0.002
     while True:
         kill, watchdogs = marked(token)
         for pid in kill:
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+            send(pid, token, signal.SIGKILL)
         for pid in watchdogs:
-            with suppress(OSError):
-                os.kill(pid, signal.SIGCONT)
+            send(pid, token, signal.SIGCONT)
         if not kill and not watchdogs:
             clean(work)
-            shutil.rmtree(temporary(token), ignore_errors=True)
+            remove(temporary(token))
             return True
         if time.monotonic() > deadline:
             return False
         time.sleep(pause)
         pause = min(pause * 1.5, 0.1)
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder if it is this user's alone."""
+    with suppress(OSError):
+        os.close(open_private(folder))
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def clean(work: str) -> None:
@@ -93,20 +138,26 @@ def clean(work: str) -> None:
 
 def unused(paths: list[Path]) -> list[Path]:
     """Those of our own files in memory that no process has, and that are not just being made."""
-    own, now = os.getuid(), time.time()
+    own, now = os.geteuid(), time.time()
     found = {}
     for path in paths:
         with suppress(OSError):
-            seen = path.stat()
+            seen = path.lstat()
             if seen.st_uid == own and now - seen.st_mtime > YOUNG:
                 found[os.fsencode(path)] = path
     for name in os.listdir("/proc") if found else ():
         if name.isdigit():
-            with suppress(OSError), open(f"/proc/{name}/maps", "rb") as file:
-                held = file.read()
+            with suppress(OSError):
+                if os.stat(f"/proc/{name}").st_uid != own:
+                    continue
+                with open(f"/proc/{name}/maps", "rb") as file:
+                    held = file.read()
                 found = {key: path for key, path in found.items() if key not in held}
     return list(found.values())
 
 
 if __name__ == "__main__":
-    sys.exit(0 if sweep(sys.stdin.readline().strip(), sys.stdin.readline().rstrip("\n")) else 1)
+    try:
+        sys.exit(0 if sweep(sys.stdin.readline().strip(), sys.stdin.readline().rstrip("\n")) else 1)
+    except ValueError as wrong:
+        sys.exit(f"millrace.launch.sweep: {wrong}")

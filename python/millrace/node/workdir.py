@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +12,15 @@ from pathlib import Path
 from millrace import _core
 from millrace.errors import MillraceError
 from millrace.plan import workplace
+from millrace.storage.own import open_private
 
 #: How long after it was made a folder without anything in it may be someone's who is about to take it.
 BEGUN_SECONDS = 60.0
 
 TOKEN_NAME = "MILLRACE_TOKEN"
+
+#: A secret in full: part of one would be part of every environment.
+SECRET = re.compile(r"[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class WorkDir:
         try:
             self.path.mkdir(mode=0o700)
             # Never closed: the lock ends with the process, whatever ends it.
-            lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            lock = open_private(self.path)
             fcntl.flock(lock, fcntl.LOCK_EX)
             # Another run's sweep may have taken the folder for a dead one in between: then this fails.
             self.spool.mkdir()  # from here on `is_begun` says no
@@ -66,32 +71,40 @@ def choose(place: Path) -> WorkDir:
 
 
 def sweep_dead(place: Path) -> None:
-    """Remove work directories of this user whose run is dead (its watchdog was killed too)."""
+    """Remove work directories of this user whose run is dead (its watchdog was killed too).
+
+    Anybody can make a folder by such a name, in order to have us kill what carries the secret in it: only one that is
+    this user's alone, by its whole name, is a work directory.
+    """
     for path in place.glob(f"{prefix()}*"):
+        secret = path.name.removeprefix(prefix())
+        if not SECRET.fullmatch(secret):
+            continue
         try:
-            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            lock = open_private(path)
         except OSError:
-            continue  # removed just now, or not ours
+            continue  # removed just now, or another's
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             continue
         else:
-            if is_begun(path):
-                continue
-            _core.sweep(path, f"{TOKEN_NAME}={path.name.removeprefix(prefix())}")
+            if not is_begun(lock):
+                _core.sweep(path, f"{TOKEN_NAME}={secret}")
         finally:
             os.close(lock)
 
 
-def is_begun(path: Path) -> bool:
-    """Whether ``path`` looks as if its owner were about to make a work directory of it, and had not yet locked it."""
+def is_begun(folder: int) -> bool:
+    """Whether the opened ``folder`` looks as if its owner were about to make a work directory of it, and had not yet
+    locked it."""
     try:
-        return not (path / "spool").exists() and time.time() - path.stat().st_mtime < BEGUN_SECONDS
-    except OSError:
-        return False
+        os.stat("spool", dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return time.time() - os.fstat(folder).st_mtime < BEGUN_SECONDS
+    return False
 
 
 def prefix() -> str:
     """How the names of all work directories of this user begin."""
-    return f"millrace-work-{os.getuid()}-"
+    return f"millrace-work-{os.geteuid()}-"

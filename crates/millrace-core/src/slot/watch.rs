@@ -5,11 +5,10 @@
 //! process that carries the run's token in its environment, or the run's mark, and removes the work directory. It is the only
 //! way in which a run is cleaned up, so it is exercised by every run.
 
-use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::mark::Mark;
@@ -98,7 +97,10 @@ fn watch(pipe: i32, tell: i32, root: &Path, token: &str) {
 /// dead network disk perhaps: it ends when the kernel lets it, and there is nothing more to do.
 const MOST_PAUSE: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Kills every process of ours that carries `token` in its environment, or its mark, then removes `root`.
+/// Kills every process of this user that carries `token`, a whole `NAME=value`, in its environment, or its mark, then
+/// removes `root`.
+///
+/// A `root` that is not this user's folder is left alone.
 pub fn sweep(root: &Path, token: &str) {
     // A process may fork while we look: look again until nobody is found.
     let mut pause = std::time::Duration::from_millis(1);
@@ -109,39 +111,85 @@ pub fn sweep(root: &Path, token: &str) {
     // A killed process may still be writing its last file when its directory goes; and a file that is not found may be
     // one that another sweeper has removed just now, which says nothing of the rest.
     for _ in 0..100 {
-        if fs::remove_dir_all(root).is_ok() || fs::symlink_metadata(root).is_err() {
+        if remove(root).is_ok() || fs::symlink_metadata(root).is_err() {
             return;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }
 
+/// Removes a folder of this user. Its entries go by way of the opened folder: whatever its name comes to mean
+/// meanwhile, where others may rename it, what is removed is what was looked at.
+fn remove(root: &Path) -> io::Result<()> {
+    let folder = fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(root)?;
+    if folder.metadata()?.uid() != user() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(format!("/proc/self/fd/{}", folder.as_raw_fd()))? {
+        let entry = entry?;
+        // Neither follows a link.
+        if entry.file_type()?.is_dir() { fs::remove_dir_all(entry.path())? } else { fs::remove_file(entry.path())? }
+    }
+    fs::remove_dir(root)
+}
+
+fn user() -> libc::uid_t {
+    // SAFETY: no arguments.
+    unsafe { libc::geteuid() }
+}
+
 fn kill_marked(token: &str) -> bool {
     let Ok(processes) = fs::read_dir("/proc") else { return false };
-    // SAFETY: no arguments.
-    let own = unsafe { libc::getpid() };
-    let needle = memchr::memmem::Finder::new(token.as_bytes());
-    let mark = Mark::of_token(token);
     let mut found = false;
     for entry in processes.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<libc::pid_t>().ok()) else { continue };
-        if pid == own {
-            continue;
-        }
-        // Processes of others, and those that have just ended, cannot be read.
-        let environ = fs::read(entry.path().join("environ")).unwrap_or_default();
-        if (mark.is_on_in_any_slot(pid) || needle.find(&environ).is_some()) && !is_zombie(pid) {
-            // SAFETY: the worst case of a number reused in this instant is shared by every process manager.
-            found |= unsafe { libc::kill(pid, libc::SIGKILL) } == 0;
+        if u32::try_from(pid) != Ok(std::process::id()) && is_marked(pid, token) {
+            // The number may be another's by now: only the process that is held, and is still the one, is killed.
+            found |= hold(pid).is_ok_and(|held| is_marked(pid, token) && kill(&held));
         }
     }
     found
 }
 
-fn is_zombie(pid: libc::pid_t) -> bool {
-    let Ok(path) = CString::new(format!("/proc/{pid}/stat")) else { return true };
-    fs::read(std::ffi::OsStr::from_bytes(path.as_bytes())).map_or(true, |stat| {
-        // The state follows the name, which stands in parentheses and may hold anything.
-        stat.iter().rposition(|byte| *byte == b')').and_then(|at| stat.get(at + 2)) == Some(&b'Z')
-    })
+/// Whether process `pid` lives, is this user's, and has `token` as an entry of its environment, or its mark.
+fn is_marked(pid: libc::pid_t, token: &str) -> bool {
+    let place = Path::new("/proc").join(pid.to_string());
+    let has_token = || {
+        // What is others' is not even read, which root could.
+        fs::metadata(&place).is_ok_and(|about| about.uid() == user())
+            && fs::read(place.join("environ"))
+                .is_ok_and(|all| all.split(|byte| *byte == 0).any(|entry| entry == token.as_bytes()))
+    };
+    (Mark::of_token(token).is_on_in_any_slot(pid) || has_token())
+        && fs::read(place.join("status")).is_ok_and(|status| is_own_and_alive(&status))
+}
+
+/// Whether the `status` of a process is that of one which this user started, and which is no zombie.
+fn is_own_and_alive(status: &[u8]) -> bool {
+    let word = |name: &[u8]| {
+        let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name))?;
+        line.split(u8::is_ascii_whitespace).find(|word| !word.is_empty())
+    };
+    // SAFETY: no arguments.
+    let real = unsafe { libc::getuid() };
+    word(b"Uid:") == Some(real.to_string().as_bytes()) && word(b"State:") != Some(b"Z")
+}
+
+/// A descriptor that stands for the process, whatever becomes of its number.
+fn hold(pid: libc::pid_t) -> io::Result<OwnedFd> {
+    // SAFETY: returns a descriptor that is nobody else's, or -1.
+    let held = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    // SAFETY: as above; descriptors are small.
+    i32::try_from(held)
+        .ok()
+        .filter(|held| *held >= 0)
+        .map(|held| unsafe { OwnedFd::from_raw_fd(held) })
+        .ok_or_else(io::Error::last_os_error)
+}
+
+/// Kills the process; whether it was there to be killed.
+fn kill(held: &OwnedFd) -> bool {
+    let nothing = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: a descriptor of ours, and no further information.
+    unsafe { libc::syscall(libc::SYS_pidfd_send_signal, held.as_raw_fd(), libc::SIGKILL, nothing, 0) == 0 }
 }

@@ -1,0 +1,163 @@
+"""Nothing is killed but what the run itself has started, whatever others leave about."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from users import Machine, User
+
+MEMORY = Path("/dev/shm")
+
+#: A tool that says that it has started, waits until it may go on, and copies its input.
+WAITING = '#!/bin/sh\necho x >> "$HOME/starts"\nuntil [ -e "$HOME/go" ]; do sleep 0.02; done\nexec cat\n'
+
+HOUR = 3600.0
+
+
+def wait_for(state: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 120
+    while not state():
+        assert time.monotonic() < deadline, f"waited for: {what}"
+        time.sleep(0.02)
+
+
+def lines(path: Path) -> int:
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+@contextmanager
+def waiting_run(user: User, n: int = 2) -> Iterator[subprocess.Popen[str]]:
+    """A run of ``n`` tasks, all of which wait for ``~/go``."""
+    user.sh(f"for k in $(seq {n}); do printf '>r%d\\nMKV\\n' $k; done > in.fa")
+    (user.home / "waiting").write_text(WAITING)
+    (user.home / "waiting").chmod(0o755)
+    run = (
+        "run",
+        "--slots",
+        n,
+        "--batch",
+        1,
+        "--input",
+        "in.fa",
+        "--output",
+        "out",
+        "--",
+        "sh",
+        "-c",
+        "~/waiting < in.fa > out",
+    )
+    with user.start_millrace(*run) as process:
+        wait_for(lambda: lines(user.home / "starts") == n or process.poll() is not None, "the tools to start")
+        assert process.poll() is None, process.communicate()
+        yield process
+        process.kill()
+
+
+def plant(stranger: User, place: Path, name: str) -> Path:
+    """A folder as a dead run leaves it, with a name of the stranger's choice."""
+    path = place / name
+    stranger.sh(f"mkdir -p {path}/spool; chmod -R 755 {path}; touch -d '2 hours ago' {path}/spool {path}")
+    return path
+
+
+@contextmanager
+def sleeper(user: User, **environ: str) -> Iterator[subprocess.Popen[str]]:
+    with user.start("sleep", HOUR, **environ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("known", [0, 1, 15])
+def test_a_planted_folder_does_not_end_the_tools_of_another_run(machine: Machine, known: int) -> None:
+    user, stranger = machine.user, machine.stranger
+    with waiting_run(user) as run:
+        name = stranger.sh(f"ls {MEMORY} | grep ^millrace-work-{user.uid}-").strip()
+        planted = plant(stranger, MEMORY, name[: len(name) - 16 + known])
+        assert user.millrace("run", "--input", "in.fa", "--", "cat", "in.fa").returncode == 0
+        (user.home / "go").touch()
+        _, err = run.communicate(timeout=120)
+        assert run.returncode == 0, err
+        assert lines(user.home / "starts") == 2, "a tool was killed and started again"
+        assert (planted / "spool").is_dir()
+
+
+def test_a_stranger_who_reads_the_name_of_a_live_folder_cannot_pass_it_on_as_dead(machine: Machine) -> None:
+    user, stranger = machine.user, machine.stranger
+    with waiting_run(user) as run:
+        name = stranger.sh(f"ls {MEMORY} | grep ^millrace-work-{user.uid}-").strip()
+        plant(stranger, machine.shared, name)
+        assert (
+            user.millrace("run", "--input", "in.fa", "--", "cat", "in.fa", TMPDIR=str(machine.shared)).returncode == 0
+        )
+        (user.home / "go").touch()
+        assert run.wait(120) == 0
+        assert lines(user.home / "starts") == 2, "a tool was killed and started again"
+
+
+def test_a_folder_that_others_may_look_into_is_no_work_directory(machine: Machine) -> None:
+    user, token = machine.user, os.urandom(8).hex()
+    planted = plant(user, MEMORY, f"millrace-work-{user.uid}-{token}")
+    with sleeper(user, MILLRACE_TOKEN=token) as process:
+        user.sh("printf '>r\\nM\\n' > in.fa")
+        assert user.millrace("run", "--input", "in.fa", "--", "cat", "in.fa").returncode == 0
+        assert process.poll() is None and planted.is_dir()
+        planted.chmod(0o700)  # now it is one: the rig can tell
+        assert user.millrace("run", "--input", "in.fa", "--", "cat", "in.fa").returncode == 0
+        assert process.wait(60) == -9 and not planted.exists()
+
+
+def test_a_link_is_no_work_directory(machine: Machine) -> None:
+    user, token = machine.user, os.urandom(8).hex()
+    user.sh("mkdir -p own/spool; touch own/precious; chmod 700 own; printf '>r\\nM\\n' > in.fa")
+    machine.stranger.sh(f"ln -s {user.home}/own {MEMORY}/millrace-work-{user.uid}-{token}")
+    with sleeper(user, MILLRACE_TOKEN=token) as process:
+        assert user.millrace("run", "--input", "in.fa", "--", "cat", "in.fa").returncode == 0
+        assert process.poll() is None
+    assert (user.home / "own/precious").exists()
+
+
+def sweep(user: User, token: str) -> int:
+    """What a supervisor does on each node."""
+    code = f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-m', 'millrace.launch.sweep'], input={token + chr(10)!r}, text=True).returncode)"
+    return user.run(user.python, "-c", code).returncode
+
+
+@pytest.mark.parametrize("part", [0, 1, 15])
+def test_part_of_the_token_of_a_job_ends_nothing_on_a_node(machine: Machine, part: int) -> None:
+    token = os.urandom(8).hex()
+    with sleeper(machine.user, MILLRACE_LAUNCH=token) as process:
+        assert sweep(machine.user, token[:part])
+        assert process.poll() is None
+        assert sweep(machine.user, token) == 0 and process.wait(60) == -9
+
+
+def test_a_token_counts_as_a_whole_entry_only(machine: Machine) -> None:
+    token, user = os.urandom(8).hex(), machine.user
+    places = {"OTHER": token, "MILLRACE_LAUNCH": f"{token}0", "NOTE": f"MILLRACE_LAUNCH={token}"}
+    with sleeper(user, **places) as process, sleeper(user, MILLRACE_LAUNCH=token) as meant:
+        assert sweep(user, token) == 0
+        assert meant.wait(60) == -9 and process.poll() is None
+
+
+@pytest.mark.parametrize("what", ["node", "work directory"])
+def test_root_ends_nothing_of_others(machine: Machine, what: str, tmp_path: Path) -> None:
+    token, user = os.urandom(8).hex(), machine.user
+    root = User(0, tmp_path, user.python, user.packages)
+    own, name = ("MILLRACE_LAUNCH", "") if what == "node" else ("MILLRACE_TOKEN", f"millrace-work-0-{token}")
+    with sleeper(user, **{own: token}) as process, sleeper(root, **{own: token}) as meant:
+        if name:
+            (MEMORY / name / "spool").mkdir(parents=True)
+            (MEMORY / name).chmod(0o700)
+            (tmp_path / "in.fa").write_text(">r\nM\n")
+            assert root.millrace("run", "--input", "in.fa", "--", "cat", "in.fa").returncode == 0
+        else:
+            assert sweep(root, token) == 0
+        assert meant.wait(60) == -9 and process.poll() is None
