@@ -38,6 +38,7 @@ from millrace.output.streams import Streams
 from millrace.output.whole import restore
 from millrace.plan import cores, workplace
 from millrace.plan.plan import Plan
+from millrace.plan.privacy import folder_mode
 from millrace.report import progress, summary
 from millrace.report.events import EndEvent, EventLog, RunEvent, WarningEvent, read_typed
 from millrace.report.words import count
@@ -127,7 +128,7 @@ def run(plan: Plan, supervision: Supervision, crew: Crew | None = None) -> Finis
         rundir = RunDir(plan.run_dir)
         if supervision.active:
             wait_for_the_last_start(rundir)
-        stack.callback(os.close, rundir.lock())
+        stack.callback(os.close, rundir.lock(folder_mode(plan)))
         plan = as_before(plan, rundir)
         manifest, resuming = take_over(plan, rundir)
         stack.push(remove_if_fruitless(rundir))

@@ -18,6 +18,7 @@ import msgspec
 from millrace import _core
 from millrace.errors import CorruptError, RefusedError
 from millrace.model import Frozen, ToolUse
+from millrace.storage.own import why_not_own
 
 #: Layout version of the manifest.
 VERSION = 1
@@ -112,8 +113,11 @@ class RunDir:
         """Exists once everything is written; holds a `Complete`."""
         return self.path / "complete.json"
 
-    def lock(self) -> int:
+    def lock(self, mode: int = 0o700) -> int:
         """Make the directory if needed and take it for this process; the descriptor holds the lock.
+
+        Args:
+            mode: With which it is made, if it is not there.
 
         Raises:
             RefusedError: Another process has it, or it is something else's.
@@ -126,8 +130,12 @@ class RunDir:
             )
         while True:
             try:
-                self.path.mkdir(parents=True, exist_ok=True)
-                lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+                self.path.mkdir(mode, parents=True, exist_ok=True)
+                # Another's could hold results that nobody computed, and links to files of this user.
+                if why := why_not_own(self.path):
+                    raise RefusedError(f"{self.path}: {why}", "name another folder with --run-dir")
+                # Whoever can open it can keep it locked for ever.
+                lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             except FileNotFoundError:
                 continue  # an ending run removed the folder just now
             except OSError as error:
@@ -157,7 +165,9 @@ class RunDir:
     def is_running(self) -> bool:
         """Whether a process holds the lock now."""
         try:
-            lock = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+            lock = os.open(self.path / "lock", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except PermissionError:
+            return is_locked(self.path / "lock")  # another user's run
         except OSError:
             return False
         try:
@@ -262,6 +272,16 @@ def to_json(value: Any) -> bytes:
     """Indented JSON. Bytes of file names that are not UTF-8 come back as they were: ``json`` can write and read
     the lone surrogates that stand for them, ``msgspec`` cannot."""
     return json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=2).encode()
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process of this machine holds a lock on a file, which need not be one that we may open."""
+    try:
+        about = path.stat()
+        name = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"
+        return any(name in line.split() for line in Path("/proc/locks").read_text().splitlines())
+    except OSError:
+        return False
 
 
 def _same_file(descriptor: int, path: Path) -> bool:

@@ -105,7 +105,7 @@ def library_version() -> str:
         RefusedError: There is no MPI.
     """
     code = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
-    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    asked = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
     if asked.returncode:
         raise RefusedError(
             "several nodes need MPI, and this Python has none: "

@@ -31,7 +31,7 @@ class Guard:
 
     def __init__(self, folder: Path, lock: int, token: str, allocation: Allocation, environ: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "millrace.launch.guard"], stdin=subprocess.PIPE, cwd="/", env=dict(environ),
+            [sys.executable, "-P", "-m", "millrace.launch.guard"], stdin=subprocess.PIPE, cwd="/", env=dict(environ),
             start_new_session=True, pass_fds=(lock,),
         )  # fmt: skip
         self._environ = environ

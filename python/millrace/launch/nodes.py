@@ -53,7 +53,7 @@ def sweep_all(allocation: Allocation, nodes: Sequence[str], token: str, environ:
 
 
 def _ask(allocation: Allocation, node: str, told: str, environ: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
-    words = command.on_node(allocation, node, [sys.executable, "-m", "millrace.launch.sweep"], environ)
+    words = command.on_node(allocation, node, [sys.executable, "-P", "-m", "millrace.launch.sweep"], environ)
     try:
         process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(environ),

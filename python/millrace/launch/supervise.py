@@ -33,8 +33,10 @@ from millrace.launch.relay import Output, Words
 from millrace.launch.watch import STDIN, Signs
 from millrace.plan import workplace
 from millrace.plan.plan import Plan
+from millrace.plan.privacy import folder_mode
 from millrace.report.words import count
 from millrace.rundir import Complete, RunDir
+from millrace.storage.own import why_not_own
 
 #: Starts without a new result after which there is no hope.
 MOST_FRUITLESS = 5
@@ -75,7 +77,7 @@ class Supervisor:
         if self.rundir.is_running():
             os.close(self.rundir.lock())  # says who has it
         elif self.plan.job.fresh:
-            lock = self.rundir.lock()
+            lock = self.rundir.lock(folder_mode(self.plan))
             self.rundir.clear()
             os.close(lock)
         launcher = command.choose(self.environ, command.library_version())
@@ -298,8 +300,13 @@ def take(folder: Path) -> int:
 
 def _try_to_take(folder: Path) -> int | None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        # Another's would say for the coordinator how the run has ended, and show its output.
+        if why := why_not_own(folder):
+            raise RefusedError(f"{folder}: {why}", "name another place with --run-dir")
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None  # removed just now
     except OSError as error:
         raise RefusedError(f"{folder}: {error.strerror}", "name a place that can be written with --run-dir") from error
     try:
@@ -323,7 +330,7 @@ def run(plan: Plan, allocation: Allocation, environ: Mapping[str, str]) -> int:
             "standard input is no file, and cannot be read again after a failure",
             "write it to a file first, and read that: millrace run ... < FILE",
         )
-    words = [sys.executable, "-m", "millrace", *sys.argv[1:]]
+    words = [sys.executable, "-P", "-m", "millrace", *sys.argv[1:]]
     if plan.job.work_dir:  # for all that clean up after ranks
         environ = {**environ, workplace.VARIABLE: str(plan.work_place)}
     try:

@@ -12,6 +12,7 @@ import fcntl
 import os
 import resource
 import stat
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millrace.plan.staging import File, Place
+from millrace.storage.own import open_private
 
 #: File whose lock is held by whoever changes what is in the folder.
 LOCK = ".lock"
@@ -50,16 +52,11 @@ class Cache:
         place: The folder in which this user's folder of copies is made.
 
     Raises:
-        OSError: It cannot be made, or is another user's.
+        OSError: It cannot be made.
     """
 
     def __init__(self, place: Path) -> None:
-        self.folder = place / f"millrace-stage-{os.getuid()}"
-        with suppress(FileExistsError):
-            self.folder.mkdir(mode=0o700)
-        about = os.lstat(self.folder)
-        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o022:
-            raise PermissionError(errno.EPERM, "is not this user's alone", str(self.folder))
+        self.folder = own_folder(place)
         #: Descriptors whose shared locks keep copies from being removed, by key.
         self._held: dict[str, int] = {}
 
@@ -190,6 +187,22 @@ class Cache:
             yield
         finally:
             os.close(lock)
+
+
+def own_folder(place: Path) -> Path:
+    """This user's folder of copies in ``place``, made if it is not there.
+
+    Somebody else may have taken its name, which everybody can tell. Then one by another name is taken, which the next
+    job finds by its owner.
+    """
+    usual = place / f"millrace-stage-{os.geteuid()}"
+    with suppress(FileExistsError):
+        usual.mkdir(mode=0o700)
+    for folder in (usual, *sorted(place.glob(f"{usual.name}-*"))):
+        with suppress(OSError):
+            os.close(open_private(folder))
+            return folder
+    return Path(tempfile.mkdtemp(prefix=f"{usual.name}-", dir=place))
 
 
 def high(descriptor: int) -> int:

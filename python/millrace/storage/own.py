@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 
@@ -24,3 +25,34 @@ def open_private(path: Path) -> int:
         os.close(descriptor)
         raise PermissionError(errno.EPERM, "is not this user's alone", str(path))
     return descriptor
+
+
+def why_not_own(path: Path) -> str:
+    """Why what is in a folder may be somebody else's doing; empty: only this user, or a group of his, can have put it there.
+
+    Another's link to a folder of this user is not this user's, unless it is root's.
+
+    Raises:
+        OSError: It cannot be looked at.
+    """
+    about = os.stat(path)
+    if os.lstat(path).st_uid not in (0, about.st_uid) or (
+        about.st_uid != os.geteuid() and not _all_are_one(path, about.st_uid)
+    ):
+        return "belongs to another user"
+    if about.st_mode & stat.S_IWOTH:
+        return "can be written by every user"
+    return ""
+
+
+def _all_are_one(path: Path, owner: int) -> bool:
+    """Whether the disk gives whatever this user makes there to ``owner``, as a server that knows no users does."""
+    probe = path / f".{os.urandom(8).hex()}"
+    try:
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except OSError:
+        return False
+    try:
+        return os.stat(probe).st_uid == owner
+    finally:
+        os.unlink(probe)

@@ -1,0 +1,127 @@
+"""What a run keeps is the user's own, closed to whoever may not read the input, and nobody else's is believed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from test_kills import waiting_run
+from users import Machine, User
+
+
+def ready(user: User) -> None:
+    user.sh("printf '>r1\\nMKV\\n' > in.fa; echo mine > precious; chmod 644 precious")
+
+
+def test_a_run_directory_that_a_stranger_has_made_is_refused(machine: Machine) -> None:
+    user, out = machine.user, machine.shared / "out"
+    ready(user)
+    links = " ".join(
+        f"ln -s {user.home}/precious {out}.millrace/{name};" for name in ("lock", "events.jsonl", "job.json.new")
+    )
+    machine.stranger.sh(f"mkdir {out}.millrace; chmod 777 {out}.millrace; {links}")
+    done = user.millrace("run", "--input", "in.fa", "--output", out, "--", "sh", "-c", "cat in.fa > $0", out)
+    assert done.returncode == 2 and "belongs to another user" in done.stderr, done.stderr
+    assert (user.home / "precious").read_text() == "mine\n"
+
+
+def test_a_strangers_link_to_a_folder_of_the_user_is_refused(machine: Machine) -> None:
+    user = machine.user
+    ready(user)
+    user.sh("mkdir own; chmod 755 .")
+    machine.stranger.sh(f"ln -s {user.home}/own {machine.shared}/run")
+    done = user.millrace("run", "--run-dir", machine.shared / "run", "--input", "in.fa", "--", "cat", "in.fa")
+    assert done.returncode == 2 and "belongs to another user" in done.stderr, done.stderr
+    assert not any((user.home / "own").iterdir())
+
+
+def test_a_run_directory_in_which_everybody_may_write_is_refused(machine: Machine) -> None:
+    ready(machine.user)
+    machine.user.sh("mkdir run; chmod 777 run")
+    done = machine.user.millrace("run", "--run-dir", "run", "--input", "in.fa", "--", "cat", "in.fa")
+    assert done.returncode == 2 and "can be written by every user" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("home", "mode", "umask", "made"),
+    [(0o755, 0o600, 0o022, 0o700), (0o755, 0o640, 0o022, 0o750), (0o755, 0o644, 0o022, 0o755), (0o700, 0o644, 0o022, 0o700),
+     (0o755, 0o644, 0o077, 0o700)],
+    ids=["private", "for the group", "for all", "in a private folder", "umask"],
+)  # fmt: skip
+def test_a_run_directory_is_as_private_as_the_input(
+    machine: Machine, home: int, mode: int, umask: int, made: int
+) -> None:
+    user, stranger = machine.user, machine.stranger
+    ready(user)
+    (user.home / "in.fa").chmod(mode)
+    user.home.chmod(home)
+    run_dir = machine.shared / "run"
+    line = f"umask {umask:03o}; {user.python} -P -m millrace run --keep-run-dir --run-dir {run_dir} --input in.fa -- cat in.fa"
+    user.sh(line)
+    assert run_dir.stat().st_mode & 0o777 == made
+    assert (stranger.run("wc", run_dir / "journal.mrj").returncode == 0) == bool(made & 5)
+
+
+def test_a_stranger_cannot_hold_the_lock_but_sees_that_it_is_held(machine: Machine) -> None:
+    user, stranger = machine.user, machine.stranger
+    user.home.chmod(0o755)
+    with waiting_run(user):
+        lock = user.home / "out.millrace/lock"
+        assert stranger.run("flock", "--nonblock", "--shared", lock, "true").returncode == 66, "it could be opened"
+        assert "running" in stranger.millrace("status", user.home / "out.millrace").stdout
+
+
+@pytest.mark.parametrize("mode", ["700", "755", "777"])
+def test_a_launch_folder_of_a_stranger_is_refused(machine: Machine, mode: str) -> None:
+    folder = machine.shared / "out.millrace.launch"
+    machine.stranger.sh(f"mkdir {folder}; echo 0 > {folder}/done; chmod {mode} {folder}")
+    code = f"from pathlib import Path; from millrace.launch.supervise import take; take(Path('{folder}'))"
+    done = machine.user.run(machine.user.python, "-c", code)
+    assert "RefusedError" in done.stderr and "belongs to another user" in done.stderr
+
+
+def test_a_launch_folder_is_closed_to_others(machine: Machine) -> None:
+    folder = machine.shared / "out.millrace.launch"
+    code = f"from pathlib import Path; from millrace.launch.supervise import take; take(Path('{folder}'))"
+    assert machine.user.run(machine.user.python, "-c", code).returncode == 0
+    assert machine.stranger.run("ls", folder).returncode != 0
+
+
+def test_modules_that_lie_in_the_working_directory_are_not_loaded(machine: Machine) -> None:
+    user = machine.user
+    modules = ("mpi4py", "shutil", "json", "millrace")
+    for name in modules:
+        machine.stranger.sh(f'echo \'open("{user.home}/loaded-{name}", "w")\' > {machine.shared}/{name}.py')
+    user.sh("printf '>r1\\nMKV\\n' > in.fa")
+    done = user.millrace(
+        "run", "--hosts", "a,b", "--input", user.home / "in.fa", "--", "cat", user.home / "in.fa", cwd=machine.shared
+    )
+    assert done.returncode == 2 and "this Python has none" in done.stderr, done.stderr
+    (user.home / "rsh").write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
+    (user.home / "rsh").chmod(0o755)
+    code = "import os; from millrace.launch import nodes; from millrace.launch.allocation import Allocation; print(nodes.sweep_all(Allocation('hosts', ('a',)), ['a'], '0' * 16, os.environ))"
+    asked = user.run(user.python, "-P", "-c", code, cwd=machine.shared, MILLRACE_RSH=str(user.home / "rsh"))
+    assert asked.stdout == "('a',)\n", asked.stderr
+    assert not list(user.home.glob("loaded-*"))
+
+
+def test_a_stranger_who_takes_the_name_of_the_folder_of_copies_changes_nothing(machine: Machine) -> None:
+    user = machine.user
+    machine.stranger.sh(
+        f"mkdir {machine.shared}/millrace-stage-{user.uid}; chmod 777 {machine.shared}/millrace-stage-{user.uid}"
+    )
+    code = f"from pathlib import Path; from millrace.storage.cache import Cache; print(Cache(Path('{machine.shared}')).folder)"
+    first, second = (user.run(user.python, "-c", code) for _ in range(2))
+    folder = Path(first.stdout.strip())
+    assert first.stdout == second.stdout, first.stderr
+    assert folder.stat().st_uid == user.uid and folder.stat().st_mode & 0o777 == 0o700
+    assert folder.name != f"millrace-stage-{user.uid}"
+
+
+def test_a_disk_that_knows_one_user_only_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from millrace.storage import own
+
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)  # whatever we make belongs to somebody else
+    assert own.why_not_own(tmp_path) == ""
+    assert not any(tmp_path.iterdir())
