@@ -96,13 +96,13 @@ def show(folder: Path, queries: int, environ: Mapping[str, str], say: Callable[[
     say(f"   {serial:.1f} s")
 
     say(f"3. the same with `millrace run --` before it, into millrace.tsv, on {len(os.sched_getaffinity(0))} cores")
-    millrace = [sys.executable, "-m", "millrace", "run", "--fresh", "-q", "--", *blastp, "-out", "millrace.tsv"]
+    millrace = [sys.executable, "-P", "-m", "millrace", "run", "--fresh", "-q", "--", *blastp, "-out", "millrace.tsv"]
     ours = timed(millrace, folder)
     say(f"   {ours:.1f} s: {serial / ours:.2f} times as fast")
     compare(folder, "millrace.tsv", say)
 
     say("4. again into resumed.tsv, killed with SIGKILL in the middle, then resumed by the same command")
-    again = [sys.executable, "-m", "millrace", "run", "-q", "--", *blastp, "-out", "resumed.tsv"]
+    again = [sys.executable, "-P", "-m", "millrace", "run", "-q", "--", *blastp, "-out", "resumed.tsv"]
     kill_in_the_middle(again, folder, folder / "resumed.tsv.millrace")
     say("   killed; resuming")
     resumed = timed(again, folder)
