@@ -19,6 +19,9 @@ settings.load_profile("millrace")
 # Thousands of processes start Millrace here; compiling it anew would be half of what each costs.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# No test depends on what runs of another one have learnt of a tool.
+os.environ["XDG_STATE_HOME"] = "/dev/null/none"
+
 
 @pytest.fixture(scope="session")
 def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -38,8 +39,12 @@ class DatabaseArg(Frozen, tag="database", frozen=True):
     prefix: str = ""
 
 
-#: One argument of the tool, in order: literal text, or the place of an input, an output or a fragment.
-Token = str | InputArg | OutputArg | DatabaseArg
+class ThreadsArg(Frozen, tag="threads", frozen=True):
+    """A place in the tool's arguments where the number of threads of a task stands (`ToolUse.threads`)."""
+
+
+#: One argument of the tool, in order: literal text, or the place of an input, an output, a fragment or the threads.
+Token = str | InputArg | OutputArg | DatabaseArg | ThreadsArg
 
 
 class InputUse(Frozen, frozen=True):
@@ -88,6 +93,18 @@ class OutputUse(Frozen, frozen=True):
     optional: bool = False
 
 
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class Learnt(Frozen, frozen=True):
+    """What tasks told of their cost: the sums from which `millrace.schedule.sizing.CostModel` finds start and slope."""
+
+    sums: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=5, max_length=5)]
+    plain: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=4, max_length=4)]
+    shortest: Positive
+    largest: Annotated[int, msgspec.Meta(gt=0)]
+
+
 class CostHint(Frozen, frozen=True):
     """What a tool's time depends on; first guesses, replaced by measurement as soon as there is one."""
 
@@ -95,12 +112,16 @@ class CostHint(Frozen, frozen=True):
     unit: str = "bytes"
     #: Seconds of CPU that one execution costs before its first record.
     startup_seconds: float = 0.01
+    #: Units that take about as long as the start; 0: that is not known before the first tasks.
+    start_units: int = 0
     #: Cost units that the tool handles per pass over its database; batches below it waste passes. 0: no such thing.
     pass_units: int = 0
     #: Most records per task; 0: no limit.
     max_records: int = 0
     #: Units of the longest record of the input, as far as it was looked at; 0: nothing is known.
     longest: int = 0
+    #: What tasks of the same tool with the same options and databases cost in earlier runs.
+    learnt: Learnt | None = None
 
 
 class Fragment(Frozen, frozen=True):
@@ -170,7 +191,8 @@ class ToolUse(Frozen, frozen=True):
     outputs: tuple[OutputUse, ...]
     #: Files of the databases and other big shared inputs; a change of any makes a resume refuse.
     databases: tuple[Path, ...] = ()
-    #: Threads that one task keeps busy.
+    #: Threads that one task keeps busy. 0, from an adapter: as many as it gets, so few tasks with many threads each are
+    #: best; the plan says how many these are.
     threads: int = 1
     #: Environment variables added for the tool.
     env: dict[str, str] = {}

@@ -45,6 +45,7 @@ from millrace.report.words import count
 from millrace.resume import Begun, as_before, begun, chosen, done_extents, outputs_are_there, take_over
 from millrace.rundir import Complete, Manifest, RunDir, write_whole
 from millrace.slices import Committed
+from millrace.storage import learnt
 
 if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
     from millrace.engine.cluster import Crew, Member
@@ -239,6 +240,7 @@ class Session:
             engine = self._engine(
                 stack, journal, events, show, done, searched, started, any(not task.quarantined for task in tasks)
             )
+            stack.callback(self._remember, engine)
             for task in tasks:
                 engine.stage.put(task)
             engine.counts.quarantined = sum(task.last - task.first for task in tasks if task.quarantined)
@@ -368,6 +370,11 @@ class Session:
             resumes_results=resumes, begun_searches={(batch.first, batch.last): batch.found for batch in searched},
             quarantine=QuarantineWriter(self.rundir.quarantine, use, cwd),
         )  # fmt: skip
+
+    def _remember(self, engine: LocalEngine) -> None:
+        """Let later runs of the tool begin with what its tasks cost in this one."""
+        if self.plan.cost_key and (found := engine.dispatcher.cost.learnt):
+            learnt.remember(self.plan.cost_key, found, self.plan.command.environ)
 
     def _source(self, item: InputUse) -> Source:
         cwd, job = self.plan.command.cwd, self.plan.job

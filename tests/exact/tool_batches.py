@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from millrace import _core
-from millrace.model import Command, InputArg, OutputArg, ToolUse
+from millrace.model import Command, InputArg, OutputArg, ThreadsArg, ToolUse
 from millrace.tools.registry import find
 
 #: Batch sizes that cut badly: one record, a few, a prime, all.
@@ -62,6 +62,8 @@ def arguments_of(
             result += [token.prefix + name for name in (names or {}).get(token.index, [use.inputs[token.index].path])]
         elif isinstance(token, OutputArg):
             result.append(token.prefix + (outs or {}).get(token.index, use.outputs[token.index].path))
+        elif isinstance(token, ThreadsArg):
+            result.append("2")
     return result
 
 

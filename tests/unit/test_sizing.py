@@ -11,7 +11,15 @@ import pytest
 
 from millrace.model import CostHint
 from millrace.schedule.dispatcher import Action, Dispatcher, Result, Run, Split
-from millrace.schedule.sizing import GROWTH, HANDLING_SECONDS, MOST_BYTES, SPREAD, CostModel, next_units
+from millrace.schedule.sizing import (
+    GROWTH,
+    HANDLING_SECONDS,
+    MOST_BYTES,
+    MOST_BYTES_OF_ALL,
+    SPREAD,
+    CostModel,
+    next_units,
+)
 
 
 @dataclass
@@ -165,3 +173,88 @@ def test_many_slots_get_batches_that_a_coordinator_can_hand_out() -> None:
     share = 1000 / 64
     assert few == int(share / (1 + SPREAD / share**0.5))
     assert many * 0.1 == pytest.approx(100_000 * HANDLING_SECONDS)
+
+
+def starts_long(seconds: float, start_units: int = 0) -> CostHint:
+    return CostHint(unit="residues", startup_seconds=seconds, start_units=start_units)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 8])
+def test_an_input_that_is_small_beside_the_start_is_one_task_a_slot(slots: int) -> None:
+    # 300 queries of DIAMOND were six tasks, each of which took as long as the whole search.
+    for start, seconds in ((0.5, 0.1), (30.0, 10.0), (0.5, 2.0 * slots)):
+        per_unit = seconds / (300 * 350)
+        played = play([350] * 300, [seconds / 300] * 300, start, slots, starts_long(start, int(start / per_unit)))
+        assert len(played.batches) <= slots
+        assert sum(played.batches) == 300 * 350
+
+
+@pytest.mark.parametrize("slots", [1, 2, 8])
+@pytest.mark.parametrize("start", [0.5, 10.0, 600.0])
+@pytest.mark.parametrize("guess", [0.1, 1.0, 10.0])
+def test_starts_take_a_small_part_of_a_long_run(slots: int, start: float, guess: float) -> None:
+    n_records, per_unit = 20_000, start / 1e6
+    sizes = [5000] * n_records  # a hundred times what takes as long as the start
+    played = play(sizes, [5000 * per_unit] * n_records, start, slots, starts_long(guess * start, 1_000_000))
+    starts = start * len(played.batches)
+    # The last round of all slots is short; of eight, there are hardly more.
+    assert starts <= (0.05 + 0.01 * slots) * played.busy
+
+
+def test_a_start_that_nobody_knew_is_learnt_from_the_first_tasks() -> None:
+    n_records = 40_000
+    sizes = [500] * n_records
+    played = play(sizes, [0.5] * n_records, 60.0, 2, CostHint(unit="residues"))
+    # Four small tasks are needed to see it; the rest costs little.
+    assert 60.0 * len(played.batches) < 0.1 * played.busy
+    model = CostModel(CostHint())
+    for units in (1000, 1000, 4000, 4000, 30_000):
+        model.observe(units, 60.0 + 1e-3 * units)
+    assert model.startup_range == pytest.approx((60.0, 60.0), abs=0.1)
+    assert model.longest == pytest.approx(20 * 60.0, rel=0.01)
+
+
+def test_records_of_very_different_cost_are_not_taken_for_a_start() -> None:
+    rng = random.Random(3)
+    model = CostModel(CostHint(startup_seconds=0.0))
+    for units in (1600, 1600, 7000, 7000):
+        model.observe(units, units * 3e-3 * rng.lognormvariate(0, 0.25))
+    assert model.longest == 30.0
+
+
+def test_bytes_in_memory_are_bounded_whatever_the_start_costs() -> None:
+    for slots in (1, 2, 7, 100):
+        short, long = (CostModel(starts_long(start, 1 << 40)) for start in (0.01, 600.0))
+        assert short.most_bytes(slots) == MOST_BYTES
+        assert long.most_bytes(slots) == max(MOST_BYTES, MOST_BYTES_OF_ALL // (2 * slots))
+        dispatcher = Dispatcher(slots, starts_long(600.0, 1 << 40))
+        limits = dispatcher.wanted(1e12)
+        assert limits and limits[2] == long.most_bytes(slots)
+
+
+def test_what_was_learnt_spares_the_next_run_its_probes() -> None:
+    sizes, seconds = [350] * 3000, [0.01] * 3000
+    first = Dispatcher(2, CostHint(unit="residues"))
+    for units in (1000, 1000, 4000, 4000, 160_000):
+        first.cost.observe(units, 5.0 + units * 1e-5, units // 350)
+    learnt = first.cost.learnt
+    assert learnt
+    hint = CostHint(unit="residues", learnt=learnt)
+    assert CostModel(hint).startup == pytest.approx(5.0, rel=0.01)
+    assert CostModel(hint).learnt is None  # nothing new
+    again = play(sizes, seconds, 5.0, 2, hint)
+    assert len(again.batches) == 2 < len(play(sizes, seconds, 5.0, 2, CostHint(unit="residues")).batches)
+    # It counts for few tasks: another input, of which a residue takes a hundred times as long, is soon known.
+    model = CostModel(hint)
+    for _ in range(20):
+        model.observe(10_000, 15.0)
+    assert model.per_unit == pytest.approx(1e-3, rel=0.4)
+
+
+def test_one_slot_gets_as_few_batches_as_may_be() -> None:
+    model = CostModel(CostHint(startup_seconds=0.01))
+    for units in (1000, 100_000):
+        model.observe(units, 0.01 + units * 1e-4)
+    assert next_units(model, 1, 250_000) == 250_000
+    assert next_units(model, 1, 360_000) == 360_000  # 36 s
+    assert next_units(model, 1, 400_000) == 200_000

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import RefusedError
-from millrace.model import Command, InputArg, OutputArg, ToolUse
+from millrace.model import Command, InputArg, OutputArg, ThreadsArg, ToolUse
 from millrace.tools.registry import find
 
 
@@ -83,8 +83,9 @@ def test_diamond_arguments(cwd: Path) -> None:
     use = understand(cwd, "diamond blastp -q q.faa -d db -o hits -f 6 qseqid sseqid -k5")
     assert use.argv == (
         "diamond", "blastp", "-q", InputArg(index=0), "-d", "db", "-o", OutputArg(index=0),
-        "-f", "6", "qseqid", "sseqid", "-k5", "-p", "1",
+        "-f", "6", "qseqid", "sseqid", "-k5", "-p", ThreadsArg(),
     )  # fmt: skip
+    assert use.threads == 0, "as many as it gets"
     assert use.databases == (cwd / "db.dmnd",)
     use = understand(cwd, "diamond blastp --query q.faa --db db.dmnd -f101 -p4 --un un --al al")
     assert [(out.name, out.join) for out in use.outputs] == [
@@ -93,6 +94,8 @@ def test_diamond_arguments(cwd: Path) -> None:
         ("al", "concat"),
     ]
     assert use.threads == 4
+    use = understand(cwd, "diamond blastp -q q.faa -d db -f101 -p 0")
+    assert (use.threads, use.outputs[0].join) == (0, "diamond-head:sam")
     assert understand(cwd, "diamond blastp -q q.faa -d db --header").outputs[0].join == "diamond-head:verbose-p"
     assert understand(cwd, "diamond blastx -q q.faa -d big --algo 0").inputs[0].format == "fasta"
 

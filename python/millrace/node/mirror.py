@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from millrace.model import DatabaseArg, InputArg, OutputArg, Token, ToolUse
+from millrace.model import DatabaseArg, InputArg, OutputArg, ThreadsArg, Token, ToolUse
 from millrace.tools.base import record_path
 
 #: Text in arguments that stands for the slot's own directory; no path can hold a NUL, so no clash.
@@ -248,4 +248,6 @@ def render(
                 argv.append(os.fsencode(prefix) + (rendered.get(index) or mirror.outputs[index].text))
             case DatabaseArg(prefix=prefix):
                 argv.append(os.fsencode(prefix) + database)
+            case ThreadsArg():
+                argv.append(b"%d" % use.threads)
     return argv

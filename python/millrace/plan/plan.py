@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shlex
 import shutil
@@ -20,8 +21,11 @@ from millrace.plan import cores, fingerprint, formats, fragments, memory, workpl
 from millrace.plan.first_word import check_starters, missing_hint
 from millrace.plan.queries import Queries, look
 from millrace.rundir import default_name
+from millrace.schedule.sizing import CostModel
+from millrace.storage import learnt
 from millrace.tools import registry
 from millrace.tools.base import NUL, Adapter, Fragmenting, file_records, join_names, record_path
+from millrace.words import count
 
 
 class Plan(Frozen, frozen=True):
@@ -39,6 +43,8 @@ class Plan(Frozen, frozen=True):
     notes: tuple[str, ...]
     #: Inputs, databases and program as they were then.
     world: tuple[world.File, ...]
+    #: Under which name `millrace.storage.learnt` keeps what tasks cost; empty: it is of no use to another run.
+    cost_key: str = ""
 
 
 def make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int = 0) -> Plan:
@@ -76,15 +82,19 @@ def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
     use = with_formats(use, cwd)
     check_boundaries(job, use)
     check_outputs(use, cwd, command.exe)
-    slots, why = count_slots(job, use, environ)
+    use, slots, why = count_slots(job, use, environ)
     queries = look(use.inputs[0], cwd) if decided_by_queries(job, use, adapter) else None
     use, in_parts = with_fragments(job, use, command, adapter, slots, queries)
     if queries:
         use = msgspec.structs.replace(use, cost=msgspec.structs.replace(use.cost, longest=queries.longest))
     work = workplace.find(job.work_dir, slots, cwd)
     run_dir = cwd / (job.run_dir or default_name(use, job.command))
+    prints = fingerprints(job, use, command)
+    key = cost_key(use, prints)
+    if found := learnt.recall(key, environ) if key else None:
+        use = msgspec.structs.replace(use, cost=msgspec.structs.replace(use.cost, learnt=found))
     return Plan(
-        job=job, command=command, use=use, slots=slots, run_dir=run_dir, work_place=work.path, fingerprints=fingerprints(job, use, command),
+        job=job, command=command, use=use, slots=slots, run_dir=run_dir, work_place=work.path, fingerprints=prints, cost_key=key,
         notes=tuple(filter(None, (*use.notes, why, batch_note(job, use), in_parts, f"work directory: in {work.path}, {work.why}"))),
         world=seen,
     )  # fmt: skip
@@ -369,9 +379,24 @@ def _check_writable(folder: Path, output: OutputUse) -> None:
         )
 
 
-def count_slots(job: Job, use: ToolUse, environ: Mapping[str, str]) -> tuple[int, str]:
-    """How many tasks run side by side, and why."""
+def count_slots(job: Job, use: ToolUse, environ: Mapping[str, str]) -> tuple[ToolUse, int, str]:
+    """How many tasks run side by side, and why; ``use`` with the threads of each."""
     n_cores, source = cores.usable(environ)
+    if not use.threads:
+        slots = job.slots or 1
+        use = with_threads(use, max(1, n_cores // slots))
+        asked = "as asked" if job.slots else f"as {use.adapter} itself spreads its work over all cores ({source})"
+        return use, slots, f"slots: {slots} of {count(use.threads, 'thread')}, {asked}"
+    return use, *_slots_of_known_threads(job, use, n_cores, source)
+
+
+def with_threads(use: ToolUse, threads: int) -> ToolUse:
+    """``use`` of a tool that takes as many threads as it gets; they share what its start costs."""
+    cost = msgspec.structs.replace(use.cost, startup_seconds=use.cost.startup_seconds / threads)
+    return msgspec.structs.replace(use, threads=threads, cost=cost)
+
+
+def _slots_of_known_threads(job: Job, use: ToolUse, n_cores: int, source: str) -> tuple[int, str]:
     if job.slots:
         more = f"; {use.threads} threads each" if use.threads > 1 else ""
         over = "" if job.slots * use.threads <= n_cores else f" (more than the {n_cores} cores there are)"
@@ -385,6 +410,17 @@ def count_slots(job: Job, use: ToolUse, environ: Mapping[str, str]) -> tuple[int
     return slots, f"slots: {slots} ({source})"
 
 
+def cost_key(use: ToolUse, fingerprints: Mapping[str, str]) -> str:
+    """A digest of what the cost of a task depends on: the tool, its options and databases.
+
+    Empty for a search in fragments, whose costs depend on how the database was cut.
+    """
+    if use.fragmented:
+        return ""
+    shared = {name: text for name, text in fingerprints.items() if not name.startswith("input ")}
+    return hashlib.blake2b(repr((shared, use.argv, use.threads)).encode(), digest_size=16).hexdigest()
+
+
 def batch_note(job: Job, use: ToolUse) -> str:
     """How batches get their size, in words."""
     records, size = job.batch_size
@@ -394,7 +430,11 @@ def batch_note(job: Job, use: ToolUse) -> str:
         return f"batches: {size} bytes each, as asked"
     if use.cost.max_records == 1:
         return "batches: one record each, as the tool takes one at a time"
-    return f"batches: sized from the measured time per {use.cost.unit.rstrip('s')}, large first, small at the end"
+    how = f"batches: sized from the measured time per {use.cost.unit.rstrip('s')}, large first, small at the end"
+    if use.cost.learnt or use.cost.start_units:
+        source = "as earlier runs showed" if use.cost.learnt else "by the size of its database"
+        return f"{how}; a start takes about {CostModel(use.cost).startup:.2g} s, {source}"
+    return how
 
 
 def fingerprints(job: Job, use: ToolUse, command: Command) -> dict[str, str]:

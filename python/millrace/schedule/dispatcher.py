@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from millrace.model import CostHint
-from millrace.schedule.sizing import MOST_BYTES, MOST_READY, CostModel, is_tail, next_units
+from millrace.schedule.sizing import MOST_READY, CostModel, is_tail, next_units
 
 
 @dataclass(frozen=True)
@@ -181,9 +181,9 @@ class Dispatcher:
             return (self.fixed[0], 0, self.fixed[1])
         units = self._next_units(remaining)
         if self.hint.unit == "records":
-            return (min(units, self.hint.max_records or units), 0, MOST_BYTES)
+            return (min(units, self.hint.max_records or units), 0, self.cost.most_bytes(self.slots))
         self._asked_units = units
-        return (self.hint.max_records, units, MOST_BYTES)
+        return (self.hint.max_records, units, self.cost.most_bytes(self.slots))
 
     @property
     def _most(self) -> int:
@@ -222,12 +222,13 @@ class Dispatcher:
         units = next_units(self.cost, self.slots, remaining)
         if remaining is None or not self.cost.per_unit:
             return units
-        if units * self.slots < remaining:
+        if (units + 1) * self.slots < remaining:  # units are whole
             self._last_round = 0
             return units
         # The last round: what is left goes to all slots in equal parts, none of which is mostly the tool's start.
-        self._last_round = max(self._last_round, math.ceil(remaining / self.slots), self.cost.start_units)
-        return min(units, self._last_round)
+        if not self._last_round:
+            self._last_round = min(units, max(math.ceil(remaining / self.slots), self.cost.start_units))
+        return self._last_round
 
     def batch_cut(self, batch: int, records: int, units: int, *, whole: bool = False) -> list[Action]:
         """A batch that was asked for is ready.

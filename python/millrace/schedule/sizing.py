@@ -5,20 +5,31 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from millrace.model import CostHint
+from millrace.model import CostHint, Learnt
 
 #: A batch of n records is at most 1 / (1 + SPREAD / sqrt(n)) of what is left for one slot: if it takes longer than
 #: expected, the others have work meanwhile. Errors of n records even out with sqrt(n).
 SPREAD = 0.5
 
-#: Seconds that a batch takes at most, so that a crash loses little and output keeps flowing.
+#: Seconds that a batch takes at most, so that a crash loses little and output keeps flowing; and, of a tool that takes
+#: long to start, so many starts: they cost 5 %.
 LONGEST_SECONDS = 30.0
+LONGEST_STARTS = 20.0
+
+#: While it is not known what the start costs, so many times the most that it can be: what the shortest task took.
+LONGEST_GUESS = 4.0
 
 #: The same when the end is not known (a pipe): then the tail may come at any time.
 LONGEST_UNKNOWN_SECONDS = 5.0
 
 #: A batch lasts at least this many times the tool's start, unless that would leave slots without work.
 WORTHWHILE = 5.0
+
+#: A slot's share of the rest is one batch, if what would be kept back for a second one is worth less than so many starts.
+KEPT_BACK = 2.0
+
+#: The rest for the only slot is one batch, even if it is larger than one may be by this part.
+LAST_PART = 0.25
 
 #: Seconds that a coordinator needs for a message of a task. A batch lasts at least so long for each slot: tasks of
 #: many slots would come back faster than they are handled.
@@ -27,8 +38,11 @@ HANDLING_SECONDS = 50e-6
 #: A batch is at most so many times as large as the largest that was measured: small ones say little of large ones.
 GROWTH = 8.0
 
-#: Bytes of a batch at most: more than one of these a slot lies in memory, and the next is read while one runs.
+#: Bytes of a batch at most: more than one of these a slot lies in memory, and the next is read while one runs. More for
+#: few slots whose tool takes so many seconds to start; all slots together have at most so many bytes then.
 MOST_BYTES = 16 << 20
+LONG_START = 0.1
+MOST_BYTES_OF_ALL = 512 << 20
 
 #: A batch of what is cut beforehand is at most this part of what is left for one slot.
 TAIL_PART = 0.5
@@ -53,6 +67,9 @@ MEMORY = 0.95
 #: Units of the first batches, before anything is measured: a record may take a millisecond or a minute.
 PROBE_UNITS = 1000
 
+#: Tasks that what was learnt in earlier runs counts for, at most: this run may be another.
+MOST_LEARNT = 4.0
+
 
 @dataclass
 class CostModel:
@@ -66,12 +83,30 @@ class CostModel:
     largest: int = 0
     #: Units of a record, on average.
     record_units: float = 1.0
+    #: Least and most that the start can be, in seconds, as far as that is known.
+    startup_range: tuple[float, float] = (0.0, math.inf)
     _sums: tuple[float, ...] = (0.0,) * 5
     _plain: tuple[float, ...] = (0.0,) * 4
-    _shortest: float = float("inf")
+    _shortest: float = math.inf
+    _is_new: bool = False
 
     def __post_init__(self) -> None:
         self.startup = self.hint.startup_seconds
+        if self.hint.start_units:
+            self.per_unit = self.startup / self.hint.start_units
+            self.startup_range = (self.startup, self.startup)
+        if learnt := self.hint.learnt:
+            scale = min(1.0, MOST_LEARNT / learnt.plain[0])
+            self._sums, self._plain = (tuple(scale * each for each in sums) for sums in (learnt.sums, learnt.plain))
+            self._shortest, self.largest = learnt.shortest, learnt.largest
+            self._fit()
+
+    @property
+    def learnt(self) -> Learnt | None:
+        """What later runs may begin with; None if nothing was measured."""
+        if not self._is_new:
+            return None
+        return Learnt(sums=self._sums, plain=self._plain, shortest=self._shortest, largest=self.largest)
 
     def observe(self, units: int, seconds: float, records: int = 1) -> None:
         """Learn from a finished task."""
@@ -80,19 +115,33 @@ class CostModel:
         seconds = max(seconds, 1e-6)
         self._shortest = min(self._shortest, seconds)
         self.largest = max(self.largest, units)
+        self._is_new = True
         # Records differ, so a task's error grows with its length: short tasks tell the start, long ones the slope.
         weight = seconds**-2
         self._sums = _add(
             self._sums, weight, units * weight, seconds * weight, units**2 * weight, units * seconds * weight
         )
+        self._plain = _add(self._plain, 1.0, units, seconds, records)
+        self._fit()
+
+    def _fit(self) -> None:
         n, x, y, xx, xy = self._sums
         spread = n * xx - x * x
+        known = min(self.hint.startup_seconds, self._shortest)
+        least, most = known, self._shortest
         # Batches of alike size cannot tell start from slope: keep the start that is known, fit the slope.
         if spread > 0.05 * n * xx:
+            slope = (n * xy - x * y) / spread
+            start = (y - slope * x) / n
             # A busy machine hides the start in the noise: what is known of the tool is not given up.
-            self.startup = max((y - (n * xy - x * y) / spread * x) / n, self.hint.startup_seconds)
+            self.startup = max(start, self.hint.startup_seconds)
+            if (tasks := self._plain[0]) > 2:
+                # The weights make all sizes count alike, so what is left over is the relative error of a task.
+                left_over = max(tasks - start * y - slope * xy, 0.0)
+                error = 2 * math.sqrt(left_over / (tasks - 2) * xx / spread)
+                least, most = max(least, start - error), min(most, start + error)
         self.startup = min(self.startup, self._shortest)
-        self._plain = _add(self._plain, 1.0, units, seconds, records)
+        self.startup_range = (min(least, self._shortest), max(most, known))
         n, x, y, total = self._plain
         self.record_units = x / total
         self.per_unit = max((y - self.startup * n) / x, 1e-12)
@@ -116,6 +165,18 @@ class CostModel:
         """Units that take as long as the tool's start; at least 1."""
         return max(1, int(self.startup / self.per_unit)) if self.per_unit else 1
 
+    @property
+    def longest(self) -> float:
+        """Seconds that a batch takes at most."""
+        least, most = self.startup_range
+        return max(LONGEST_SECONDS, LONGEST_STARTS * least, LONGEST_GUESS * most)
+
+    def most_bytes(self, slots: int) -> int:
+        """Bytes of a batch at most."""
+        if self.startup_range[0] < LONG_START:
+            return MOST_BYTES
+        return max(MOST_BYTES, MOST_BYTES_OF_ALL // (2 * slots))
+
 
 def _add(sums: tuple[float, ...], *new: float) -> tuple[float, ...]:
     return tuple(MEMORY * old + one for old, one in zip(sums, new, strict=True))
@@ -137,20 +198,34 @@ def next_units(model: CostModel, slots: int, remaining: float | None) -> int:
         probe = float(max(hint.pass_units, PROBE_UNITS)) if hint.unit != "records" else 1.0
         return max(1, int(min(probe, remaining / (8 * slots)) if remaining is not None else probe))
     worthwhile = max(WORTHWHILE * model.startup, HANDLING_SECONDS * slots) / model.per_unit
-    longest = LONGEST_SECONDS / model.per_unit
     if remaining is None:
-        units = max(LONGEST_UNKNOWN_SECONDS / model.per_unit, 2 * worthwhile)
+        starts = LONGEST_STARTS * model.startup / model.per_unit
+        units = max(LONGEST_UNKNOWN_SECONDS / model.per_unit, 2 * worthwhile, starts)
     else:
-        share = remaining / slots
-        records = max(share / model.record_units, 1.0)
-        part = 1.0 / (1.0 + SPREAD / math.sqrt(records))
-        if is_tail(model, slots, remaining):
-            part = min(part, TAIL_PART)
-        units = max(part * share, worthwhile)
-    units = min(units, longest, GROWTH * model.largest)
+        units = max(_part(model, slots, remaining) * remaining / slots, worthwhile)
+    most = model.longest / model.per_unit
+    if model.largest:
+        most = min(most, max(GROWTH * model.largest, LONGEST_STARTS * hint.start_units))
+    if slots == 1 and remaining is not None:
+        # Nobody waits, so sizes need not shrink: as few batches as may be, of one size.
+        most = remaining / max(1, math.ceil(remaining / most - LAST_PART))
+    units = min(units, most)
     if hint.pass_units and units > 2 * hint.pass_units:
         units -= units % hint.pass_units
     return max(1, int(units))
+
+
+def _part(model: CostModel, slots: int, remaining: float) -> float:
+    """How much of a slot's share of what is left is in its next batch."""
+    if slots == 1:
+        return 1.0  # nobody waits for it
+    share = remaining / slots
+    records = max(share / model.record_units, 1.0)
+    part = 1.0 / (1.0 + SPREAD / math.sqrt(records))
+    if is_tail(model, slots, remaining):
+        return min(part, TAIL_PART)
+    kept_back = (1.0 - part) * share * model.per_unit
+    return part if kept_back > KEPT_BACK * model.startup else 1.0
 
 
 def is_tail(model: CostModel, slots: int, remaining: float, *, fixed: bool = False) -> bool:

@@ -295,7 +295,7 @@ def _by_option(arguments: Sequence[Token]) -> Iterator[tuple[str, tuple[Token, .
     """Each option by its name, with all its tokens: itself and, unless that stands behind ``=``, its value."""
     tokens = iter(arguments)
     for token in tokens:
-        text = token if isinstance(token, str) else token.prefix
+        text = token if isinstance(token, str) else getattr(token, "prefix", "")
         name, equals, _ = text[1:].partition("=")
         alone = equals or name in FLAGS or not isinstance(token, str)
         yield name, (token,) if alone else (token, next(tokens))

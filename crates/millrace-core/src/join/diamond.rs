@@ -8,8 +8,15 @@ use super::{JoinError, Joiner};
 use regex::bytes::Regex;
 use std::io::{self, BufRead, Write};
 
-/// What is at the end of a command line to which the thread option was added.
-const ADDED: &[u8] = b" -p 1\n";
+/// What was added to the end of a command line, before the number of threads and the end of the line.
+const ADDED: &[u8] = b" -p ";
+
+/// A command line without the thread option that was added to its end, and without the end of the line.
+fn without_threads(line: &[u8]) -> Option<&[u8]> {
+    let line = line.strip_suffix(b"\n")?;
+    let number = line.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    line[..line.len() - number].strip_suffix(ADDED).filter(|_| number > 0)
+}
 
 /// The header of the first block, then what follows the header of every block.
 pub(super) struct Head {
@@ -42,7 +49,7 @@ impl Head {
                 typed.extend_from_slice(line);
                 continue;
             }
-            let Some(before) = line.strip_suffix(ADDED) else {
+            let Some(before) = without_threads(line) else {
                 return Err(shape("the command line in the header does not end with the option that was added"));
             };
             typed.extend_from_slice(before);
