@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bench import fragments, inputs
+from bench import diamond, fragments, inputs, known_tools
 from bench.compare import compare
 from bench.startup import startup
 from bench.tools import CASES
@@ -32,6 +32,10 @@ PROGRAMS = {"blastp": "blastp", "blastn": "blastn", "hmmscan": "hmmscan", "muscl
 
 def main() -> int:
     """Run the benchmarks that were named, or all."""
+    if sys.argv[1:2] == ["known-tools"]:
+        return known_tools.main(sys.argv[2:])
+    if sys.argv[1:2] == ["diamond"]:
+        return diamond.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m bench", description="Millrace against its peers, side by side.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"what to measure: {', '.join(NAMES)} (default: all)")
     parser.add_argument("--repeats", type=int, default=3, help="interleaved repeats (default 3)")

@@ -95,6 +95,10 @@ class _Batch:
     starved: int = 0
 
 
+#: A batch takes all that is left, if that is at most so many times its size: how much is left is an estimate, and a rest of
+#: one record would cost a start of the tool.
+REST = 1.05
+
 #: A batch of so many times the units that were asked for, and that others have, ends with a record that is far longer.
 FAR_LONGER = 2
 
@@ -154,6 +158,8 @@ class Dispatcher:
     _asked_units: int = 0
     #: Units of each batch in the last round; 0 before it.
     _last_round: int = 0
+    #: Whether batches are still small beside the start, and grow: one that waits would be as small as those at work.
+    _grows: bool = False
 
     def __post_init__(self) -> None:
         self.cost = CostModel(self.hint)
@@ -191,7 +197,7 @@ class Dispatcher:
         if self.fixed != (0, 0):
             most = self.slots * (1 + self.cost.ready)
         else:
-            most = self.slots * (2 if self.cost.per_unit else 1)
+            most = self.slots * (2 if self.cost.per_unit and not self._grows else 1)
         if self.cost.per_unit or self.fixed != (0, 0):
             most = max(most, self.least_ahead)
         return most + len(self._held)
@@ -220,12 +226,18 @@ class Dispatcher:
 
     def _next_units(self, remaining: float | None) -> int:
         units = next_units(self.cost, self.slots, remaining)
+        self._grows = self.cost.is_mostly_start(units)
         if remaining is None or not self.cost.per_unit:
             return units
+        units = self._within_round(units, remaining)
+        return math.ceil(REST * max(units, remaining)) if remaining <= REST * units else units
+
+    def _within_round(self, units: int, remaining: float) -> int:
+        """``units``, or in the last round, in which each slot gets an equal part, that part."""
         if (units + 1) * self.slots < remaining:  # units are whole
             self._last_round = 0
             return units
-        # The last round: what is left goes to all slots in equal parts, none of which is mostly the tool's start.
+        # None is mostly the tool's start.
         if not self._last_round:
             self._last_round = min(units, max(math.ceil(remaining / self.slots), self.cost.start_units))
         return self._last_round

@@ -12,9 +12,9 @@ from millrace.model import CostHint, Learnt
 SPREAD = 0.5
 
 #: Seconds that a batch takes at most, so that a crash loses little and output keeps flowing; and, of a tool that takes
-#: long to start, so many starts: they cost 5 %.
+#: long to start, so many starts: they cost 4 %.
 LONGEST_SECONDS = 30.0
-LONGEST_STARTS = 20.0
+LONGEST_STARTS = 25.0
 
 #: While it is not known what the start costs, so many times the most that it can be: what the shortest task took.
 LONGEST_GUESS = 4.0
@@ -25,7 +25,8 @@ LONGEST_UNKNOWN_SECONDS = 5.0
 #: A batch lasts at least this many times the tool's start, unless that would leave slots without work.
 WORTHWHILE = 5.0
 
-#: A slot's share of the rest is one batch, if what would be kept back for a second one is worth less than so many starts.
+#: In the first round of a run, a slot's share is one batch, if what would be kept back for a second one takes less than so
+#: many starts.
 KEPT_BACK = 2.0
 
 #: The rest for the only slot is one batch, even if it is larger than one may be by this part.
@@ -83,8 +84,8 @@ class CostModel:
     largest: int = 0
     #: Units of a record, on average.
     record_units: float = 1.0
-    #: Least and most that the start can be, in seconds, as far as that is known.
-    startup_range: tuple[float, float] = (0.0, math.inf)
+    #: Seconds that the start can take at most, as far as that is known; ``startup`` is the least.
+    longest_startup: float = math.inf
     _sums: tuple[float, ...] = (0.0,) * 5
     _plain: tuple[float, ...] = (0.0,) * 4
     _shortest: float = math.inf
@@ -94,7 +95,7 @@ class CostModel:
         self.startup = self.hint.startup_seconds
         if self.hint.start_units:
             self.per_unit = self.startup / self.hint.start_units
-            self.startup_range = (self.startup, self.startup)
+            self.longest_startup = self.startup
         if learnt := self.hint.learnt:
             scale = min(1.0, MOST_LEARNT / learnt.plain[0])
             self._sums, self._plain = (tuple(scale * each for each in sums) for sums in (learnt.sums, learnt.plain))
@@ -133,15 +134,14 @@ class CostModel:
         if spread > 0.05 * n * xx:
             slope = (n * xy - x * y) / spread
             start = (y - slope * x) / n
-            # A busy machine hides the start in the noise: what is known of the tool is not given up.
-            self.startup = max(start, self.hint.startup_seconds)
             if (tasks := self._plain[0]) > 2:
                 # The weights make all sizes count alike, so what is left over is the relative error of a task.
                 left_over = max(tasks - start * y - slope * xy, 0.0)
                 error = 2 * math.sqrt(left_over / (tasks - 2) * xx / spread)
+                # A busy machine hides the start in the noise: what is known of the tool is not given up.
                 least, most = max(least, start - error), min(most, start + error)
-        self.startup = min(self.startup, self._shortest)
-        self.startup_range = (min(least, self._shortest), max(most, known))
+        self.startup = min(least, self._shortest)
+        self.longest_startup = max(most, known)
         n, x, y, total = self._plain
         self.record_units = x / total
         self.per_unit = max((y - self.startup * n) / x, 1e-12)
@@ -168,12 +168,15 @@ class CostModel:
     @property
     def longest(self) -> float:
         """Seconds that a batch takes at most."""
-        least, most = self.startup_range
-        return max(LONGEST_SECONDS, LONGEST_STARTS * least, LONGEST_GUESS * most)
+        return max(LONGEST_SECONDS, LONGEST_STARTS * self.startup, LONGEST_GUESS * self.longest_startup)
+
+    def is_mostly_start(self, units: int) -> bool:
+        """Whether a batch is small beside the start because nothing larger was measured yet."""
+        return GROWTH * self.largest <= units and units * self.per_unit < WORTHWHILE * self.startup
 
     def most_bytes(self, slots: int) -> int:
         """Bytes of a batch at most."""
-        if self.startup_range[0] < LONG_START:
+        if self.startup < LONG_START:
             return MOST_BYTES
         return max(MOST_BYTES, MOST_BYTES_OF_ALL // (2 * slots))
 
@@ -225,7 +228,8 @@ def _part(model: CostModel, slots: int, remaining: float) -> float:
     if is_tail(model, slots, remaining):
         return min(part, TAIL_PART)
     kept_back = (1.0 - part) * share * model.per_unit
-    return part if kept_back > KEPT_BACK * model.startup else 1.0
+    # Later on, slots are not all free at the same time, and only small batches even that out.
+    return 1.0 if model.learnt is None and kept_back <= KEPT_BACK * model.startup else part
 
 
 def is_tail(model: CostModel, slots: int, remaining: float, *, fixed: bool = False) -> bool:
