@@ -87,12 +87,12 @@ def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
     use, in_parts = with_fragments(job, use, command, adapter, slots, queries)
     if queries:
         use = msgspec.structs.replace(use, cost=msgspec.structs.replace(use.cost, longest=queries.longest))
-    work = workplace.find(job.work_dir, slots, cwd)
     run_dir = cwd / (job.run_dir or default_name(use, job.command))
     prints = fingerprints(job, use, command)
     key = cost_key(use, prints)
     if found := learnt.recall(key, environ) if key else None:
         use = msgspec.structs.replace(use, cost=msgspec.structs.replace(use.cost, learnt=found))
+    work = workplace.find(job.work_dir, slots, cwd, CostModel(use.cost).most_bytes(slots))
     return Plan(
         job=job, command=command, use=use, slots=slots, run_dir=run_dir, work_place=work.path, fingerprints=prints, cost_key=key,
         notes=tuple(filter(None, (*use.notes, why, batch_note(job, use), in_parts, f"work directory: in {work.path}, {work.why}"))),

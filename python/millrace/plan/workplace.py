@@ -15,6 +15,7 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.plan import filesystems, memory
+from millrace.schedule.sizing import MOST_BYTES
 from millrace.words import size
 
 #: Memory filesystems, in the order in which they are tried.
@@ -29,8 +30,8 @@ VARIABLE = "MILLRACE_WORK"
 #: Free bytes below which a place is passed over (a container's /dev/shm often has 64 MB).
 LEAST_FREE = 256 << 20
 
-#: What a slot may hold: a batch at work and one that waits, and their results.
-SLOT_BYTES = 64 << 20
+#: Batches whose bytes a slot may hold: one at work and one that waits, and their results.
+BATCHES = 4
 
 #: Part of the memory that all slots may hold together for it to be a good place.
 PART = 1 / 8
@@ -44,12 +45,13 @@ class Place:
     why: str
 
 
-def find(wanted: str, slots: int, cwd: Path) -> Place:
+def find(wanted: str, slots: int, cwd: Path, batch_bytes: int = MOST_BYTES) -> Place:
     """Choose a place.
 
     Args:
         wanted: The folder that the user asks for; empty: none.
         slots: Tasks that run side by side.
+        batch_bytes: Bytes of the largest batch.
 
     Raises:
         RefusedError: The user's folder cannot be used, or none can.
@@ -57,8 +59,9 @@ def find(wanted: str, slots: int, cwd: Path) -> Place:
     if wanted:
         return Place(checked(cwd / wanted), "as asked")
     limit, source = memory.usable()
-    tight = slots * SLOT_BYTES > PART * limit
-    words = f"{size(slots * SLOT_BYTES)} for the slots would be much of the {size(limit)} that are the {source}"
+    held = slots * BATCHES * batch_bytes
+    tight = held > PART * limit
+    words = f"{size(held)} for the slots would be much of the {size(limit)} that are the {source}"
     in_memory = [Place(place, "in memory") for place in memory_places()]
     on_disk = [Place(place, f"on disk: {words}" if tight else "on disk") for place in disk_places()]
     for place in on_disk + in_memory if tight else in_memory + on_disk:

@@ -43,7 +43,7 @@ GROWTH = 8.0
 #: few slots whose tool takes so many seconds to start; all slots together have at most so many bytes then.
 MOST_BYTES = 16 << 20
 LONG_START = 0.1
-MOST_BYTES_OF_ALL = 512 << 20
+MOST_BYTES_OF_ALL = 256 << 20
 
 #: A batch of what is cut beforehand is at most this part of what is left for one slot.
 TAIL_PART = 0.5
