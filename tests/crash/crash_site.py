@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import harness
 import marking
@@ -37,9 +38,13 @@ class Site(marking.Site):
     options: tuple[str, ...] = ("--slots", "2", "--batch", "4")
 
     @property
+    def log(self) -> Path:
+        """What the tool notes, outside its working directory: there, it would be a file that all tasks share."""
+        return self.folder.with_name(f"{self.folder.name}.log")
+
+    @property
     def executions(self) -> int:
-        log = self.folder / "log"
-        return len(log.read_text().splitlines()) if log.exists() else 0
+        return len(self.log.read_text().splitlines()) if self.log.exists() else 0
 
     def command(self, *more: str) -> list[str]:
         return [
@@ -53,7 +58,7 @@ class Site(marking.Site):
         return subprocess.Popen(
             [*wrap, *self.command(*more)], cwd=self.folder, text=True, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
-            env={**os.environ, **self.environ, **environ, "LOG": f"{self.folder}/log", harness.MARK: mark},
+            env={**os.environ, **self.environ, **environ, "LOG": str(self.log), harness.MARK: mark},
         )  # fmt: skip
 
     def run(self, *more: str, wrap: tuple[str, ...] = (), **environ: str) -> tuple[int, str]:

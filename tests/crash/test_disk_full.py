@@ -83,7 +83,7 @@ def test_a_full_work_directory_is_nobodys_bad_record(site: Site, fill: str, word
     assert code == 1, said
     assert "no space left" in said and "/dev/shm/millrace-" in said and words in said
     assert not (site.run_dir / "quarantine").exists()
-    (site.folder / "log.space").touch()
+    Path(f"{site.log}.space").touch()
     code, said = site.run(wrap=SMALL)
     assert code == 0, said
     assert site.output.read_bytes() == site.expected

@@ -88,7 +88,7 @@ def test_an_ignored_hangup_stays_ignored(site: Site) -> None:
 
 def test_ctrl_c_in_a_terminal_hits_millrace_alone(site: Site) -> None:
     leader, follower = pty.openpty()
-    environ = {**os.environ, "LOG": str(site.folder / "log"), "SLEEP": "0.5", "TERM": "dumb"}
+    environ = {**os.environ, "LOG": str(site.log), "SLEEP": "0.5", "TERM": "dumb"}
     process = subprocess.Popen(
         ["setsid", "--ctty", "--wait", *site.command()], cwd=site.folder, env=environ,
         stdin=follower, stdout=follower, stderr=follower,

@@ -29,8 +29,7 @@ def lives(pid: int) -> bool:
 
 def noted(site: Site) -> list[int]:
     """Numbers of processes that the tool wrote down."""
-    log = site.folder / "log"
-    return [int(line) for line in log.read_text().split()] if log.exists() else []
+    return [int(line) for line in site.log.read_text().split()] if site.log.exists() else []
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def words(*more: str) -> list[str]:
 
 
 def whole(mpi: Mpi, n: int, site: Site, *more: str, **environ: str) -> tuple[int, str]:
-    return mpi.run(n, words(*more), site.folder, LOG=f"{site.folder}/log", **environ)
+    return mpi.run(n, words(*more), site.folder, LOG=str(site.log), **environ)
 
 
 class Job:
@@ -47,7 +47,7 @@ class Job:
         self, mpi: Mpi, n: int, site: Site, executions: int = 6, options: tuple[str, ...] = (), **environ: str
     ) -> None:
         self.site, self.mark = site, f"{site.folder.name}-{os.getpid()}"
-        self.process = mpi.start(n, words(*options), site.folder, self.mark, LOG=f"{site.folder}/log", **environ)
+        self.process = mpi.start(n, words(*options), site.folder, self.mark, LOG=str(site.log), **environ)
         try:
             assert harness.wait_until(lambda: site.executions >= executions, 60), said(site.folder)
             self.ranks = ranks(self.mark)

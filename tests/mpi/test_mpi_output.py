@@ -54,7 +54,7 @@ def words(*more: str) -> list[str]:
 
 def test_merged_output_grows_while_the_run_goes_on(openmpi: Mpi, site: Site) -> None:
     mark = f"{site.folder.name}-{os.getpid()}"
-    process = openmpi.start(4, words(), site.folder, mark, LOG=f"{site.folder}/log", SLEEP="0.4")
+    process = openmpi.start(4, words(), site.folder, mark, LOG=str(site.log), SLEEP="0.4")
     seen = set()
     try:
         while process.poll() is None:
@@ -74,7 +74,7 @@ def test_merged_output_grows_while_the_run_goes_on(openmpi: Mpi, site: Site) -> 
 def test_a_killed_writer_costs_nothing_but_time(openmpi: Mpi, site: Site, way: str, victim: int) -> None:
     (site.output).write_bytes(b"of another run, and longer than this one's\n" * 1000)
     mark = f"{site.folder.name}-{os.getpid()}"
-    environ = {"LOG": f"{site.folder}/log", "SLEEP": "0.3"}
+    environ = {"LOG": str(site.log), "SLEEP": "0.3"}
     process = openmpi.start(4, words("--write", way), site.folder, mark, **environ)
     try:
         assert harness.wait_until(lambda: 0 < site.output.stat().st_size < 20_000, 60), said(site.folder)
@@ -93,7 +93,7 @@ def test_a_killed_writer_costs_nothing_but_time(openmpi: Mpi, site: Site, way: s
 def test_what_a_lost_writer_had_is_written_by_others(openmpi: Mpi, site: Site, way: str) -> None:
     tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))
     mark = f"{site.folder.name}-{os.getpid()}"
-    process = tolerant.start(4, words("--write", way), site.folder, mark, LOG=f"{site.folder}/log", SLEEP="0.3")
+    process = tolerant.start(4, words("--write", way), site.folder, mark, LOG=str(site.log), SLEEP="0.3")
     try:
         assert harness.wait_until(lambda: site.output.exists() and site.output.stat().st_size > 0, 60)
         os.kill(ranks(mark)[2], signal.SIGKILL)
@@ -110,7 +110,7 @@ def test_an_output_on_another_filesystem_is_the_coordinators(openmpi: Mpi, site:
     if site.folder.stat().st_dev == run_dir.parent.stat().st_dev:
         pytest.skip("one filesystem for all")
     more = ("--write", "merge", "--run-dir", str(run_dir))
-    code, text = openmpi.run(3, words(*more), site.folder, LOG=f"{site.folder}/log")
+    code, text = openmpi.run(3, words(*more), site.folder, LOG=str(site.log))
     assert code == 0, text
     assert "out.fa is written by the coordinator: it is on another filesystem than the run directory" in text
     assert site.output.read_bytes() == site.expected

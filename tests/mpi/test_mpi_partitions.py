@@ -25,7 +25,7 @@ def mpi(request: pytest.FixtureRequest) -> Mpi:
 
 
 def whole(mpi: Mpi, site: Site, *more: str, **environ: str) -> tuple[int, str]:
-    return mpi.run(N_RANKS, words("--partition-size", "3", *more), site.folder, LOG=f"{site.folder}/log", **environ)
+    return mpi.run(N_RANKS, words("--partition-size", "3", *more), site.folder, LOG=str(site.log), **environ)
 
 
 def start(mpi: Mpi, site: Site, **environ: str) -> Job:
