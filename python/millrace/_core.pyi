@@ -327,6 +327,15 @@ class PartWriter:
     def sync(self) -> None:
         """Wait until everything written so far is on disk; from any thread, also during `write`."""
 
+def joined(join: str, blocks: Sequence[tuple[int, BlockRef]], volatile: Sequence[str]) -> bytes:
+    """The bytes of a stream of which these blocks, (number of records, block), are all.
+
+    What matches one of ``volatile`` is left out.
+
+    Raises:
+        CorruptJournal: A block is not what was committed, or cannot be joined.
+    """
+
 def extract(block: BlockRef, path: str | PathLike[str]) -> int:
     """Write one block, as it is, to a new file; return its length."""
 
@@ -349,7 +358,7 @@ class PoolEvent:
         """Seconds since it happened."""
     @property
     def status(self) -> str:
-        """``done``, ``compared``, ``failed``, ``timeout``, ``killed``, ``missing``, ``said``, ``spawn`` or ``io``."""
+        """``done``, ``failed``, ``timeout``, ``killed``, ``missing``, ``said``, ``spawn`` or ``io``."""
     @property
     def exit_status(self) -> int | None: ...
     @property
@@ -378,9 +387,6 @@ class PoolEvent:
         """Files that the tool wrote and nobody had asked for, relative to the slot."""
     @property
     def task(self) -> TaskRef | None: ...
-    @property
-    def differs(self) -> list[int]:
-        """Streams whose bytes are not the committed ones, after a comparison."""
 
 @final
 class Pool:
@@ -399,7 +405,6 @@ class Pool:
         slot_mark: bytes,
         secret: bytes,
         substitutions: Sequence[tuple[bytes, bytes]],
-        volatile: Sequence[Sequence[str]],
         records_said: str,
         failures_said: Sequence[str],
         namespaces: Sequence[int] = ...,
@@ -429,7 +434,6 @@ class Pool:
         attempt: int,
         inputs: Sequence[tuple[int, int]],
         urgent: bool,
-        compare: Sequence[BlockRef] | None = None,
         fragment: int = 0,
         exe: str | None = None,
         substitutions: Sequence[tuple[bytes, bytes]] = ...,
@@ -437,7 +441,7 @@ class Pool:
         within: tuple[int, int, int | None, float, float] | None = None,
         alone: bool = False,
     ) -> None:
-        """Queue one execution of the tool; with ``compare`` its outputs are compared instead of committed.
+        """Queue one execution of the tool.
 
         Args:
             fragment: What is committed is what the search of this fragment found, not a part of the output.

@@ -16,7 +16,8 @@ class ExitCode(IntEnum):
     QUARANTINED = 3
     #: The tool itself cannot run as asked (missing database, bad option); its own words are shown.
     TOOL = 4
-    #: A journal or an input does not hold what was once committed or read.
+    #: A journal or an input does not hold what was once committed or read, or the tool's output depends on where its
+    #: input is cut.
     CORRUPT = 5
 
 
@@ -62,5 +63,11 @@ class ToolError(MillraceError):
 
 class CorruptError(MillraceError):
     """Stored or read bytes are not what they were."""
+
+    exit_code = ExitCode.CORRUPT
+
+
+class UnverifiedError(MillraceError):
+    """The tool gave other bytes for the same records in other pieces: its output cannot be the serial one."""
 
     exit_code = ExitCode.CORRUPT

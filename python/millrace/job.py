@@ -56,7 +56,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     keep_run_dir: bool = False
     #: Longest time that a committed result waits for the disk.
     sync: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 1.0
-    verify: Fraction = 0.0
+    #: Share of the input that is run again, cut elsewhere; None: a little of it if the tool is not known.
+    verify: Fraction | None = None
     progress: Literal["auto", "bar", "plain", "json", "none"] = "auto"
     #: Where nodes keep copies of databases: ``auto``, ``ram``, ``disk``, ``off`` or a folder.
     stage: str = "auto"

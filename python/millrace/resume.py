@@ -17,7 +17,7 @@ from millrace.output.whole import committed, lacking
 from millrace.plan import world
 from millrace.plan.plan import Plan
 from millrace.rundir import VERSION, Complete, Manifest, RunDir
-from millrace.slices import Committed, slice_of
+from millrace.slices import LOOK, Committed, slice_of
 from millrace.tools.joins import words
 
 
@@ -165,7 +165,7 @@ def begun(tasks: Sequence[_core.TaskRef], done: Sequence[Committed]) -> list[Beg
     batches: dict[tuple[int, int], Begun] = {}
     # The latest first: where a batch was split, its parts count, not the whole.
     for task in reversed(tasks):
-        if not task.fragment or slice_of(task.fragment):
+        if task.fragment in (0, LOOK) or slice_of(task.fragment):
             continue
         batch = batches.setdefault((task.first, task.last), Begun(task.first, task.last, task.inputs, {}))
         if [*batch.inputs] == [*task.inputs]:

@@ -23,8 +23,8 @@ from millrace.engine.local import LocalEngine, disk_full
 from millrace.engine.quarantine import QuarantineWriter
 from millrace.engine.stop import Interrupt, StoppedBySignal
 from millrace.engine.supervised import Supervision
-from millrace.engine.verify import Sampler
-from millrace.errors import CorruptError, ExitCode, LostError, MillraceError, RefusedError
+from millrace.engine.verify import Verifier, kept, stretches
+from millrace.errors import CorruptError, ExitCode, LostError, MillraceError, RefusedError, UnverifiedError
 from millrace.launch.heart import PERIOD
 from millrace.model import InputUse
 from millrace.node import workdir
@@ -34,7 +34,7 @@ from millrace.node.spool import open_reader
 from millrace.output.commit import GroupCommit, commit
 from millrace.output.guard import Guard, Sure
 from millrace.output.stage import OutputStage, Stage
-from millrace.output.streams import Streams
+from millrace.output.streams import Streams, withdraw
 from millrace.output.whole import restore
 from millrace.plan import cores, workplace
 from millrace.plan.plan import Plan
@@ -44,7 +44,7 @@ from millrace.report.events import EndEvent, EventLog, RunEvent, WarningEvent, r
 from millrace.report.words import count
 from millrace.resume import Begun, as_before, begun, chosen, done_extents, outputs_are_there, take_over
 from millrace.rundir import Complete, Manifest, RunDir, write_whole
-from millrace.slices import Committed
+from millrace.slices import LOOK, Committed
 from millrace.storage import learnt
 
 if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
@@ -182,8 +182,6 @@ def already_complete(plan: Plan, rundir: RunDir, supervision: Supervision) -> Fi
         # From here on this is a run that is not complete, should it be killed.
         rundir.complete.unlink()
         return None
-    if complete.different:
-        raise verification_failed(complete.different)
     try:
         counted = summary.summarise(read_typed(rundir.events))
     except OSError:
@@ -194,15 +192,6 @@ def already_complete(plan: Plan, rundir: RunDir, supervision: Supervision) -> Fi
         return Finished(ExitCode.DONE, "already done: an earlier run wrote everything", counted)
     code = ExitCode.QUARANTINED if counted and counted.quarantined else ExitCode.DONE
     return Finished(code, f"already done: {rundir.path} holds this run, complete (--fresh starts over)", counted)
-
-
-def verification_failed(different: Sequence[str]) -> CorruptError:
-    """The error of a tool that gave other bytes when it was run again."""
-    return CorruptError(
-        "verification failed: a second run of the tool gave other bytes:\n"
-        + "\n".join(f"  {line}" for line in different),
-        "the tool is not deterministic (a seed? a date?), so its output cannot be promised to equal a serial run's",
-    )
 
 
 class Session:
@@ -220,7 +209,8 @@ class Session:
         #: (copy, file): what tools on each host are to read in the place of what.
         self.staged: Mapping[str, Sequence[tuple[str, str]]] = {}
         self.run_id = bytes.fromhex(manifest.run_id)
-        self.sampler = Sampler(plan.job.verify, self.run_id)
+        #: What an earlier start wrote to compare results with, by its records.
+        self.looks: Mapping[tuple[int, int], Committed] = {}
         self.guard = Guard(plan.world)
 
     def run(self, stack: ExitStack) -> Finished:
@@ -237,9 +227,7 @@ class Session:
         events = stack.enter_context(EventLog(self.rundir.events))
         events.write(self._run_event(done), 0.0)
         try:
-            engine = self._engine(
-                stack, journal, events, show, done, searched, started, any(not task.quarantined for task in tasks)
-            )
+            engine = self._engine(stack, journal, events, show, tasks, searched, started)
             stack.callback(self._remember, engine)
             for task in tasks:
                 engine.stage.put(task)
@@ -256,6 +244,8 @@ class Session:
                 error if isinstance(error, MillraceError) else translated(error, plan)
             )
             self._settle()
+            if isinstance(stopped, UnverifiedError):
+                withdraw(plan.use.outputs, plan.command.cwd, self.rundir.journals())
             status = "interrupted" if isinstance(stopped, StoppedBySignal) else "stopped"
             events.write(
                 EndEvent(t=time.monotonic() - started, status=status, message=str(stopped or error)),
@@ -311,6 +301,7 @@ class Session:
                 if was_synced:
                     self.message(f"{name}: byte {offset}: {problem}; what is damaged is not used but computed again")
         found = [task for _, scan in scans for task in scan.tasks]
+        self.looks = {(task.first, task.last): task for task in found if task.fragment == LOOK}
         tasks = chosen(found, self.plan.job.retry_quarantined)
         return journal, tasks, begun(found, tasks)
 
@@ -324,7 +315,7 @@ class Session:
 
     def _engine(
         self, stack: ExitStack, journal: _core.Journal, events: EventLog, show: progress.Progress,
-        done: list[tuple[int, int, Sequence[tuple[int, int]]]], searched: list[Begun], started: float, resumes: bool,
+        tasks: Sequence[Committed], searched: list[Begun], started: float,
     ) -> LocalEngine:  # fmt: skip
         plan, use = self.plan, self.plan.use
         cwd = plan.command.cwd
@@ -356,8 +347,8 @@ class Session:
         else:
             stage = OutputStage(streams, node.wake)
         feeder = Feeder(
-            use.inputs, [self._source(item) for item in use.inputs], self.work.spool, done, node.wake,
-            [(batch.first, batch.last, batch.inputs) for batch in searched],
+            use.inputs, [self._source(item) for item in use.inputs], self.work.spool, done_extents(tasks), node.wake,
+            [(batch.first, batch.last, batch.inputs) for batch in searched], kept(stretches(plan, self.run_id), tasks),
         )  # fmt: skip
         streams.begin()  # not before every check has passed on every node
         feeder.start()
@@ -366,8 +357,11 @@ class Session:
         stack.callback(group_commit.close)
         return LocalEngine(
             plan=plan, node=slots, supervision=self.supervision, feeder=feeder, stage=Sure(stage, self.guard), guard=self.guard, journal=journal, commit=group_commit,
-            events=events, interrupt=self.interrupt, show=show.update, message=self.message, sampler=self.sampler, begun=started,
-            resumes_results=resumes, begun_searches={(batch.first, batch.last): batch.found for batch in searched},
+            events=events, interrupt=self.interrupt, show=show.update, message=self.message, begun=started,
+            verifier=Verifier(
+                plan, stretches(plan, self.run_id), self.work.spool, self.looks, {task.first: task for task in tasks}
+            ),
+            resumes_results=any(not task.quarantined for task in tasks), begun_searches={(batch.first, batch.last): batch.found for batch in searched},
             quarantine=QuarantineWriter(self.rundir.quarantine, use, cwd),
         )  # fmt: skip
 
@@ -410,7 +404,7 @@ class Session:
         commit(journal, self.guard)
         sizes = engine.stage.finish()
         restore(plan, self.rundir, engine.stage.changed(), self.message)
-        complete = Complete(outputs=sizes, kept=plan.job.keep_run_dir, different=tuple(self.sampler.different))
+        complete = Complete(outputs=sizes, kept=plan.job.keep_run_dir)
         write_whole(self.rundir.complete, msgspec.json.encode(complete))
         now = engine.now()
         for line, times in engine.said.repeated():
@@ -427,18 +421,15 @@ class Session:
         )
         events.close()
         counted = summary.summarise(read_typed(self.rundir.events))
-        return self._judge(lost, counted)
+        return self._judge(lost, counted, engine.verifier.outcome(engine.counts.records))
 
-    def _judge(self, lost: int, counted: summary.Summary) -> Finished:
-        if self.sampler.different:
-            raise verification_failed(self.sampler.different)
-        text = f"verified: {self.sampler.compared} batches run again, all bytes equal" if self.sampler.compared else ""
+    def _judge(self, lost: int, counted: summary.Summary, verified: str) -> Finished:
         if lost:
             text = f"{count(lost, 'record')} quarantined in {self.rundir.quarantine}; to try again: millrace run --retry-quarantined -- ..."
-            return Finished(ExitCode.QUARANTINED, text, counted)
+            return Finished(ExitCode.QUARANTINED, "\nmillrace: ".join(filter(None, (verified, text))), counted)
         if not self.plan.job.keep_run_dir and not self.supervision.active:
             self.rundir.remove()
-        return Finished(ExitCode.DONE, text, counted)
+        return Finished(ExitCode.DONE, verified, counted)
 
     def _why_changed(self, error: BaseException) -> MillraceError | None:
         """The cause of an error, if that is a world that changed: a database half replaced, an input cut short."""
@@ -454,7 +445,8 @@ class Session:
         try:
             with suppress(CorruptError):
                 commit(journal, self.guard)
-            if self.guard.changed or (isinstance(stopped, MillraceError) and stopped.exit_code == ExitCode.CORRUPT):
+            unsure = isinstance(stopped, MillraceError) and stopped.exit_code == ExitCode.CORRUPT
+            if self.guard.changed or (unsure and not isinstance(stopped, UnverifiedError)):
                 # Of what came after the last good look nobody knows in which world it was computed.
                 self.rundir.write_manifest(msgspec.structs.replace(self.manifest, world=""))
             journal.sync()

@@ -54,8 +54,6 @@ class Complete(Frozen, frozen=True):
     outputs: dict[str, int]
     #: Whether the user wants the directory kept.
     kept: bool
-    #: What a second look found different, in words.
-    different: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,9 @@ MOST = (1 << _BITS) - 1
 #: What is above this is no fragment.
 _FRAGMENTS = (1 << _BITS + 1) - 1
 
+#: The number, which no fragment has, of what is written only to be compared with results (`millrace.engine.verify`).
+LOOK = _FRAGMENTS
+
 
 class Slice(NamedTuple):
     """Slice ``number``, from 0, of ``of``, or with ``share`` a share of the subjects whose ranks are looked for.

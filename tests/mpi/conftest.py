@@ -6,6 +6,12 @@ import pytest
 from jobs import Mpi, find
 
 
+@pytest.fixture(autouse=True)
+def no_second_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests here count what the tool does: it is run again for comparison only where a test asks for it."""
+    monkeypatch.setenv("MILLRACE_RUN_VERIFY", "0")
+
+
 @pytest.fixture(params=["openmpi", "mpich"], scope="session")
 def mpi(request: pytest.FixtureRequest) -> Mpi:
     return find(request.param)

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Seek};
+use std::io::{self, BufReader, BufWriter, Seek};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use millrace_core::candidates::Within;
 use millrace_core::join::{JoinError, fragment};
-use millrace_core::journal::{self as core_journal, BlockReader};
+use millrace_core::journal as core_journal;
 use millrace_core::slot::{self, Collect, Ending, Event, Failure, Output, Placement, Sink, Task};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -18,12 +18,13 @@ use pyo3::types::PyBytes;
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::errors::{io_error, is_disk_full};
-use crate::journal::{BlockRef, Journal, TaskRef, head};
+use crate::journal::{Journal, TaskRef, head};
 
-/// What is to become of a task's outputs.
-enum Purpose {
-    Commit(core_journal::TaskHead, Vec<Patch>, Option<Within>),
-    Compare(Vec<BlockRef>),
+/// What becomes of a task's outputs: how they are committed.
+struct Purpose {
+    head: core_journal::TaskHead,
+    patches: Vec<Patch>,
+    within: Option<Within>,
 }
 
 /// A change of one output before it is committed; see `millrace_core::join::fragment`.
@@ -33,19 +34,10 @@ struct Patch {
     side: PathBuf,
 }
 
-/// What became of them.
-enum Receipt {
-    Committed(TaskRef),
-    /// Streams whose bytes differ from the committed ones.
-    Compared(Vec<u16>),
-}
-
 struct JournalSink {
     journal: Arc<Mutex<core_journal::Journal>>,
     journal_path: Arc<Path>,
     purposes: Mutex<HashMap<u64, Purpose>>,
-    /// Per stream: what may differ between two serial runs.
-    volatile: Vec<Vec<Regex>>,
     /// Group 1 of the last match on standard error: how many records the tool handled.
     records_said: Option<Regex>,
     /// Standard error that matches one of these means failure.
@@ -53,17 +45,17 @@ struct JournalSink {
 }
 
 impl Sink for JournalSink {
-    type Receipt = Receipt;
+    type Receipt = TaskRef;
 
     fn doubt(&self, task: &Task, stderr: &[u8]) -> Option<String> {
         if let Some(found) = self.failures_said.iter().find_map(|pattern| pattern.find(stderr)) {
             return Some(format!("it said: {}", String::from_utf8_lossy(found.as_bytes()).trim()));
         }
         let pattern = self.records_said.as_ref()?;
-        let expected = match self.purposes.lock().unwrap_or_else(PoisonError::into_inner).get(&task.id)? {
-            Purpose::Commit(head, ..) if head.fragment == 0 => head.last - head.first,
+        let expected = match &self.purposes.lock().unwrap_or_else(PoisonError::into_inner).get(&task.id)?.head {
+            head if head.fragment == 0 => head.last - head.first,
             // The search of a fragment is no command of the user's: other options, other words.
-            Purpose::Commit(..) | Purpose::Compare(_) => return None,
+            _ => return None,
         };
         let said = pattern.captures_iter(stderr).last().and_then(|found| found.get(1));
         let said = said.and_then(|text| std::str::from_utf8(text.as_bytes()).ok()?.parse::<u64>().ok());
@@ -73,59 +65,32 @@ impl Sink for JournalSink {
         })
     }
 
-    fn commit(&self, task: &Task, mut outputs: Vec<(u16, Vec<u8>, File)>) -> Result<Receipt, Failure> {
+    fn commit(&self, task: &Task, mut outputs: Vec<(u16, Vec<u8>, File)>) -> Result<TaskRef, Failure> {
         let purpose = self.purposes.lock().unwrap_or_else(PoisonError::into_inner).remove(&task.id);
-        if let Some(Purpose::Commit(_, _, Some(within))) = &purpose {
+        let purpose = purpose.ok_or_else(|| Failure::Io(io::Error::other("a task without a purpose")))?;
+        if let Some(within) = &purpose.within {
             if !are_within(within, &mut outputs).map_err(Failure::Io)? {
                 return Err(Failure::Misplaced);
             }
         }
-        self.keep(purpose, outputs).map_err(Failure::Io)
+        self.keep(&purpose, outputs).map_err(Failure::Io)
     }
 }
 
 impl JournalSink {
-    fn keep(&self, purpose: Option<Purpose>, outputs: Vec<(u16, Vec<u8>, File)>) -> io::Result<Receipt> {
-        match purpose {
-            Some(Purpose::Commit(head, patches, _)) => {
-                let mut blocks = outputs
-                    .into_iter()
-                    .map(|(stream, name, file)| {
-                        let file = match patches.iter().find(|patch| patch.stream == stream) {
-                            Some(patch) => patched(patch, file)?,
-                            None => file,
-                        };
-                        Ok(core_journal::Source { stream, name, file })
-                    })
-                    .collect::<io::Result<Vec<_>>>()?;
-                let committed = Journal::lock(&self.journal).append(&head, &mut blocks).map_err(into_io)?;
-                Ok(Receipt::Committed(TaskRef(committed, self.journal_path.clone())))
-            }
-            Some(Purpose::Compare(blocks)) => self.compare(&blocks, outputs).map(Receipt::Compared),
-            None => Err(io::Error::other("a task without a purpose")),
-        }
-    }
-
-    fn compare(&self, blocks: &[BlockRef], outputs: Vec<(u16, Vec<u8>, File)>) -> io::Result<Vec<u16>> {
-        let mut differ = Vec::new();
-        if blocks.len() != outputs.len() {
-            return Ok(outputs.iter().map(|output| output.0).collect());
-        }
-        for (BlockRef(block, journal), (stream, name, mut file)) in blocks.iter().zip(outputs) {
-            let (mut now, mut then) = (Vec::new(), Vec::new());
-            file.rewind()?;
-            file.read_to_end(&mut now)?;
-            // Perhaps another node's journal: opened now, it shows what was told to be in it.
-            BlockReader::open(journal).map_err(into_io)?.read(block).read_to_end(&mut then)?;
-            for pattern in self.volatile.get(usize::from(stream)).into_iter().flatten() {
-                now = pattern.replace_all(&now, &b""[..]).into_owned();
-                then = pattern.replace_all(&then, &b""[..]).into_owned();
-            }
-            if block.stream != stream || block.name != name || now != then {
-                differ.push(stream);
-            }
-        }
-        Ok(differ)
+    fn keep(&self, purpose: &Purpose, outputs: Vec<(u16, Vec<u8>, File)>) -> io::Result<TaskRef> {
+        let mut blocks = outputs
+            .into_iter()
+            .map(|(stream, name, file)| {
+                let file = match purpose.patches.iter().find(|patch| patch.stream == stream) {
+                    Some(patch) => patched(patch, file)?,
+                    None => file,
+                };
+                Ok(core_journal::Source { stream, name, file })
+            })
+            .collect::<io::Result<Vec<_>>>()?;
+        let committed = Journal::lock(&self.journal).append(&purpose.head, &mut blocks).map_err(into_io)?;
+        Ok(TaskRef(committed, self.journal_path.clone()))
     }
 }
 
@@ -177,10 +142,10 @@ fn into_io(error: core_journal::JournalError) -> io::Error {
 
 /// One thing that happened in a pool.
 #[pyclass(frozen)]
-struct PoolEvent(Event<Receipt>);
+struct PoolEvent(Event<TaskRef>);
 
 impl PoolEvent {
-    fn outcome(&self) -> Option<&slot::Outcome<Receipt>> {
+    fn outcome(&self) -> Option<&slot::Outcome<TaskRef>> {
         match &self.0 {
             Event::Ended { outcome, .. } => Some(outcome),
             Event::Started { .. } | Event::Woken => None,
@@ -229,13 +194,12 @@ impl PoolEvent {
         }
     }
 
-    /// `done`, `compared`, `failed`, `timeout`, `killed`, `missing`, `said`, `misplaced`, `spawn` or `io`; empty unless ended.
+    /// `done`, `failed`, `timeout`, `killed`, `missing`, `said`, `misplaced`, `spawn` or `io`; empty unless ended.
     #[getter]
     fn status(&self) -> &'static str {
         match self.outcome().map(|outcome| &outcome.result) {
             None => "",
-            Some(Ok(Receipt::Committed(_))) => "done",
-            Some(Ok(Receipt::Compared(_))) => "compared",
+            Some(Ok(_)) => "done",
             Some(Err(Failure::Ended(_))) => "failed",
             Some(Err(Failure::TimedOut)) => "timeout",
             Some(Err(Failure::Killed)) => "killed",
@@ -327,17 +291,8 @@ impl PoolEvent {
     #[getter]
     fn task(&self) -> Option<TaskRef> {
         match self.outcome().map(|outcome| &outcome.result) {
-            Some(Ok(Receipt::Committed(task))) => Some(task.clone()),
+            Some(Ok(task)) => Some(task.clone()),
             _ => None,
-        }
-    }
-
-    /// Streams that differ from what was committed.
-    #[getter]
-    fn differs(&self) -> Vec<u16> {
-        match self.outcome().map(|outcome| &outcome.result) {
-            Some(Ok(Receipt::Compared(streams))) => streams.clone(),
-            _ => vec![],
         }
     }
 }
@@ -345,7 +300,7 @@ impl PoolEvent {
 /// The slots of this node; see `millrace.node.agent`.
 #[pyclass(frozen)]
 struct Pool {
-    pool: Mutex<Option<Arc<slot::Pool<Receipt>>>>,
+    pool: Mutex<Option<Arc<slot::Pool<TaskRef>>>>,
     sink: Arc<JournalSink>,
 }
 
@@ -355,7 +310,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 type Tokens = Vec<Vec<u8>>;
 
 impl Pool {
-    fn get(&self) -> PyResult<Arc<slot::Pool<Receipt>>> {
+    fn get(&self) -> PyResult<Arc<slot::Pool<TaskRef>>> {
         let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         pool.clone().ok_or_else(|| PyValueError::new_err("the pool is closed"))
     }
@@ -370,7 +325,7 @@ impl Pool {
 #[pymethods]
 impl Pool {
     #[new]
-    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, volatile, records_said, failures_said, namespaces=vec![], kills=None, links=vec![], ignored=vec![]))]
+    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, records_said, failures_said, namespaces=vec![], kills=None, links=vec![], ignored=vec![]))]
     #[allow(clippy::too_many_arguments)] // a constructor by keyword; a struct would only say it twice
     fn new(
         journal: &Journal,
@@ -383,7 +338,6 @@ impl Pool {
         slot_mark: Vec<u8>,
         secret: Vec<u8>,
         substitutions: Vec<(Vec<u8>, Vec<u8>)>,
-        volatile: Vec<Vec<String>>,
         records_said: &str,
         failures_said: Vec<String>,
         namespaces: Vec<RawFd>,
@@ -393,13 +347,11 @@ impl Pool {
     ) -> PyResult<Self> {
         // The caller's descriptors stay the caller's.
         let namespaces = namespaces.into_iter().map(copied).collect::<io::Result<Vec<_>>>().map_err(io_error)?;
-        let volatile = volatile.iter().map(|patterns| patterns_of(patterns)).collect::<PyResult<_>>()?;
         let records_said = Some(records_said).filter(|pattern| !pattern.is_empty()).map(pattern_of).transpose()?;
         let sink = Arc::new(JournalSink {
             journal: journal.0.clone(),
             journal_path: journal.1.clone(),
             purposes: Mutex::default(),
-            volatile,
             records_said,
             failures_said: patterns_of(&failures_said)?,
         });
@@ -426,11 +378,10 @@ impl Pool {
     ///
     /// `placements`: ("batch", from, to), ("stdin", from, ""), ("folder", "", path) or ("link", target, path);
     /// `outputs`: (stream, "stdout" | "file" | "folder", path, block name, optional).
-    /// With `compare` the outputs are compared with those blocks instead of being committed. With `within` = (column of
-    /// the subject, of the bits, of the E-value if subjects are ranked by it, lowest rank, highest) they are committed if
-    /// their rows are in that range.
+    /// With `within` = (column of the subject, of the bits, of the E-value if subjects are ranked by it, lowest rank,
+    /// highest) they are committed if their rows are in that range.
     #[pyo3(signature = (id, argv, placements, outputs, *, timeout_seconds, first, last, attempt, inputs, urgent,
-        compare=None, fragment=0, exe=None, substitutions=vec![], patches=vec![], within=None,
+        fragment=0, exe=None, substitutions=vec![], patches=vec![], within=None,
         alone=false))]
     #[allow(clippy::too_many_arguments)] // as above
     fn submit(
@@ -445,7 +396,6 @@ impl Pool {
         attempt: u32,
         inputs: Vec<(u64, u32)>,
         urgent: bool,
-        compare: Option<Vec<PyRef<'_, BlockRef>>>,
         fragment: u32,
         exe: Option<PathBuf>,
         substitutions: Vec<(Vec<u8>, Vec<u8>)>,
@@ -460,20 +410,10 @@ impl Pool {
                 Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))
             })
             .transpose()?;
-        let purpose = compare.map_or_else(
-            || {
-                let patches = patches.into_iter().map(|(stream, kind, side)| Patch { stream, kind, side }).collect();
-                let within = within.map(|(subject, bits, evalue, lowest, highest)| Within {
-                    subject,
-                    bits,
-                    evalue,
-                    lowest,
-                    highest,
-                });
-                Purpose::Commit(head(first, last, fragment, attempt, &inputs), patches, within)
-            },
-            |blocks| Purpose::Compare(blocks.iter().map(|block| BlockRef::clone(block)).collect()),
-        );
+        let patches = patches.into_iter().map(|(stream, kind, side)| Patch { stream, kind, side }).collect();
+        let within =
+            within.map(|(subject, bits, evalue, lowest, highest)| Within { subject, bits, evalue, lowest, highest });
+        let purpose = Purpose { head: head(first, last, fragment, attempt, &inputs), patches, within };
         let exe = exe.map(|exe| CString::new(exe.into_os_string().into_vec())).transpose()?;
         self.enqueue(Task { id, exe, argv, placements, outputs, substitutions, timeout, alone }, purpose, urgent)
     }
@@ -526,7 +466,7 @@ fn pattern_of(text: &str) -> PyResult<Regex> {
     RegexBuilder::new(text).multi_line(true).build().map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
-fn patterns_of(texts: &[String]) -> PyResult<Vec<Regex>> {
+pub(crate) fn patterns_of(texts: &[String]) -> PyResult<Vec<Regex>> {
     texts.iter().map(|text| pattern_of(text)).collect()
 }
 

@@ -12,9 +12,11 @@ use millrace_core::join::{self, JoinError, Joiner};
 use millrace_core::journal::{BlockReader, JournalError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::errors::{CorruptJournal, io_error};
 use crate::journal::BlockRef;
+use crate::node::patterns_of;
 
 const BUFFER: usize = 256 << 10;
 
@@ -236,6 +238,35 @@ impl StreamWriter {
     }
 }
 
+/// The bytes that a stream would have if these blocks, (number of records, block), were all; what matches one of
+/// `volatile`, which may differ between two serial runs, is left out.
+#[pyfunction]
+fn joined<'py>(
+    py: Python<'py>,
+    join: &str,
+    blocks: Vec<(u64, PyRef<'_, BlockRef>)>,
+    volatile: Vec<String>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let volatile = patterns_of(&volatile)?;
+    let mut joiner = join::joiner(join).map_err(join_error)?;
+    let blocks: Vec<_> = blocks.iter().map(|(n_records, block)| (*n_records, BlockRef::clone(block))).collect();
+    let bytes = py
+        .detach(|| {
+            let (mut journals, mut bytes) = (Journals::default(), Vec::new());
+            for (n_records, block) in &blocks {
+                let mut reader = BufReader::with_capacity(BUFFER, journals.holding(block)?.read(&block.0));
+                joiner.block(*n_records, &mut reader, &mut bytes)?;
+            }
+            joiner.finish(&mut bytes)?;
+            for pattern in &volatile {
+                bytes = pattern.replace_all(&bytes, &b""[..]).into_owned();
+            }
+            Ok(bytes)
+        })
+        .map_err(join_error)?;
+    Ok(PyBytes::new(py, &bytes))
+}
+
 /// Writes one block, as it is, to the file `path`; returns its length. Over what is there, as `StreamWriter` does.
 #[pyfunction]
 fn extract(py: Python<'_>, block: &BlockRef, path: PathBuf) -> PyResult<u64> {
@@ -272,5 +303,6 @@ fn join_error(error: JoinError) -> PyErr {
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<StreamWriter>()?;
     module.add_function(wrap_pyfunction!(sync_filesystem, module)?)?;
+    module.add_function(wrap_pyfunction!(joined, module)?)?;
     module.add_function(wrap_pyfunction!(extract, module)?)
 }

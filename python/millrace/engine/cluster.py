@@ -340,7 +340,6 @@ class _Load:
     attempt: int
     urgent: bool
     timeout_seconds: float | None
-    compare: list[_core.BlockRef] | None
     fragment: int
     found: list[_core.BlockRef]
     alone: bool
@@ -380,12 +379,11 @@ class Cluster:
 
     def submit(
         self, task: int, batch: Batch, attempt: int, *, urgent: bool = False, timeout_seconds: float | None = None,
-        compare: Sequence[_core.BlockRef] | None = None, fragment: int = 0, found: Sequence[_core.BlockRef] = (),
+        fragment: int = 0, found: Sequence[_core.BlockRef] = (),
         alone: bool = False,
     ) -> None:  # fmt: skip
         """See `Slots`."""
-        blocks = list(compare) if compare is not None else None
-        load = _Load(batch, attempt, urgent, timeout_seconds, blocks, fragment, list(found), alone)
+        load = _Load(batch, attempt, urgent, timeout_seconds, fragment, list(found), alone)
         units = float(batch.units or batch.n_records)
         self._level.submit(task, load, units, time.monotonic(), urgent=urgent, fragment=fragment)
         self._send()
@@ -395,7 +393,7 @@ class Cluster:
             if send.node == 0:
                 self._own.submit(
                     send.task, load.batch, load.attempt, urgent=load.urgent, timeout_seconds=load.timeout_seconds,
-                    compare=load.compare, fragment=load.fragment, found=load.found, alone=load.alone,
+                    fragment=load.fragment, found=load.found, alone=load.alone,
                 )  # fmt: skip
             else:
                 self._work[send.node].append(self._task(send.task, load))
@@ -406,7 +404,7 @@ class Cluster:
         contents = [b"" if item.format == "files" else content_of(path) for item, path in inputs]
         return say.Task(
             number, load.attempt, batch.first, batch.last, batch.units, batch.bytes, batch.digests, contents, batch.files,
-            load.timeout_seconds, load.urgent, load.compare, load.fragment, load.found, load.alone,
+            load.timeout_seconds, load.urgent, load.fragment, load.found, load.alone,
         )  # fmt: skip
 
     # Events
@@ -474,7 +472,7 @@ class Cluster:
         if event.kind == "started":
             news = self._level.started(event.id)
         elif event.kind == "ended":
-            counts = event.status in ("done", "compared")
+            counts = event.status == "done"
             news = self._level.ended(node, event.id, event.wall_seconds, time.monotonic(), counts=counts)
             self._send()
         else:

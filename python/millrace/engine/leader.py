@@ -142,7 +142,7 @@ class Leader(Agent):
             if isinstance(event, say.Started):
                 news = self._level.started(event.id)
             else:
-                counts = event.status in ("done", "compared")
+                counts = event.status == "done"
                 news = self._level.ended(node, event.id, event.wall_seconds, now, counts=counts)
             if news:
                 self._up.append(event)

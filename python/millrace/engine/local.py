@@ -16,7 +16,7 @@ from millrace.engine.said import Said, failure_words, signature
 from millrace.engine.searches import Searches
 from millrace.engine.stop import Interrupt
 from millrace.engine.supervised import Supervision
-from millrace.engine.verify import Sampler
+from millrace.engine.verify import Piece, Verifier
 from millrace.errors import ExitCode, MillraceError, ToolError
 from millrace.model import Snapshot
 from millrace.node import workdir
@@ -29,7 +29,7 @@ from millrace.plan.plan import Plan
 from millrace.report.events import EventLog, QuarantineEvent, RetryEvent, TaskEvent, WarningEvent
 from millrace.schedule.dispatcher import Action, Dispatcher, Quarantine, Release, Result, Run, Split, Stop
 from millrace.schedule.scan import finish_parts, n_slices
-from millrace.slices import Committed, Slice, slice_of
+from millrace.slices import LOOK, Committed, Slice, slice_of
 
 #: Seconds between looks at the clock while nothing happens.
 TICK = 0.2
@@ -56,7 +56,7 @@ class Attempt:
     start: float = 0.0
     slot: int = 0
     #: A second look at committed results, not work.
-    compare: bool = False
+    look: Piece | None = None
     #: The fragment of the database that is searched, from 1, or the number of a slice; 0: what it writes is part of the
     #: output.
     fragment: int = 0
@@ -96,7 +96,7 @@ class LocalEngine:
     show: Callable[[Snapshot], None]
     message: Callable[[str], None]
     quarantine: QuarantineWriter
-    sampler: Sampler
+    verifier: Verifier
     supervision: Supervision
     begun: float
     #: Whether an earlier run of the same command had results.
@@ -111,7 +111,6 @@ class LocalEngine:
     _alone: set[int] = field(default_factory=set)
     _serial: int = 0
     _running: int = 0
-    _comparing: int = 0
     _offset: int = 0
     _read_units: int = 0
     _shown_at: float = 0.0
@@ -144,7 +143,7 @@ class LocalEngine:
             MillraceError: The run cannot go on; `MillraceError.exit_code` says how it ends.
         """
         self._scan_from = self.now() + GATHER
-        while not (self.dispatcher.done and not self._comparing):
+        while not (self.dispatcher.done and self.verifier.done):
             if self.interrupt.signal:
                 self._wind_down()
                 raise self.interrupt.error(self.plan)
@@ -153,6 +152,7 @@ class LocalEngine:
                 self._handle(event)
             self._take_fed()
             self._hand_out()
+            self._look_again()
             self._look_around()
         self.show(self._snapshot())
 
@@ -163,6 +163,8 @@ class LocalEngine:
             raise self.stage.error
         if self.commit.error:
             raise self.commit.error
+        if self.verifier.error:
+            raise self.verifier.error
         if (now := self.now()) - self._shown_at >= SHOW_SECONDS:
             self._shown_at = now
             self.show(self._snapshot())
@@ -178,6 +180,7 @@ class LocalEngine:
         while self.feeder.results:
             match self.feeder.results.popleft():
                 case Batch() as batch:
+                    self.verifier.cut(batch)
                     self._offset = batch.offset
                     self._read_units += self._units(batch)
                     self._do(
@@ -187,13 +190,15 @@ class LocalEngine:
                         )
                     )  # fmt: skip
                 case Skipped() as skipped:
+                    self.verifier.skipped(skipped)
                     self._offset = skipped.offset
                     self._read_units += self._units(skipped)
                     self.counts.records += skipped.last - skipped.first
                     self.counts.resumed += skipped.last - skipped.first
                     self.counts.units += self._units(skipped)
                     self.counts.bytes = max(self.counts.bytes, skipped.offset)
-                case End():
+                case End(records):
+                    self.verifier.ended(records)
                     self._do(self.dispatcher.input_ended())
                     self.node.no_more()
                 case BaseException() as error:
@@ -287,7 +292,7 @@ class LocalEngine:
         fragmented = self.plan.use.fragmented
         if (
             not fragmented or not fragmented.ranked or self._batches[batch].n_records != 1
-            or searches.was_sliced(batch) or self.plan.job.verify
+            or searches.was_sliced(batch)
         ):  # fmt: skip
             return 1
         seconds = searches.seconds(batch) or 0.0
@@ -322,8 +327,7 @@ class LocalEngine:
         return list(numbers)
 
     def _submit(
-        self, batch: int, attempt: Attempt, urgent: bool, compare: list[_core.BlockRef] | None = None,
-        found: Sequence[_core.BlockRef] = (),
+        self, batch: int, attempt: Attempt, urgent: bool, found: Sequence[_core.BlockRef] = ()
     ) -> None:  # fmt: skip
         self._serial += 1
         self._attempts[self._serial] = attempt
@@ -335,7 +339,7 @@ class LocalEngine:
         per_record = self.plan.job.record_timeout
         timeout = per_record * max(item.n_records, 1) if per_record else None
         self.node.submit(
-            self._serial, item, attempt.number, urgent=urgent, timeout_seconds=timeout, compare=compare,
+            self._serial, item, attempt.number, urgent=urgent, timeout_seconds=timeout,
             fragment=attempt.fragment, found=found, alone=attempt.batch in self._alone,
         )  # fmt: skip
 
@@ -362,6 +366,7 @@ class LocalEngine:
         reason = self._failures.get(batch, "")
         name = self.quarantine.keep(item, self.node.argv(item), reason)
         task = self.journal.quarantine(item.first, item.last, 1, list(item.digests))
+        self.verifier.given_up(item)
         self.stage.put(task)
         self.counts.quarantined += item.n_records
         self._count_done(item)
@@ -412,8 +417,8 @@ class LocalEngine:
             return
         self._log(attempt, batch, event)
         self.said.extra(event.extra)
-        if attempt.compare:
-            self._compared(attempt.batch, batch, event)
+        if attempt.look:
+            self._looked(attempt.batch, attempt.look, event)
         elif event.status == "done" and attempt.fragment:
             self._found(attempt, event)
         elif event.status == "done":
@@ -472,10 +477,7 @@ class LocalEngine:
             searched = self.searches.seconds(attempt.batch)
             seconds = None if searched is None else event.wall_seconds + searched
         actions = self.dispatcher.attempt_ended(attempt.batch, Result.DONE, seconds=seconds)
-        if self.sampler.takes(batch.first) and not self.interrupt.signal:
-            self._comparing += 1
-            self._submit(attempt.batch, Attempt(attempt.batch, 1, compare=True), False, list(task.blocks))
-            actions = [action for action in actions if not isinstance(action, Release)]
+        self.verifier.committed(batch, task, event.wall_seconds)
         self._do(actions)
 
     def _failed(self, attempt: Attempt, batch: Batch, event: Event) -> None:
@@ -502,11 +504,20 @@ class LocalEngine:
             self.events.write(RetryEvent(t=self.now(), first=batch.first, last=batch.last, reason=reason), self.now())
         self._do(actions)
 
-    def _compared(self, number: int, batch: Batch, event: Event) -> None:
-        self._comparing -= 1
-        streams = [self.plan.use.outputs[stream].name for stream in event.differs]
-        self.sampler.seen(batch.first, batch.last, "" if event.status == "compared" else event.status, streams)
-        self._release(number)
+    # Second looks
+
+    def _look_again(self) -> None:
+        for piece in () if self.interrupt.signal else self.verifier.take(done=self.dispatcher.done):
+            number = self._remember(piece.batch)
+            attempt = Attempt(number, piece.attempt, fragment=LOOK, look=piece)
+            self._submit(number, attempt, self.verifier.is_urgent(piece))
+
+    def _looked(self, number: int, piece: Piece, event: Event) -> None:
+        self._forget(number)
+        if event.status == "io":
+            raise self._our_failure(event)
+        if event.status != "killed":
+            self.verifier.looked(piece, event.task)
 
     def _our_failure(self, event: Event) -> MillraceError:
         if event.disk_full:
@@ -561,7 +572,9 @@ class LocalEngine:
         self.counts.cpu += event.cpu_seconds
         now = self.now() - event.ago_seconds
         own = ("done", "timeout", "killed", "misplaced")
-        status = "verified" if event.status == "compared" else event.status if event.status in own else "failed"
+        status = event.status if event.status in own else "failed"
+        if attempt.look and status == "done":
+            status = "verified"
         written = sum(block.length for block in event.task.blocks) if event.task else 0
         self.events.write(
             TaskEvent(

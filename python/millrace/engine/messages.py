@@ -56,7 +56,6 @@ class Task(NamedTuple):
     files: tuple[str, ...]
     timeout_seconds: float | None
     urgent: bool
-    compare: list[_core.BlockRef] | None
     fragment: int
     found: list[_core.BlockRef]
     alone: bool = False
@@ -180,7 +179,6 @@ class Ended(NamedTuple):
     stderr: bytes
     extra: list[str]
     task: _core.TaskRef | None
-    differs: list[int]
     ago_seconds: float
 
     @property
@@ -282,5 +280,5 @@ def from_event(event: _core.PoolEvent, setup: Setup) -> Ended:
     return Ended(
         event.id, setup.first_slot + event.slot, event.status, event.exit_status, event.signal, detail, event.disk_full,
         event.cpu_seconds, event.wall_seconds, event.peak_rss_bytes, event.out_of_memory, event.side_by_side, event.stderr, event.extra, event.task,
-        event.differs, event.ago_seconds,
+        event.ago_seconds,
     )  # fmt: skip

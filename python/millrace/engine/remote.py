@@ -282,7 +282,7 @@ class Agent:
         self._pace.submitted()
         node.submit(
             task.number, batch, task.attempt, urgent=task.urgent, timeout_seconds=task.timeout_seconds,
-            compare=task.compare, fragment=task.fragment, found=task.found, alone=task.alone,
+            fragment=task.fragment, found=task.found, alone=task.alone,
         )  # fmt: skip
 
     def _withdraw(self, node: Node) -> list[int]:

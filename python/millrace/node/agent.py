@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -16,7 +16,7 @@ from millrace.node.execution import Execution, Output, Placement
 from millrace.node.feed import Batch
 from millrace.node.workdir import WorkDir
 from millrace.plan import memory
-from millrace.slices import slice_of
+from millrace.slices import LOOK, slice_of
 from millrace.tools.base import record_path
 
 
@@ -57,8 +57,6 @@ class Event(Protocol):
     def extra(self) -> list[str]: ...
     @property
     def task(self) -> _core.TaskRef | None: ...
-    @property
-    def differs(self) -> list[int]: ...
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class Slots(Protocol):
 
     def submit(
         self, task: int, batch: Batch, attempt: int, *, urgent: bool = False, timeout_seconds: float | None = None,
-        compare: Sequence[_core.BlockRef] | None = None, fragment: int = 0, found: Sequence[_core.BlockRef] = (),
+        fragment: int = 0, found: Sequence[_core.BlockRef] = (),
         alone: bool = False,
     ) -> None:  # fmt: skip
         """Queue one execution of the tool on ``batch``; see `Node.submit`."""
@@ -150,7 +148,7 @@ class Node:
             skeleton=self._mirror.skeleton, exe=str(exe),
             environ=[os.fsencode(f"{name}={value}") for name, value in tool_environ.items()],
             nice=nice, slot_mark=mirror.SLOT_MARK, secret=work.secret.encode(),
-            substitutions=list(self._mirror.substitutions), volatile=[list(output.volatile) for output in use.outputs],
+            substitutions=list(self._mirror.substitutions),
             records_said=use.records_said, failures_said=list(use.failures_said), namespaces=view.namespaces if view else (),
             kills=memory.kills_counter(),
             links=list(self._mirror.links), ignored=mirror.written_by_us(use, cwd, self._mirror, hidden),
@@ -171,14 +169,14 @@ class Node:
 
     def submit(
         self, task: int, batch: Batch, attempt: int, *, urgent: bool = False, timeout_seconds: float | None = None,
-        compare: Sequence[_core.BlockRef] | None = None, fragment: int = 0, found: Sequence[_core.BlockRef] = (),
+        fragment: int = 0, found: Sequence[_core.BlockRef] = (),
         alone: bool = False,
     ) -> None:  # fmt: skip
         """Queue one execution of the tool on ``batch``; the slot that is free first takes it.
 
         Args:
-            compare: Compare the outputs with these blocks instead of committing them.
             fragment: Search this fragment of the database, from 1, and commit what is found. 0: run the user's command.
+                `millrace.slices.LOOK`: run it, but what it writes is for comparison only.
             found: What all fragments found: run the user's command with the candidates among it as its database;
                 ``fragment`` is then 0 or the number of a slice (`millrace.slices`), whose candidates alone it gets.
             alone: Nothing is to run beside it on this node.
@@ -188,7 +186,7 @@ class Node:
             self._pool.submit(
                 task, execution.argv, execution.placements, execution.outputs, timeout_seconds=timeout_seconds,
                 first=batch.first, last=batch.last, attempt=attempt, inputs=list(batch.digests), urgent=urgent,
-                compare=list(compare) if compare is not None else None, fragment=execution.fragment, exe=execution.exe,
+                fragment=execution.fragment, exe=execution.exe,
                 substitutions=execution.substitutions, patches=execution.patches, within=execution.within,
                 alone=alone,
             )  # fmt: skip
@@ -196,10 +194,10 @@ class Node:
         files = list(batch.files)
         if found and self._searcher:
             self._searcher.finish(task, found, slice_of(fragment), self._whole(batch), files, queue, self.wake)
-        elif fragment and self._searcher:
+        elif fragment and fragment != LOOK and self._searcher:
             queue(self._searcher.search(fragment, files, self._inputs(batch)))
         else:
-            queue(self._whole(batch))
+            queue(replace(self._whole(batch), fragment=fragment))
 
     def events(self, timeout_seconds: float) -> list[_core.PoolEvent | Allowed]:
         """Wait for events, at most so long; return all that are there.

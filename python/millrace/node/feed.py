@@ -6,7 +6,7 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -55,6 +55,8 @@ class Skipped:
     last: int
     units: int
     offset: int
+    #: Its bytes, if the feeder was asked to keep them.
+    batch: Batch | None = None
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,8 @@ class Feeder:
     wake: Callable[[], None]
     #: Extents of which an earlier run has searched some fragments: cut just so. None overlaps another or one of `done`.
     begun: Sequence[tuple[int, int, Sequence[tuple[int, int]]]] = ()
+    #: First records of the committed extents whose bytes are wanted all the same.
+    keep: Set[int] = frozenset()
     results: deque[Batch | Skipped | End | BaseException] = field(default_factory=deque)
     _requests: queue.SimpleQueue[tuple[Limits, int] | None] = field(default_factory=queue.SimpleQueue)
     _next: int = 0
@@ -236,14 +240,19 @@ class Feeder:
         return batch
 
     def _skip(self, first: int, last: int, digests: Sequence[tuple[int, int]]) -> None:
-        units = 0
-        for item, source, (size, crc) in zip(self.inputs, self.sources, digests, strict=True):
-            found = source.skip(last - first)
+        keep = first in self.keep
+        self._serial += 1
+        paths = tuple(self.spool / f"{self._serial}.{k}" for k in range(len(self.sources)))
+        parts = []
+        for item, source, path, (size, crc) in zip(self.inputs, self.sources, paths, digests, strict=True):
+            found = source.cut(str(path), last - first, 0, 0) if keep else source.skip(last - first)
             if found is None or (found.records, found.bytes, found.crc32c) != (last - first, size, crc):
                 raise self._changed(first, last, item)
-            units += found.cost
+            parts.append(found)
         self._next = last
-        self.results.append(Skipped(first, last, units, self._offset()))
+        units = sum(part.cost for part in parts)
+        batch = self._batch(first, parts, paths) if keep else None
+        self.results.append(Skipped(first, last, units, self._offset(), batch))
 
     def _changed(self, first: int, last: int, item: InputUse) -> RefusedError:
         return RefusedError(
@@ -278,11 +287,13 @@ class Feeder:
             )
         first = self._next
         self._next += found.records
-        whole = [part for part in parts if part is not None]
+        return self._batch(first, [part for part in parts if part is not None], paths)
+
+    def _batch(self, first: int, parts: Sequence[_core.Batch | FileBatch], paths: tuple[Path, ...]) -> Batch:
         return Batch(
-            first, self._next, found.cost, sum(part.bytes for part in whole),
-            tuple((part.bytes, part.crc32c) for part in whole), paths,
-            next((part.files for part in whole if isinstance(part, FileBatch)), ()), self._offset(),
+            first, self._next, parts[0].cost, sum(part.bytes for part in parts),
+            tuple((part.bytes, part.crc32c) for part in parts), paths,
+            next((part.files for part in parts if isinstance(part, FileBatch)), ()), self._offset(),
         )  # fmt: skip
 
     def _end(self, paths: tuple[Path, ...]) -> Batch | End:

@@ -1,4 +1,4 @@
-"""Splitting a spooled batch, on the way down to the record that fails."""
+"""Cutting spooled batches anew: in two, on the way down to the record that fails, or at other boundaries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from millrace import _core
 from millrace.model import InputUse
-from millrace.node.feed import Batch, digest_of_files
+from millrace.node.feed import Batch, FileBatch, FileList, digest_of_files
 
 
 def split_batch(whole: Batch, records: int, inputs: Sequence[InputUse], cwd: Path, start: str, end: str) -> list[Batch]:
@@ -40,6 +40,46 @@ def split_batch(whole: Batch, records: int, inputs: Sequence[InputUse], cwd: Pat
         path.unlink(missing_ok=True)
     middle = whole.first + sides[0][0].records
     return [_batch(whole.first, sides[0], whole.offset), _batch(middle, sides[1], whole.offset)]
+
+
+def recut(
+    batches: Sequence[Batch], sizes: Sequence[int], inputs: Sequence[InputUse], cwd: Path, start: str, end: str, name: Path
+) -> list[Batch]:  # fmt: skip
+    """Cut the records of neighbouring batches into pieces of ``sizes`` records, or about that where records stay together.
+
+    Args:
+        start, end: As in `split_batch`.
+        name: What the names of the new files begin with.
+
+    Returns:
+        The pieces, with files of their own; none if a tool has changed the bytes of its batch.
+    """
+    sources: list[_core.Reader | FileList] = []
+    for k, item in enumerate(inputs):
+        if item.format == "files":
+            sources.append(FileList([path for batch in batches for path in batch.files], cwd))
+            continue
+        together = name.with_name(f"{name.name}.{k}.all")
+        contents = [batch.spooled[k].read_bytes() for batch in batches]
+        found = [(len(content), _core.crc32c(content)) for content in contents]
+        if found != [batch.digests[k] for batch in batches]:
+            return []
+        together.write_bytes(b"".join(contents))
+        sources.append(open_reader([str(together)], item, start, end))
+    pieces, first = list[Batch](), batches[0].first
+    for number, size in enumerate([*sizes[:-1], 0]):
+        parts = list[_Part]()
+        for k, source in enumerate(sources):
+            dest = name.with_name(f"{name.name}.{number}.{k}")
+            if part := source.cut(str(dest), parts[0].records if parts else size, 0, 0):
+                files = part.files if isinstance(part, FileBatch) else ()
+                parts.append(_Part(dest, part.records, part.cost, (part.bytes, part.crc32c), files))
+        if parts:
+            pieces.append(_batch(first, parts, 0))
+            first = pieces[-1].last
+    for k in range(len(inputs)):
+        name.with_name(f"{name.name}.{k}.all").unlink(missing_ok=True)
+    return pieces
 
 
 class _Part(NamedTuple):

@@ -20,6 +20,30 @@ def destination(output: OutputUse, cwd: Path) -> Path | None:
     return None if output.path == "-" else cwd / output.path
 
 
+def withdraw(outputs: Sequence[OutputUse], cwd: Path, journals: Sequence[Path]) -> None:
+    """Take back what was written, as it is not what it should be: no output looks finished. The journals have it.
+
+    A file with several names, or behind a link, is the user's to remove: it is emptied. Devices and pipes stay.
+    """
+    paths: set[Path] = set()
+    for number, output in enumerate(outputs):
+        place = destination(output, cwd)
+        if output.layout == "file":
+            paths.update([place] if place else [])
+            continue
+        folder = cwd if output.layout == "record" else place or cwd
+        tasks = (task for journal in journals for task in _core.scan(journal, False).tasks if not task.fragment)
+        paths.update(
+            folder / os.fsdecode(block.name) for task in tasks for block in task.blocks if block.stream == number
+        )
+    for path in paths:
+        if path.is_file():
+            if path.is_symlink() or path.stat().st_nlink > 1:
+                os.truncate(path, 0)
+            else:
+                path.unlink()
+
+
 class Streams:
     """All outputs of a run, written batch by batch in input order.
 

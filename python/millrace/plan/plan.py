@@ -95,7 +95,7 @@ def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
     work = workplace.find(job.work_dir, slots, cwd, CostModel(use.cost).most_bytes(slots))
     return Plan(
         job=job, command=command, use=use, slots=slots, run_dir=run_dir, work_place=work.path, fingerprints=prints, cost_key=key,
-        notes=tuple(filter(None, (*use.notes, why, batch_note(job, use), in_parts, f"work directory: in {work.path}, {work.why}"))),
+        notes=tuple(filter(None, (*use.notes, why, batch_note(job, use), check_note(job, use), in_parts, f"work directory: in {work.path}, {work.why}"))),
         world=seen,
     )  # fmt: skip
 
@@ -435,6 +435,19 @@ def batch_note(job: Job, use: ToolUse) -> str:
         source = "as earlier runs showed" if use.cost.learnt else "by the size of its database"
         return f"{how}; a start takes about {CostModel(use.cost).startup:.2g} s, {source}"
     return how
+
+
+def is_unknown(use: ToolUse) -> bool:
+    """Whether the user alone knows whether the tool treats each record by itself."""
+    return use.adapter == "generic"
+
+
+def check_note(job: Job, use: ToolUse) -> str:
+    """How it is checked that the tool gives the same bytes wherever the input is cut, in words."""
+    if job.verify == 0 or (job.verify is None and not is_unknown(use)):
+        return "check: none, as asked with --verify 0" if is_unknown(use) else ""
+    share = "a sample" if job.verify is None else f"{job.verify:.0%} of the input"
+    return f"check: both ends of the input and {share} are run again, cut elsewhere, and must give the same bytes"
 
 
 def fingerprints(job: Job, use: ToolUse, command: Command) -> dict[str, str]:

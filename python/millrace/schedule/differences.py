@@ -1,0 +1,174 @@
+"""What two outputs of the same records differ in, and what that looks like. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+#: Lines that a header and a footer have together, at most.
+MOST_LINES = 1000
+
+_NUMBER = re.compile(rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+
+#: A line as it is shown, at most.
+SHOWN = 100
+
+
+class Look(NamedTuple):
+    """What a difference looks like, in words, and what helps."""
+
+    what: str
+    hint: str
+
+
+class Difference(NamedTuple):
+    """The first line that differs; counted from 0. None: there is no such line."""
+
+    line: int
+    #: In what was committed, and when it was run again.
+    then: bytes | None
+    now: bytes | None
+    #: Offset of the line in both.
+    offset: int
+
+
+def first_difference(then: bytes, now: bytes) -> Difference:
+    """The first line that is not in both.
+
+    >>> first_difference(b"a\\nb\\nc\\n", b"a\\nc\\n")
+    Difference(line=1, then=b'b', now=b'c', offset=2)
+    >>> first_difference(b"a\\n", b"a\\nb")
+    Difference(line=1, then=None, now=b'b', offset=2)
+    """
+    low, high = 0, min(len(then), len(now))
+    while low < high:  # bisect: comparing slices is fast, comparing bytes one by one is not
+        middle = (low + high + 1) // 2
+        if then[low:middle] == now[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    start = then.rfind(b"\n", 0, low) + 1
+    return Difference(then.count(b"\n", 0, start), _line_at(then, start), _line_at(now, start), start)
+
+
+def _line_at(text: bytes, start: int) -> bytes | None:
+    return text[start:].split(b"\n", 1)[0] if start < len(text) else None
+
+
+def shown(line: bytes | None) -> str:
+    """A line for people."""
+    if line is None:
+        return "(nothing)"
+    text = "".join(c if c.isprintable() else "\\t" if c == "\t" else "?" for c in line.decode(errors="replace"))
+    return text if len(text) <= SHOWN else text[:SHOWN] + "..."
+
+
+def looks_like(then: Sequence[bytes], now: Sequence[bytes], *, repeatable: bool) -> Look:
+    """Say what a tool does whose output depends on where its input is cut.
+
+    Args:
+        then: What it wrote for each batch.
+        now: What it wrote for the same records in other pieces.
+        repeatable: Whether it writes the same bytes when a batch is run again as it is.
+    """
+    if not repeatable:
+        return Look(
+            "the tool gives other bytes when it is run again on the same records: random numbers, a date, a process "
+            "number, or threads that race",
+            "give it a fixed seed, or leave the date out; with one, the serial tool gives the same bytes twice too",
+        )
+    before, after = [part.splitlines(keepends=True) for part in then], [part.splitlines(keepends=True) for part in now]
+    return _frame(before, after) or _left_out(before, after) or _varying_ends(before, after) or _lines(before, after)
+
+
+Blocks = Sequence[Sequence[bytes]]
+
+
+def _frame(then: Blocks, now: Blocks) -> Look | None:
+    """A header or a footer that is the same in each block."""
+    blocks = [*then, *now]
+    for head, foot in _frames(then, now):
+        ends = {(tuple(block[:head]), tuple(block[len(block) - foot :])) for block in blocks}
+        if len(ends) == 1 and _unframed(then, head, foot) == _unframed(now, head, foot) is not None:
+            return _named(blocks[0], head, foot)
+    return None
+
+
+def _frames(then: Blocks, now: Blocks) -> Iterator[tuple[int, int]]:
+    """Lines that a header and a footer may have: as many as the same records have less in fewer blocks."""
+    n_blocks = len(then) - len(now)
+    lines = sum(map(len, then)) - sum(map(len, now))
+    if n_blocks and not lines % n_blocks and 0 < lines // n_blocks <= MOST_LINES:
+        size = lines // n_blocks
+        yield from ((head, size - head) for head in range(size, -1, -1))
+
+
+def _unframed(blocks: Blocks, head: int, foot: int) -> list[bytes] | None:
+    """All lines without the frames; None if a block is shorter than its frame."""
+    if any(len(block) < head + foot for block in blocks):
+        return None
+    return [line for block in blocks for line in block[head : len(block) - foot]]
+
+
+def _named(block: Sequence[bytes], head: int, foot: int) -> Look:
+    first = block[0].strip() if block else b""
+    if head and foot:
+        tag = re.search(rb"<([A-Za-z_][\w.-]*)[^>?!]*>", b"".join(block[:head]))
+        if tag and b"</" in block[-1]:
+            return Look(
+                "a header and a footer that the tool writes at each start and end",
+                f"--join xml:{tag[1].decode()} keeps one of each",
+            )
+        return Look(
+            "a header and a footer that the tool writes at each start and end", "let the tool write without them"
+        )
+    if foot:
+        return Look("a footer that the tool writes at each end", "--join footer keeps the last one")
+    join = "sam" if re.match(rb"@(HD|SQ|PG|RG|CO)\t", first) else "csv" if b"," in first else "header"
+    return Look("a header that the tool writes at each start", f"--join {join} keeps the first one")
+
+
+def _left_out(then: Blocks, now: Blocks) -> Look | None:
+    """Lines of which there are fewer, and no others."""
+    before, after = (Counter(line for block in blocks for line in block) for blocks in (then, now))
+    if before == after or not (before <= after or after <= before):
+        return None
+    return Look(
+        "state carried from record to record: some results depend on others, such as duplicates left out",
+        "let the tool treat each record by itself, and do the rest afterwards",
+    )
+
+
+def _varying_ends(then: Blocks, now: Blocks) -> Look | None:
+    """A last or first line that says something of all records, such as a total."""
+    for head, foot in _frames(then, now):
+        if _unframed(then, head, foot) == _unframed(now, head, foot) is not None:
+            where = "at its end" if not head else "at its start" if not foot else "at its start and end"
+            return Look(
+                f"a total, or another line on all records, that the tool writes {where}",
+                "let the tool write without it, or take it from a serial run",
+            )
+    return None
+
+
+def _lines(then: Blocks, now: Blocks) -> Look:
+    before, after = [line for block in then for line in block], [line for block in now for line in block]
+    if Counter(before) == Counter(after):
+        return Look(
+            "the tool sorts, or reorders, what it is given",
+            "sort afterwards: millrace run -- ... | sort, with the order that the tool has",
+        )
+    if len(before) == len(after) and all(
+        _NUMBER.sub(b"0", one) == _NUMBER.sub(b"0", other) for one, other in zip(before, after, strict=True)
+    ):
+        return Look(
+            "numbers that run on through the input, such as NR, a running sum, random numbers of one seed, "
+            "or statistics of all records",
+            "let the tool leave them out; number the lines afterwards",
+        )
+    return Look(
+        "state carried from record to record, or learnt from the whole input",
+        "use options with which the tool treats each record by itself; if there are none, run it serially",
+    )

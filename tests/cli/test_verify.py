@@ -1,0 +1,175 @@
+"""A tool that Millrace does not know is run again on parts of its input, cut elsewhere, and the bytes are compared."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from dataclasses import dataclass
+
+import pytest
+from shell import Shell
+
+#: Records of `table`, and of a batch.
+N, BATCH = 300, 12
+
+
+def table() -> str:
+    """A line a record: name, number, letters; numbers and letters come again and again, names do not."""
+    drawn = random.Random(7)
+    rows = [f"r{k}\t{drawn.randrange(40)}\t{''.join(drawn.choices('acgt', k=12))}\n" for k in range(N)]
+    return "".join(rows)
+
+
+def fasta() -> str:
+    drawn = random.Random(8)
+    return "".join(f">s{k} of {N}\n{''.join(drawn.choices('ACGT', k=drawn.randrange(20, 90)))}\n" for k in range(N))
+
+
+@pytest.fixture
+def filled(shell: Shell) -> Shell:
+    (shell.work / "in.tsv").write_text(table())
+    (shell.work / "in.fa").write_text(fasta())
+    (shell.work / "in.jsonl").write_text("".join(f'{{"n": {k}, "name": "r{k}"}}\n' for k in range(N)))
+    return shell
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A script (``tool IN OUT``) whose output depends on where its input is cut, and what must be said of it."""
+
+    name: str
+    body: str
+    says: str
+
+
+PLANTED = (
+    Planted("header", '{ echo "name,n,letters"; tr "\\t" , < $1; } > $2', "--join csv"),
+    Planted("sam", '{ printf "@HD\\tVN:1.6\\n"; cat $1; } > $2', "--join sam"),
+    Planted("footer", '{ cat $1; echo "# done"; } > $2', "--join footer"),
+    Planted("frame", '{ echo "<hits>"; cat $1; echo "</hits>"; } > $2', "--join xml:hits"),
+    Planted("numbers", "awk '{print NR, $1}' $1 > $2", "numbers that run on"),
+    Planted("sum", "awk '{s += $2; print $1, s}' $1 > $2", "a running sum"),
+    Planted("total", "awk '{s += $2; print $1} END {print \"sum\", s}' $1 > $2", "a total"),
+    Planted("duplicates", "awk '!seen[$2]++' $1 > $2", "state carried from record to record"),
+    Planted("sorted", "sort -k2,2n $1 > $2", "sorts, or reorders"),
+    Planted(
+        "trained", "awk 'NR == FNR {s += $2; n++; next} {print $1, ($2 * n > s ? \"high\" : \"low\")}' $1 $1 > $2",
+        "learnt from the whole input",
+    ),
+    Planted("random", "{ cat $1; od -An -N8 -tx8 /dev/urandom; } > $2", "random numbers, a date"),
+    Planted("dated", "{ cat $1; date +%s.%N; echo $$; } > $2", "random numbers, a date"),
+    Planted("previous", "awk '{print $1, before; before = $2}' $1 > $2", "state carried from record to record"),
+)  # fmt: skip
+
+RUN = f"millrace run --slots 2 --batch {BATCH} --input in.tsv:lines --output out.tsv"
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+def test_what_depends_on_the_cut_is_caught_by_default(filled: Shell, planted: Planted) -> None:
+    filled.tool("tool", planted.body)
+    ended = filled.run(f"{RUN} -- tool in.tsv out.tsv")
+    assert ended.code == 5, ended.shown
+    assert "verification failed: tool gave other bytes for records 1 to" in ended.err, ended.shown
+    assert planted.says in ended.err, ended.shown
+    assert "out.tsv: first in line" in ended.err and "committed: " in ended.err and "run again: " in ended.err
+    assert not (filled.work / "out.tsv").exists(), "nothing looks finished"
+
+
+SOUND = (
+    ("cat", "lines", "cat in.tsv"),
+    ("tr", "lines", "tr a-z A-Z < in.tsv"),
+    ("cut", "lines", "cut -f 1,3 in.tsv"),
+    ("rev", "lines", "rev in.tsv"),
+    ("fold", "lines", "fold -w 10 in.tsv"),
+    ("sed", "lines", "sed s/a/AA/g in.tsv"),
+    ("grep", "lines", "grep a in.tsv"),
+    ("awk", "lines", "awk '{print $3, $1}' in.tsv"),
+    ("awk", "lines", "awk '$2 == 7' in.tsv"),
+    ("perl", "lines", "perl -pe 's/(.)\\t/$1$1\\t/' in.tsv"),
+    ("jq", "lines", "jq -c .n+1 in.jsonl"),
+    ("python3", "lines", "python3 -c 'import sys; [print(hash(int(line.split()[1]))) for line in sys.stdin]' < in.tsv"),
+    ("cat", "lines", "cat in.tsv in.tsv:2"),
+    ("seqkit", "fasta", "seqkit seq --reverse --complement in.fa"),
+    ("seqkit", "fasta", "seqkit fx2tab in.fa"),
+    ("seqtk", "fasta", "seqtk seq -l 30 in.fa"),
+    ("awk", "fasta", "awk '/^>/ {print $1, \"renamed\"; next} {print}' in.fa"),
+    ("true", "fasta", "true in.fa"),
+)
+
+
+@pytest.mark.parametrize(("tool", "form", "line"), SOUND, ids=[f"{k}-{each[0]}" for k, each in enumerate(SOUND)])
+def test_sound_filters_are_not_accused(filled: Shell, tool: str, form: str, line: str) -> None:
+    if not shutil.which(tool):
+        pytest.skip(f"{tool} is not installed")
+    name = next(name for name in ("in.tsv", "in.fa", "in.jsonl") if name in line)
+    if line.endswith(":2"):  # two that advance together
+        line = line.removesuffix(":2").replace(" in.tsv in.tsv", " in.tsv in.jsonl")
+        line, given = line.replace("cat", "paste", 1), "--input in.tsv:lines --input in.jsonl:lines"
+    else:
+        given = "" if "<" in line else f"--input {name}:{form}"
+    serial = filled.run(line)
+    ended = filled.run(f"millrace run --slots 2 --batch {BATCH} --format {form} {given} -- {line}")
+    assert ended.code == serial.code == 0 and ended.out == serial.out, ended.shown
+    assert "is not known to millrace: checked on" in ended.err and f"of {N} records cut elsewhere" in ended.err
+
+
+def test_the_same_command_says_the_same_from_what_it_has(filled: Shell) -> None:
+    filled.tool("tool", 'echo $(head -c 3 $1) $(wc -l < $1) >> "$COUNT"; { echo head; cat $1; } > $2')
+    first = filled.run(f"{RUN} -- tool in.tsv out.tsv")
+    again = filled.run(f"{RUN} -- tool in.tsv out.tsv")
+    assert (again.code, again.err) == (5, first.err) and "--join header" in again.err, again.shown
+    ran = (filled.root / "count").read_text().splitlines()
+    assert ran.count(f"r0 {BATCH}") == 2 and ran.count(f"r0 {2 * BATCH}") == 1, (
+        "a batch, again as it is, and two as one"
+    )
+    assert not (filled.work / "out.tsv").exists()
+    let = filled.run(f"{RUN} --verify 0 -- tool in.tsv out.tsv")
+    assert let.code == 0 and "tool is not known to millrace: not checked (--verify 0)" in let.err, let.shown
+    assert (filled.work / "out.tsv").read_text().count("head\n") == N / BATCH
+
+
+def test_a_link_is_emptied_and_not_removed(filled: Shell) -> None:
+    filled.tool("tool", "{ echo head; cat $1; } > $2")
+    ended = filled.run(f"touch kept; ln -s kept out.tsv; {RUN} -- tool in.tsv out.tsv")
+    assert ended.code == 5
+    assert (filled.work / "out.tsv").is_symlink() and (filled.work / "kept").read_bytes() == b""
+
+
+def test_a_difference_that_only_the_end_has_is_found(filled: Shell) -> None:
+    filled.tool("tool", f"awk '/^r{N - 2}\\t/ {{late = 1}} {{print $1, late ? NR : 0}}' $1 > $2")
+    ended = filled.run(f"{RUN} -- tool in.tsv out.tsv")
+    assert ended.code == 5 and f"to {N} when they were run again" in ended.err, ended.shown
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("", "cat is not known to millrace: checked on"),
+        ("--verify 1", f"checked on {N} of {N} records cut elsewhere, all bytes equal"),
+        ("--verify 0", "cat is not known to millrace: not checked (--verify 0)"),
+        ("--batch 1000", "all of the input was one task, which is the serial run itself"),
+        ("--batch 1", "checked on"),
+        ("-q", ""),
+    ],
+)
+def test_what_is_said(filled: Shell, options: str, says: str) -> None:
+    ended = filled.run(f"millrace run --batch {BATCH} {options} --format lines -- cat < in.tsv")
+    assert ended.code == 0 and ended.out == table(), ended.shown
+    assert says in ended.err if says else not ended.err, ended.shown
+
+
+def test_a_folder_of_files_is_compared_by_name(filled: Shell) -> None:
+    filled.tool("tool", 'for f in "$@"; do { head -1 "$f"; echo $#; } > "out/$(basename "$f")"; done')
+    prepare = "mkdir in out; for k in 1 2 3 4 5 6 7 8; do echo $k > in/$k; done"
+    run = "millrace run --slots 1 --batch 2 --input in --output out/ -- tool in"
+    ended = filled.run(f"{prepare}; {run}")
+    assert ended.code == 5 and "    committed: 2\n    run again: 4" in ended.err, ended.shown
+    assert not list((filled.work / "out").iterdir())
+
+
+def test_a_job_file_and_the_environment_name_the_share(filled: Shell) -> None:
+    job = 'command = ["cat"]\\nformat = "lines"\\nbatch = 12\\nverify = 1.0\\n'
+    ended = filled.run(f"printf '{job}' > job.toml; millrace run job.toml < in.tsv")
+    assert f"checked on {N} of {N} records" in ended.err, ended.shown
+    ended = filled.run("MILLRACE_RUN_VERIFY=0 millrace run --fresh job.toml < in.tsv")
+    assert "not checked (--verify 0)" in ended.err, ended.shown

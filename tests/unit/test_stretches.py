@@ -1,0 +1,109 @@
+"""What is run again, and in which pieces."""
+
+from __future__ import annotations
+
+import random
+from itertools import accumulate, pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.schedule.stretches import COST, FREE_SECONDS, MOST_ALONE, Extent, Stretches, variants
+
+sizes = st.lists(st.integers(1, 20), min_size=1, max_size=40)
+shares = st.sampled_from([None, 0.0, 0.05, 0.5, 1.0])
+
+
+def extents_of(sizes: list[int]) -> list[Extent]:
+    return list(pairwise([0, *accumulate(sizes)]))
+
+
+def run(
+    stretches: Stretches, sizes: list[int], shuffle: random.Random, seconds: float = 0.01
+) -> list[tuple[Extent, ...]]:
+    """Cut in order, commit in some other; all stretches that were looked at."""
+    waiting, found = list[Extent](), list[tuple[Extent, ...]]()
+    extents = extents_of(sizes)
+    left = list(extents)
+    while left or waiting:
+        if left and (not waiting or shuffle.random() < 0.5):
+            stretches.cut(*left[0])
+            waiting.append(left.pop(0))
+        else:
+            first, last = waiting.pop(shuffle.randrange(len(waiting)))
+            stretches.committed(first, last, seconds)
+        total = None if left else extents[-1][1]
+        for batches in stretches.ready(total, done=not left and not waiting):
+            assert all(each in stretches.kept for each in batches), "their bytes are there"
+            found.append(batches)
+            stretches.equal(batches)
+            stretches.released(batches)
+        assert len(stretches.kept) <= len(extents)
+    return found
+
+
+@given(sizes, shares, st.randoms(use_true_random=False))
+def test_both_ends_are_always_looked_at_and_nothing_is_kept(
+    sizes: list[int], share: float | None, shuffle: random.Random
+) -> None:
+    stretches = Stretches(share, b"run")
+    found = run(stretches, sizes, shuffle)
+    extents = extents_of(sizes)
+    if share == 0.0 or len(extents) == 1:
+        assert not found
+        return
+    looked = {extent for batches in found for extent in batches}
+    assert {*extents[:2], *extents[-2:]} <= looked
+    for batches in found:
+        assert all(before[1] == after[0] for before, after in pairwise(batches)), "neighbours"
+    assert looked == stretches.checked
+    if share == 1.0:
+        assert looked == set(extents)
+    assert set(stretches.kept) <= set(extents[-2:])
+
+
+@given(sizes.filter(lambda sizes: len(sizes) > 3), st.randoms(use_true_random=False), st.randoms(use_true_random=False))
+def test_the_choice_does_not_depend_on_the_order_of_commits(
+    sizes: list[int], one: random.Random, other: random.Random
+) -> None:
+    assert {*run(Stretches(0.3, b"k"), sizes, one)} == {*run(Stretches(0.3, b"k"), sizes, other)}
+
+
+def test_a_share_is_a_share() -> None:
+    for share in (0.1, 0.5):
+        stretches = Stretches(share, b"key")
+        run(stretches, [1] * 4000, random.Random(1))
+        assert 0.8 * share < len(stretches.checked) / 4000 < 1.2 * share
+
+
+def test_what_nobody_asked_for_costs_little() -> None:
+    stretches = Stretches(None, b"key")
+    found = run(stretches, [1] * 4000, random.Random(1), seconds=5.0)
+    spent = sum(5.0 * len(batches) for batches in found[1:-1])
+    assert 0 < spent <= COST * 4000 * 5.0 + FREE_SECONDS
+
+
+def test_what_was_given_up_is_not_waited_for() -> None:
+    stretches = Stretches(1.0, b"key")
+    for first in (0, 2, 4, 6):
+        stretches.cut(first, first + 2)
+    for extent in ((0, 1), (4, 6), (6, 8), (2, 4)):  # the first batch was split
+        stretches.committed(*extent, 0.1)
+    stretches.given_up(1, 2)
+    assert stretches.ready(8, done=True) == [((4, 6), (6, 8))]
+
+
+@given(sizes, st.floats(0, 1000), st.booleans(), st.booleans(), st.booleans())
+def test_pieces_cover_the_stretch_at_other_boundaries(
+    sizes: list[int], seconds: float, at_start: bool, at_end: bool, whole: bool
+) -> None:
+    batches = extents_of(sizes)
+    ways = variants(batches, seconds, at_start=at_start, at_end=at_end, whole=whole)
+    assert 1 <= len(ways) <= 2
+    for way in ways:
+        assert sum(way) == sum(sizes) and min(way) >= 1
+        assert len(way) <= MOST_ALONE + 1 or way == sizes
+    if not whole or sum(sizes) == 1:
+        assert ways == [sizes]
+    else:
+        assert all(way != sizes for way in ways) or set(sizes) == {1} or len(sizes) == 2
