@@ -52,6 +52,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     retries: Annotated[int, msgspec.Meta(ge=0)] = 1
     record_timeout: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     on_failure: Literal["quarantine", "stop"] = "quarantine"
+    #: Records that may be given up: ``auto``, a number, or a share (``2%``).
+    max_quarantined: str = "auto"
     retry_quarantined: bool = False
     keep_run_dir: bool = False
     #: Longest time that a committed result waits for the disk.
@@ -83,6 +85,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         return parse_batch(self.batch)
 
     @property
+    def quarantine_limit(self) -> tuple[int | None, float | None]:
+        """(records, share) that may be given up; both None for ``auto``."""
+        return parse_quarantine_limit(self.max_quarantined)
+
+    @property
     def fragment_size(self) -> tuple[int, int]:
         """(number of fragments, bytes of a fragment) as asked; (0, 0) for ``auto``."""
         return parse_fragments(self.fragments)
@@ -109,6 +116,24 @@ def parse_batch(text: str) -> tuple[int, int]:
     if not unit and not text.lower().endswith("b"):
         return (number, 0)
     return (0, number * 1024 ** " KMG".index(unit or " "))
+
+
+def parse_quarantine_limit(text: str) -> tuple[int | None, float | None]:
+    """``auto`` is (None, None); ``100`` is (100, None); ``2%``, ``0.5%`` is (None, share).
+
+    Raises:
+        RefusedError: It is none of these.
+    """
+    if text == "auto":
+        return (None, None)
+    if re.fullmatch(r"[0-9]{1,12}", text):
+        return (int(text), None)
+    if (found := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)%", text)) and float(found[1]) <= 100:
+        return (None, float(found[1]) / 100)
+    raise RefusedError(
+        f"--max-quarantined {text}: neither a number of records nor a share",
+        "use auto, a number (500), or a share (2%)",
+    )
 
 
 def parse_fragments(text: str) -> tuple[int, int]:
@@ -188,6 +213,7 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
         )
     job.batch_size  # noqa: B018 - checks the text
     job.fragment_size  # noqa: B018 - as well
+    job.quarantine_limit  # noqa: B018 - as well
     check_stage(job.stage)
     return job
 

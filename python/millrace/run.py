@@ -232,6 +232,7 @@ class Session:
             for task in tasks:
                 engine.stage.put(task)
             engine.counts.quarantined = sum(task.last - task.first for task in tasks if task.quarantined)
+            engine.dispatcher.limit.resumed(engine.counts.quarantined)
             engine.run()
             self.supervision.over()
             self._drain(engine)  # which other processes may have a part in

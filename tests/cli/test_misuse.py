@@ -58,6 +58,8 @@ OPTIONS = [
     fails("env_before_the_tool", "echo x | millrace run --format lines -- env A=1 hmmscan db in.fa", "env starts hmmscan", "write: env A=1 millrace run -- hmmscan db in.fa"),
     fails("shell_around_the_tool", "millrace run -- bash -c 'blastp -query in.fa -db x'", "bash starts blastp", "write: millrace run -- blastp -query in.fa -db x"),
     fails("pipe_around_the_tool", "millrace run -- sh -c 'blastp -query in.fa -db x | sort'", "sh starts blastp", "run the tool by itself"),
+    fails("quarantine_limit_word", f"{RUN} --max-quarantined many -- copy < in.fa", "--max-quarantined many", "a number (500), or a share (2%)"),
+    fails("quarantine_limit_over_all", f"{RUN} --max-quarantined 101% -- copy < in.fa", "--max-quarantined 101%"),
     fails("no_command", "millrace run", "no command", "after --"),
     fails("no_command_after_dashes", "millrace run --slots 2 --", "no command", "after --"),
     fails("no_dashes_before_the_tool", "millrace run copy in.fa", "write -- before", "millrace run -- copy in.fa"),

@@ -21,7 +21,9 @@ from millrace.schedule.dispatcher import (
     Run,
     Split,
     Stop,
+    Why,
 )
+from millrace.schedule.quarantine_limit import QuarantineLimit
 from millrace.schedule.sizing import MOST_READY, MOST_TAIL
 
 
@@ -166,7 +168,7 @@ class World:
 
 
 def a_dispatcher(slots: int = 2, retries: int = 1, *, proven: bool = False) -> Dispatcher:
-    return Dispatcher(slots, CostHint(unit="bytes"), retries, (5, 0), proven=proven)
+    return Dispatcher(slots, CostHint(unit="bytes"), retries, (5, 0), proven=proven, limit=QuarantineLimit(share=1.0))
 
 
 @settings(deadline=None, max_examples=300)
@@ -187,7 +189,7 @@ def test_every_record_ends_once_and_exactly_the_bad_ones_are_quarantined(choose:
     world.run(choose)
     if world.stopped:
         # The tool is given up only while nothing has succeeded, and after enough single records.
-        assert world.stopped.tool and not world.done and not world.quarantined
+        assert world.stopped.why is Why.TOOL and not world.done and not world.quarantined
         failed_alone = world.tried & bad.keys()
         assert len(failed_alone) >= min(WITNESSES, n_records)
         return
@@ -315,7 +317,7 @@ def test_a_tool_that_never_works_is_stopped_soon(ways: str, choose: st.DataObjec
     timed_out = frozenset(bad if ways == "timeout" else ())
     world = World(Dispatcher(slots, CostHint(unit="bytes"), 1, (50, 0)), n_records, bad, timed_out)
     world.run(choose)
-    assert world.stopped and world.stopped.tool
+    assert world.stopped and world.stopped.why is Why.TOOL
     assert not world.quarantined
     assert world.executions <= 2 * slots + 2 * MOST_WITNESSES
 
@@ -333,14 +335,14 @@ def test_a_fatal_status_stops_at_once() -> None:
     dispatcher = a_dispatcher()
     dispatcher.wanted(None)
     dispatcher.batch_cut(1, 5, 5)
-    assert dispatcher.attempt_ended(1, Result.FATAL) == [Stop(1, tool=True)]
+    assert dispatcher.attempt_ended(1, Result.FATAL) == [Stop(1, Why.TOOL)]
 
 
 def test_stop_on_failure_ends_at_the_first_record_given_up() -> None:
     dispatcher = Dispatcher(1, CostHint(unit="bytes"), 0, (1, 0), stop_on_failure=True, proven=True)
     dispatcher.wanted(None)
     dispatcher.batch_cut(1, 1, 1)
-    assert dispatcher.attempt_ended(1, Result.FAILED, "x") == [Stop(1, tool=False)]
+    assert dispatcher.attempt_ended(1, Result.FAILED, "x") == [Stop(1, Why.RECORD)]
 
 
 def test_a_failing_batch_is_tried_again_before_it_is_split() -> None:

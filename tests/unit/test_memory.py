@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from millrace.model import CostHint
 from millrace.plan.memory import kills_counter
-from millrace.schedule.dispatcher import Action, Dispatcher, Quarantine, Result, Run, Split, Stop
+from millrace.schedule.dispatcher import Action, Dispatcher, Quarantine, Result, Run, Split, Stop, Why
 from millrace.schedule.memory import CALM, Allowance
+from millrace.schedule.quarantine_limit import QuarantineLimit
 
 #: Memory of each node.
 LIMIT = 100
@@ -118,7 +119,7 @@ class World:
 
 
 def world(needs: list[int], slots: list[int], retries: int = 1) -> World:
-    dispatcher = Dispatcher(sum(slots), CostHint(unit="records"), retries, (4, 0))
+    dispatcher = Dispatcher(sum(slots), CostHint(unit="records"), retries, (4, 0), limit=QuarantineLimit(share=1.0))
     return World(needs, dispatcher, [Node(Allowance(n, LIMIT)) for n in slots])
 
 
@@ -136,7 +137,7 @@ def test_a_record_is_put_aside_only_if_it_fails_alone(
     scene.run(random.Random(seed))
     never = {record for record, need in enumerate(needs) if need > LIMIT}
     if scene.stopped:
-        assert scene.stopped.memory and not scene.stopped.tool and never
+        assert scene.stopped.why is Why.MEMORY and never
         return
     assert sorted(scene.quarantined) == sorted(never)
     assert sorted(scene.done) == sorted(set(range(len(needs))) - never)
@@ -164,7 +165,7 @@ def test_most_records_that_never_fit_stop_the_run() -> None:
         result = Result.STARVED if scene.need(task) > LIMIT else Result.DONE
         assert beside == 1
         scene.do(dispatcher.attempt_ended(task.batch, result, "memory"))
-    assert scene.stopped and scene.stopped.memory
+    assert scene.stopped and scene.stopped.why is Why.MEMORY
     assert len(scene.quarantined) == 9
 
 

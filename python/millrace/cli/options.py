@@ -72,6 +72,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         option("--retries", type=int, metavar="N", help="Further tries of a failing task before it is split (default 1)."),
         option("--record-timeout", type=float, metavar="SECONDS", help="Longest time for one record."),
         option("--on-failure", type=click.Choice(["quarantine", "stop"]), help="What to do with a record that fails (default quarantine)."),
+        option("--max-quarantined", metavar="auto|N|N%", help="Records that may be given up before the run stops (default 1 %, at least 100)."),
         option("--retry-quarantined", is_flag=True, help="Try again what an earlier run gave up."),
         option("--keep-run-dir", is_flag=True, help="Keep journal and events of a run that is done, for report and gather."),
         option("--sync", type=float, metavar="SECONDS", help="Longest time that a result waits for the disk (default 1)."),

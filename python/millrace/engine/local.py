@@ -27,7 +27,8 @@ from millrace.output.commit import GroupCommit
 from millrace.output.guard import Guard, Sure
 from millrace.plan.plan import Plan
 from millrace.report.events import EventLog, QuarantineEvent, RetryEvent, TaskEvent, WarningEvent
-from millrace.schedule.dispatcher import Action, Dispatcher, Quarantine, Release, Result, Run, Split, Stop
+from millrace.schedule.dispatcher import Action, Dispatcher, Quarantine, Release, Result, Run, Split, Stop, Why
+from millrace.schedule.quarantine_limit import QuarantineLimit
 from millrace.schedule.scan import finish_parts, n_slices
 from millrace.slices import LOOK, Committed, Slice, slice_of
 
@@ -127,7 +128,7 @@ class LocalEngine:
         cost = msgspec.structs.replace(use.cost, startup_seconds=use.cost.startup_seconds * starts)
         self.dispatcher = Dispatcher(
             self.plan.slots, cost, job.retries, fixed, job.on_failure == "stop", proven=self.resumes_results,
-            least_ahead=SCAN_TOGETHER if self.searches else 0,
+            least_ahead=SCAN_TOGETHER if self.searches else 0, limit=QuarantineLimit(*job.quarantine_limit),
         )  # fmt: skip
         self.said = Said(use.argv[0] if isinstance(use.argv[0], str) else "tool", self.message)
 
@@ -236,9 +237,11 @@ class LocalEngine:
                     self._give_up(batch)
                 case Release(batch):
                     self._release(batch)
-                case Stop(batch, tool, memory):
+                case Stop(batch, why):
                     raise (
-                        too_little_memory(self.said.tool, self._failures[batch]) if memory else self._stop(batch, tool)
+                        too_little_memory(self.said.tool, self._failures[batch])
+                        if why is Why.MEMORY
+                        else self._stop(batch, why)
                     )
 
     def _run(self, batch: int, attempt: int, urgent: bool) -> None:
@@ -374,12 +377,13 @@ class LocalEngine:
         self.message(f"quarantined record {item.first + 1} ({name}): {reason.splitlines()[0] if reason else 'failed'}")
         self._do(self.dispatcher.batch_quarantined(batch))
 
-    def _stop(self, batch: int, tool: bool) -> MillraceError:
+    def _stop(self, batch: int, why: Why) -> MillraceError:
         item, reason = self._batches[batch], self._failures.get(batch, "it failed")
-        if tool:
-            words = reason
+        if why is Why.MANY:
+            return too_many_failures(self.said.tool, self.dispatcher.limit, reason)
+        if why is Why.TOOL:
             return ToolError(
-                f"{self.said.tool} cannot do this work: {words}\n  command: {self.quarantine.shown(self.node.argv(item))}",
+                f"{self.said.tool} cannot do this work: {reason}\n  command: {self.quarantine.shown(self.node.argv(item))}",
                 "this failed in the same way for every record tried, so it is taken for a fault of the command, not of a record",
             )
         error = MillraceError(
@@ -606,6 +610,15 @@ def result_of(event: Event, fatal_statuses: Container[int]) -> Result:
     if event.status == "spawn" or event.exit_status in fatal_statuses:
         return Result.FATAL
     return Result.TIMED_OUT if event.status == "timeout" else Result.FAILED
+
+
+def too_many_failures(tool: str, limit: QuarantineLimit, reason: str) -> MillraceError:
+    """The error of a tool that fails for more records than may be given up."""
+    return ToolError(
+        f"{tool} failed for {limit.n_given_up:,} of {limit.n_ended:,} records, the last time so: {reason}",
+        "that many failures are taken for a fault of the command or the machine, not of records; once it is gone the same "
+        "command resumes; --max-quarantined allows more",
+    )
 
 
 def too_little_memory(tool: str, reason: str) -> MillraceError:

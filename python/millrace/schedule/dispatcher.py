@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from millrace.model import CostHint
+from millrace.schedule.quarantine_limit import QuarantineLimit
 from millrace.schedule.sizing import MOST_READY, CostModel, is_tail, next_units
 
 
@@ -46,14 +47,25 @@ class Release:
     batch: int
 
 
+class Why(Enum):
+    """Why a run ends before its time."""
+
+    #: The tool cannot work at all.
+    TOOL = "tool"
+    #: Nor with the memory that there is.
+    MEMORY = "memory"
+    #: A record failed, and the user wants no failures.
+    RECORD = "record"
+    #: More records failed than may be given up.
+    MANY = "many"
+
+
 @dataclass(frozen=True)
 class Stop:
-    """End the run: the tool cannot work at all (``tool``), or not with the memory that there is, or the user wants no
-    failures."""
+    """End the run."""
 
     batch: int
-    tool: bool
-    memory: bool = False
+    why: Why
 
 
 Action = Run | Split | Quarantine | Release | Stop
@@ -132,6 +144,7 @@ class Dispatcher:
         proven: The tool is known to work: some record was done before.
         least_ahead: Batches at work at once, at least, as soon as their size is measured: where they share what is
             read of a database, more of them read it less often.
+        limit: How many records may be given up.
     """
 
     slots: int
@@ -141,6 +154,7 @@ class Dispatcher:
     stop_on_failure: bool = False
     proven: bool = False
     least_ahead: int = 0
+    limit: QuarantineLimit = field(default_factory=QuarantineLimit)
     ended: bool = False
     cost: CostModel = field(init=False)
     _batches: dict[int, _Batch] = field(default_factory=dict)
@@ -329,11 +343,12 @@ class Dispatcher:
             del self._batches[batch]
             self._witnesses.pop(batch, None)
             self._done += item.records
+            self.limit.done(item.records)
             if seconds is not None:
                 self.cost.observe(item.units, seconds, item.records)
             return [Release(batch), *self._prove(), *self._hand_out()]
         if result is Result.FATAL:
-            return [Stop(batch, tool=True)]
+            return [Stop(batch, Why.TOOL)]
         if result is Result.CROWDED:
             item.starved += 1
             item.attempt -= 1
@@ -342,9 +357,9 @@ class Dispatcher:
             item.starved = MOST_CROWDED
         if not self.proven:
             return self._suspect_tool(batch, result, signature)
-        return self._suspect_record(batch, result)
+        return self._suspect_record(batch, result, signature)
 
-    def _suspect_record(self, batch: int, result: Result) -> list[Action]:
+    def _suspect_record(self, batch: int, result: Result, signature: str) -> list[Action]:
         item = self._batches[batch]
         again = result in (Result.FAILED, Result.STARVED) and item.attempt <= self.retries
         if again and (item.records == 1 or not item.suspect):
@@ -354,9 +369,11 @@ class Dispatcher:
         if result is Result.STARVED:
             self._starved += 1
             if self._starved >= MOST_STARVED and self._starved > self._done:
-                return [Stop(batch, tool=False, memory=True)]
+                return [Stop(batch, Why.MEMORY)]
         if self.stop_on_failure:
-            return [Stop(batch, tool=False)]
+            return [Stop(batch, Why.RECORD)]
+        if self.limit.give_up(signature):
+            return [Stop(batch, Why.MANY)]
         return [Quarantine(batch)]
 
     def batch_quarantined(self, batch: int) -> list[Action]:
@@ -404,7 +421,7 @@ class Dispatcher:
     def _stop(self) -> Stop:
         """No witness was done."""
         batch, (result, _) = next(iter(self._witnesses.items()))
-        return Stop(batch, tool=result is not Result.STARVED, memory=result is Result.STARVED)
+        return Stop(batch, Why.MEMORY if result is Result.STARVED else Why.TOOL)
 
     def _prove(self) -> list[Action]:
         """The tool works: failures are the records' own from now on."""
@@ -413,7 +430,7 @@ class Dispatcher:
         actions: list[Action] = []
         for batch in held:
             if batch in self._witnesses:
-                actions.extend(self._suspect_record(batch, self._witnesses[batch][0]))
+                actions.extend(self._suspect_record(batch, *self._witnesses[batch]))
             else:
                 actions.append(self._run(batch))
         self._witnesses.clear()

@@ -1,0 +1,53 @@
+"""How many records may be given up before the run stops: what fails for many is no fault of theirs. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+#: By default a run stops beyond this share of the records that came to their end, and not before so many.
+SHARE = 0.01
+LEAST_RECORDS = 100
+
+#: It stops earlier if so many failed in the same way, and they are more than this share.
+ALIKE_RECORDS = 10
+ALIKE_SHARE = 0.1
+
+
+@dataclass
+class QuarantineLimit:
+    """Counts records that are done and given up.
+
+    Args:
+        most: The user's number of records; None: not said.
+        share: The user's share of the records that came to their end, of a hundred at least; None: not said.
+    """
+
+    most: int | None = None
+    share: float | None = None
+    n_ended: int = 0
+    n_given_up: int = 0
+    _alike: Counter[str] = field(default_factory=Counter)
+
+    def done(self, n_records: int) -> None:
+        """So many records are done."""
+        self.n_ended += n_records
+
+    def resumed(self, n_given_up: int) -> None:
+        """An earlier run has given up so many."""
+        self.n_ended += n_given_up
+        self.n_given_up += n_given_up
+
+    def give_up(self, signature: str) -> bool:
+        """One more record failed, in the way that ``signature`` tells; returns whether that is too many."""
+        self.n_ended += 1
+        self.n_given_up += 1
+        self._alike[signature] += 1
+        if self.most is not None:
+            return self.n_given_up > self.most
+        if self.share is not None:
+            return self.n_given_up > self.share * max(self.n_ended, 100)
+        alike = self._alike[signature]
+        if alike >= ALIKE_RECORDS and alike > ALIKE_SHARE * self.n_ended:
+            return True
+        return self.n_given_up > max(LEAST_RECORDS, SHARE * self.n_ended)

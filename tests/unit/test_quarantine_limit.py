@@ -1,0 +1,41 @@
+"""How many records may be given up."""
+
+from __future__ import annotations
+
+import pytest
+
+from millrace.schedule.quarantine_limit import QuarantineLimit
+
+
+def given_up(limit: QuarantineLimit, n_done: int, ways: int) -> int:
+    """Records given up before the run stops, each after ``n_done`` that are done, in so many different ways."""
+    for n in range(10_000):
+        limit.done(n_done)
+        if limit.give_up(f"way {n % ways}"):
+            return n
+    return 10_000
+
+
+@pytest.mark.parametrize(
+    ("limit", "n_done", "ways", "expected"),
+    [
+        (QuarantineLimit(), 0, 1, 9),  # all that is left fails alike
+        (QuarantineLimit(), 5, 1, 9),  # one in six
+        (QuarantineLimit(), 19, 1, 100),  # one in twenty
+        (QuarantineLimit(), 5, 100, 100),  # each in its own way
+        (QuarantineLimit(), 200, 1, 10_000),  # half a per cent
+        (QuarantineLimit(most=3), 0, 1, 3),
+        (QuarantineLimit(most=0), 1000, 1, 0),
+        (QuarantineLimit(share=1.0), 0, 1, 10_000),
+        (QuarantineLimit(share=0.02), 9, 1, 2),
+        (QuarantineLimit(share=0.02), 99, 1, 10_000),
+    ],
+)
+def test_a_run_stops_when_too_many_are_given_up(limit: QuarantineLimit, n_done: int, ways: int, expected: int) -> None:
+    assert given_up(limit, n_done, ways) == expected
+
+
+def test_what_an_earlier_run_gave_up_counts() -> None:
+    limit = QuarantineLimit(most=5)
+    limit.resumed(4)
+    assert [limit.give_up("x"), limit.give_up("x")] == [False, True]
