@@ -358,7 +358,8 @@ class PoolEvent:
         """Seconds since it happened."""
     @property
     def status(self) -> str:
-        """``done``, ``failed``, ``timeout``, ``killed``, ``missing``, ``said``, ``spawn`` or ``io``."""
+        """``done``, ``failed``, ``timeout``, ``killed``, ``missing``, ``said``, ``misplaced``,
+        ``shapeless``, ``spawn`` or ``io``."""
     @property
     def exit_status(self) -> int | None: ...
     @property
@@ -405,6 +406,7 @@ class Pool:
         slot_mark: bytes,
         secret: bytes,
         substitutions: Sequence[tuple[bytes, bytes]],
+        streams: Sequence[tuple[str, str]],
         records_said: str,
         failures_said: Sequence[str],
         namespaces: Sequence[int] = ...,
@@ -415,6 +417,8 @@ class Pool:
         """Make the slots.
 
         Args:
+            streams: (name for the user, how it is joined) of each output. Blocks that could not be joined are not
+                committed; the task ends as ``shapeless``.
             namespaces: Open descriptors, copied, of those in which tools are started.
             kills: File in which the kernel counts what it kills for lack of memory, and whether it counts the
                 processes of our own control group alone.

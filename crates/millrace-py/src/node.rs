@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use millrace_core::candidates::Within;
-use millrace_core::join::{JoinError, fragment};
+use millrace_core::join::{self, JoinError, fragment};
 use millrace_core::journal as core_journal;
 use millrace_core::slot::{self, Collect, Ending, Event, Failure, Output, Placement, Sink, Task};
 use pyo3::exceptions::PyValueError;
@@ -34,10 +34,19 @@ struct Patch {
     side: PathBuf,
 }
 
+/// One output of the tool, in all of its tasks.
+struct Stream {
+    /// As the user calls it.
+    name: String,
+    /// How its blocks are joined; see `millrace_core::join`.
+    join: String,
+}
+
 struct JournalSink {
     journal: Arc<Mutex<core_journal::Journal>>,
     journal_path: Arc<Path>,
     purposes: Mutex<HashMap<u64, Purpose>>,
+    streams: Vec<Stream>,
     /// Group 1 of the last match on standard error: how many records the tool handled.
     records_said: Option<Regex>,
     /// Standard error that matches one of these means failure.
@@ -73,12 +82,12 @@ impl Sink for JournalSink {
                 return Err(Failure::Misplaced);
             }
         }
-        self.keep(&purpose, outputs).map_err(Failure::Io)
+        self.keep(&purpose, outputs)
     }
 }
 
 impl JournalSink {
-    fn keep(&self, purpose: &Purpose, outputs: Vec<(u16, Vec<u8>, File)>) -> io::Result<TaskRef> {
+    fn keep(&self, purpose: &Purpose, outputs: Vec<(u16, Vec<u8>, File)>) -> Result<TaskRef, Failure> {
         let mut blocks = outputs
             .into_iter()
             .map(|(stream, name, file)| {
@@ -88,9 +97,34 @@ impl JournalSink {
                 };
                 Ok(core_journal::Source { stream, name, file })
             })
-            .collect::<io::Result<Vec<_>>>()?;
-        let committed = Journal::lock(&self.journal).append(&purpose.head, &mut blocks).map_err(into_io)?;
-        Ok(TaskRef(committed, self.journal_path.clone()))
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(Failure::Io)?;
+        // What the searches of fragments and the slices of a record write is no part of the output by itself.
+        if purpose.head.fragment == 0 {
+            blocks.iter_mut().try_for_each(|block| self.check(&purpose.head, block))?;
+        }
+        let committed = Journal::lock(&self.journal).append(&purpose.head, &mut blocks);
+        Ok(TaskRef(committed.map_err(into_io).map_err(Failure::Io)?, self.journal_path.clone()))
+    }
+
+    /// Finds out now, while the tool can be run again, whether a block can be joined with the others.
+    fn check(&self, head: &core_journal::TaskHead, block: &mut core_journal::Source) -> Result<(), Failure> {
+        let Some(stream) = self.streams.get(usize::from(block.stream)) else {
+            return Ok(());
+        };
+        block.file.rewind().map_err(Failure::Io)?;
+        let mut reader = BufReader::with_capacity(256 << 10, &mut block.file);
+        match join::check(&stream.join, head.first, head.last - head.first, &mut reader) {
+            Ok(()) => Ok(()),
+            Err(JoinError::Shape { .. }) if block.file.metadata().map_err(Failure::Io)?.len() == 0 => {
+                Err(Failure::Shapeless(format!("it wrote nothing to {}", stream.name)))
+            }
+            Err(JoinError::Shape { format, problem }) => {
+                Err(Failure::Shapeless(format!("{} is not whole {format} output: {problem}", stream.name)))
+            }
+            Err(JoinError::Io(error)) => Err(Failure::Io(error)),
+            Err(error @ JoinError::Unknown(_)) => Err(Failure::Io(io::Error::other(error))),
+        }
     }
 }
 
@@ -194,7 +228,7 @@ impl PoolEvent {
         }
     }
 
-    /// `done`, `failed`, `timeout`, `killed`, `missing`, `said`, `misplaced`, `spawn` or `io`; empty unless ended.
+    /// `done`, `failed`, `timeout`, `killed`, `missing`, `said`, `misplaced`, `shapeless`, `spawn` or `io`; empty unless ended.
     #[getter]
     fn status(&self) -> &'static str {
         match self.outcome().map(|outcome| &outcome.result) {
@@ -207,6 +241,7 @@ impl PoolEvent {
             Some(Err(Failure::Said(_))) => "said",
             Some(Err(Failure::Misplaced)) => "misplaced",
             Some(Err(Failure::Doubtful)) => unreachable!("a slot runs such a task again"),
+            Some(Err(Failure::Shapeless(_))) => "shapeless",
             Some(Err(Failure::Spawn(_))) => "spawn",
             Some(Err(Failure::Io(_))) => "io",
         }
@@ -228,12 +263,12 @@ impl PoolEvent {
         }
     }
 
-    /// The missing file, or the error of the operating system.
+    /// The missing file, why the tool is not believed, or the error of the operating system.
     #[getter]
     fn detail(&self) -> String {
         match self.failure() {
             Some(Failure::Missing(path)) => path.display().to_string(),
-            Some(Failure::Said(doubt)) => doubt.clone(),
+            Some(Failure::Said(doubt) | Failure::Shapeless(doubt)) => doubt.clone(),
             Some(Failure::Spawn(error) | Failure::Io(error)) => error.to_string(),
             _ => String::new(),
         }
@@ -325,7 +360,7 @@ impl Pool {
 #[pymethods]
 impl Pool {
     #[new]
-    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, records_said, failures_said, namespaces=vec![], kills=None, links=vec![], ignored=vec![]))]
+    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, streams, records_said, failures_said, namespaces=vec![], kills=None, links=vec![], ignored=vec![]))]
     #[allow(clippy::too_many_arguments)] // a constructor by keyword; a struct would only say it twice
     fn new(
         journal: &Journal,
@@ -338,6 +373,7 @@ impl Pool {
         slot_mark: Vec<u8>,
         secret: Vec<u8>,
         substitutions: Vec<(Vec<u8>, Vec<u8>)>,
+        streams: Vec<(String, String)>,
         records_said: &str,
         failures_said: Vec<String>,
         namespaces: Vec<RawFd>,
@@ -347,11 +383,13 @@ impl Pool {
     ) -> PyResult<Self> {
         // The caller's descriptors stay the caller's.
         let namespaces = namespaces.into_iter().map(copied).collect::<io::Result<Vec<_>>>().map_err(io_error)?;
+        let streams = streams.into_iter().map(|(name, join)| Stream { name, join }).collect();
         let records_said = Some(records_said).filter(|pattern| !pattern.is_empty()).map(pattern_of).transpose()?;
         let sink = Arc::new(JournalSink {
             journal: journal.0.clone(),
             journal_path: journal.1.clone(),
             purposes: Mutex::default(),
+            streams,
             records_said,
             failures_said: patterns_of(&failures_said)?,
         });

@@ -67,7 +67,7 @@ def failure_words(event: Event, record_timeout: float | None) -> str:
         how = f"took longer than {record_timeout:g} s a record"
     elif event.status == "missing":
         how = f"exit status 0, but it did not write {event.detail}"
-    elif event.status == "said":
+    elif event.status in ("said", "shapeless"):
         how = f"exit status 0, but {event.detail}"
     elif event.status == "spawn":
         how = f"cannot be started: {event.detail}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from millrace import _core
-from millrace.model import ToolUse
+from millrace.model import OutputUse, ToolUse
 from millrace.node import mirror
 from millrace.node.execution import Execution, Output, Placement
 from millrace.node.feed import Batch
@@ -148,7 +148,7 @@ class Node:
             skeleton=self._mirror.skeleton, exe=str(exe),
             environ=[os.fsencode(f"{name}={value}") for name, value in tool_environ.items()],
             nice=nice, slot_mark=mirror.SLOT_MARK, secret=work.secret.encode(),
-            substitutions=list(self._mirror.substitutions),
+            substitutions=list(self._mirror.substitutions), streams=[_stream(output) for output in use.outputs],
             records_said=use.records_said, failures_said=list(use.failures_said), namespaces=view.namespaces if view else (),
             kills=memory.kills_counter(),
             links=list(self._mirror.links), ignored=mirror.written_by_us(use, cwd, self._mirror, hidden),
@@ -283,3 +283,8 @@ class Node:
             k: record_path(output.path, batch.files[0])
             for k, output in enumerate(self._use.outputs) if output.layout == "record"
         }  # fmt: skip
+
+
+def _stream(output: OutputUse) -> tuple[str, str]:
+    name = "standard output" if output.path == "-" else output.path
+    return name, output.join

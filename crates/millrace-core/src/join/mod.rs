@@ -49,6 +49,11 @@ pub trait Joiner: Send {
     /// As [`Joiner::block`].
     fn finish(&mut self, out: &mut dyn Write) -> Result<(), JoinError>;
 
+    /// Passes over `n_records` that come before the first block, for a look at blocks from the middle of a run.
+    fn skip(&mut self, n_records: u64) {
+        let _ = n_records;
+    }
+
     /// Whether blocks are copied unchanged, so that the caller may copy without looking.
     fn is_plain_copy(&self) -> bool {
         false
@@ -70,6 +75,21 @@ impl Joiner for Concat {
     fn is_plain_copy(&self) -> bool {
         true
     }
+}
+
+/// Whether the block of the records `[first, first + n_records)` has the shape that its format promises, as far as it
+/// can be told from the block alone. Blocks that are copied unchanged are not looked at.
+///
+/// # Errors
+/// As [`Joiner::block`], and [`JoinError::Unknown`] if there is no such joiner.
+pub fn check(spec: &str, first: u64, n_records: u64, block: &mut dyn BufRead) -> Result<(), JoinError> {
+    let mut joiner = joiner(spec)?;
+    if joiner.is_plain_copy() {
+        return Ok(());
+    }
+    joiner.skip(first);
+    joiner.block(n_records, block, &mut io::sink())?;
+    joiner.finish(&mut io::sink())
 }
 
 /// Makes the joiner that `spec` names: a name, or `name:parameter`.

@@ -15,6 +15,31 @@ pub(crate) struct Fasta {
     in_header: bool,
     /// The byte before the next one was no newline.
     mid_line: bool,
+    /// The header at hand has a carriage return in it: alone, so far, as a newline may follow.
+    returns: Returns,
+}
+
+/// Whether a line that has not ended has carriage returns in it.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Returns {
+    #[default]
+    None,
+    /// One, as the last byte.
+    Last,
+    Inside,
+}
+
+impl Returns {
+    /// With more bytes of the line.
+    fn with(self, data: &[u8]) -> Self {
+        match memchr(b'\r', data) {
+            _ if data.is_empty() || self == Self::Inside => self,
+            _ if self == Self::Last => Self::Inside,
+            None => Self::None,
+            Some(at) if at + 1 == data.len() => Self::Last,
+            Some(_) => Self::Inside,
+        }
+    }
 }
 
 impl Scanner for Fasta {
@@ -22,7 +47,11 @@ impl Scanner for Fasta {
         let (mut sequence, mut cost) = (0, 0);
         loop {
             if self.in_header {
-                let Some(newline) = memchr(b'\n', &data[sequence..]) else { break };
+                let Some(newline) = memchr(b'\n', &data[sequence..]) else {
+                    self.returns = self.returns.with(&data[sequence..]);
+                    break;
+                };
+                self.returns = Returns::None;
                 sequence += newline + 1;
                 self.in_header = false;
                 self.mid_line = false;
@@ -46,6 +75,12 @@ impl Scanner for Fasta {
             sequence = header;
         }
         if eof {
+            if self.returns == Returns::Inside {
+                // Whether a tool takes it for one header or for records, no two tools agree.
+                let problem = "lines end with a carriage return alone, as on old Macs; to convert it: \
+                               tr '\\r' '\\n' < OLD > NEW";
+                return Err(Fault { line: None, problem: problem.to_owned() });
+            }
             *self = Self::default();
             return Ok(Step::end(data.len(), cost));
         }

@@ -1,11 +1,13 @@
 //! Opens a source and takes off its compression, whatever its name.
 
 use std::fs::File;
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::bufread::GzDecoder;
 
 use super::error::Error;
 
@@ -80,12 +82,14 @@ impl Source {
             io::ErrorKind::Interrupted => Error::Interrupted,
             _ => Error::io(path, error),
         })?;
-        let codec = Codec::detect(&head);
+        // A program that packs never writes nothing: whoever wrote this was stopped before its first byte.
+        let is_cut = head.is_empty() && path.extension().is_some_and(|suffix| suffix == "gz");
+        let codec = if is_cut { Codec::Gzip } else { Codec::detect(&head) };
         let raw = Cursor::new(head).chain(file);
         let buffered = |raw| BufReader::with_capacity(COMPRESSED_BUFFER, raw);
         let reader: Box<dyn Read + Send> = match codec {
             Codec::Plain => Box::new(raw),
-            Codec::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered(raw))),
+            Codec::Gzip => Box::new(Members(Some(GzDecoder::new(buffered(raw))))),
             Codec::Zstd => Box::new(
                 zstd::stream::read::Decoder::with_buffer(buffered(raw)).map_err(|error| Error::io(path, error))?,
             ),
@@ -105,6 +109,40 @@ impl Source {
             let what = if error.kind() == io::ErrorKind::UnexpectedEof { "cut off" } else { "damaged" };
             ReadError::Damaged(format!("the {} data is {what}: {error}", self.codec.name()))
         })
+    }
+}
+
+/// The members of a gzip file one after the other. As for `gzip`, what follows the last one may be zeros, as tapes and
+/// block devices leave them.
+struct Members<R: BufRead>(Option<GzDecoder<R>>);
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.0 {
+            let n = member.read(buffer)?;
+            if n > 0 || buffer.is_empty() {
+                return Ok(n);
+            }
+            if !skip_zeros(member.get_mut())? {
+                self.0 = None;
+            } else if let Some(member) = self.0.take() {
+                self.0 = Some(GzDecoder::new(member.into_inner()));
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// Passes over zeros; whether anything follows them.
+fn skip_zeros(reader: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let data = reader.fill_buf()?;
+        let n = data.iter().take_while(|&&byte| byte == 0).count();
+        let (is_end, is_done) = (data.is_empty(), n < data.len());
+        reader.consume(n);
+        if is_end || is_done {
+            return Ok(is_done);
+        }
     }
 }
 

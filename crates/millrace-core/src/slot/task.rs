@@ -110,6 +110,8 @@ pub enum Failure {
     /// Somebody wrote a file that the tool shares with other tasks, perhaps the tool: the task is to run again, without
     /// that file. Never told to the caller.
     Doubtful,
+    /// The tool ended well, but what it wrote cannot be a part of the whole output: why.
+    Shapeless(String),
     /// The program cannot be started.
     Spawn(io::Error),
     /// Placing, collecting or committing failed: our side, not the tool's.

@@ -85,9 +85,10 @@ impl Joiner for Ids {
         let mut out = buffered(out);
         let mut lines = Lines::new(block);
         let mut state = State { n_records, ..State::default() };
-        let mut n_lines = 0_u64;
+        // Whether the block ends where a value does.
+        let mut is_whole = n_records == 0 || self.dialect.query.is_empty();
         while let Some(line) = lines.next()? {
-            n_lines += 1;
+            is_whole = line == b"}\n";
             let indent = line.iter().position(|byte| *byte != b' ').unwrap_or(0);
             let text = &line[indent..];
             match state.local_number(self.dialect, text)? {
@@ -101,7 +102,10 @@ impl Joiner for Ids {
             }
             state.step(self.dialect, indent, text);
         }
-        if !self.dialect.query.is_empty() && !self.parsed && n_lines > 0 && state.n_queries != n_records {
+        if !is_whole {
+            return Err(shape(self.dialect.format, "a batch does not end with a whole value"));
+        }
+        if !self.dialect.query.is_empty() && !self.parsed && state.n_queries != n_records {
             let problem = format!("a batch of {n_records} records has {} queries", state.n_queries);
             return Err(shape(self.dialect.format, problem));
         }

@@ -41,7 +41,7 @@ impl Report {
 
 impl Joiner for Report {
     fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
-        if block.fill_buf()?.is_empty() {
+        if n_records == 0 && block.fill_buf()?.is_empty() {
             return Ok(());
         }
         let mut out = buffered(out);
@@ -55,6 +55,9 @@ impl Joiner for Report {
         body.gap(body.empty_lines, &mut out)?;
         if body.footer.is_empty() {
             return Err(shape(FORMAT, "a batch has no closing statistics"));
+        }
+        if !body.footer.ends_with(b"\n") {
+            return Err(shape(FORMAT, "a batch ends within its closing statistics"));
         }
         if !body.rounds && body.n_queries != n_records {
             let problem = format!("a batch of {n_records} records has {} queries", body.n_queries);

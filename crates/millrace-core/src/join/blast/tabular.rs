@@ -74,6 +74,9 @@ impl Joiner for Tabular {
         let mut out = buffered(out);
         let mut lines = Lines::new(block);
         while let Some(row) = lines.next()? {
+            if !row.ends_with(b"\n") {
+                return Err(shape(FORMAT, "a batch ends within a row"));
+            }
             match self.columns.local_number(row, n_records).filter(|_| self.records_before > 0) {
                 None => out.write_all(row)?,
                 Some(local) if self.unnamed => {
@@ -97,6 +100,10 @@ impl Joiner for Tabular {
     fn finish(&mut self, _out: &mut dyn Write) -> Result<(), JoinError> {
         Ok(())
     }
+
+    fn skip(&mut self, n_records: u64) {
+        self.records_before += n_records;
+    }
 }
 
 const QUERY: &[u8] = b"# Query: ";
@@ -117,8 +124,7 @@ impl Comments {
 
 impl Joiner for Comments {
     fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
-        if block.fill_buf()?.is_empty() {
-            self.records_before += n_records;
+        if n_records == 0 && block.fill_buf()?.is_empty() {
             return Ok(());
         }
         let mut out = buffered(out);

@@ -31,6 +31,8 @@ pub(super) struct Dialect {
     opens: &'static [u8],
     /// First line of the foot.
     closes: &'static [u8],
+    /// What the foot has at its end; empty lines may follow.
+    ends: &'static [u8],
     /// What stands between the searches of two blocks.
     between: &'static [u8],
     /// Lines of the head that tell of the first query, by their beginnings.
@@ -45,6 +47,7 @@ pub(super) static XML: Dialect = Dialect {
     format: "BLAST XML",
     opens: b"<BlastOutput_iterations>\n",
     closes: b"</BlastOutput_iterations>\n",
+    ends: b"</BlastOutput>\n",
     between: b"",
     first_query: &[b"  <BlastOutput_query-ID>", b"  <BlastOutput_query-def>", b"  <BlastOutput_query-len>"],
     search_number: Some(Place { before: b"<Iteration_iter-num>", after: &[b"</Iteration_iter-num>\n"] }),
@@ -56,6 +59,7 @@ pub(super) static XML2: Dialect = Dialect {
     format: "BLAST XML2",
     opens: b">\n",
     closes: b"</BlastXML2>\n",
+    ends: b"</BlastXML2>\n",
     between: b"\n",
     first_query: &[],
     search_number: None,
@@ -67,6 +71,7 @@ pub(super) static JSON: Dialect = Dialect {
     format: "BLAST JSON",
     opens: b"\"BlastOutput2\": [\n",
     closes: b"]\n",
+    ends: b"}\n",
     between: b",\n",
     first_query: &[],
     search_number: None,
@@ -112,14 +117,17 @@ impl Wrapped {
         while let Some(line) = lines.next()? {
             keep(&mut foot, line, self.dialect.format)?;
         }
+        if !foot.strip_suffix(b"\n").unwrap_or(&foot).ends_with(self.dialect.ends) && !foot.ends_with(self.dialect.ends)
+        {
+            return Err(shape(self.dialect.format, "a batch ends within its foot"));
+        }
         self.foot.check(foot, self.dialect.format, "foot")
     }
 }
 
 impl Joiner for Wrapped {
     fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
-        if block.fill_buf()?.is_empty() {
-            self.records_before += n_records;
+        if n_records == 0 && block.fill_buf()?.is_empty() {
             return Ok(());
         }
         let mut out = buffered(out);

@@ -57,6 +57,9 @@ impl Joiner for Table {
                 held.push(&mut line, &mut out)?;
             }
         }
+        if held.is_cut() {
+            return Err(shape(FORMAT, "a batch ends within a line"));
+        }
         let trailer = held.finish(&mut out)?;
         self.trailer(trailer)?;
         self.first = false;
@@ -132,6 +135,11 @@ impl Held {
             self.0.push_back(oldest);
         }
         Ok(())
+    }
+
+    /// Whether the last line is not whole.
+    fn is_cut(&self) -> bool {
+        self.0.back().is_some_and(|line| !line.ends_with(b"\n"))
     }
 
     /// Writes what is before the trailer and returns the trailer.
