@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from millrace import __version__
+from millrace import __version__, lock
 from millrace.errors import RefusedError
 from millrace.model import Frozen
 from millrace.plan import cores, workplace
@@ -27,6 +29,10 @@ TOOLS = (
 )
 
 
+#: Mount options (Lustre, NFS) with which each machine has locks of its own.
+LOCAL_FLOCK = frozenset({"localflock", "nolock", "local_lock=flock", "local_lock=all"})
+
+
 class Tool(Frozen, frozen=True):
     """One program that millrace knows."""
 
@@ -36,6 +42,20 @@ class Tool(Frozen, frozen=True):
     version: str
     #: How to install it.
     install: str
+
+
+class Folder(Frozen, frozen=True):
+    """What the filesystem of a folder can do."""
+
+    path: str
+    filesystem: str
+    writable: bool
+    #: ``yes``, ``no``, or ``local``: by its mount options, it holds among the processes of one machine.
+    flock: str = "no"
+    #: Whether the names in a folder can be brought to the disk.
+    syncs_folders: bool = False
+    #: Whether it has files without a name.
+    nameless_files: bool = False
 
 
 class Found(Frozen, frozen=True):
@@ -54,6 +74,8 @@ class Found(Frozen, frozen=True):
     work_free: int
     #: Whether the kernel can hold on to a process by a descriptor, so that no wrong one is ever signalled.
     pidfd: bool
+    #: The current folder, where outputs and run directories go.
+    folder: Folder
     tools: tuple[Tool, ...]
 
 
@@ -68,6 +90,7 @@ def examine(environ: Mapping[str, str]) -> Found:
         millrace=__version__, python=platform.python_version(), kernel=platform.release(), cores=n_cores, cores_why=why,
         work_dir=str(place or ""), work_why=work_why, work_filesystem=filesystem(place) if place else "",
         work_free=shutil.disk_usage(place).free if place else 0, pidfd=has_pidfd(),
+        folder=folder(Path.cwd()),
         tools=tuple(tool(name, option, package, environ) for name, option, package in TOOLS),
     )  # fmt: skip
 
@@ -97,16 +120,56 @@ def version(path: str, option: str) -> str:
     return next((line for line in lines if any(letter.isdigit() for letter in line)), "version unknown")
 
 
+def folder(path: Path) -> Folder:
+    """Try what a run needs of the filesystem of a folder; leaves nothing in it."""
+    kind, options = mount(path)
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=".millrace-doctor-", dir=path)
+    except OSError:
+        return Folder(path=str(path), filesystem=kind, writable=False)
+    try:
+        has_flock = lock.flock(descriptor, fcntl.LOCK_EX)
+    finally:
+        os.close(descriptor)
+        os.unlink(name)
+    return Folder(
+        path=str(path), filesystem=kind, writable=True,
+        flock="no" if not has_flock else "local" if LOCAL_FLOCK & set(options.split(",")) else "yes",
+        syncs_folders=works(path, os.O_RDONLY | os.O_DIRECTORY, os.fsync),
+        nameless_files=works(path, os.O_RDWR | os.O_TMPFILE, os.fstat),
+    )  # fmt: skip
+
+
+def works(path: Path, how: int, what: Callable[[int], object]) -> bool:
+    """Whether ``path`` can be opened so, and ``what`` be done with it."""
+    try:
+        descriptor = os.open(path, how | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return False
+    try:
+        what(descriptor)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
 def filesystem(place: Path) -> str:
     """Type of the filesystem that holds ``place``, such as ``tmpfs``."""
+    return mount(place)[0]
+
+
+def mount(place: Path) -> tuple[str, str]:
+    """Type and options of the filesystem that holds ``place``."""
     real = os.path.realpath(place)
-    best, kind = "", "unknown"
+    best, kind, options = "", "unknown", ""
     for line in Path("/proc/self/mounts").read_text(errors="replace").splitlines():
-        _, mounted, found, *_ = line.split(" ")
+        _, mounted, found, given, *_ = line.split(" ")
         inside = real == mounted or real.startswith(mounted.rstrip("/") + "/")
         if inside and len(mounted) >= len(best):
-            best, kind = mounted, found
-    return kind
+            best, kind, options = mounted, found, given
+    return kind, options
 
 
 def has_pidfd() -> bool:

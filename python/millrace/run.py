@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import errno
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,8 @@ from millrace.engine.supervised import Supervision
 from millrace.engine.verify import Verifier, kept, stretches
 from millrace.errors import CorruptError, ExitCode, LostError, MillraceError, RefusedError, UnverifiedError
 from millrace.launch.heart import PERIOD
+from millrace.launch.sweep import NAME as JOB
+from millrace.lock import Lock
 from millrace.model import InputUse
 from millrace.node import workdir
 from millrace.node.agent import Node, Slots
@@ -129,7 +132,8 @@ def run(plan: Plan, supervision: Supervision, crew: Crew | None = None) -> Finis
         rundir = RunDir(plan.run_dir)
         if supervision.active:
             wait_for_the_last_start(rundir)
-        stack.callback(os.close, rundir.lock(folder_mode(plan)))
+        lock = rundir.lock(folder_mode(plan), job=os.environ.get(JOB, ""))
+        stack.callback(lock.close)
         plan = as_before(plan, rundir)
         manifest, resuming = take_over(plan, rundir)
         stack.push(remove_if_fruitless(rundir))
@@ -138,13 +142,25 @@ def run(plan: Plan, supervision: Supervision, crew: Crew | None = None) -> Finis
         if crew:
             crew.interrupt = interrupt
             stack.callback(crew.dismiss)
-            return Session(plan, rundir, manifest, crew.work, interrupt, resuming, supervision, crew).run(stack)
+            lock.keep(taken_over(rundir))
+            return Session(plan, rundir, manifest, lock, crew.work, interrupt, resuming, supervision, crew).run(stack)
         work = workdir.choose(plan.work_place)
         # Before any thread, as the watchdog is a fork; and before the folder, so that nothing is left whenever we die.
         watchdog = _core.Watchdog(str(work.path), work.token)
         stack.callback(watchdog.close)
         work.make()
-        return Session(plan, rundir, manifest, work, interrupt, resuming, supervision).run(stack)
+        lock.keep(taken_over(rundir))
+        return Session(plan, rundir, manifest, lock, work, interrupt, resuming, supervision).run(stack)
+
+
+def taken_over(rundir: RunDir) -> Callable[[str], None]:
+    """What to do when another machine goes on with the run, because this one was frozen: end in order, and keep off."""
+
+    def stop(owner: str) -> None:
+        print(f"millrace: {rundir.path}: {owner} has taken this run over", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    return stop
 
 
 def wait_for_the_last_start(rundir: RunDir) -> None:
@@ -154,7 +170,7 @@ def wait_for_the_last_start(rundir: RunDir) -> None:
         LostError: It is not.
     """
     deadline = time.monotonic() + 10 * PERIOD
-    while rundir.is_running():
+    while rundir.is_running(os.environ.get(JOB, "")):
         if time.monotonic() > deadline:
             raise LostError(f"{rundir.path}: the coordinator of an earlier start still has it", "wait for its end")
         time.sleep(PERIOD / 10)
@@ -198,10 +214,11 @@ class Session:
     """One process's part in a run."""
 
     def __init__(
-        self, plan: Plan, rundir: RunDir, manifest: Manifest, work: workdir.WorkDir, interrupt: Interrupt, resuming: bool,
+        self, plan: Plan, rundir: RunDir, manifest: Manifest, lock: Lock, work: workdir.WorkDir, interrupt: Interrupt, resuming: bool,
         supervision: Supervision, crew: Crew | None = None,
     ) -> None:  # fmt: skip
         self.plan, self.rundir, self.manifest, self.work = plan, rundir, manifest, work
+        self.lock = lock
         self.interrupt, self.resuming, self.supervision, self.crew = interrupt, resuming, supervision, crew
         self.members: list[Member] = []
         self.writers: Writers | None = None
@@ -217,6 +234,8 @@ class Session:
         """Run until done; see `run`."""
         show = stack.enter_context(progress.make(self._mode(), sys.stderr))
         self.message = show.message if self.plan.job.verbosity >= 0 else _nothing
+        for warning in self.plan.warnings:
+            self.message(warning)
         if self.crew:
             self._share(self.crew)
         self._stage(stack)
@@ -281,7 +300,9 @@ class Session:
 
     def _open_journal(self) -> tuple[_core.Journal, list[Committed], list[Begun]]:
         self.start = self.rundir.next_start()
-        path = self.rundir.journal_of(self.start, 0) if self.crew else self.rundir.journal
+        # A process on another machine that was taken for dead, and is not, goes on with its own.
+        alone = not self.crew and self.lock.certain
+        path = self.rundir.journal if alone else self.rundir.journal_of(self.start, 0)
         earlier = self.rundir.journals() if self.resuming else []
         scans = []
         try:
@@ -403,6 +424,8 @@ class Session:
     def _finish(self, engine: LocalEngine, journal: _core.Journal, events: EventLog) -> Finished:
         plan = self.plan
         commit(journal, self.guard)
+        if not self.lock.is_ours():
+            raise LostError(f"{self.rundir.path}: another process has taken this run over", "wait for its end")
         sizes = engine.stage.finish()
         restore(plan, self.rundir, engine.stage.changed(), self.message)
         complete = Complete(outputs=sizes, kept=plan.job.keep_run_dir)

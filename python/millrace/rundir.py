@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -17,6 +16,7 @@ import msgspec
 
 from millrace import _core
 from millrace.errors import CorruptError, RefusedError
+from millrace.lock import HeldError, Lock, is_held, take
 from millrace.model import Frozen, ToolUse
 from millrace.storage.own import why_not_own
 
@@ -111,11 +111,12 @@ class RunDir:
         """Exists once everything is written; holds a `Complete`."""
         return self.path / "complete.json"
 
-    def lock(self, mode: int = 0o700) -> int:
-        """Make the directory if needed and take it for this process; the descriptor holds the lock.
+    def lock(self, mode: int = 0o700, job: str = "") -> Lock:
+        """Make the directory if needed and take it for this process.
 
         Args:
             mode: With which it is made, if it is not there.
+            job: See `millrace.lock.take`.
 
         Raises:
             RefusedError: Another process has it, or it is something else's.
@@ -132,49 +133,22 @@ class RunDir:
                 # Another's could hold results that nobody computed, and links to files of this user.
                 if why := why_not_own(self.path):
                     raise RefusedError(f"{self.path}: {why}", "name another folder with --run-dir")
-                # Whoever can open it can keep it locked for ever.
-                lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+                return take(self.path / "lock", job)
             except FileNotFoundError:
                 continue  # an ending run removed the folder just now
+            except HeldError as error:
+                raise RefusedError(
+                    f"{self.path}: another millrace ({error.words}) is running this now",
+                    f"wait for it, or look at it with: millrace status {self.path}",
+                ) from error
             except OSError as error:
                 raise RefusedError(
                     f"{self.path}: {error.strerror}", "name a place that can be written with --run-dir"
                 ) from error
-            self._take(lock)
-            # The file that we hold may be one that an ending run has removed: a lock on nothing.
-            if _same_file(lock, self.path / "lock"):
-                return lock
-            os.close(lock)
 
-    def _take(self, lock: int) -> None:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            owner = os.read(lock, 32).decode(errors="replace").strip() or "unknown"
-            os.close(lock)
-            raise RefusedError(
-                f"{self.path}: another millrace (process {owner}) is running this now",
-                f"wait for it, or look at it with: millrace status {self.path}",
-            ) from error
-        with contextlib.suppress(OSError):  # a full disk: the number is only for whoever asks
-            os.ftruncate(lock, 0)
-            os.write(lock, f"{os.getpid()}\n".encode())
-
-    def is_running(self) -> bool:
-        """Whether a process holds the lock now."""
-        try:
-            lock = os.open(self.path / "lock", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except PermissionError:
-            return is_locked(self.path / "lock")  # another user's run
-        except OSError:
-            return False
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(lock)
-        return False
+    def is_running(self, job: str = "") -> bool:
+        """Whether a process that is not of ``job`` has the directory now."""
+        return is_held(self.path / "lock", job)
 
     def clear(self) -> None:
         """Remove everything but the lock: a fresh start.
@@ -184,7 +158,7 @@ class RunDir:
         self.complete.unlink(missing_ok=True)
         self.manifest.unlink(missing_ok=True)
         for entry in self.path.iterdir():
-            if entry.name == "lock":
+            if entry.name in ("lock", "lock.taking"):
                 continue
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
@@ -225,7 +199,7 @@ class RunDir:
 
     def foreign(self) -> str:
         """Name of an entry that is none of ours, or empty: such a folder is not used, and never cleared."""
-        ours = {"lock", "job.json", "job.json.new", "events.jsonl", "quarantine", "complete.json",
+        ours = {"lock", "lock.taking", "job.json", "job.json.new", "events.jsonl", "quarantine", "complete.json",
                 "complete.json.new", "programs.json", "programs.json.new", "report.html", "report.html.new"}  # fmt: skip
         try:
             names = os.listdir(self.path)
@@ -270,23 +244,6 @@ def to_json(value: Any) -> bytes:
     """Indented JSON. Bytes of file names that are not UTF-8 come back as they were: ``json`` can write and read
     the lone surrogates that stand for them, ``msgspec`` cannot."""
     return json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=2).encode()
-
-
-def is_locked(path: Path) -> bool:
-    """Whether a process of this machine holds a lock on a file, which need not be one that we may open."""
-    try:
-        about = path.stat()
-        name = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"
-        return any(name in line.split() for line in Path("/proc/locks").read_text().splitlines())
-    except OSError:
-        return False
-
-
-def _same_file(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except OSError:
-        return False
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import array
 import fcntl
+import functools
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import termios
 import time
+from pathlib import Path
 
 import harness
 import pytest
@@ -131,3 +134,41 @@ def test_a_signal_is_heard_while_the_reader_of_the_output_sleeps(site: Site) -> 
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 143
     os.close(reading)
+
+
+def is_importing(pid: int) -> bool:
+    """Whether Millrace's own code runs already, and nobody catches an interrupt yet."""
+    place = Path("/proc") / str(pid)
+    try:
+        caught = re.search(r"^SigCgt:\s*(\w+)$", (place / "status").read_text(), re.MULTILINE)
+        return "/_core." in (place / "maps").read_text() and bool(caught) and not int(caught[1], 16) & 1 << 1
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_signal_before_the_first_record_is_a_quiet_end(site: Site, number: signal.Signals) -> None:
+    mark = str(site.folder)
+    for seconds in (0.0, 0.03, 0.1, 0.2, 0.3):
+        process = site.start(SLEEP="0.5", mark=mark)
+        assert harness.wait_until(functools.partial(is_importing, process.pid)), "it does not start"
+        time.sleep(seconds)  # whatever it does by then
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode in (-number, 128 + number), said
+        assert "Traceback" not in said and "KeyboardInterrupt" not in said, said
+        assert not harness.left_over(mark)
+    assert site.run()[0] == 0
+    assert site.output.read_bytes() == site.expected
+
+
+def test_sigquit_ends_it_at_once_and_leaves_nothing(site: Site) -> None:
+    mark = str(site.folder)
+    process = site.start(SLEEP="1", mark=mark, wrap=("sh", "-c", 'ulimit -c 0; exec "$@"', "sh"))
+    wait_for_work(site)
+    process.send_signal(signal.SIGQUIT)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGQUIT
+    assert not harness.left_over(mark)
+    assert site.run()[0] == 0
+    assert site.output.read_bytes() == site.expected

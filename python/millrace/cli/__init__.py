@@ -83,6 +83,8 @@ def main() -> None:
     gc.disable()
     # Until a run takes signals over, an interrupt is a quiet end.
     try:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         group.main(prog_name="millrace", auto_envvar_prefix="MILLRACE", standalone_mode=False)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from millrace.doctor import Folder
 
 
 @click.command("doctor", short_help="Say what this machine offers: cores, memory, tools.")
@@ -32,9 +37,24 @@ def command(as_json: bool) -> None:
         else "no place to write"
     )
     click.echo(f"work:      {where}")
+    click.echo(f"folder:    {folder_words(found.folder)}")
     click.echo(f"pidfd:     {'yes' if found.pidfd else 'no: the kernel is older than 5.3'}")
     click.echo("tools:")
     for tool in found.tools:
         click.echo(
             f"  {tool.name:<12} {f'{tool.path} ({tool.version})' if tool.path else f'not found; {tool.install}'}"
         )
+
+
+def folder_words(folder: Folder) -> str:
+    """What the filesystem of the current folder can do, in words."""
+    if not folder.writable:
+        return f"{folder.path} ({folder.filesystem}), cannot be written"
+    flock = {
+        "yes": "flock works",
+        "no": "no flock: the lock of a run is kept by signs of life",
+        "local": "flock within one machine: between machines, the lock of a run is kept by signs of life",
+    }[folder.flock]
+    synced = "folders are synced" if folder.syncs_folders else "folders cannot be synced"
+    nameless = "files without a name" if folder.nameless_files else "no files without a name"
+    return f"{folder.path} ({folder.filesystem}): {flock}; {synced}; {nameless}"

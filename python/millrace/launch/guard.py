@@ -34,6 +34,7 @@ class Guard:
             [sys.executable, "-P", "-m", "millrace.launch.guard"], stdin=subprocess.PIPE, cwd="/", env=dict(environ),
             start_new_session=True, pass_fds=(lock,),
         )  # fmt: skip
+        self.pid = self._process.pid
         self._environ = environ
         self._guarded = {"folder": str(folder), "token": token, "kind": allocation.kind, "nodes": allocation.nodes}
         assert self._process.stdin

@@ -8,7 +8,6 @@ answer.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import selectors
@@ -24,6 +23,7 @@ from pathlib import Path
 
 import msgspec
 
+from millrace import lock
 from millrace.engine.stop import Interrupt, StoppedBySignal
 from millrace.errors import ExitCode, MillraceError, RefusedError
 from millrace.launch import command, nodes
@@ -31,6 +31,7 @@ from millrace.launch.allocation import SUPERVISED, Allocation
 from millrace.launch.guard import Guard
 from millrace.launch.relay import Output, Words
 from millrace.launch.watch import STDIN, Signs
+from millrace.lock import Lock
 from millrace.plan import workplace
 from millrace.plan.plan import Plan
 from millrace.plan.privacy import folder_mode
@@ -74,26 +75,32 @@ class Supervisor:
             MillraceError: Nothing helps, or the run was stopped.
         """
         self.rundir = RunDir(self.plan.run_dir)
-        if self.rundir.is_running():
-            os.close(self.rundir.lock())  # says who has it
-        elif self.plan.job.fresh:
-            lock = self.rundir.lock(folder_mode(self.plan))
-            self.rundir.clear()
-            os.close(lock)
+        if self.rundir.is_running() or self.plan.job.fresh:
+            held = self.rundir.lock(folder_mode(self.plan))  # says who has it
+            if self.plan.job.fresh:
+                self.rundir.clear()
+            held.close()
         launcher = command.choose(self.environ, command.library_version())
         token = secrets.token_hex(8)
         with ExitStack() as stack:
             self.interrupt = stack.enter_context(Interrupt())
             folder = launch_folder(self.plan.run_dir)
-            lock = take(folder)
-            stack.callback(os.close, lock)
-            stack.callback(Guard(folder, lock, token, self.allocation, self.environ).close)
+            held = take(folder)
+            stack.callback(held.close)
+            guard = Guard(folder, held.descriptor, token, self.allocation, self.environ)
+            stack.callback(guard.close)
+            held.hand_to(guard.pid)  # which lives longer than this process, whatever happens
+            held.keep(self._lost)
             self.signs, self.output = Signs(folder), Output(folder / "stdout", 1)
             self.said = Words(2, all_of_it=self.plan.job.verbosity > 0)
             self._say(
                 f"{count(len(self.allocation.nodes), 'node')} of {self.allocation.words}; ranks are started by {launcher.program}"
             )
             return self._until_done(launcher, token)
+
+    def _lost(self, owner: str) -> None:
+        self._say(f"{self.rundir.path}: {owner} has taken this run over")
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _say(self, text: str) -> None:
         if self.plan.job.verbosity >= 0:
@@ -131,11 +138,11 @@ class Supervisor:
     def _tidy(self, code: int, token: str) -> None:
         """Remove the directory of a run that is done: the coordinator leaves that to us, who know that it is."""
         if code == ExitCode.DONE and not self.plan.job.keep_run_dir and self.rundir.complete.exists():
-            if self.rundir.is_running():  # a coordinator that hangs, with everything written
+            if self.rundir.is_running(token):  # a coordinator that hangs, with everything written
                 nodes.sweep_all(self.allocation, self.allocation.nodes, token, self.environ)
-            lock = self.rundir.lock()
+            held = self.rundir.lock(job=token)
             self.rundir.remove()
-            os.close(lock)
+            held.close()
 
     def _answering(self, token: str) -> tuple[str, ...]:
         """End what the last start left; the nodes that answer, for which we wait if none does."""
@@ -281,42 +288,34 @@ def launch_folder(run_dir: Path) -> Path:
     return run_dir.with_name(run_dir.name + ".launch")
 
 
-def take(folder: Path) -> int:
-    """Make the folder, or take over that of a dead supervisor; the descriptor holds it.
+def take(folder: Path) -> Lock:
+    """Make the folder, or take over that of a dead supervisor.
 
     Raises:
         RefusedError: Another supervisor has it, or it cannot be made.
     """
     # The guard of one that was killed just now holds it until everything is cleaned up.
     deadline = time.monotonic() + OTHERS
-    while (lock := _try_to_take(folder)) is None:
-        if time.monotonic() > deadline:
+    while True:
+        try:
+            folder.mkdir(0o700, parents=True, exist_ok=True)
+            # Another's would say for the coordinator how the run has ended, and show its output.
+            if why := why_not_own(folder):
+                raise RefusedError(f"{folder}: {why}", "name another place with --run-dir")
+            return lock.take(folder / "lock")
+        except FileNotFoundError:
+            continue  # removed just now
+        except lock.HeldError as error:
+            if time.monotonic() > deadline:
+                raise RefusedError(
+                    f"{folder}: another millrace ({error.words}) is running this now",
+                    "wait for it; millrace status tells how far it is",
+                ) from error
+        except OSError as error:
             raise RefusedError(
-                f"{folder}: another millrace is running this now", "wait for it; millrace status tells how far it is"
-            )
+                f"{folder}: {error.strerror}", "name a place that can be written with --run-dir"
+            ) from error
         time.sleep(TICK)
-    return lock
-
-
-def _try_to_take(folder: Path) -> int | None:
-    try:
-        folder.mkdir(0o700, parents=True, exist_ok=True)
-        # Another's would say for the coordinator how the run has ended, and show its output.
-        if why := why_not_own(folder):
-            raise RefusedError(f"{folder}: {why}", "name another place with --run-dir")
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None  # removed just now
-    except OSError as error:
-        raise RefusedError(f"{folder}: {error.strerror}", "name a place that can be written with --run-dir") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(lock), folder.stat()):
-            return lock
-    except OSError:
-        pass  # another's, or removed just now
-    os.close(lock)
-    return None
 
 
 def run(plan: Plan, allocation: Allocation, environ: Mapping[str, str]) -> int:

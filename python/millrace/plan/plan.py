@@ -17,7 +17,7 @@ from millrace import _core
 from millrace.errors import RefusedError, ToolError
 from millrace.job import Job
 from millrace.model import Command, Frozen, OutputUse, Token, ToolUse
-from millrace.plan import cores, fingerprint, formats, fragments, memory, workplace, world
+from millrace.plan import cores, fingerprint, formats, fragments, heads, memory, workplace, world
 from millrace.plan.first_word import check_starters, missing_hint
 from millrace.plan.queries import Queries, look
 from millrace.rundir import default_name
@@ -45,6 +45,8 @@ class Plan(Frozen, frozen=True):
     world: tuple[world.File, ...]
     #: Under which name `millrace.storage.learnt` keeps what tasks cost; empty: it is of no use to another run.
     cost_key: str = ""
+    #: Those of the notes that are said at the start of a run too.
+    warnings: tuple[str, ...] = ()
 
 
 def make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int = 0) -> Plan:
@@ -80,6 +82,8 @@ def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
     check_inputs(use, cwd)
     seen = world.of_plan(use, command)  # before anything is read of them that decides
     use = with_formats(use, cwd)
+    heads.refuse_old_mac(use, cwd)
+    warnings = heads.unpacked(use, cwd)
     check_boundaries(job, use)
     check_outputs(use, cwd, command.exe)
     use, slots, why = count_slots(job, use, environ)
@@ -95,7 +99,8 @@ def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
     work = workplace.find(job.work_dir, slots, cwd, CostModel(use.cost).most_bytes(slots))
     return Plan(
         job=job, command=command, use=use, slots=slots, run_dir=run_dir, work_place=work.path, fingerprints=prints, cost_key=key,
-        notes=tuple(filter(None, (*use.notes, why, batch_note(job, use), check_note(job, use), in_parts, f"work directory: in {work.path}, {work.why}"))),
+        notes=tuple(filter(None, (*use.notes, *warnings, why, batch_note(job, use), check_note(job, use), in_parts, f"work directory: in {work.path}, {work.why}"))),
+        warnings=warnings,
         world=seen,
     )  # fmt: skip
 

@@ -1,0 +1,291 @@
+"""A file that one process has at a time, also where ``flock`` is missing or known to one machine alone.
+
+``flock`` ends with its process, whatever happens to it, and needs no clock: it says no if anybody has the file. Only,
+a filesystem that many machines share may not have it, or may not tell the other machines. So the file also says who
+has it, and shows a sign of life every few seconds. Whether a process of this machine lives, the kernel knows; one of
+another machine is taken for dead when it has been silent for long.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+#: Seconds between signs of life.
+PERIOD = 5.0
+
+#: Seconds of silence after which the owner on another machine is taken for dead.
+STALE = 30.0
+
+#: Seconds between looks at who has the file.
+LOOK = 0.5
+
+
+class HeldError(Exception):
+    """Another process has the file."""
+
+    def __init__(self, owner: Owner | None) -> None:
+        super().__init__(owner)
+        self.owner = owner
+
+    @property
+    def words(self) -> str:
+        """Who has it, for people."""
+        return f"process {self.owner.pid} on {self.owner.host}" if self.owner else "process unknown"
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process, as others can find it."""
+
+    pid: int
+    #: Clock ticks between the start of the machine and that of the process: numbers are used again.
+    started: int
+    host: str
+    #: Names the table of processes in which the number counts, wherever in the world.
+    place: str
+    #: What all processes of a supervised job share; empty: it is none.
+    job: str = ""
+
+    def is_alive_here(self) -> bool:
+        """Whether it lives; only for one of this `place`."""
+        return started(self.pid) == self.started
+
+
+def of_process(pid: int, job: str = "") -> Owner:
+    """A process of this machine as an owner."""
+    return Owner(pid, started(pid) or 0, socket.gethostname(), place(), job)
+
+
+def place() -> str:
+    """What tells this table of processes from all others: the kernel that runs, and the name space in it."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return socket.gethostname()
+
+
+def started(pid: int) -> int | None:
+    """When a process was started, in clock ticks; None: there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    state, *fields = text[text.rindex(b")") + 2 :].split()
+    return None if state in b"ZX" else int(fields[18])
+
+
+class Lock:
+    """A file that is ours until `close`. Made by `take`."""
+
+    def __init__(self, path: Path, descriptor: int, owner: Owner, *, certain: bool) -> None:
+        self.path, self.descriptor = path, descriptor
+        #: Whether whoever had it before is known to be at its end; else it may be frozen, and go on one day.
+        self.certain = certain
+        self._owner = owner
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def keep(self, lost: Callable[[str], None]) -> None:
+        """Show signs of life from now on; starts a thread.
+
+        Args:
+            lost: Called with who has the file, if another took it as we had been silent for too long.
+        """
+        self._thread = threading.Thread(target=self._beat, args=(lost,), name="lock", daemon=True)
+        self._thread.start()
+
+    def is_ours(self) -> bool:
+        """Whether nobody has taken it from us."""
+        return read(self.path) in (None, self._owner)
+
+    def hand_to(self, pid: int) -> None:
+        """Let another process of this machine, which has the descriptor too, be the owner: it lives longer."""
+        self._owner = of_process(pid, self._owner.job)
+        _write(self.descriptor, self._owner)
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._end.set()
+        if self._thread:
+            self._thread.join()
+        if _read(self.descriptor) == self._owner:
+            with suppress(OSError):
+                os.ftruncate(self.descriptor, 0)
+        os.close(self.descriptor)
+
+    def _beat(self, lost: Callable[[str], None]) -> None:
+        while not self._end.wait(PERIOD):
+            with suppress(OSError):  # the next time, perhaps
+                os.utime(self.descriptor)
+            other = read(self.path)
+            if other and other != self._owner:
+                lost(HeldError(other).words)
+                return
+
+
+def take(path: Path, job: str = "") -> Lock:
+    """Take the file for this process, making it if it is not there.
+
+    Waits for at most `STALE` seconds where the last owner, of another machine, may be dead.
+
+    Args:
+        job: What all processes of a supervised job share: no two of them want the file at the same time, and those
+            that are lost may be on machines that nobody can ask.
+
+    Raises:
+        HeldError: Another process has it.
+        FileNotFoundError: There is no such folder, perhaps since a moment ago.
+        OSError: The file cannot be made.
+    """
+    seen: float | None = None
+    while True:
+        # Whoever can open it can keep it locked for ever.
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            lock = _try(path, descriptor, job, seen)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if lock and _is_at(descriptor, path):
+            return lock
+        if lock:
+            lock.close()
+            continue
+        seen = os.fstat(descriptor).st_mtime
+        os.close(descriptor)
+        time.sleep(LOOK)
+
+
+def _try(path: Path, descriptor: int, job: str, seen: float | None) -> Lock | None:
+    """The lock; None: look again, as the owner may be dead. ``seen``: its last sign of life when we looked last."""
+    if flock(descriptor, fcntl.LOCK_EX) is False:
+        raise HeldError(_read(descriptor))
+    with _alone(path) as now:
+        owner, certain = _read(descriptor), True
+        if owner and not (job and owner.job == job):
+            certain = owner.place == place()
+            beat = os.fstat(descriptor).st_mtime
+            if certain and owner.is_alive_here():
+                raise HeldError(owner)
+            if not certain and now - beat < STALE:
+                if seen is not None and beat != seen:
+                    raise HeldError(owner)
+                return None
+        ours = of_process(os.getpid(), job)
+        with suppress(OSError):  # a full disk: where flock works, it is enough
+            _write(descriptor, ours)
+        return Lock(path, descriptor, ours, certain=certain)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether this is the file there still; a file that was removed is a lock on nothing."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except OSError:
+        return False
+
+
+def is_held(path: Path, job: str = "") -> bool:
+    """Whether a process has the file now, as far as can be told without changing anything."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except PermissionError:
+        return is_locked(path)  # another user's
+    except OSError:
+        return False
+    try:
+        if flock(descriptor, fcntl.LOCK_SH) is False:
+            return True
+        owner = _read(descriptor)
+        if not owner or (job and owner.job == job):
+            return False
+        if owner.place == place():
+            return owner.is_alive_here()
+        return time.time() - os.fstat(descriptor).st_mtime < STALE
+    finally:
+        os.close(descriptor)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process of this machine holds a lock on a file, which need not be one that we may open."""
+    try:
+        about = path.stat()
+        name = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"
+        return any(name in line.split() for line in Path("/proc/locks").read_text().splitlines())
+    except OSError:
+        return False
+
+
+def flock(descriptor: int, how: int) -> bool | None:
+    """Whether the descriptor has the lock now; None: the filesystem has no such thing."""
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None  # ENOSYS, ENOTSUP, ENOLCK, and what else a filesystem finds to say
+
+
+def read(path: Path) -> Owner | None:
+    """Who has the file, or had it when it died."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return _read(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(descriptor: int) -> Owner | None:
+    try:
+        return Owner(**json.loads(os.pread(descriptor, 4096, 0)))
+    except (OSError, ValueError, TypeError):
+        return None  # nobody, or a disk that was full
+
+
+def _write(descriptor: int, owner: Owner) -> None:
+    text = json.dumps(owner.__dict__).encode() + b"\n"
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, text, 0)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[float]:
+    """Let one process at a time look at the file and write into it; gives the time by the filesystem's clock."""
+    gate = path.with_name(f"{path.name}.taking")
+    while True:
+        try:
+            descriptor = os.open(gate, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            break
+        except FileExistsError:
+            _open_gate(gate)
+            time.sleep(0.01)
+    try:
+        with suppress(OSError):
+            _write(descriptor, of_process(os.getpid()))
+        yield os.fstat(descriptor).st_mtime
+    finally:
+        os.close(descriptor)
+        gate.unlink(missing_ok=True)
+
+
+def _open_gate(gate: Path) -> None:
+    """Remove what a process left that was killed in the moment that it takes to look."""
+    with suppress(OSError):
+        owner, age = read(gate), time.time() - gate.stat().st_mtime
+        dead = not owner.is_alive_here() if owner and owner.place == place() else age > STALE
+        if dead:
+            gate.unlink()

@@ -1,0 +1,60 @@
+"""What the first bytes of an input tell: line ends that cannot be cut at, compression that a tool would see."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from millrace.errors import RefusedError
+from millrace.model import InputUse, ToolUse
+from millrace.plan.formats import COMPRESSED
+
+#: Bytes that are looked at.
+HEAD = 64 << 10
+
+#: How compressed files begin.
+MAGIC = (b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0")
+
+
+def refuse_old_mac(use: ToolUse, cwd: Path) -> None:
+    """Refuse sequences whose lines end with a carriage return alone: some tools read many records there, some one.
+
+    Raises:
+        RefusedError: There is such an input.
+    """
+    for item, head in _heads(use, cwd):
+        if item.format in ("fasta", "fastq") and b"\r" in head[:-1] and b"\n" not in head:
+            raise RefusedError(
+                f"{item.path}:1: lines end with a carriage return alone, as on old Macs",
+                f"convert it first: tr '\\r' '\\n' < {item.path} > NEW",
+            )
+
+
+def unpacked(use: ToolUse, cwd: Path) -> tuple[str, ...]:
+    """What to say of compressed inputs of a tool that is not known: run by itself, it would get other bytes."""
+    tool = os.path.basename(str(use.argv[0]))
+    return tuple(
+        f"{item.path} is compressed: {tool} gets its parts unpacked"
+        + (
+            ""
+            if item.stdin or not item.path.endswith(COMPRESSED)
+            else f", named {Path(item.path).with_suffix('').name}"
+        )
+        for item, head in _heads(use, cwd)
+        if use.adapter == "generic" and head.startswith(MAGIC)
+    )
+
+
+def _heads(use: ToolUse, cwd: Path) -> Iterator[tuple[InputUse, bytes]]:
+    """First bytes of the inputs that are files; nothing is taken from a pipe."""
+    for item in use.inputs:
+        path = cwd / item.path
+        if item.format == "files" or item.path == "-":
+            continue
+        try:
+            if path.is_file():
+                with path.open("rb") as file:
+                    yield item, file.read(HEAD)
+        except OSError:
+            continue  # reading on will say what is wrong

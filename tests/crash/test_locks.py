@@ -1,0 +1,155 @@
+"""One run directory, two starts, on filesystems that have ``flock``, have none, or tell it to one machine alone."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import harness
+import pytest
+from crash_site import Site
+from once import once
+
+#: What flock says below a folder: an error, or always yes, as where only the processes of one machine hear of it.
+FLOCK = r"""
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int flock(int fd, int how) {
+    char name[64], path[4096];
+    const char *below = getenv("FLOCK_BELOW"), *answer = getenv("FLOCK_ANSWER");
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(name, path, sizeof path - 1);
+    if (n > 0 && below && answer && !strncmp(path, below, strlen(below))) {
+        errno = atoi(answer);
+        return errno ? -1 : 0;
+    }
+    return syscall(SYS_flock, fd, how);
+}
+"""
+
+#: Another machine: a table of processes of its own.
+ELSEWHERE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "sh", "-c", 'hostname node07; exec "$@"', "sh")  # fmt: skip
+
+
+@pytest.fixture
+def no_flock(site: Site, session_folder: Path) -> Site:
+    """A site on a filesystem whose ``flock`` gives what ``FLOCK_ANSWER`` says: each process may have everything."""
+
+    def build(folder: Path) -> None:
+        (folder / "flock.c").write_text(FLOCK)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", "flock.so", "flock.c"], cwd=folder, check=True)
+
+    if not shutil.which("cc"):
+        pytest.skip("no cc")
+    folder = once(session_folder / "flock", build)
+    site.environ |= {
+        "LD_PRELOAD": str(folder / "flock.so"),
+        "FLOCK_BELOW": str(site.folder.resolve()),
+        "FLOCK_ANSWER": "0",
+    }
+    return site
+
+
+def begin(site: Site, wrap: tuple[str, ...] = (), sleep: str = "0.5") -> subprocess.Popen[str]:
+    """A run that has done some of its work, and goes on for long."""
+    process = site.start(SLEEP=sleep, wrap=wrap, mark=str(site.folder))
+    assert harness.wait_until(lambda: site.executions >= 4)
+    return process
+
+
+def end(site: Site, process: subprocess.Popen[str]) -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert harness.wait_until(lambda: not harness.marked(str(site.folder)))
+
+
+def need_root() -> None:
+    if os.geteuid():
+        pytest.skip("another table of processes: only root may make one")
+
+
+@pytest.mark.parametrize("answer", [errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK])
+def test_without_flock_runs_work_and_exclude_each_other(no_flock: Site, answer: int) -> None:
+    no_flock.environ["FLOCK_ANSWER"] = str(answer)
+    process = begin(no_flock)
+    code, said = no_flock.run()
+    assert code == 2, said
+    assert re.search(
+        rf"another millrace \(process \d+ on {re.escape(socket.gethostname())}\) is running this now", said
+    )
+    end(no_flock, process)
+    code, said = no_flock.run()  # at once: the kernel knows that it is dead
+    assert code == 0, said
+    assert no_flock.output.read_bytes() == no_flock.expected
+
+
+def test_a_run_on_another_machine_is_respected_until_it_is_silent_for_long(no_flock: Site) -> None:
+    need_root()
+    process = begin(no_flock, ELSEWHERE, sleep="4")
+    code, said = no_flock.run()
+    assert code == 2, said
+    assert re.search(r"another millrace \(process \d+ on node07\) is running this now", said)
+    end(no_flock, process)
+    lock = no_flock.run_dir / "lock"
+    os.utime(lock, (time.time() - 100, time.time() - 100))
+    code, said = no_flock.run("--keep-run-dir")
+    assert code == 0, said
+    assert no_flock.output.read_bytes() == no_flock.expected
+    # It might have been frozen, and not dead.
+    assert [path.name for path in sorted(no_flock.run_dir.glob("*.mrj"))] == ["journal-1-0.mrj", "journal.mrj"]
+
+
+def test_a_frozen_run_that_wakes_up_does_no_harm_to_the_one_that_went_on(no_flock: Site) -> None:
+    need_root()
+    frozen = begin(no_flock, ELSEWHERE)
+    pids = harness.marked(str(no_flock.folder))
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    lock = no_flock.run_dir / "lock"
+    os.utime(lock, (time.time() - 100, time.time() - 100))
+    before = no_flock.executions
+    second = no_flock.start(SLEEP="3", mark="second")
+    assert harness.wait_until(lambda: no_flock.executions > before)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    _, said = frozen.communicate()
+    assert "has taken this run over" in said
+    assert second.poll() is None, "it was to last longer"
+    _, said = second.communicate()
+    assert second.returncode == 0, said
+    assert no_flock.output.read_bytes() == no_flock.expected
+    assert not no_flock.run_dir.exists()
+
+
+def test_what_a_start_left_that_was_killed_while_it_looked_is_no_obstacle(site: Site) -> None:
+    process = begin(site)
+    end(site, process)
+    dead = (site.run_dir / "lock").read_bytes()
+    (site.run_dir / "lock.taking").write_bytes(dead)
+    code, said = site.run()
+    assert code == 0, said
+    assert not site.run_dir.exists()
+
+
+@pytest.mark.parametrize(("answer", "words"), [("", "flock works"), (str(errno.ENOSYS), "no flock")])
+def test_doctor_says_what_the_folder_can_do(no_flock: Site, answer: str, words: str) -> None:
+    environ = {**os.environ, **no_flock.environ, "FLOCK_ANSWER": answer}
+    if not answer:
+        del environ["FLOCK_ANSWER"]
+    said = subprocess.run(
+        [sys.executable, "-m", "millrace", "doctor"], cwd=no_flock.folder, env=environ, capture_output=True, text=True
+    ).stdout
+    assert re.search(rf"^folder: +{re.escape(str(no_flock.folder))} \(\w+\): {words}", said, re.MULTILINE), said
+    assert not list(no_flock.folder.glob(".millrace*"))
