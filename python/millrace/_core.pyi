@@ -327,10 +327,15 @@ class PartWriter:
     def sync(self) -> None:
         """Wait until everything written so far is on disk; from any thread, also during `write`."""
 
-def joined(join: str, blocks: Sequence[tuple[int, BlockRef]], volatile: Sequence[str]) -> bytes:
-    """The bytes of a stream of which these blocks, (number of records, block), are all.
+def joined(
+    join: str, blocks: Sequence[tuple[int, BlockRef]], volatile: Sequence[str], most: int
+) -> tuple[bytes, int, int]:
+    """The first ``most`` bytes of a stream of which these blocks, (number of records, block), are all.
 
     What matches one of ``volatile`` is left out.
+
+    Returns:
+        (first bytes, length of all, CRC-32C of all).
 
     Raises:
         CorruptJournal: A block is not what was committed, or cannot be joined.

@@ -238,33 +238,68 @@ impl StreamWriter {
     }
 }
 
-/// The bytes that a stream would have if these blocks, (number of records, block), were all; what matches one of
-/// `volatile`, which may differ between two serial runs, is left out.
+/// The first `most` bytes that a stream would have if these blocks, (number of records, block), were all, with the length
+/// and the CRC-32C of all its bytes; what matches one of `volatile`, which may differ between two serial runs, is left out.
 #[pyfunction]
 fn joined<'py>(
     py: Python<'py>,
     join: &str,
     blocks: Vec<(u64, PyRef<'_, BlockRef>)>,
     volatile: Vec<String>,
-) -> PyResult<Bound<'py, PyBytes>> {
+    most: usize,
+) -> PyResult<(Bound<'py, PyBytes>, u64, u32)> {
     let volatile = patterns_of(&volatile)?;
     let mut joiner = join::joiner(join).map_err(join_error)?;
     let blocks: Vec<_> = blocks.iter().map(|(n_records, block)| (*n_records, BlockRef::clone(block))).collect();
-    let bytes = py
+    let head = py
         .detach(|| {
-            let (mut journals, mut bytes) = (Journals::default(), Vec::new());
+            // A pattern may match anything, so all has to be there; other outputs may be larger than the memory.
+            let keep = if volatile.is_empty() { most } else { usize::MAX };
+            let (mut journals, mut head) = (Journals::default(), Head::new(keep));
             for (n_records, block) in &blocks {
                 let mut reader = BufReader::with_capacity(BUFFER, journals.holding(block)?.read(&block.0));
-                joiner.block(*n_records, &mut reader, &mut bytes)?;
+                joiner.block(*n_records, &mut reader, &mut head)?;
             }
-            joiner.finish(&mut bytes)?;
-            for pattern in &volatile {
-                bytes = pattern.replace_all(&bytes, &b""[..]).into_owned();
+            joiner.finish(&mut head)?;
+            if volatile.is_empty() {
+                return Ok(head);
             }
-            Ok(bytes)
+            let masked =
+                volatile.iter().fold(head.bytes, |bytes, each| each.replace_all(&bytes, &b""[..]).into_owned());
+            let mut head = Head::new(most);
+            head.write_all(&masked)?;
+            Ok(head)
         })
         .map_err(join_error)?;
-    Ok(PyBytes::new(py, &bytes))
+    Ok((PyBytes::new(py, &head.bytes), head.length, head.crc32c))
+}
+
+/// The first bytes of what is written to it, and length and checksum of all.
+struct Head {
+    bytes: Vec<u8>,
+    most: usize,
+    length: u64,
+    crc32c: u32,
+}
+
+impl Head {
+    fn new(most: usize) -> Self {
+        Self { bytes: Vec::new(), most, length: 0, crc32c: 0 }
+    }
+}
+
+impl Write for Head {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = self.most.saturating_sub(self.bytes.len()).min(bytes.len());
+        self.bytes.extend_from_slice(&bytes[..room]);
+        self.length += bytes.len() as u64;
+        self.crc32c = crc32c::crc32c_append(self.crc32c, bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Writes one block, as it is, to the file `path`; returns its length. Over what is there, as `StreamWriter` does.

@@ -25,6 +25,9 @@ from millrace.slices import Committed
 #: How often a piece is tried that fails: a sound tool may fail on a part alone, and is not accused for that.
 TRIES = 2
 
+#: Bytes of an output in which the first line that differs is looked for, and what that looks like.
+SHOWN_BYTES = 4 << 20
+
 
 @dataclass
 class Piece:
@@ -311,12 +314,13 @@ def _compare(number: int, output: OutputUse, then: Tasks, now: Tasks) -> _Found 
     if not before and not after:
         return None
     was, is_now = (
-        _core.joined(output.join, [(n, block) for _, n, block in each], output.volatile) for each in (before, after)
+        _core.joined(output.join, [(n, block) for _, n, block in each], output.volatile, SHOWN_BYTES)
+        for each in (before, after)
     )
     if was == is_now:
         return None
-    raw = [[_core.joined("concat", [(n, block)], output.volatile) for _, n, block in each] for each in (before, after)]
-    difference = first_difference(was, is_now)
+    raw = [[_head(output, n, block)[0] for _, n, block in each] for each in (before, after)]
+    difference = first_difference(was[0], is_now[0])
     where = (then[0][0][0], then[-1][0][1])
     if output.join == "concat":
         ends = [_at(difference.offset, each, texts) for each, texts in zip((before, after), raw, strict=True)]
@@ -342,15 +346,17 @@ def _at(offset: int, blocks: Sequence[tuple[Extent, int, _core.BlockRef]], texts
     return blocks[-1][0] if blocks else (0, 2**63)
 
 
+def _head(output: OutputUse, n_records: int, block: _core.BlockRef) -> tuple[bytes, int, int]:
+    """The first bytes of a block, and length and checksum of all."""
+    return _core.joined("concat", [(n_records, block)], output.volatile, SHOWN_BYTES)
+
+
 def _compare_named(number: int, output: OutputUse, then: Tasks, now: Tasks) -> _Found | None:
     """The same for an output that is several files: the last of a name is what stays."""
-    files = [
-        {block.name: _core.joined("concat", [(n, block)], output.volatile) for _, n, block in _blocks(number, tasks)}
-        for tasks in (then, now)
-    ]
+    files = [{block.name: _head(output, n, block) for _, n, block in _blocks(number, tasks)} for tasks in (then, now)]
     for name in sorted(files[0].keys() | files[1].keys()):
-        was, is_now = files[0].get(name, b""), files[1].get(name, b"")
-        if was != is_now or (name in files[0]) != (name in files[1]):
-            where = (then[0][0][0], then[-1][0][1])
-            return _Found(os.fsdecode(name), [was], [is_now], where, first_difference(was, is_now))
+        was, is_now = files[0].get(name), files[1].get(name)
+        if was != is_now:
+            where, before, after = (then[0][0][0], then[-1][0][1]), was[0] if was else b"", is_now[0] if is_now else b""
+            return _Found(os.fsdecode(name), [before], [after], where, first_difference(before, after))
     return None
