@@ -189,7 +189,7 @@ def variants(
     >>> variants([(0, 3), (3, 9)], 0.1, at_start=True, at_end=False, whole=True)
     [[9], [1, 1, 1, 1, 1, 1, 1, 1, 1]]
     >>> variants([(40, 50), (50, 90)], 0.4, at_start=False, at_end=True, whole=True)
-    [[50], [48, 1, 1]]
+    [[48, 1, 1]]
     >>> variants([(4, 5)], 0.4, at_start=False, at_end=True, whole=True)
     [[1]]
     """
@@ -201,6 +201,6 @@ def variants(
     alone = min(n - 1, MOST_ALONE, max(1, int(ALONE_SECONDS * len(sizes) / max(seconds, 1e-3))))
     if at_start:
         found.append([*[1] * alone, n - alone])
-    elif at_end:
-        found.append([n - alone, *[1] * alone])
+    elif at_end and alone > 1:
+        found = [[n - alone, *[1] * alone]]  # once: batches here may be large, and the run waits for it
     return [each for at, each in enumerate(found) if each != sizes and each not in found[:at]] or [sizes]
