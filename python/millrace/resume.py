@@ -54,7 +54,7 @@ def forget_unsure(manifest: Manifest, identity: str, rundir: RunDir) -> Manifest
     """
     if manifest.world != identity:
         for path in rundir.journals():
-            with suppress(_core.CorruptJournal):  # which is told when it is opened
+            with suppress(_core.CorruptJournal, IsADirectoryError):  # which is told when it is opened
                 _core.forget_unsynced(path)
         manifest = msgspec.structs.replace(manifest, world=identity)
         rundir.write_manifest(manifest)

@@ -46,7 +46,7 @@ from millrace.report import progress, summary
 from millrace.report.events import EndEvent, EventLog, RunEvent, WarningEvent, read_typed
 from millrace.report.words import count
 from millrace.resume import Begun, as_before, begun, chosen, done_extents, outputs_are_there, take_over
-from millrace.rundir import Complete, Manifest, RunDir, write_whole
+from millrace.rundir import Complete, Manifest, RunDir
 from millrace.slices import LOOK, Committed
 from millrace.storage import learnt
 
@@ -132,12 +132,12 @@ def run(plan: Plan, supervision: Supervision, crew: Crew | None = None) -> Finis
         rundir = RunDir(plan.run_dir)
         if supervision.active:
             wait_for_the_last_start(rundir)
-        lock = rundir.lock(folder_mode(plan), job=os.environ.get(JOB, ""))
+        lock = rundir.lock(folder_mode(plan), job=os.environ.get(JOB, ""), fresh=plan.job.fresh)
         stack.callback(lock.close)
         plan = as_before(plan, rundir)
         manifest, resuming = take_over(plan, rundir)
         stack.push(remove_if_fruitless(rundir))
-        if done := already_complete(plan, rundir, supervision):
+        if done := already_complete(plan, rundir, manifest, supervision):
             return done
         if crew:
             crew.interrupt = interrupt
@@ -188,11 +188,10 @@ def remove_if_fruitless(rundir: RunDir) -> Callable[..., bool]:
     return leave
 
 
-def already_complete(plan: Plan, rundir: RunDir, supervision: Supervision) -> Finished | None:
+def already_complete(plan: Plan, rundir: RunDir, manifest: Manifest, supervision: Supervision) -> Finished | None:
     """The result of an earlier run that got to its end, if its outputs are still there; else None."""
-    try:
-        complete = msgspec.json.decode(rundir.complete.read_bytes(), type=Complete)
-    except (OSError, msgspec.MsgspecError):
+    complete = rundir.read_complete(manifest)
+    if complete is None:
         return None
     if plan.job.retry_quarantined or not outputs_are_there(plan, rundir, complete):
         # From here on this is a run that is not complete, should it be killed.
@@ -316,7 +315,7 @@ class Session:
                     scans.append((other, _core.scan(other, True)))
                     if scans[-1][1].run_id != self.run_id:
                         raise CorruptError(f"{other}: belongs to another run", "start over with --fresh")
-        except _core.CorruptJournal as error:
+        except (_core.CorruptJournal, IsADirectoryError) as error:
             raise CorruptError(str(error), "start over with --fresh") from error
         for name, scan in scans:
             for offset, problem, was_synced in scan.damage:
@@ -428,8 +427,8 @@ class Session:
             raise LostError(f"{self.rundir.path}: another process has taken this run over", "wait for its end")
         sizes = engine.stage.finish()
         restore(plan, self.rundir, engine.stage.changed(), self.message)
-        complete = Complete(outputs=sizes, kept=plan.job.keep_run_dir)
-        write_whole(self.rundir.complete, msgspec.json.encode(complete))
+        complete = Complete(run_id=self.manifest.run_id, outputs=sizes, kept=plan.job.keep_run_dir)
+        self.rundir.write_complete(complete)
         now = engine.now()
         for line, times in engine.said.repeated():
             events.write(WarningEvent(t=now, text=line, count=times), now)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import msgspec
 
@@ -18,6 +17,7 @@ from millrace import _core
 from millrace.errors import CorruptError, RefusedError
 from millrace.lock import HeldError, Lock, is_held, take
 from millrace.model import Frozen, ToolUse
+from millrace.sealed import HINT, seal, unseal
 from millrace.storage.own import why_not_own
 
 #: Layout version of the manifest.
@@ -32,7 +32,7 @@ class Manifest(Frozen, frozen=True):
 
     version: int
     millrace: str
-    run_id: str
+    run_id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
     argv: tuple[str, ...]
     cwd: str
     exe: str
@@ -50,6 +50,7 @@ class Manifest(Frozen, frozen=True):
 class Complete(Frozen, frozen=True):
     """How a run ended that got to its end."""
 
+    run_id: str
     #: Bytes of each output.
     outputs: dict[str, int]
     #: Whether the user wants the directory kept.
@@ -111,12 +112,13 @@ class RunDir:
         """Exists once everything is written; holds a `Complete`."""
         return self.path / "complete.json"
 
-    def lock(self, mode: int = 0o700, job: str = "") -> Lock:
+    def lock(self, mode: int = 0o700, job: str = "", *, fresh: bool = False) -> Lock:
         """Make the directory if needed and take it for this process.
 
         Args:
             mode: With which it is made, if it is not there.
             job: See `millrace.lock.take`.
+            fresh: Whatever is in it is to go, also a folder in the place of the lock.
 
         Raises:
             RefusedError: Another process has it, or it is something else's.
@@ -133,7 +135,10 @@ class RunDir:
                 # Another's could hold results that nobody computed, and links to files of this user.
                 if why := why_not_own(self.path):
                     raise RefusedError(f"{self.path}: {why}", "name another folder with --run-dir")
-                return take(self.path / "lock", job)
+                lock = take(self.path / "lock", job)
+                with contextlib.suppress(OSError):
+                    self._old_lock.unlink()
+                return lock
             except FileNotFoundError:
                 continue  # an ending run removed the folder just now
             except HeldError as error:
@@ -141,6 +146,11 @@ class RunDir:
                     f"{self.path}: another millrace ({error.words}) is running this now",
                     f"wait for it, or look at it with: millrace status {self.path}",
                 ) from error
+            except IsADirectoryError as error:
+                if fresh:
+                    _delete(self.path / "lock")
+                    continue
+                raise RefusedError(f"{self.path / 'lock'}: is a folder, not the lock of a run", HINT) from error
             except OSError as error:
                 raise RefusedError(
                     f"{self.path}: {error.strerror}", "name a place that can be written with --run-dir"
@@ -155,15 +165,11 @@ class RunDir:
 
         What says that there is a run goes first: killed halfway, the rest is no run and is cleared again.
         """
-        self.complete.unlink(missing_ok=True)
-        self.manifest.unlink(missing_ok=True)
+        _delete(self.complete)
+        _delete(self.manifest)
         for entry in self.path.iterdir():
-            if entry.name in ("lock", "lock.taking"):
-                continue
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
+            if entry.name not in ("lock", "lock.taking"):
+                _delete(entry)
 
     def remove(self) -> None:
         """Remove the directory of a run that is done.
@@ -171,21 +177,23 @@ class RunDir:
         What says so goes last: killed halfway, the next start finds a complete run and removes the rest.
         """
         for entry in self.path.iterdir():
-            if entry.name in ("lock", self.manifest.name, self.complete.name):
-                continue
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
+            if entry.name not in ("lock", self.manifest.name, self.complete.name):
+                _delete(entry)
+        for path in (self.manifest, self.complete):
+            path.unlink(missing_ok=True)
         # A network filesystem keeps a file that is open, as this process has the lock, under another name where it was.
-        lock = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        lock = self._old_lock
         try:
             (self.path / "lock").rename(lock)
         except OSError:
             lock = self.path / "lock"  # not a folder to write in
-        for path in (self.manifest, self.complete, lock):
-            path.unlink(missing_ok=True)
+        lock.unlink(missing_ok=True)
         self.path.rmdir()
+
+    @property
+    def _old_lock(self) -> Path:
+        """The name of the lock in the last moments of a run; killed in them, it leaves it to the next start."""
+        return self.path.with_name(f".{self.path.name}.done")
 
     def holds_results(self) -> bool:
         """Whether something was committed that a resume could use, or may have been."""
@@ -217,33 +225,39 @@ class RunDir:
             CorruptError: The manifest cannot be understood.
         """
         try:
-            text = self.manifest.read_bytes()
-        except OSError as error:
+            return unseal(self.manifest, Manifest, "the manifest of a run", VERSION)
+        except FileNotFoundError as error:
             raise RefusedError(
                 f"{self.path}: no run here ({error.strerror})", "give the .millrace folder of a run"
             ) from error
-        try:
-            manifest = msgspec.convert(json.loads(text), Manifest, dec_hook=lambda kind, value: kind(value))
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise CorruptError(
-                f"{self.manifest}: not the manifest of a run: {error}",
-                "written by another release? start over with --fresh",
-            ) from error
-        if manifest.version != VERSION:
-            raise CorruptError(
-                f"{self.manifest}: version {manifest.version}, this release reads version {VERSION}",
-                "start over with --fresh, or use the release that began the run",
-            )
-        return manifest
 
     def write_manifest(self, manifest: Manifest) -> None:
-        write_whole(self.manifest, to_json(manifest))
+        write_whole(self.manifest, seal(manifest))
+
+    def read_complete(self, manifest: Manifest) -> Complete | None:
+        """How the run ended; None if it has not got to its end.
+
+        Raises:
+            CorruptError: The file is not what was written, or of another run.
+        """
+        try:
+            found = unseal(self.complete, Complete, "the end of a run")
+        except FileNotFoundError:
+            return None
+        if found.run_id != manifest.run_id:
+            raise CorruptError(f"{self.complete}: is of another run", HINT)
+        return found
+
+    def write_complete(self, complete: Complete) -> None:
+        write_whole(self.complete, seal(complete))
 
 
-def to_json(value: Any) -> bytes:
-    """Indented JSON. Bytes of file names that are not UTF-8 come back as they were: ``json`` can write and read
-    the lone surrogates that stand for them, ``msgspec`` cannot."""
-    return json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=2).encode()
+def _delete(path: Path) -> None:
+    """Remove what has this name, if anything has, be it a file or a folder."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -12,6 +12,11 @@ from shell import Shell
 
 RUN = "millrace run --format fasta"
 TEE = "millrace run --input in.fa --output o -- tee2 in.fa o"
+#: Writes the manifest anew, as another release would have.
+OTHER_RELEASE = (
+    "$(sed -n 's/^exec \\([^ ]*\\) .*/\\1/p' ../bin/millrace) -c 'import msgspec; from pathlib import Path; from millrace.rundir import RunDir; "
+    'r = RunDir(Path("o.millrace")); r.write_manifest(msgspec.structs.replace(r.read_manifest(), millrace="0.0.9"))\''
+)
 KEPT = TEE.replace("run", "run --keep-run-dir --batch 1", 1) + " 2> first"
 #: Root may read and write everything; a program without these capabilities may not.
 PLAIN = "setpriv --bounding-set=-dac_override,-dac_read_search" if os.geteuid() == 0 else ""
@@ -228,10 +233,23 @@ RUN_DIRS = [
     fails("database_changed", f"cp in.fa db; K='--shared db'; {KEPT.replace('run', 'run $K', 1)}; echo >> db; {TEE.replace('run', 'run $K', 1)}",
           "db: was 24 bytes", "now 25 bytes", left=("o",)),
     fails("program_changed", f"{KEPT}; echo >> ../bin/tee2; {TEE}", "program", "bin/tee2: was", left=("o",)),
-    fails("other_release", f"{KEPT}; sed -i 's/\"millrace\": \"[^\"]*\"/\"millrace\": \"0.0.9\"/' o.millrace/job.json; {TEE}", "millrace: was 0.0.9, now", left=("o",)),
+    fails("other_release", f"{KEPT}; {OTHER_RELEASE}; {TEE}", "millrace: was 0.0.9, now", left=("o",)),
     case("manifest_of_the_future", f"{KEPT}; sed -i 's/\"version\": 1/\"version\": 7/' o.millrace/job.json; {TEE}",
          5, "job.json: version 7, this release reads version 1", "--fresh", left=("o",)),
     case("manifest_not_json", f"{KEPT}; echo '{{' > o.millrace/job.json; {TEE}", 5, "job.json: not the manifest of a run", "--fresh", left=("o",)),
+    *(case(f"damaged_{name}_{how}", f"{KEPT}; {line.format(name=name)}; {TEE}", 5, f"{name}: not", "--fresh", left=("o",))
+      for name in ("job.json", "complete.json")
+      for how, line in (("byte", "sed -i 's/\\(run_id\": \"\\)[0-9a-e]/\\1f/; t; s/\\(run_id\": \"\\)f/\\1e/' o.millrace/{name}"),
+                        ("utf8", "printf '{{\"run_id\": \"\\377\"}}' > o.millrace/{name}"),
+                        ("cut", "truncate -s 30 o.millrace/{name}"),
+                        ("folder", "rm o.millrace/{name}; mkdir o.millrace/{name}"))),
+    case("end_of_another_run", f"{KEPT}; cp o.millrace/complete.json c; {KEPT.replace('--keep', '--fresh --keep')}; cp c o.millrace/complete.json; rm c; {TEE}",
+         5, "complete.json: is of another run", "--fresh", left=("o",)),
+    *(case(f"fresh_with_a_folder_for_{name}", f"{KEPT}; rm -f o.millrace/{name}; mkdir -p o.millrace/{name}/x; {TEE.replace('run', 'run --fresh -q', 1)}; cmp o in.fa", 0)
+      for name in ("job.json", "complete.json", "journal.mrj", "events.jsonl", "lock")),
+    case("folder_for_the_journal", f"{KEPT}; rm o.millrace/complete.json o.millrace/journal.mrj; mkdir o.millrace/journal.mrj; {TEE}", 5, "journal.mrj", "--fresh", left=("o",)),
+    fails("folder_for_the_lock", f"{KEPT}; rm o.millrace/lock; mkdir o.millrace/lock; {TEE}", "lock: is a folder", "--fresh", left=("o",)),
+    case("killed_in_its_last_moment", f": > .o.millrace.done; {TEE}; [ ! -e .o.millrace.done ]", 0),
     case("fresh_starts_over_whatever_is_there", f"{KEPT}; rm o; echo '{{' > o.millrace/job.json; {TEE.replace('run', 'run --fresh -q', 1)}; cmp o in.fa", 0),
     case("journal_is_garbage", f"{KEPT}; rm o; head -c 500 /dev/zero > o.millrace/journal.mrj; {TEE}",
          5, "journal.mrj: not a Millrace journal", "--fresh", left=("o",)),

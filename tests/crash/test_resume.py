@@ -6,8 +6,11 @@ import signal
 from pathlib import Path
 
 import harness
+import msgspec
 import pytest
 from crash_site import FRAMED, Site
+
+from millrace.rundir import RunDir
 
 
 def stop_halfway(site: Site, n_executions: int = 5) -> int:
@@ -135,12 +138,14 @@ def test_what_another_run_left_in_the_output_is_not_mixed_with_ours(site: Site) 
 
 def test_a_run_killed_while_it_removes_its_directory_is_known_to_be_done(site: Site) -> None:
     assert site.run("--keep-run-dir")[0] == 0
-    kept = (site.run_dir / "complete.json").read_text()
+    rundir = RunDir(site.run_dir)
+    kept = rundir.read_complete(rundir.read_manifest())
+    assert kept
     executions = site.executions
     code, said = site.run()
     assert code == 0 and "already done" in said
     assert site.run_dir.exists(), "asked to be kept"
-    (site.run_dir / "complete.json").write_text(kept.replace("true", "false"))
+    rundir.write_complete(msgspec.structs.replace(kept, kept=False))
     for name in ("journal.mrj", "events.jsonl"):
         (site.run_dir / name).unlink()
     code, said = site.run()

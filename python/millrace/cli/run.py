@@ -106,6 +106,6 @@ def here() -> Path:
 
 def print_json(value: Any) -> None:
     """Print a value of the model as one indented JSON document."""
-    from millrace.rundir import to_json
+    from millrace.sealed import to_json
 
     click.echo(to_json(value).decode())

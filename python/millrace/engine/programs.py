@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 
@@ -13,7 +12,8 @@ from millrace.errors import RefusedError, ToolError
 from millrace.model import Command
 from millrace.plan import fingerprint
 from millrace.plan.plan import Plan
-from millrace.rundir import RunDir, to_json, write_whole
+from millrace.rundir import RunDir, write_whole
+from millrace.sealed import seal, unseal
 
 
 class Programs:
@@ -84,10 +84,10 @@ class Programs:
                     "results would not be those of one program: install the same release for all architectures",
                 )
         if plan.job.arch and known != earlier:
-            write_whole(self._rundir.programs, to_json(known))
+            write_whole(self._rundir.programs, seal(known))
 
     def _of_earlier_starts(self) -> dict[str, str]:
         try:
-            return msgspec.convert(json.loads(self._rundir.programs.read_bytes()), dict[str, str])
-        except (OSError, ValueError, msgspec.MsgspecError):
+            return unseal(self._rundir.programs, dict[str, str], "what programs a run has")
+        except FileNotFoundError:
             return {}

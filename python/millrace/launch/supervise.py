@@ -21,8 +21,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from millrace import lock
 from millrace.engine.stop import Interrupt, StoppedBySignal
 from millrace.errors import ExitCode, MillraceError, RefusedError
@@ -36,7 +34,7 @@ from millrace.plan import workplace
 from millrace.plan.plan import Plan
 from millrace.plan.privacy import folder_mode
 from millrace.report.words import count
-from millrace.rundir import Complete, RunDir
+from millrace.rundir import RunDir
 from millrace.storage.own import why_not_own
 
 #: Starts without a new result after which there is no hope.
@@ -129,8 +127,10 @@ class Supervisor:
     def _is_whole(self) -> bool:
         """Whether all that went to standard output has come by here."""
         try:
-            complete = msgspec.json.decode(self.rundir.complete.read_bytes(), type=Complete)
-        except (OSError, msgspec.MsgspecError):
+            complete = self.rundir.read_complete(self.rundir.read_manifest())
+        except MillraceError:
+            complete = None
+        if complete is None:
             return True  # an earlier run had done everything
         wanted = sum(complete.outputs.get(output.name, 0) for output in self.plan.use.outputs if output.path == "-")
         return self.output.passed >= wanted

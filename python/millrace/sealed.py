@@ -1,0 +1,68 @@
+"""The small files of a run directory: JSON that tells by a checksum whether it is what was written, and by a schema whether
+it is what is meant."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from millrace import _core
+from millrace.errors import CorruptError
+
+Kind = TypeVar("Kind")
+
+#: How such a file begins; the checksum is that of all that follows.
+_SEAL = re.compile(rb'\{\n  "checksum": "([0-9a-f]{8})",\n')
+
+HINT = "start over with --fresh"
+
+
+def to_json(value: Any) -> bytes:
+    """Indented JSON. Bytes of file names that are not UTF-8 come back as they were: ``json`` can write and read
+    the lone surrogates that stand for them, ``msgspec`` cannot."""
+    return json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=2).encode()
+
+
+def seal(value: Any) -> bytes:
+    """``value``, an object that is not empty, as the bytes of a file."""
+    rest = to_json(value).removeprefix(b"{\n")
+    return b'{\n  "checksum": "%08x",\n' % _core.crc32c(rest) + rest
+
+
+def unseal(path: Path, kind: type[Kind], what: str, version: int = 0) -> Kind:
+    """Read what `seal` wrote.
+
+    Args:
+        what: What the file is, for messages.
+        version: What its field ``version`` must be, if it has one.
+
+    Raises:
+        FileNotFoundError: It is not there.
+        CorruptError: It is not what was written.
+    """
+    try:
+        text = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise FileNotFoundError(error.errno, error.strerror, str(path)) from error
+    except OSError as error:
+        raise CorruptError(f"{path}: not {what}: {os.strerror(error.errno or 0).lower()}", HINT) from error
+    sealed = _SEAL.match(text)
+    whole = sealed and int(sealed[1], 16) == _core.crc32c(text[sealed.end() :])
+    try:
+        found = json.loads(text)
+        if version and isinstance(found, dict) and found.get("version", version) != version:
+            raise CorruptError(
+                f"{path}: version {found['version']}, this release reads version {version}",
+                f"{HINT}, or use the release that began the run",
+            )
+        if not whole:
+            raise CorruptError(f"{path}: not {what} as it was written: its checksum is wrong", HINT)
+        found.pop("checksum")
+        return msgspec.convert(found, kind, dec_hook=lambda wanted, value: wanted(value))
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise CorruptError(f"{path}: not {what}: {error}", f"written by another release? {HINT}") from error
