@@ -287,4 +287,4 @@ class Node:
 
 def _stream(output: OutputUse) -> tuple[str, str]:
     name = "standard output" if output.path == "-" else output.path
-    return name, output.join
+    return os.fsencode(name).decode(errors="replace"), output.join  # for messages: a name need not be UTF-8
