@@ -43,6 +43,8 @@ def waiting_run(user: User, n: int = 2) -> Iterator[subprocess.Popen[str]]:
         n,
         "--batch",
         1,
+        "--verify",
+        0,
         "--input",
         "in.fa",
         "--output",
