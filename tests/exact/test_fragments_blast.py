@@ -346,7 +346,7 @@ def adversary(parts: list[tuple[str, int]], seed: int) -> tuple[bytes, bytes]:
     return queries.encode(), "".join(f">entry{n}\n{text}\n" for n, text in enumerate(entries)).encode()
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, suppress_health_check=list(HealthCheck))
 @given(
     parts=SEQUENCES,
     seed=st.integers(0, 2**32),

@@ -123,7 +123,7 @@ def world(needs: list[int], slots: list[int], retries: int = 1) -> World:
     return World(needs, dispatcher, [Node(Allowance(n, LIMIT)) for n in slots])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     needs=st.lists(st.one_of(st.integers(1, 30), st.integers(30, LIMIT), st.just(LIMIT + 50)), min_size=1, max_size=40),
     slots=st.lists(st.integers(1, 8), min_size=1, max_size=3),

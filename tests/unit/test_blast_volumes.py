@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.errors import RefusedError
@@ -37,7 +37,6 @@ def test_the_head_of_an_index(version: int, tmp_path: Path) -> None:
     assert (volume.title, volume.entries, volume.residues, volume.parsed) == ("a title", 2, 12, False)
 
 
-@settings(deadline=None)
 @given(
     volumes=st.lists(st.lists(st.integers(1, 50) | st.just(5000), max_size=20), min_size=1, max_size=4),
     shares=st.lists(st.integers(1, 9), min_size=1, max_size=20),

@@ -103,7 +103,7 @@ def chain(
     return relays, paths, fds
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     contents=st.lists(st.binary(min_size=1, max_size=400), min_size=1, max_size=6), n=st.integers(1, 5),
     piece=st.integers(1, 100), depth=st.integers(1, 4), in_memory=st.booleans(), place=st.sampled_from([None, "/dev/shm"]),

@@ -171,7 +171,7 @@ def a_dispatcher(slots: int = 2, retries: int = 1, *, proven: bool = False) -> D
     return Dispatcher(slots, CostHint(unit="bytes"), retries, (5, 0), proven=proven, limit=QuarantineLimit(share=1.0))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.data())
 def test_every_record_ends_once_and_exactly_the_bad_ones_are_quarantined(choose: st.DataObject) -> None:
     n_records = choose.draw(st.integers(1, 60), "records")
@@ -204,7 +204,7 @@ def test_every_record_ends_once_and_exactly_the_bad_ones_are_quarantined(choose:
 SIZES = st.lists(st.one_of(st.integers(1, 50), st.integers(1, 5000)), min_size=1, max_size=120)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.data())
 @pytest.mark.parametrize("fixed", [(0, 0), (1, 0), (7, 0)])
 def test_every_record_of_any_size_ends_once_and_of_what_waits_the_largest_goes_first(
@@ -296,7 +296,7 @@ def test_a_batch_that_is_to_stay_whole_is_not_split_for_its_size() -> None:
     assert dispatcher.batch_cut(1, 5, 40_000, whole=True) == [Run(1, 1)]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.data())
 def test_failures_by_chance_quarantine_nothing_that_a_retry_can_do(choose: st.DataObject) -> None:
     n_records = choose.draw(st.integers(1, 40), "records")
@@ -307,7 +307,7 @@ def test_failures_by_chance_quarantine_nothing_that_a_retry_can_do(choose: st.Da
     assert sorted(world.done) == list(range(n_records))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.data())
 @pytest.mark.parametrize("ways", ["alike", "each in its own way", "timeout"])
 def test_a_tool_that_never_works_is_stopped_soon(ways: str, choose: st.DataObject) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.schedule import extents
@@ -115,7 +115,6 @@ def test_merge_side_by_side_shares_what_has_piled_up() -> None:
 @pytest.mark.parametrize(
     ("way", "in_turn"), [("merge", False), ("merge", True), ("individual", False), ("collective", False)]
 )
-@settings(deadline=None)  # a busy machine is no failure
 @given(data=st.data())
 def test_the_file_is_whole_whoever_is_lost_when(way: Way, in_turn: bool, data: st.DataObject) -> None:
     ranks = range(data.draw(st.integers(1, 4), "ranks"))
@@ -179,7 +178,6 @@ def test_the_file_is_whole_whoever_is_lost_when(way: Way, in_turn: bool, data: s
     assert bytes(file) == expected
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3), st.integers(0, 2)), max_size=20))
 def test_merge_in_turn_never_leaves_a_hole(blocks: list[tuple[int, int, int]]) -> None:
     """After each block so many turns; what is written is always the beginning of the file, also if a node is lost."""

@@ -125,7 +125,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestAnyOrder.settings = settings(max_examples=100, stateful_step_count=50)
 
 
 @dataclass
@@ -349,7 +349,7 @@ def test_nothing_is_copied_where_all_go_well() -> None:
     assert sum(cluster.ran.values()) == 160
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 20), st.integers(1, 8), st.lists(st.floats(0.01, 100), min_size=1, max_size=300), st.booleans())
 def test_every_task_runs_whatever_its_time(nodes: int, slots: int, tasks: list[float], straggling: bool) -> None:
     cluster = Cluster(Spread(), {node: 1.0 + node % 3 for node in range(nodes)}, slots, 0.01)

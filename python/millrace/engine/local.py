@@ -238,11 +238,7 @@ class LocalEngine:
                 case Release(batch):
                     self._release(batch)
                 case Stop(batch, why):
-                    raise (
-                        too_little_memory(self.said.tool, self._failures[batch])
-                        if why is Why.MEMORY
-                        else self._stop(batch, why)
-                    )
+                    raise self._stop(batch, why)
 
     def _run(self, batch: int, attempt: int, urgent: bool) -> None:
         item = self._batches[batch]
@@ -379,6 +375,8 @@ class LocalEngine:
 
     def _stop(self, batch: int, why: Why) -> MillraceError:
         item, reason = self._batches[batch], self._failures.get(batch, "it failed")
+        if why is Why.MEMORY:
+            return too_little_memory(self.said.tool, reason)
         if why is Why.MANY:
             return too_many_failures(self.said.tool, self.dispatcher.limit, reason)
         if why is Why.TOOL:

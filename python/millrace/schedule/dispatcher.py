@@ -163,8 +163,7 @@ class Dispatcher:
     _ready: list[tuple[int, int]] = field(default_factory=list)
     #: Single records that failed while nothing had succeeded, and how.
     _witnesses: dict[int, tuple[Result, str]] = field(default_factory=dict)
-    #: Records that are done, and single ones for which there is not enough memory.
-    _done: int = 0
+    #: Single records for which there is not enough memory.
     _starved: int = 0
     #: Batches that were asked for and have not come.
     _asked: int = 0
@@ -342,7 +341,6 @@ class Dispatcher:
         if result is Result.DONE:
             del self._batches[batch]
             self._witnesses.pop(batch, None)
-            self._done += item.records
             self.limit.done(item.records)
             if seconds is not None:
                 self.cost.observe(item.units, seconds, item.records)
@@ -368,7 +366,7 @@ class Dispatcher:
             return [Split(batch, item.records // 2)]
         if result is Result.STARVED:
             self._starved += 1
-            if self._starved >= MOST_STARVED and self._starved > self._done:
+            if self._starved >= MOST_STARVED and self._starved > self.limit.n_done:
                 return [Stop(batch, Why.MEMORY)]
         if self.stop_on_failure:
             return [Stop(batch, Why.RECORD)]

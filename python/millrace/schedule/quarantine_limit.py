@@ -33,6 +33,11 @@ class QuarantineLimit:
         """So many records are done."""
         self.n_ended += n_records
 
+    @property
+    def n_done(self) -> int:
+        """Records that are done."""
+        return self.n_ended - self.n_given_up
+
     def resumed(self, n_given_up: int) -> None:
         """An earlier run has given up so many."""
         self.n_ended += n_given_up
