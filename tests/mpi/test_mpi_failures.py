@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -326,7 +327,9 @@ def test_verification_compares_with_results_of_any_node(openmpi: Mpi, site: Site
     assert f"checked on {N} of {N} records cut elsewhere, all bytes equal" in text
     code, text = whole(openmpi, 3, site, "--verify", "1", "--fresh", RANDOMLY="1")
     assert code == 5
-    assert "tool gave other bytes for records 1 to 8 when they were run again as they were" in text
+    # Which stretch is compared first depends on the nodes.
+    accused = r"tool gave other bytes for records \d+ to \d+ when they were run again as they were"
+    assert re.search(accused, text), text
     assert not site.output.exists()
 
 
