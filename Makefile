@@ -9,9 +9,11 @@ PREFIX ?= $(HOME)/.local
 EXTRAS ?=
 # One more than the cores of a small machine: many tests wait for others to die.
 PYTEST_JOBS ?= 3
+# Of the databases with which `make versions` compares searches in fragments.
+MATRIX_SCALE ?= 0.1
 
 .DEFAULT_GOAL := help
-.PHONY: help install uninstall build dev wheel tools demo test slow lint format check bench docs clean
+.PHONY: help install uninstall build dev wheel tools demo test slow versions lint format check bench docs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -61,12 +63,22 @@ test: dev tools ## Set everything up and run every test
 slow: dev tools ## Run the tests that `make test` leaves out (hours)
 	$(BIN)/pytest -n $(PYTEST_JOBS) --dist worksteal -m slow
 
+versions: dev tools ## Run the tests of exactness, and the matrix of fragments, with newer releases of the tools (hours; 600 MB)
+	./scripts/install-versions .tools/versions
+	@for release in trixie sid; do \
+		export PATH="$(CURDIR)/.tools/versions/$$release/bin:$$PATH"; \
+		echo "== $$(blastp -version | head -1), $$(hmmscan -h | sed -n 2p), $$(diamond version)"; \
+		$(BIN)/pytest -n $(PYTEST_JOBS) --dist worksteal tests/exact tests/unit/test_tools_blast.py tests/unit/test_tools_hmmer_fragments.py && \
+		$(BIN)/python -m bench.matrix --scale $(MATRIX_SCALE) --folder ".tools/versions/$$release/matrix" || exit; \
+	done
+
 lint: dev ## Formatting, lints, types, spelling
 	cargo fmt --check
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
 	$(BIN)/ruff format --check python tests bench
 	$(BIN)/ruff check python tests bench
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/stubtest --mypy-config-file pyproject.toml --allowlist scripts/stubtest-allowlist millrace._core
 	$(BIN)/codespell python crates docs tests bench README.md CHANGELOG.md CONTRIBUTING.md
 

@@ -43,8 +43,8 @@ class Rank:
     """One of the processes, and the ways in which it can come to its copy."""
 
     def __init__(self, folder: Path) -> None:
-        from millrace.engine.launched import find
-        from millrace.engine.mpi import World
+        from millrace.cluster.mpi import World
+        from millrace.launch.mpi_environment import find
 
         launched = find(os.environ)
         assert launched
@@ -81,7 +81,7 @@ class Rank:
             [BYTES], self.world.link(before, after), [target], sources=() if self.rank else (source,), last=after is None,
             piece=piece, depth=depth, in_memory=True,
         )  # fmt: skip
-        from millrace.engine.staged import NAP, PATIENCE
+        from millrace.cluster.staging import NAP, PATIENCE
 
         idle = 0
         while not relay.done:

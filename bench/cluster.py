@@ -25,14 +25,15 @@ from pathlib import Path
 from typing import Any
 
 from millrace import _core
-from millrace.engine import messages as say
-from millrace.engine.cluster import Cluster, Crew, Member
-from millrace.engine.launched import find
-from millrace.engine.leader import agent
-from millrace.engine.mpi import World
-from millrace.engine.remote import Agent
-from millrace.engine.stop import Interrupt
+from millrace.cluster import messages as say
+from millrace.cluster.agent import Agent
+from millrace.cluster.leader import agent
+from millrace.cluster.membership import Member, Membership
+from millrace.cluster.mpi import World
+from millrace.cluster.remote_slots import RemoteSlots
+from millrace.interrupt import Interrupt
 from millrace.launch.command import ALLOW_ROOT
+from millrace.launch.mpi_environment import find
 from millrace.model import InputUse, OutputUse, ToolUse
 from millrace.node import workdir
 from millrace.node.feed import Batch
@@ -118,7 +119,7 @@ def sleeping(agent: Agent) -> Agent:
     return agent
 
 
-def coordinate(crew: Crew, slots: int, seconds: float, n_tasks: int, ahead: int) -> dict[str, float]:
+def coordinate(crew: Membership, slots: int, seconds: float, n_tasks: int, ahead: int) -> dict[str, float]:
     """Dispatch ``n_tasks``, with ``ahead`` times as many at hand as there are slots."""
     hellos = crew.gather()
     members = [Member(rank, hello, slots, rank * slots) for rank, hello in enumerate(hellos)]
@@ -127,7 +128,7 @@ def coordinate(crew: Crew, slots: int, seconds: float, n_tasks: int, ahead: int)
             use=USE, cwd="/", program="sleep", fingerprint="", environ={}, nice=0, run_dir="/", run_id=b"", journal="",
             sync=seconds, slots=slots, first_slot=member.first_slot, name="",
         ))  # fmt: skip
-    cluster = Cluster(crew, Sleepers(slots, seconds), members, USE, print)
+    cluster = RemoteSlots(crew, Sleepers(slots, seconds), members, USE, print)
     crew.wait_until_ready()
     spooled = crew.work.spool / "batch"
     spooled.write_bytes(b"ACGT" * 100)
@@ -167,7 +168,7 @@ def rank(options: argparse.Namespace) -> None:
         watchdog.close()
         world.leave(0)
         return
-    crew = Crew(world, work, options.partition_size)
+    crew = Membership(world, work, options.partition_size)
     print(json.dumps(coordinate(crew, options.slots, options.seconds, options.tasks, options.ahead)), flush=True)
     watchdog.close()
     crew.leave()

@@ -198,8 +198,8 @@ def _choose(folder: Path, size: int, repeats: int) -> None:
     """What the node does when all fragments of a batch are in, in `MOST_MEMORY`; prints CPU seconds."""
     from millrace import _core
     from millrace.model import Command
-    from millrace.node import fragments
     from millrace.tools import registry
+    from millrace.tools.backend import find
     from millrace.tools.base import Fragmenting
 
     argv = ("blastp", "-query", "q.faa", "-db", "db", "-out", "out")
@@ -208,7 +208,7 @@ def _choose(folder: Path, size: int, repeats: int) -> None:
     assert isinstance(adapter, Fragmenting)
     use = adapter.fragment(adapter.understand(command), command, [1] * N_FOUND)
     assert use.fragmented
-    kind = fragments.find(use.fragmented.kind)
+    kind = find(use.fragmented.kind)
     (folder / "fragments").mkdir()
     databases = kind.prepare(use.fragmented, folder / "fragments", folder, os.environ)
     blocks = []

@@ -16,18 +16,19 @@ import random
 import re
 import shlex
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import combinations, pairwise, product
 from pathlib import Path
 
 from bench import inputs
-from millrace.tools.hmmer import VOLATILE
+from millrace.tools.hmmer.adapter import VOLATILE
 
 N_QUERIES, N_PROFILES = 300, 60
 
@@ -193,6 +194,17 @@ def _with_ids(folder: Path, kind: str, records: list[bytes]) -> None:
     (folder / f"{kind}.ids").write_text("".join(f"s{n}.1\n" for n in some))
     (folder / f"{kind}.gis").write_text("".join(f"{n}\n" for n in some))
     (folder / f"{kind}.taxa").write_text("3\n4\n")
+    _taxonomy(folder, {taxon: 3 if taxon > 5 else 0 for taxon in range(1, 8)})
+
+
+def _taxonomy(folder: Path, parents: Mapping[int, int]) -> None:
+    """What BLAST+ from 2.15 on needs for lists of taxa, as NCBI's file of that name; earlier ones do not look at it."""
+    path = folder / "taxonomy4blast.sqlite3"
+    path.unlink(missing_ok=True)
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute("CREATE TABLE TaxidInfo (taxid INTEGER PRIMARY KEY, parent INTEGER)")
+        base.execute("CREATE INDEX TaxidInfoCompositeIdx_parent ON TaxidInfo (parent, taxid)")
+        base.executemany("INSERT INTO TaxidInfo VALUES (?, ?)", parents.items())
 
 
 def _database(folder: Path, name: str, kind: str, records: list[bytes], more: str = "") -> None:

@@ -105,7 +105,7 @@ class Reader:
 
     Args:
         sources: Paths; none is opened before the first record is asked for, as opening a FIFO waits.
-        format: Name as in `millrace.plan.formats`, without ``files``.
+        format: Name as in `millrace.formats`, without ``files``.
         record_start: For ``regex``: a record begins at a line that matches (bytes, without the line end).
         record_end: For ``regex``: a record ends after a line that matches.
 

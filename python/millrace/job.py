@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -72,8 +73,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     #: Nodes that one of them leads; None: none up to some hundred nodes, then as many as do well.
     partition_size: Annotated[int, msgspec.Meta(ge=1)] | None = None
     nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 0
-    #: -1 quiet, 0 normal, 1 verbose.
-    verbosity: Annotated[int, msgspec.Meta(ge=-1, le=1)] = 0
+    #: -1 quiet, 0 normal, 1 verbose, 2 with the debug log.
+    verbosity: Annotated[int, msgspec.Meta(ge=-1, le=2)] = 0
 
     def program_on(self, machine: str) -> str:
         """The program on nodes of an architecture: what is named for it, else the first word of the command."""
@@ -175,16 +176,7 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
         RefusedError: An unknown name (the nearest known one is offered), or a wrong value.
     """
     prefix = f"{where}: " if where else ""
-    known = {field.encode_name for field in msgspec.structs.fields(Job)}
-    for name in values:
-        if name not in known:
-            import difflib  # only for the refusal
-
-            near = difflib.get_close_matches(name, known, n=1)
-            raise RefusedError(
-                f"{prefix}unknown key {name!r}",
-                f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(known))}",
-            )
+    check_known(values, {field.encode_name for field in msgspec.structs.fields(Job)}, where)
     values = dict(values)
     if isinstance(values.get("command"), str):
         try:
@@ -216,6 +208,23 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
     job.quarantine_limit  # noqa: B018 - as well
     check_stage(job.stage)
     return job
+
+
+def check_known(values: Iterable[str], known: Collection[str], where: str = "") -> None:
+    """Refuse a key that is not known, and offer the nearest that is.
+
+    Raises:
+        RefusedError: There is one.
+    """
+    for name in values:
+        if name not in known:
+            import difflib  # only for the refusal
+
+            near = difflib.get_close_matches(name, known, n=1)
+            raise RefusedError(
+                f"{where + ': ' if where else ''}unknown key {name!r}",
+                f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(known))}",
+            )
 
 
 def from_toml(path: Path) -> dict[str, Any]:

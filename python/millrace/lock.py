@@ -237,6 +237,27 @@ def flock(descriptor: int, how: int) -> bool | None:
         return None  # ENOSYS, ENOTSUP, ENOLCK, and what else a filesystem finds to say
 
 
+def wait_for(descriptor: int, how: int) -> None:
+    """Wait until the descriptor has the lock; where the filesystem has no such thing, go on without."""
+    with suppress(OSError):
+        fcntl.flock(descriptor, how)
+
+
+def write_owner(path: Path) -> None:
+    """Say in a file of its own that this process has something."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        _write(descriptor, of_process(os.getpid()))
+    finally:
+        os.close(descriptor)
+
+
+def owner_lives(path: Path) -> bool:
+    """Whether the process lives, as far as can be told, that `write_owner` was called by."""
+    owner = read(path)
+    return owner is not None and (owner.place != place() or owner.is_alive_here())
+
+
 def read(path: Path) -> Owner | None:
     """Who has the file, or had it when it died."""
     try:

@@ -52,7 +52,7 @@ class InputUse(Frozen, frozen=True):
 
     #: Path as the user typed it; ``-`` is standard input; for ``files``: folder, glob or list joined by NUL.
     path: str
-    #: Record format name as in `millrace.plan.formats`, or ``files`` (each file is one record).
+    #: Record format name as in `millrace.formats`, or ``files`` (each file is one record).
     format: str
     #: Whether the tool gets it on its standard input instead of by an `InputArg`.
     stdin: bool = False
@@ -164,7 +164,7 @@ class Fragmented(Frozen, frozen=True):
     So every format is exact that is exact for batches, and no result is ever parsed, merged or formatted by us.
     """
 
-    #: Who makes fragments and candidates: `millrace.node.fragments`.
+    #: Who makes fragments and candidates: `millrace.tools.backend`.
     kind: str
     fragments: tuple[Fragment, ...]
     #: Output of the search of one fragment.
@@ -207,6 +207,9 @@ class ToolUse(Frozen, frozen=True):
     failures_said: tuple[str, ...] = ()
     #: Version line of the tool, as it prints it; empty if unknown.
     version: str = ""
+    #: Versions, as they stand in that line, for which the adapter's rules were compared with serial runs. Empty: the
+    #: adapter does not tell them apart.
+    tested: tuple[str, ...] = ()
     #: How the database is searched in fragments; None: as a whole.
     fragmented: Fragmented | None = None
     #: Decisions with their reason in words, for ``millrace plan``.

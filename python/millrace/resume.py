@@ -11,13 +11,15 @@ from dataclasses import dataclass
 import msgspec
 
 from millrace import __version__, _core
+from millrace.committed import Committed
 from millrace.errors import RefusedError
-from millrace.output.order import that_count
+from millrace.output.order import effective_tasks
 from millrace.output.whole import committed, lacking
 from millrace.plan import world
 from millrace.plan.plan import Plan
 from millrace.rundir import VERSION, Complete, Manifest, RunDir
-from millrace.slices import LOOK, Committed, slice_of
+from millrace.task_numbers import kind_of
+from millrace.tasks import Search
 from millrace.tools.joins import words
 
 
@@ -30,18 +32,22 @@ def take_over(plan: Plan, rundir: RunDir) -> tuple[Manifest, bool]:
     manifest = Manifest(
         version=VERSION, millrace=__version__, run_id=os.urandom(16).hex(), argv=plan.command.argv,
         cwd=str(plan.command.cwd), exe=str(plan.command.exe), use=plan.use, record_start=plan.job.record_start,
-        record_end=plan.job.record_end, fingerprints=plan.fingerprints, world=world.identity(plan.use, plan.command.cwd),
+        record_end=plan.job.record_end, fingerprints=plan.fingerprints,
+        world=world.identity(plan.use, plan.command.exe, plan.command.cwd),
     )  # fmt: skip
     if plan.job.fresh or not rundir.holds_a_run():
-        rundir.clear()
+        rundir.set_aside()
         rundir.write_manifest(manifest)
         return manifest, False
     earlier = rundir.read_manifest()
     changes = differences(earlier, manifest)
     if changes:
+        first = "type the command as it was to resume that run"
+        if earlier.millrace != manifest.millrace:
+            first = f"finish it with millrace {earlier.millrace}, which began it"
         raise RefusedError(
             f"{rundir.path}: holds a run that was begun otherwise:\n" + "\n".join(f"  {change}" for change in changes),
-            "type the command as it was to resume that run, name another --run-dir, or start over with --fresh",
+            f"{first}, name another --run-dir, or start over with --fresh",
         )
     return forget_unsure(earlier, manifest.world, rundir), bool(rundir.journals())
 
@@ -136,7 +142,7 @@ def outputs_are_there(plan: Plan, rundir: RunDir, complete: Complete) -> bool:
 
 def chosen(tasks: Sequence[_core.TaskRef], retry_quarantined: bool) -> list[Committed]:
     """The committed tasks that count, in input order: without those that are to be tried again."""
-    return that_count(task for task in tasks if not (retry_quarantined and task.quarantined))
+    return effective_tasks(task for task in tasks if not (retry_quarantined and task.quarantined))
 
 
 def done_extents(tasks: Sequence[Committed]) -> list[tuple[int, int, Sequence[tuple[int, int]]]]:
@@ -165,11 +171,12 @@ def begun(tasks: Sequence[_core.TaskRef], done: Sequence[Committed]) -> list[Beg
     batches: dict[tuple[int, int], Begun] = {}
     # The latest first: where a batch was split, its parts count, not the whole.
     for task in reversed(tasks):
-        if task.fragment in (0, LOOK) or slice_of(task.fragment):
+        kind = kind_of(task.fragment)
+        if not isinstance(kind, Search):
             continue
         batch = batches.setdefault((task.first, task.last), Begun(task.first, task.last, task.inputs, {}))
         if [*batch.inputs] == [*task.inputs]:
-            batch.found.setdefault(task.fragment, task.blocks[0])
+            batch.found.setdefault(kind.fragment, task.blocks[0])
     taken = [(task.first, task.last) for task in done]
     found = []
     for batch in batches.values():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import shutil
@@ -17,8 +16,8 @@ from millrace import _core
 from millrace.errors import CorruptError, RefusedError
 from millrace.lock import HeldError, Lock, is_held, take
 from millrace.model import Frozen, ToolUse
+from millrace.own import why_not_own
 from millrace.sealed import HINT, seal, unseal
-from millrace.storage.own import why_not_own
 
 #: Layout version of the manifest.
 VERSION = 1
@@ -108,6 +107,11 @@ class RunDir:
         return self.path / "programs.json"
 
     @property
+    def outputs(self) -> Path:
+        """How outputs were left by a start that stopped in order; see `millrace.output.left`."""
+        return self.path / "outputs.json"
+
+    @property
     def complete(self) -> Path:
         """Exists once everything is written; holds a `Complete`."""
         return self.path / "complete.json"
@@ -137,7 +141,7 @@ class RunDir:
                     raise RefusedError(f"{self.path}: {why}", "name another folder with --run-dir")
                 lock = take(self.path / "lock", job)
                 with contextlib.suppress(OSError):
-                    self._old_lock.unlink()
+                    _delete(self._old_lock)
                 return lock
             except FileNotFoundError:
                 continue  # an ending run removed the folder just now
@@ -160,16 +164,53 @@ class RunDir:
         """Whether a process that is not of ``job`` has the directory now."""
         return is_held(self.path / "lock", job)
 
-    def clear(self) -> None:
-        """Remove everything but the lock: a fresh start.
+    @property
+    def earlier(self) -> Path:
+        """Where the run lies that a fresh start is to replace, until nothing can refuse that any more."""
+        return self.path / "earlier"
 
-        What says that there is a run goes first: killed halfway, the rest is no run and is cleared again.
+    def set_aside(self) -> None:
+        """Make room for a fresh start: what is there goes, but a run waits in `earlier` for `put_back` or `forget`.
+
+        What says that there is a run is moved first: killed halfway, the rest is moved back.
         """
+        if not self.manifest.is_file():
+            self._clear()
+            return
+        self.earlier.mkdir(0o700)
+        for entry in reversed(self._entries()):
+            entry.rename(self.earlier / entry.name)
+
+    def put_back(self) -> bool:
+        """Let the run that was set aside be there again, in the place of one that has not begun; whether there was one.
+
+        What says that there is a run goes last and comes last.
+        """
+        if not self.earlier.is_dir():
+            return False
+        manifest = self.earlier / self.manifest.name
+        if manifest.exists() and self.manifest.exists():
+            self._clear()
+        for entry in sorted(self.earlier.iterdir(), key=lambda entry: entry == manifest):
+            entry.rename(self.path / entry.name)
+        self.earlier.rmdir()
+        return True
+
+    def forget(self) -> None:
+        """The run that was set aside is not wanted any more."""
+        _delete(self.earlier)
+
+    def _entries(self) -> list[Path]:
+        """All but the lock and `earlier`; what says that there is a run last."""
+        own = ("lock", "lock.taking", self.earlier.name)
+        return sorted(
+            (entry for entry in self.path.iterdir() if entry.name not in own), key=lambda entry: entry == self.manifest
+        )
+
+    def _clear(self) -> None:
         _delete(self.complete)
-        _delete(self.manifest)
-        for entry in self.path.iterdir():
-            if entry.name not in ("lock", "lock.taking"):
-                _delete(entry)
+        for entry in self._entries():
+            _delete(entry)
 
     def remove(self) -> None:
         """Remove the directory of a run that is done.
@@ -187,7 +228,7 @@ class RunDir:
             (self.path / "lock").rename(lock)
         except OSError:
             lock = self.path / "lock"  # not a folder to write in
-        lock.unlink(missing_ok=True)
+        _delete(lock)  # of which somebody may have made a folder
         self.path.rmdir()
 
     @property
@@ -208,7 +249,8 @@ class RunDir:
     def foreign(self) -> str:
         """Name of an entry that is none of ours, or empty: such a folder is not used, and never cleared."""
         ours = {"lock", "lock.taking", "job.json", "job.json.new", "events.jsonl", "quarantine", "complete.json",
-                "complete.json.new", "programs.json", "programs.json.new", "report.html", "report.html.new"}  # fmt: skip
+                "complete.json.new", "programs.json", "programs.json.new", "outputs.json", "outputs.json.new", "report.html",
+                "report.html.new", "earlier"}  # fmt: skip
         try:
             names = os.listdir(self.path)
             return next(
@@ -263,10 +305,14 @@ def _delete(path: Path) -> None:
 def write_whole(path: Path, content: bytes) -> None:
     """Write a small file so that after a crash it is there whole, or not at all."""
     fresh = path.with_name(path.name + ".new")
-    with fresh.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with fresh.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
     fresh.replace(path)
     sync_folder(path.parent)
 
@@ -279,12 +325,3 @@ def sync_folder(path: Path) -> None:
             os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def default_name(use: ToolUse, argv: tuple[str, ...]) -> str:
-    """``OUTPUT.millrace`` beside the first output that has a name, else one made of tool and arguments."""
-    for output in use.outputs:
-        if output.path != "-" and not output.path.startswith("/dev/"):
-            return output.path.rstrip("/").replace("{", "").replace("}", "") + ".millrace"
-    digest = hashlib.blake2b("\0".join(argv).encode(errors="surrogateescape"), digest_size=4).hexdigest()
-    return f"{Path(argv[0]).name}-{digest}.millrace"

@@ -67,7 +67,7 @@ class Shell:
         path.write_text(f"#!/bin/sh\n{body}\n")
         path.chmod(0o755)
 
-    def run(self, line: str, seconds: float = 60) -> Ended:
+    def run(self, line: str, seconds: float = 300) -> Ended:
         """Run ``line`` in bash with standard input from /dev/null; a pipe fails if any part of it does."""
         environ = {
             **os.environ,
@@ -116,7 +116,7 @@ def dead_work_dirs() -> set[str]:
     return found
 
 
-def wait_for_none_left(shell: Shell, before: set[str], seconds: float = 60) -> None:
+def wait_for_none_left(shell: Shell, before: set[str], seconds: float = 300) -> None:
     """Nothing may live on or lie about: waits for that, then tells what does.
 
     The wait is long because another run on a busy machine, such as a test that kills watchdogs, may leave a work

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 
+import pytest
 from shell import Shell
 
 
@@ -31,3 +32,11 @@ def test_doctor_says_how_to_install_what_is_missing(shell: Shell) -> None:
     ended = shell.run("m=$(command -v millrace); PATH= $m doctor")
     assert ended.code == 0, ended.shown
     assert "not found; apt-get install ncbi-blast+" in ended.out, ended.shown
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core: nothing less can be granted")
+def test_cores_are_those_that_a_batch_system_has_granted(shell: Shell) -> None:
+    found = json.loads(shell.run("NSLOTS=1 millrace doctor --json").out)
+    assert found["cores"] == 1 and "granted by Grid Engine: NSLOTS; of " in found["cores_why"]
+    planned = shell.run("NSLOTS=1 millrace plan --format fasta -- copy < in.fa").out
+    assert "slots: 1 (granted by Grid Engine: NSLOTS; of " in planned, planned

@@ -34,6 +34,14 @@ def test_the_plan_says_how_many_and_why(with_database: Shell) -> None:
     assert "there are no more than 40 entries" in too_many.out, too_many.shown
 
 
+def test_no_query_at_all_is_searched_as_a_whole(with_database: Shell) -> None:
+    line = "blastp -query none.fa -db db -outfmt 7 -out"
+    serial = with_database.run(f": > none.fa; {line} serial")
+    ended = with_database.run(f"millrace run --fragments 2 -- {line} out")
+    assert (ended.code, serial.code) == (0, 0), ended.shown
+    assert (with_database.work / "out").read_bytes() == (with_database.work / "serial").read_bytes()
+
+
 def test_targets_are_read_through_only_if_the_queries_leave_it_open(shell: Shell, data: Path) -> None:
     if not shutil.which("hmmsearch"):
         pytest.skip("needs hmmsearch")

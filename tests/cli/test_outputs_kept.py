@@ -81,3 +81,27 @@ def test_an_output_that_is_what_is_read_is_refused_whatever_its_name(shell: Shel
     assert ended.code == 2 and ("both" in ended.err or "two outputs" in ended.err), ended.shown
     assert (shell.work / "in.fa").read_text() == RECORDS
     assert (shell.work / "db").read_text() == "old\n" and (shell.root / "bin/copy").read_text() == program
+
+
+@pytest.mark.parametrize("deed", ["echo mine >> out", "sed -i s/MKV/mkv/ out", "rm out", ": nothing"])
+def test_a_resume_does_not_write_over_what_somebody_has_put_into_an_output_since(site: Shell, deed: str) -> None:
+    # The run is stopped at its last record, when there is something in the output.
+    (site.work / f"do.r{N - 1}").write_text(
+        "while [ ! -s out ]; do sleep 0.01; done; while kill -TERM $(cat pid) 2> /dev/null; do sleep 0.05; done\n"
+    )
+    line = f"{RUN} --input in.fa --output out -- passon in.fa out"
+    stopped = site.run(f"sh -c 'echo $$ > pid; exec {line}'")
+    assert stopped.code == 143 and (site.work / "out").stat().st_size, stopped.shown
+    site.run(deed)
+    changed = (site.work / "out").read_bytes() if (site.work / "out").exists() else b""
+    if deed.startswith(("echo", "sed")):
+        for _ in range(2):
+            ended = site.run(line)
+            assert ended.code == 2 and "out: somebody has changed it since this run was stopped" in ended.err, (
+                ended.shown
+            )
+            assert "mv out out.changed" in ended.err and (site.work / "out").read_bytes() == changed
+        site.run("mv out out.changed")
+    ended = site.run(line)
+    assert ended.code == 0 and f"{N - 1} of them by earlier runs" in ended.err, ended.shown
+    assert (site.work / "out").read_bytes() == (site.work / "in.fa").read_bytes()

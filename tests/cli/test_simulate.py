@@ -15,7 +15,7 @@ BLASTP = Path(__file__).parents[2] / "bench" / "traces" / "blastp.jsonl"
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [MILLRACE, "simulate", "--nodes", "3", "--cores", "4", *arguments], capture_output=True, text=True, timeout=120
+        [MILLRACE, "simulate", "--nodes", "3", "--cores", "4", *arguments], capture_output=True, text=True, timeout=300
     )
 
 

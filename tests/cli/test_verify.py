@@ -56,6 +56,9 @@ PLANTED = (
         "trained", "awk 'NR == FNR {s += $2; n++; next} {print $1, ($2 * n > s ? \"high\" : \"low\")}' $1 $1 > $2",
         "learnt from the whole input",
     ),
+    Planted("first records", "awk 'NR <= 9 {s += $2} {print $1, $2 + s}' $1 > $2", "statistics of all records"),
+    Planted("process", "sed s/$/.$$/ $1 > $2", "a process number"),
+    Planted("scratch", "sed s:^:$(mktemp -u)/: $1 > $2", "random numbers"),
     Planted("random", "{ cat $1; od -An -N8 -tx8 /dev/urandom; } > $2", "random numbers, a date"),
     Planted("dated", "{ cat $1; date +%s.%N; echo $$; } > $2", "random numbers, a date"),
     Planted("previous", "awk '{print $1, before; before = $2}' $1 > $2", "state carried from record to record"),
@@ -130,6 +133,30 @@ def test_the_same_command_says_the_same_from_what_it_has(filled: Shell) -> None:
     assert (filled.work / "out.tsv").read_text().count("head\n") == N / BATCH
 
 
+def test_a_tool_that_is_not_fit_is_stopped_after_a_few_batches(filled: Shell) -> None:
+    filled.tool("tool", 'wc -l < $1 >> "$COUNT"; { echo head; cat $1; } > $2')
+    ended = filled.run("millrace run --slots 1 --batch 1 --input in.tsv:lines --output out.tsv -- tool in.tsv out.tsv")
+    assert ended.code == 5, ended.shown
+    ran = [int(words) for words in (filled.root / "count").read_text().split()]
+    assert 2 in ran[: N // 6], ran
+    # What was handed to the slot before a result is known still runs; nothing else does.
+    assert len(ran) < N / 3, ran
+
+
+def test_nothing_is_written_before_the_start_was_looked_at(filled: Shell) -> None:
+    filled.tool("all", f'until [ $(wc -l < "$COUNT") -ge {N // BATCH} ]; do sleep 0.02; done')
+    # One that looks again waits for all; a second one must leave a slot for them.
+    waits = f'if [ $(wc -l < got) != {2 * BATCH} ]; then echo >> "$COUNT"; elif mkdir "$COUNT.waits"; then all; fi'
+    filled.tool("tool", f"cat > got; {{ {waits}; }} 2> /dev/null; echo head; cat got")
+    run = f"millrace run --slots 2 --batch {BATCH} --format lines -- tool < in.tsv"
+    ended = filled.run(run)
+    assert (ended.code, ended.out) == (5, "") and "--join header" in ended.err, ended.shown
+    again = filled.run(run)
+    assert (again.code, again.out) == (5, ""), again.shown
+    let = filled.run(run.replace("-- ", "--verify 0 -- "))
+    assert let.code == 0 and let.out.count("head\n") == N // BATCH, let.shown
+
+
 def test_a_link_is_emptied_and_not_removed(filled: Shell) -> None:
     filled.tool("tool", "{ echo head; cat $1; } > $2")
     ended = filled.run(f"touch kept; ln -s kept out.tsv; {RUN} -- tool in.tsv out.tsv")
@@ -137,10 +164,43 @@ def test_a_link_is_emptied_and_not_removed(filled: Shell) -> None:
     assert (filled.work / "out.tsv").is_symlink() and (filled.work / "kept").read_bytes() == b""
 
 
+def test_a_short_run_is_looked_at_whole(filled: Shell) -> None:
+    """What only all of the input together shows: no part of it gives other bytes at other boundaries."""
+    filled.tool("tool", f"awk -v all=$([ $(wc -l < $1) = {N} ] && echo yes || echo no) '{{print $1, all}}' $1 > $2")
+    ended = filled.run(f"{RUN} -- tool in.tsv out.tsv")
+    assert ended.code == 5 and f"for records 1 to {N} when they were run again" in ended.err, ended.shown
+    assert not (filled.work / "out.tsv").exists()
+
+
+@pytest.mark.parametrize("name", ["side.txt", "out of it.txt"])
+def test_a_file_that_the_command_names_and_no_option_does_is_not_lost(filled: Shell, name: str) -> None:
+    filled.tool("tool", 'cut -f1 "$1" > "$3"')
+    ended = filled.run(f"millrace run -q --slots 2 --format lines --input in.tsv -- tool in.tsv -o '{name}'")
+    assert ended.code == 4 and f"tool writes {name}, which is no output of this run" in ended.err, ended.shown
+    assert f"--output {name}" in ended.err
+    named = filled.run(f"millrace run -q --format lines --input in.tsv --output '{name}' -- tool in.tsv -o '{name}'")
+    assert named.code == 0, named.shown
+    assert filled.run(f"cut -f1 in.tsv | cmp - '{name}'").code == 0
+
+
+def test_a_tool_that_never_works_leaves_no_output_that_looks_like_no_hits(filled: Shell) -> None:
+    ended = filled.run(f"{RUN} -- sh -c 'exit 3' in.tsv out.tsv")
+    assert ended.code == 4 and not (filled.work / "out.tsv").exists(), ended.shown
+
+
 def test_a_difference_that_only_the_end_has_is_found(filled: Shell) -> None:
     filled.tool("tool", f"awk '/^r{N - 2}\\t/ {{late = 1}} {{print $1, late ? NR : 0}}' $1 > $2")
     ended = filled.run(f"{RUN} -- tool in.tsv out.tsv")
     assert ended.code == 5 and f"to {N} when they were run again" in ended.err, ended.shown
+
+
+@pytest.mark.parametrize("name", ["r3", f"r{N - 1}"])
+def test_grep_without_a_match_says_what_helps(filled: Shell, name: str) -> None:
+    run = f"millrace run --slots 2 --batch {BATCH} --max-quarantined 2 --format lines --"
+    ended = filled.run(f"{run} grep -w {name} < in.tsv")
+    assert ended.code == 4 and "grep ends with status 1 where nothing is found" in ended.err, ended.shown
+    filled.tool("found", ended.err.rpartition("a script with: ")[2].strip())
+    assert filled.run(f"{run} found -w {name} < in.tsv").out == filled.run(f"grep -w {name} in.tsv").out != ""
 
 
 def test_what_differs_far_behind_is_seen_too(filled: Shell) -> None:
@@ -185,3 +245,20 @@ def test_a_job_file_and_the_environment_name_the_share(filled: Shell) -> None:
     assert f"checked on {N} of {N} records" in ended.err, ended.shown
     ended = filled.run("MILLRACE_RUN_VERIFY=0 millrace run --fresh job.toml < in.tsv")
     assert "not checked (--verify 0)" in ended.err, ended.shown
+
+
+@pytest.mark.skipif(not shutil.which("blastp"), reason="BLAST+ is not installed")
+def test_a_version_that_was_never_tested_is_checked_and_says_so(filled: Shell) -> None:
+    drawn = random.Random(3)
+    proteins = [f">p{k}\n{''.join(drawn.choices('ARNDCQEGHILKMFPSTWYV', k=80))}\n" for k in range(40)]
+    (filled.work / "db.faa").write_text("".join(proteins))
+    assert filled.run("makeblastdb -in db.faa -dbtype prot -out db").code == 0
+    search = "millrace run --batch 4 --slots 2 {} -- blastp -query db.faa -db db -outfmt 6 -out hits"
+    known = filled.run(search.format(""))
+    assert known.code == 0 and "never tested" not in known.err and "records cut elsewhere" not in known.err, known.shown
+    filled.tool("blastp", f'[ "$1" = -version ] && echo "blastp: 2.12.01+" || exec {shutil.which("blastp")} "$@"')
+    new = filled.run(search.format("--fresh"))
+    assert new.code == 0, new.shown
+    assert new.err.count("blastp: 2.12.01+ was never tested with millrace (but 2.12.0+, ") == 1, new.shown
+    assert "blastp: 2.12.01+ was never tested with millrace: checked on" in new.err, new.shown
+    assert "checked on" not in filled.run(search.format("--fresh --verify 0")).err

@@ -44,6 +44,10 @@ CHANGES = {
     "input gone": ("rm in.fa", "input in.fa: is gone"),
     "database written over": ("echo new > db", "/db: has been written"),
     "another database in its place": ("echo new > x; touch -r db x; mv x db", "/db: is another file now"),
+    "another database, and the old one again": (
+        "ln db kept; echo new > x; mv x db; lookup in.fa db > y; mv kept db; rm y",
+        "/db: was moved away and back",
+    ),
     "tool replaced": ("cp ../bin/lookup x; echo >> x; mv x ../bin/lookup", "had"),
 }
 
@@ -67,9 +71,20 @@ def test_a_change_stops_the_run_and_the_same_command_goes_on_once_it_is_undone(l
     assert (lookup.work / "out.txt").read_text() == EXPECTED
 
 
-def test_a_kill_hides_no_database_that_was_replaced_and_put_back(lookup: Shell) -> None:
-    at(lookup, "r2", "cp -p db kept; ln kept other; mv db kept; echo new > db")
-    at(lookup, "r6", "mv kept db; kill -9 $PPID")
+@pytest.mark.parametrize(
+    ("away", "back"),
+    [
+        ("cp -p db kept; ln kept other; mv db kept; echo new > db", "mv kept db"),
+        (
+            "sed '/^echo/s/cat/wc -c/' ../bin/lookup > x; chmod +x x; mv ../bin/lookup ../bin/kept; mv x ../bin/lookup",
+            "mv ../bin/kept ../bin/lookup",
+        ),
+    ],
+    ids=["database", "program"],
+)
+def test_a_kill_hides_nothing_that_was_replaced_and_put_back(lookup: Shell, away: str, back: str) -> None:
+    at(lookup, "r2", away)
+    at(lookup, "r6", f"{back}; kill -9 $PPID")
     # No look comes between: what was found in the other database is in the journal.
     ended = lookup.run(RUN.replace("run ", "run --sync 3600 ", 1))
     assert ended.code == -9 or ended.code == 137, ended.shown

@@ -171,7 +171,7 @@ def _namespace(pid: int) -> str:
         return ""
 
 
-def _wait(condition, seconds: float = 10.0) -> None:  # type: ignore[no-untyped-def]
+def _wait(condition, seconds: float = 300.0) -> None:  # type: ignore[no-untyped-def]
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

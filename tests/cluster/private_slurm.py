@@ -46,6 +46,8 @@ SlurmdTimeout=10
 InactiveLimit=0
 KillWait=5
 MinJobAge=300
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
 """
 
 #: Keeps jobs within the memory that they asked for.
@@ -113,7 +115,9 @@ class Slurm:
         text = CONFIGURATION.format(folder=folder, host=host, port=ports[0], task=task, select=select)
         for name, port in zip(names, ports[1:], strict=True):
             text += NODE.format(name=name, host=host, port=port, cpus=self.cpus)
-        text += f"PartitionName=main Nodes=n[1-{self.n_nodes}] Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO\n"
+        shared = f"Nodes=n[1-{self.n_nodes}] MaxTime=INFINITE State=UP OverSubscribe=NO"
+        text += f"PartitionName=main {shared} Default=YES PriorityTier=1 GraceTime=300\n"
+        text += f"PartitionName=urgent {shared} PriorityTier=2\n"  # its jobs take the nodes of others
         (folder / "slurm.conf").write_text(text)
         limits = LIMITS.format(version="v1" if Path("/sys/fs/cgroup/memory").exists() else "v2")
         for name in names:
@@ -140,12 +144,12 @@ class Slurm:
 
     def command(self, *words: str) -> str:
         """What a command of Slurm's says."""
-        done = subprocess.run(words, env=self.environ, capture_output=True, text=True, check=False, timeout=30)
+        done = subprocess.run(words, env=self.environ, capture_output=True, text=True, check=False, timeout=300)
         return (done.stdout + done.stderr).strip()
 
     def states(self) -> list[str]:
         """The state of each node."""
-        return self.command("sinfo", "--noheader", "--Node", "--format=%t").split()
+        return self.command("sinfo", "--noheader", "--partition=main", "--Node", "--format=%t").split()
 
     def state(self, job: str) -> str:
         """The state of a job, such as ``RUNNING``."""
@@ -167,7 +171,7 @@ class Slurm:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
-    def wait(self, condition, what: str, seconds: float = 60.0) -> None:  # type: ignore[no-untyped-def]
+    def wait(self, condition, what: str, seconds: float = 300.0) -> None:  # type: ignore[no-untyped-def]
         """Wait for a condition, at most so long."""
         deadline = time.monotonic() + seconds
         while not condition():

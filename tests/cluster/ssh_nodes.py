@@ -77,7 +77,7 @@ def _serve(cluster: nodes.Nodes, name: str, folder: Path, stack: ExitStack) -> N
         )
     stack.callback(process.wait)
     stack.callback(process.kill)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 300
     while subprocess.run(cluster.command(name, "ssh -o BatchMode=yes", name, "true"), capture_output=True).returncode:
         assert time.monotonic() < deadline, (folder / f"{name}.log").read_text()
         time.sleep(0.05)

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 
+import harness
 import pytest
 from rig import NAMES, Cluster
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = harness.LONGEST_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def ends_well(cluster: Cluster, process, seconds: float = 120.0) -> None:  # type: ignore[no-untyped-def]
+def ends_well(cluster: Cluster, process, seconds: float = harness.LONGEST_SECONDS) -> None:  # type: ignore[no-untyped-def]
     assert process.wait(timeout=seconds) == 0, cluster.said
     assert cluster.site.output.read_bytes() == cluster.site.expected
     assert cluster.site.left_over() == []
-    wait_for(lambda: not cluster.left_over(), 20)
+    wait_for(lambda: not cluster.left_over())
 
 
 def under_way(cluster: Cluster) -> None:
@@ -35,6 +37,24 @@ def test_a_run_on_named_hosts_uses_all_of_them(cluster: Cluster) -> None:
     ends_well(cluster, process)
     assert "slots: 8 in 4 processes on 4 nodes" in cluster.said
     assert "starting again" not in cluster.said
+
+
+def test_a_first_host_without_the_shared_folder_is_named_at_once(cluster: Cluster) -> None:
+    hidden = f"mount -t tmpfs none {cluster.site.folder}"
+    subprocess.run(cluster.nodes.command("node1", hidden), check=True, stdin=subprocess.DEVNULL)
+    process = cluster.start()
+    assert process.wait(timeout=harness.LONGEST_SECONDS) == 2, cluster.said
+    assert f"node1: does not see what is in {cluster.site.folder} here" in cluster.said
+    assert "starting again" not in cluster.said
+    assert not cluster.site.output.exists() and cluster.site.left_over() == []
+
+
+def test_a_host_that_does_not_exist_is_named_at_the_end_too(cluster: Cluster) -> None:
+    options = " ".join(cluster.site.options())
+    process = cluster.start_command(f"{cluster.millrace} run --hosts node1,node2,nosuch {options}", sleep="0.1")
+    ends_well(cluster, process)
+    assert "starting again on 2 nodes (nosuch not answering)" in cluster.said
+    assert "nosuch had no part in the end of this run: not answering" in cluster.said.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -82,8 +102,8 @@ def test_nothing_goes_on_when_the_supervisor_is_killed(cluster: Cluster) -> None
     process = cluster.start()
     under_way(cluster)
     os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGKILL)
-    assert process.wait(timeout=20) == 137
-    wait_for(lambda: not cluster.left_over(), 30)
+    assert process.wait(timeout=harness.LONGEST_SECONDS) == 137
+    wait_for(lambda: not cluster.left_over())
     assert cluster.site.left_over() == ["out.fa.millrace"]
     again = cluster.start()
     ends_well(cluster, again)
@@ -94,9 +114,9 @@ def test_a_stopped_run_keeps_what_it_has_and_resumes(cluster: Cluster) -> None:
     process = cluster.start(sleep="0.5")
     under_way(cluster)
     os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGTERM)
-    assert process.wait(timeout=60) == 143, cluster.said
+    assert process.wait(timeout=harness.LONGEST_SECONDS) == 143, cluster.said
     assert "type the same command again" in cluster.said
-    wait_for(lambda: not cluster.left_over(), 20)
+    wait_for(lambda: not cluster.left_over())
     ends_well(cluster, cluster.start())
 
 
@@ -108,7 +128,7 @@ def test_output_to_a_pipe_has_each_byte_once_though_the_run_starts_again(cluster
     process = cluster.start_command(words)
     under_way(cluster)
     os.kill(cluster.find_one("node3", "prted"), signal.SIGKILL)
-    assert process.wait(timeout=120) == 0, cluster.said
+    assert process.wait(timeout=harness.LONGEST_SECONDS) == 0, cluster.said
     assert "starting again" in cluster.said
     assert cluster.site.output.read_bytes() == cluster.site.expected
 
@@ -117,5 +137,5 @@ def test_a_run_without_a_node_that_answers_ends_with_an_error(cluster: Cluster) 
     for name in NAMES[1:]:
         cluster.nodes.kill(name)
     process = cluster.start()
-    assert process.wait(timeout=120) == 1
+    assert process.wait(timeout=harness.LONGEST_SECONDS) == 1
     assert "no node answers" in cluster.said

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
+import harness
 import pytest
 from private_slurm import Slurm
 from rig import Site, installation
@@ -48,6 +50,17 @@ def test_a_job_of_several_nodes_is_used_whole(slurm: Slurm, site: Site, submit) 
     assert "in 3 processes" in log(site, job)
 
 
+@pytest.mark.parametrize(("options", "n"), [("-n2 -c1", 2), ("-n1", 1)])
+def test_a_job_on_one_node_uses_the_cores_that_it_has_asked_for(
+    slurm: Slurm, site: Site, millrace: str, options: str, n: int
+) -> None:
+    """Also where Slurm does not keep it to them."""
+    plan = shlex.join([millrace, "plan", "--input", "in.fa", "--output", "out.fa", "--", "./tool", "in.fa", "out.fa"])
+    words = ["sbatch", "--wait", "-N1", *options.split(), "--output=said", f"--wrap={plan}"]
+    subprocess.run(words, cwd=site.folder, env=slurm.environ, capture_output=True, check=True, timeout=120)
+    assert f"slots: {n} (granted by Slurm: SLURM_JOB_CPUS_PER_NODE" in (site.folder / "said").read_text()
+
+
 def test_out_of_time_the_job_goes_back_into_the_queue_and_carries_on(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
     job = submit(sleep="0.4")
     slurm.wait(lambda: site.written > len(site.expected) // 8, "output")
@@ -56,6 +69,22 @@ def test_out_of_time_the_job_goes_back_into_the_queue_and_carries_on(slurm: Slur
     slurm.wait(lambda: slurm.state(job) == "PENDING", "requeued job")
     assert site.written < len(site.expected)
     # Else two minutes later; but not in the second of the requeue, whose credentials Slurm has revoked.
+    slurm.command("scontrol", "update", f"JobId={job}", "StartTime=now+3")
+    ends_well(slurm, site, job)
+    assert "by earlier runs" in log(site, job)
+
+
+def test_a_job_that_is_preempted_stops_in_order_and_comes_back(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
+    job = submit(sleep="0.4")
+    slurm.wait(lambda: site.written > len(site.expected) // 8, "output")
+    urgent = slurm.command(
+        "sbatch", "--parsable", "-p", "urgent", "-N3", "--exclusive", "--output=/dev/null", "--wrap=true"
+    )
+    slurm.wait(lambda: "stopped by SIGTERM; everything done so far is kept" in log(site, job), "end of the run", 120)
+    assert "Slurm ends this job: it is preempted" in log(site, job)
+    assert "starting again" not in log(site, job)
+    slurm.wait(lambda: slurm.state(urgent) == "COMPLETED", "end of the urgent job", 120)
+    slurm.wait(lambda: slurm.state(job) == "PENDING", "requeued job")
     slurm.command("scontrol", "update", f"JobId={job}", "StartTime=now+3")
     ends_well(slurm, site, job)
     assert "by earlier runs" in log(site, job)
@@ -87,7 +116,13 @@ def test_srun_starts_the_ranks_itself(slurm: Slurm, site: Site, mpi: str, plugin
     millrace = installation(mpi)
     words = ["srun", f"--mpi={plugin}", "-N3", "-n3", millrace, "run", *site.options()]
     done = subprocess.run(
-        words, cwd=site.folder, env=slurm.environ, capture_output=True, text=True, timeout=120, check=False
+        words,
+        cwd=site.folder,
+        env=slurm.environ,
+        capture_output=True,
+        text=True,
+        timeout=harness.LONGEST_SECONDS,
+        check=False,
     )
     if "can not load PMIx library" in done.stderr:
         pytest.skip("Slurm's pmix plugin finds no library (apt-get install libpmix-dev)")
@@ -99,7 +134,13 @@ def test_srun_starts_the_ranks_itself(slurm: Slurm, site: Site, mpi: str, plugin
 def test_srun_of_another_mpi_is_refused(slurm: Slurm, site: Site) -> None:
     words = ["srun", "--mpi=pmi2", "-N2", "-n2", installation("openmpi"), "run", *site.options()]
     done = subprocess.run(
-        words, cwd=site.folder, env=slurm.environ, capture_output=True, text=True, timeout=120, check=False
+        words,
+        cwd=site.folder,
+        env=slurm.environ,
+        capture_output=True,
+        text=True,
+        timeout=harness.LONGEST_SECONDS,
+        check=False,
     )
     assert done.returncode == 2
     assert "is not of the MPI library" in done.stderr

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import harness
 import pytest
 from rig import NAMES, Cluster
 
@@ -40,7 +41,7 @@ def start(cluster: Cluster, *options: str) -> subprocess.Popen[bytes]:
 
 def run(cluster: Cluster, *options: str) -> Counter[str]:
     """What the tasks say of the database: how many of each."""
-    assert start(cluster, *options).wait(timeout=120) == 0, cluster.said
+    assert start(cluster, *options).wait(timeout=harness.LONGEST_SECONDS) == 0, cluster.said
     return said(cluster)
 
 
@@ -92,12 +93,12 @@ def half_done(cluster: Cluster, name: str) -> list[Path]:
 def test_a_broadcast_that_is_cut_off_begins_again(cluster: Cluster, database: Path, hit: str) -> None:
     os.truncate(database, 700_000_000)
     process = start(cluster, "--stage", "ram")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + harness.LONGEST_SECONDS
     while not half_done(cluster, "node3"):
         assert time.monotonic() < deadline, cluster.said
         time.sleep(0.002)
     os.kill(cluster.find_one(hit, "millrace run"), signal.SIGKILL)
-    assert process.wait(timeout=120) == 0, cluster.said
+    assert process.wait(timeout=harness.LONGEST_SECONDS) == 0, cluster.said
     assert "starting again" in cluster.said
     assert len({line.split()[2] for line in said(cluster)}) == 1
     for name in NAMES[1:]:
@@ -107,12 +108,12 @@ def test_a_broadcast_that_is_cut_off_begins_again(cluster: Cluster, database: Pa
 def test_a_run_that_is_stopped_during_the_broadcast_ends_at_once(cluster: Cluster, database: Path) -> None:
     os.truncate(database, 700_000_000)
     process = start(cluster, "--stage", "ram")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + harness.LONGEST_SECONDS
     while not half_done(cluster, "node3"):
         assert time.monotonic() < deadline, cluster.said
         time.sleep(0.002)
     os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGTERM)
-    assert process.wait(timeout=30) == 143, cluster.said
+    assert process.wait(timeout=harness.LONGEST_SECONDS) == 143, cluster.said
     assert "type the same command again" in cluster.said
     for name in NAMES[1:]:
         assert "db" not in copies(cluster, name)

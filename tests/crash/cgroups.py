@@ -31,7 +31,7 @@ def hold(megabytes, folder):
         except FileExistsError:
             pass
     held = bytearray(megabytes << 20)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while first and time.monotonic() < deadline:
         if os.path.islink(mark + '/second') and not os.path.exists('/proc/' + os.readlink(mark + '/second')):
             break
@@ -93,7 +93,7 @@ def _make(name: str) -> Group:
 
 
 def _remove(group: Group) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while group.folder.exists():  # what was killed in it takes a moment to be gone
         try:
             group.folder.rmdir()

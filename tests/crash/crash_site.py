@@ -64,5 +64,5 @@ class Site(marking.Site):
     def run(self, *more: str, wrap: tuple[str, ...] = (), **environ: str) -> tuple[int, str]:
         """Exit code and what was said."""
         process = self.start(*more, wrap=wrap, **environ)
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=harness.LONGEST_SECONDS)
         return process.returncode, said

@@ -21,6 +21,9 @@ from millrace import _core
 from millrace.node import workdir
 from millrace.plan import workplace
 
+#: How long a test waits for what must come, as a last resort: no machine is as slow as that.
+LONGEST_SECONDS = 300.0
+
 #: Names every process that descends from a run of ours, tools and their children included.
 MARK = "MILLRACE_CRASH_TEST"
 
@@ -184,7 +187,7 @@ def dead_work() -> frozenset[Path]:
     return frozenset(found)
 
 
-def left_over(mark: str, known: frozenset[Path] = frozenset(), seconds: float = 20.0) -> str:
+def left_over(mark: str, known: frozenset[Path] = frozenset(), seconds: float = LONGEST_SECONDS) -> str:
     """Wait until nothing is left of the runs of ``mark`` but ``known``; what still is then, in words."""
     deadline = time.monotonic() + seconds
     while (processes := marked(mark)) or (folders := dead_work() - known):
@@ -412,7 +415,7 @@ def size(path: Path) -> int:
         return 0
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float = LONGEST_SECONDS) -> bool:
     """Wait for a condition; whether it came true in time."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -18,7 +18,8 @@ import pytest
 from millrace import _core
 from millrace.report import summary
 from millrace.report.events import read
-from millrace.slices import Slice, slice_of
+from millrace.task_numbers import kind_of
+from millrace.tasks import Rank, Slice
 
 #: The real program, which notes its database each time, and may be slow or fail.
 BLASTP = """#!/bin/sh
@@ -54,7 +55,7 @@ class Search:
 
     def run(self, *more: str, **environ: str) -> tuple[int, str]:
         process = self.start(*more, **environ)
-        _, said = process.communicate(timeout=240)
+        _, said = process.communicate(timeout=harness.LONGEST_SECONDS)
         return process.returncode, said
 
     @property
@@ -92,7 +93,7 @@ def search(tmp_path: Path, data: Path) -> Search:
 def test_committed_searches_are_not_repeated(search: Search) -> None:
     for n_before in (2, 7):
         process = search.start("--keep-run-dir", SLEEP="0.1")
-        assert harness.wait_until(lambda n=n_before: len(search.searches) >= n, 60)  # type: ignore[misc]
+        assert harness.wait_until(lambda n=n_before: len(search.searches) >= n)  # type: ignore[misc]
         process.kill()
         process.communicate()
         assert not harness.left_over("fragments")
@@ -110,9 +111,9 @@ def test_committed_searches_are_not_repeated(search: Search) -> None:
 
 def test_a_stopped_run_keeps_what_its_searches_found(search: Search) -> None:
     process = search.start(SLEEP="0.2")
-    assert harness.wait_until(lambda: len(search.searches) >= 3, 60)
+    assert harness.wait_until(lambda: len(search.searches) >= 3)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=harness.LONGEST_SECONDS)
     assert process.returncode == 128 + signal.SIGTERM, said
     assert not harness.left_over("fragments")
     kept = search.searches
@@ -163,7 +164,7 @@ def test_status_gather_and_report_count_batches_alone(search: Search) -> None:
 
 def test_other_fragments_than_before_are_refused_by_name(search: Search) -> None:
     process = search.start(SLEEP="0.1")
-    assert harness.wait_until(lambda: len(search.searches) >= 2, 60)
+    assert harness.wait_until(lambda: len(search.searches) >= 2)
     process.kill()
     process.communicate()
     code, said = search.run("--fragments", "3")
@@ -243,14 +244,14 @@ def test_a_record_of_which_slices_are_missing_is_done_again(
     }  # fmt: skip
     run_dir = tmp_path / "out.millrace"
 
-    def sliced() -> list[Slice]:
+    def sliced() -> list[Rank | Slice]:
         journal = run_dir / "journal.mrj"
         tasks = _core.scan(str(journal), True).tasks if journal.exists() else []
-        return [part for part in (slice_of(task.fragment) for task in tasks) if part]
+        return [kind for task in tasks if isinstance(kind := kind_of(task.fragment), Rank | Slice)]
 
     quiet = {"cwd": tmp_path, "stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, env={**environ, "SLEEP": "60"}, start_new_session=True, **quiet)  # type: ignore[call-overload]
-    assert harness.wait_until(lambda: len(sliced()) == 1, 60)
+    assert harness.wait_until(lambda: len(sliced()) == 1)
     process.kill()
     process.communicate()
     assert not harness.left_over("slices")
@@ -258,7 +259,7 @@ def test_a_record_of_which_slices_are_missing_is_done_again(
     assert json.loads(subprocess.run(status, check=True, capture_output=True).stdout)["records_done"] == 0
     assert subprocess.run(command, env=environ, **quiet).returncode == 0  # type: ignore[call-overload]
     assert (tmp_path / "out").read_bytes() == (tmp_path / "serial").read_bytes()
-    for kind_of_part in {False, shares}:
-        parts = [part for part in sliced() if part.share == kind_of_part]
+    for kind in (Slice, Rank) if shares else (Slice,):
+        parts = [part for part in sliced() if isinstance(part, kind)]
         assert {part.number for part in parts} == {*range(parts[0].of)} and parts[0].of > 1
     assert json.loads(subprocess.run(status, check=True, capture_output=True).stdout)["records_done"] == 1

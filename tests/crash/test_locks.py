@@ -95,6 +95,27 @@ def test_without_flock_runs_work_and_exclude_each_other(no_flock: Site, answer: 
     assert no_flock.output.read_bytes() == no_flock.expected
 
 
+def test_a_work_directory_without_flock_is_its_runs_until_that_is_dead(no_flock: Site) -> None:
+    area = no_flock.folder.with_name(f"{no_flock.folder.name}.area")
+    area.mkdir()
+    no_flock.environ |= {"FLOCK_ANSWER": str(errno.ENOSYS), "MILLRACE_WORK": str(area)}
+    look = f"from pathlib import Path; from millrace.node import workdir; workdir.sweep_dead(Path({str(area)!r}))"
+
+    def sweep() -> None:
+        subprocess.run([sys.executable, "-c", look], env={**os.environ, **no_flock.environ}, check=True)
+
+    process = begin(no_flock)
+    sweep()
+    (work,) = area.iterdir()
+    for pid, name in harness.children(process.pid):
+        if name == "millrace-watch":
+            os.kill(pid, signal.SIGKILL)
+    end(no_flock, process)
+    assert work.is_dir()
+    sweep()
+    assert not work.exists()
+
+
 def test_a_run_on_another_machine_is_respected_until_it_is_silent_for_long(no_flock: Site) -> None:
     need_root()
     process = begin(no_flock, ELSEWHERE, sleep="4")

@@ -38,7 +38,7 @@ def test_running_tools_end_and_are_kept(site: Site, number: signal.Signals) -> N
     process = site.start(SLEEP="0.3")
     wait_for_work(site)
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=harness.LONGEST_SECONDS)
     assert process.returncode == CODES[number], said
     assert f"stopped by {number.name}" in said and "resumes" in said
     begun = site.executions
@@ -55,7 +55,7 @@ def test_what_a_stopped_run_has_done_is_in_status_and_report(site: Site) -> None
     process = site.start(SLEEP="0.3")
     wait_for_work(site)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=300)
+    process.communicate(timeout=harness.LONGEST_SECONDS)
 
     def told(verb: str) -> int:
         command = [*site.command()[:3], verb, "--json", str(site.run_dir)]
@@ -72,7 +72,7 @@ def test_a_second_signal_ends_it_at_once(site: Site) -> None:
     time.sleep(0.5)
     assert process.poll() is None, "the grace period"
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=harness.LONGEST_SECONDS)
     assert process.returncode == 143
     assert time.monotonic() - begun < 15, "the grace period is 20 s"
     assert not harness.left_over("site")
@@ -84,7 +84,7 @@ def test_an_ignored_hangup_stays_ignored(site: Site) -> None:
     process = site.start(wrap=("nohup",), SLEEP="0.1")
     wait_for_work(site)
     process.send_signal(signal.SIGHUP)
-    process.communicate(timeout=60)
+    process.communicate(timeout=harness.LONGEST_SECONDS)
     assert process.returncode == 0
     assert site.executions == 10
 
@@ -100,7 +100,7 @@ def test_ctrl_c_in_a_terminal_hits_millrace_alone(site: Site) -> None:
     wait_for_work(site, 2)
     os.write(leader, b"\x03")
     code = None
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + harness.LONGEST_SECONDS
     while code is None and time.monotonic() < deadline:
         os.set_blocking(leader, False)
         try:
@@ -132,7 +132,7 @@ def test_a_signal_is_heard_while_the_reader_of_the_output_sleeps(site: Site) -> 
     assert harness.wait_until(lambda: held_by(reading) > 32 << 10), "the run does not start"
     assert process.poll() is None, "the pipe holds less than the output"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 143
+    assert process.wait(harness.LONGEST_SECONDS) == 143
     os.close(reading)
 
 
@@ -154,7 +154,7 @@ def test_a_signal_before_the_first_record_is_a_quiet_end(site: Site, number: sig
         assert harness.wait_until(functools.partial(is_importing, process.pid)), "it does not start"
         time.sleep(seconds)  # whatever it does by then
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=harness.LONGEST_SECONDS)
         assert process.returncode in (-number, 128 + number), said
         assert "Traceback" not in said and "KeyboardInterrupt" not in said, said
         assert not harness.left_over(mark)
@@ -167,7 +167,7 @@ def test_sigquit_ends_it_at_once_and_leaves_nothing(site: Site) -> None:
     process = site.start(SLEEP="1", mark=mark, wrap=("sh", "-c", 'ulimit -c 0; exec "$@"', "sh"))
     wait_for_work(site)
     process.send_signal(signal.SIGQUIT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=harness.LONGEST_SECONDS)
     assert process.returncode == -signal.SIGQUIT
     assert not harness.left_over(mark)
     assert site.run()[0] == 0

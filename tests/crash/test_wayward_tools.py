@@ -49,6 +49,26 @@ def test_what_a_tool_does_not_wait_for_is_waited_for(site: Site, body: str) -> N
     assert site.output.read_bytes() == site.expected
 
 
+def test_what_is_killed_after_the_tool_has_ended_does_not_go_by_unseen(site: Site) -> None:
+    """The tool itself has ended well by then, and what is written looks like a result."""
+    late = 'until read -r _ _ _ parent _ < /proc/$BASHPID/stat; [ "$parent" != $$ ]; do sleep 0.01; done; sleep 2; kill -KILL $BASHPID'
+    tool(site, f'if mkdir "$LOG.once"; then : > "$2"; ({late}; {SEEN} "$1" > "$2") & else {SEEN} "$1" > "$2"; fi')
+    site.options = ("--slots", "1", "--batch", "40", "--retries", "0", "--on-failure", "stop")
+    site.n = 1
+    site.write_input()
+    code, said = site.run()
+    assert code != 0 and "of what it left at work, tool (process " in said and "was killed by SIGKILL" in said, said
+    code, said = site.run()
+    assert code == 0 and site.output.read_bytes() == site.expected, said
+
+
+def test_helpers_that_a_tool_kills_at_its_end_are_its_own_affair(site: Site) -> None:
+    tool(site, f'sleep 1000 & {SEEN} "$1" > "$2"; kill -KILL $!')
+    code, said = site.run("--retries", "0", "--on-failure", "stop")
+    assert code == 0, said
+    assert site.output.read_bytes() == site.expected
+
+
 @pytest.mark.slow
 def test_a_daemon_is_named_and_does_not_outlive_its_task(site: Site) -> None:
     tool(site, f'env -i LOG="$LOG" setsid bash -c \'echo $$ >> "$LOG"; exec sleep 100000\' &\n{SEEN} "$1" > "$2"')
@@ -79,14 +99,31 @@ def test_no_child_survives_a_kill_however_it_hides(site: Site) -> None:
     tool(site, 'env -i LOG="$LOG" setsid bash -c \'echo $$ >> "$LOG"; (exec sleep 100000)\'; sleep 100000')
     process = site.start(mark="hidden")
     try:
-        assert harness.wait_until(lambda: len(noted(site)) >= 2, 100), "the tools do not start"
+        assert harness.wait_until(lambda: len(noted(site)) >= 2), "the tools do not start"
         children = [pid for pid in noted(site) if lives(pid)]
         assert children
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()
-    assert harness.wait_until(lambda: not any(map(lives, children)), 100), "a child lives on"
+    assert harness.wait_until(lambda: not any(map(lives, children))), "a child lives on"
     assert not harness.left_over("hidden")
+
+
+def test_a_run_whose_watchdog_was_killed_cleans_up_by_itself(site: Site) -> None:
+    tool(site, f'until [ -e "$LOG.go" ]; do sleep 0.01; done; {SEEN} "$1" > "$2"')
+    before = harness.dead_work()
+    process = site.start(mark="dogless")
+    try:
+        assert harness.wait_until(lambda: bool(harness.tools(process.pid)), 100), "the tools do not start"
+        work = harness.work_of(process.pid)
+        (watchdog,) = [pid for pid, name in harness.children(process.pid) if name == "millrace-watch"]
+        os.kill(watchdog, signal.SIGKILL)
+        site.log.with_name(f"{site.log.name}.go").touch()
+        said = process.communicate()[1]
+    finally:
+        process.kill()
+    assert process.returncode == 0, said
+    assert not work.exists() and not harness.left_over("dogless", before)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +208,7 @@ def test_a_tool_that_asks_at_the_terminal_is_told_that_there_is_none(site: Site)
     )  # fmt: skip
     os.close(follower)
     said = b""
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + harness.LONGEST_SECONDS
     os.set_blocking(leader, False)
     while time.monotonic() < deadline:
         ended = process.poll() is not None

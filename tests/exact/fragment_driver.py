@@ -11,7 +11,7 @@ from tool_batches import cut, need
 
 from millrace import _core
 from millrace.model import Command, DatabaseArg, InputArg, OutputArg, Token, ToolUse
-from millrace.node import fragments
+from millrace.tools import backend
 from millrace.tools.base import Fragmenting
 from millrace.tools.registry import find
 
@@ -58,7 +58,7 @@ def in_fragments(
     use = understand(command, unequal(n))
     fragmented = use.fragmented
     assert fragmented is not None
-    kind = fragments.find(fragmented.kind)
+    kind = backend.find(fragmented.kind)
     (folder / "fragments").mkdir(parents=True)
     databases = kind.prepare(fragmented, folder / "fragments", command.cwd, command.environ)
     records = cut((command.cwd / use.inputs[0].path).read_bytes(), use.inputs[0].format)

@@ -18,7 +18,7 @@ import pytest
 
 from millrace import _core
 from millrace.model import Command, InputArg, OutputArg, ToolUse
-from millrace.tools.blast import Blast
+from millrace.tools.blast.adapter import Blast
 
 pytestmark = pytest.mark.skipif(shutil.which("blastp") is None, reason="blastp of BLAST+ is not installed")
 

@@ -15,7 +15,7 @@ from fragment_driver import command_of
 from tool_batches import need
 
 from millrace.errors import ExitCode
-from millrace.tools import blast_passes
+from millrace.tools.blast import passes
 
 #: Letters in a row that score just enough for blastn, and that no four-letter steps of the subject fill.
 MOTIF = "GATTACACCATGCA"
@@ -129,7 +129,7 @@ def test_few_queries_are_one_pass(place: Path) -> None:
 def test_scores_in_doubt(options: str, score: int) -> None:
     words = iter(options.split())
     given = {name[1:]: value for name, value in zip(words, words, strict=True)}
-    assert blast_passes._doubtful_score(given, *blast_passes._scores(given)) == score
+    assert passes._doubtful_score(given, *passes._scores(given)) == score
 
 
 def test_the_least_evalue_is_no_more_than_blasts_own(data: Path, tmp_path: Path) -> None:
@@ -152,11 +152,11 @@ def test_the_least_evalue_is_no_more_than_blasts_own(data: Path, tmp_path: Path)
                 rows = run([*command.split(), "-outfmt", "6 score evalue"], tmp_path).stdout.splitlines()
                 words = itertools.pairwise(command.split())
                 given = {one[1:]: other for one, other in words if one.startswith("-") and not one[1:].isdigit()}
-                scores = blast_passes._scores(given)
-                score = blast_passes._doubtful_score(given, *scores)
-                lengths = blast_passes.measure(tmp_path / "q")
-                space = blast_passes._search_space(given, scores, lengths, command_of(command.split(), tmp_path))
-                least = blast_passes._least_evalue(score, scores, space)
+                scores = passes._scores(given)
+                score = passes._doubtful_score(given, *scores)
+                lengths = passes.measure(tmp_path / "q")
+                space = passes._search_space(given, scores, lengths, command_of(command.split(), tmp_path))
+                least = passes._least_evalue(score, scores, space)
                 weak = [float(evalue) for s, evalue in map(bytes.split, rows) if int(s) <= score]
                 assert all(evalue >= least * 0.99 for evalue in weak), (options, length)
                 n_rows += len(weak)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,9 +17,9 @@ from exact_cases import records
 from fragment_driver import command_of, in_fragments, serial, why_not
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tool_batches import need
+from tool_batches import need, understand
 
-from millrace.tools import blast_fragments
+from millrace.tools.blast import fragments
 
 pytestmark = pytest.mark.skipif(shutil.which("blastp") is None, reason="BLAST+ is not installed")
 
@@ -30,6 +32,19 @@ def make(folder: Path, name: str, text: bytes, *options: str, kind: str = "prot"
     (folder / f"{name}.in").write_bytes(text)
     command = ["makeblastdb", "-in", f"{name}.in", "-dbtype", kind, "-out", name, "-title", f"all of {name}", *options]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+
+
+def make_taxonomy(folder: Path, parents: dict[int, int]) -> None:
+    """What BLAST+ from 2.15 on needs for lists of taxa, as NCBI's file of that name; earlier ones do not look at it."""
+    with closing(sqlite3.connect(folder / "taxonomy4blast.sqlite3")) as base, base:
+        base.execute("CREATE TABLE TaxidInfo (taxid INTEGER PRIMARY KEY, parent INTEGER)")
+        base.execute("CREATE INDEX TaxidInfoCompositeIdx_parent ON TaxidInfo (parent, taxid)")
+        base.executemany("INSERT INTO TaxidInfo VALUES (?, ?)", parents.items())
+
+
+def knows_below(program: str) -> bool:
+    """Whether the BLAST+ that is installed takes a taxon for all below it."""
+    return "no_taxid_expansion" in subprocess.run([need(program), "-help"], capture_output=True, text=True).stdout
 
 
 def named(record: bytes, name: bytes) -> bytes:
@@ -73,6 +88,7 @@ def place(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
     (folder / "taxa").write_bytes(b"".join(b"%s %d\n" % (name, n % 3 + 1) for n, name in enumerate(ids)))
     make(folder, "taxed", text, "-parse_seqids", "-taxid_map", "taxa")
     (folder / "taxid").write_text("2\n")
+    make_taxonomy(folder, {1: 0, 2: 0, 3: 1})
     gis = b"".join(named(record, b"gi|%d|gb|AAA%05d.1| x" % (n, n)) for n, record in enumerate(proteins, 1))
     make(folder, "gis", gis, "-parse_seqids", "-blastdb_version", "4")
     (folder / "few_gis").write_text("".join(f"{n}\n" for n in range(1, len(proteins), 5)))
@@ -207,6 +223,7 @@ def test_masks_in_the_database(place: Path, tmp_path: Path) -> None:
         "-db taxed -taxids 2 -outfmt 7 -evalue 1000",
         "-db taxed -taxids 3,1 -outfmt 15 -comp_based_stats 0",
         "-db taxed -taxidlist taxid -outfmt 6 -comp_based_stats 1",
+        "-db taxed -taxids 1 -outfmt 6",
         "-db taxed -negative_taxids 1,3 -outfmt 16",
         "-db taxed -negative_taxidlist taxid -outfmt 7 -evalue 1e-3",
         "-db gis -gilist few_gis -outfmt 0",
@@ -229,6 +246,26 @@ def test_lists_of_entries(options: str, place: Path, tmp_path: Path) -> None:
 )
 def test_lists_of_entries_of_other_programs(text: str, place: Path, tmp_path: Path) -> None:
     check(place, tmp_path, text, n=4, size=1000 if "blastn" not in text[:6] else 3)
+
+
+def test_a_list_of_taxa_depends_on_the_taxonomy(place: Path) -> None:
+    taxonomy = place / "taxonomy4blast.sqlite3"
+    for option, depends in (("-taxids 2", True), ("-negative_taxidlist taxid", True), ("-seqidlist few", False)):
+        use = understand(f"blastp -query q.faa -db taxed -outfmt 6 {option}".split(), place)
+        assert (taxonomy in use.databases) == depends
+
+
+def test_taxa_alone_and_with_those_below(place: Path, tmp_path: Path) -> None:
+    text = "blastp -query q.faa -db taxed -outfmt 6 -taxids 1"
+    bare = shutil.copytree(place, tmp_path / "bare")
+    (bare / "taxonomy4blast.sqlite3").unlink()
+    if not knows_below("blastp"):
+        check(bare, tmp_path / "each", text, n=4, size=3)
+        return
+    # Without its taxonomy BLAST warns, and searches all; what blastdbcmd lists is something else.
+    assert "requires additional data files" in why_not(command_of(text.split(), bare))
+    for folder in (place, bare):
+        check(folder, tmp_path / f"alone-{folder.name}", f"{text} -no_taxid_expansion", n=4, size=3)
 
 
 def test_a_list_must_name_an_entry_by_all_its_names(place: Path, tmp_path: Path) -> None:
@@ -263,7 +300,7 @@ def test_a_list_names_entries_in_whatever_form(place: Path, tmp_path: Path) -> N
 def test_a_list_that_is_full_makes_the_whole_fragment_a_candidate(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blast_fragments, "_limit", lambda options: 3)
+    monkeypatch.setattr(fragments, "_limit", lambda options: 3)
     found: dict[object, list[bytes]] = {}
     for limit in LIMITS:
         text = f"blastp -query q3.faa -db twins -outfmt 7 -max_target_seqs {limit}"

@@ -19,10 +19,10 @@ from tool_batches import cut, still
 
 from millrace import _core
 from millrace.model import Command, DatabaseArg, InputArg, OutputArg, Token, ToolUse
-from millrace.node import fragments
+from millrace.tools import backend
 from millrace.tools.base import Fragmentable
-from millrace.tools.hmmer import VOLATILE
-from millrace.tools.hmmer_fragments import ADAPTER
+from millrace.tools.hmmer.adapter import VOLATILE
+from millrace.tools.hmmer.fragments import ADAPTER
 
 pytestmark = pytest.mark.skipif(shutil.which("hmmsearch") is None, reason="hmmer is not installed")
 
@@ -74,7 +74,7 @@ def execute(tokens: Sequence[Token], use: ToolUse, database: str, folder: Path) 
 def in_fragments(use: ToolUse, size: int, cwd: Path, folder: Path) -> dict[str, bytes]:
     """The joined bytes of every output when ``size`` records make a batch."""
     assert use.fragmented is not None
-    kind = fragments.find("hmmer")
+    kind = backend.find("hmmer")
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "fragments").mkdir(parents=True)
     databases = kind.prepare(use.fragmented, folder / "fragments", cwd, ENVIRON)

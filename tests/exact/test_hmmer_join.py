@@ -14,7 +14,7 @@ import pytest
 
 from millrace import _core
 from millrace.model import Command, InputArg, OutputArg, ToolUse
-from millrace.tools.hmmer import HmmerAdapter
+from millrace.tools.hmmer.adapter import HmmerAdapter
 
 pytestmark = pytest.mark.skipif(shutil.which("hmmscan") is None, reason="hmmer is not installed")
 

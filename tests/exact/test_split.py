@@ -14,8 +14,8 @@ import pytest
 from exact_cases import records
 from fragment_driver import command_of, in_fragments, serial, understand
 
-from millrace import split as splitting
 from millrace.errors import MillraceError, RefusedError
+from millrace.tools.blast import split as splitting
 
 pytestmark = pytest.mark.skipif(shutil.which("makeblastdb") is None, reason="BLAST+ is not installed")
 

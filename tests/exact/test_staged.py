@@ -55,7 +55,7 @@ def test_bytes_are_the_serial_ones(bench_of: Path, tmp_path: Path, store: Path, 
     for path in bench_of.glob("prot.*"):
         shutil.copy(path, tmp_path)
     options = ["--slots", "2", "--batch", "2", "--fragments", fragments, "--stage", str(store)]
-    done = subprocess.run([*MILLRACE, "run", *options, "--", *words], cwd=tmp_path, capture_output=True, timeout=120)
+    done = subprocess.run([*MILLRACE, "run", *options, "--", *words], cwd=tmp_path, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr.decode()
     assert b"copied to the local disk of" in done.stderr
     ours = (tmp_path / "out").read_bytes()
@@ -79,7 +79,7 @@ def said(folder: Path, place: str) -> tuple[str, bytes]:
     """What the tool says, and what Millrace does."""
     with (folder / "in.fa").open("rb") as stdin:
         done = subprocess.run(
-            [*MILLRACE, "run", "--stage", place, *tool_words(folder)], cwd=folder, stdin=stdin, capture_output=True, timeout=60
+            [*MILLRACE, "run", "--stage", place, *tool_words(folder)], cwd=folder, stdin=stdin, capture_output=True, timeout=300
         )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode(), done.stderr

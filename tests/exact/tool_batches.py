@@ -70,7 +70,7 @@ def arguments_of(
 def call(arguments: Sequence[str], cwd: Path, use: ToolUse | None = None, stdin: bytes = b"") -> tuple[bytes, bytes]:
     """Run a tool to its end; its standard output and standard error."""
     environ = {**os.environ, **(use.env if use else {})}
-    done = subprocess.run(arguments, cwd=cwd, env=environ, input=stdin, capture_output=True, check=False, timeout=60)
+    done = subprocess.run(arguments, cwd=cwd, env=environ, input=stdin, capture_output=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     return done.stdout, done.stderr
 

@@ -45,7 +45,7 @@ class Mpi:
     ) -> subprocess.Popen[bytes]:  # fmt: skip
         """``mpirun -n N millrace WORDS`` in a session of its own; standard output and error go to files in ``folder``."""
         command = [*self.before, self.millrace, *words]
-        if stdin:  # not by way of the launcher: see `millrace.engine.launched.garbles_stdin`
+        if stdin:  # not by way of the launcher: see `millrace.launch.mpi_environment.garbles_stdin`
             command = ["sh", "-c", f"exec {shlex.join(command)} < {stdin}"]
         with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
             return subprocess.Popen(
@@ -53,7 +53,9 @@ class Mpi:
                 stderr=stderr, start_new_session=True, env={**os.environ, **self.environ, **environ, harness.MARK: mark},
             )  # fmt: skip
 
-    def run(self, n: int, words: list[str], folder: Path, seconds: float = 200, **more: Any) -> tuple[int, str]:
+    def run(
+        self, n: int, words: list[str], folder: Path, seconds: float = harness.LONGEST_SECONDS, **more: Any
+    ) -> tuple[int, str]:
         """Exit code and what was said. Nothing may be left running, nor lie in memory."""
         mark = f"{folder.name}-{os.getpid()}"
         process = self.start(n, words, folder, mark, **more)

@@ -134,7 +134,7 @@ def test_a_coordinator_of_another_architecture_resumes_the_run(openmpi: Mpi, pla
     mpi, mark = of_32_bits(openmpi, place, [1]), f"{place.name}-{os.getpid()}"
     process = mpi.start(2, ["run", "job.toml"], place, mark, LOG=f"{place}/log", SLEEP="0.3")
     try:
-        assert harness.wait_until(lambda: len((place / "log").read_text().split()) > 6 if builds(place) else False, 60)
+        assert harness.wait_until(lambda: len((place / "log").read_text().split()) > 6 if builds(place) else False)
         os.kill(ranks(mark)[1], signal.SIGKILL)
         process.wait(30)
     finally:

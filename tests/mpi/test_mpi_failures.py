@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -19,7 +20,7 @@ from crash_site import Site
 from jobs import Mpi, end, ranks, said
 
 from millrace import _core
-from millrace.output.order import that_count
+from millrace.output.order import effective_tasks
 
 #: Records and the batches that they make.
 N, BATCHES = 60, 15
@@ -50,7 +51,8 @@ class Job:
         self.site, self.mark = site, f"{site.folder.name}-{os.getpid()}"
         self.process = mpi.start(n, words(*options), site.folder, self.mark, LOG=str(site.log), **environ)
         try:
-            assert harness.wait_until(lambda: site.executions >= executions, 60), said(site.folder)
+            harness.wait_until(lambda: site.executions >= executions or self.process.poll() is not None)
+            assert site.executions >= executions, said(site.folder)
             self.ranks = ranks(self.mark)
             assert sorted(self.ranks) == list(range(n))
         except BaseException:
@@ -62,19 +64,35 @@ class Job:
         assert harness.wait_until(lambda: bool(harness.tools(self.ranks[rank])))
         os.kill(harness.tools(self.ranks[rank])[0], signal.SIGSTOP)
 
-    def ends_within(self, seconds: float) -> int:
+    def ends(self) -> int:
         """The exit code; nothing may be left."""
         try:
-            code = self.process.wait(seconds)
+            code = self.process.wait(harness.LONGEST_SECONDS)
         finally:
             end(self.process, self.mark)
         assert not harness.left_over(self.mark)
         return code
 
-    def ends_well_within(self, seconds: float) -> None:
+    def ends_well(self) -> None:
         """As an end without a fault; but the mpirun of Open MPI 5 now and then crashes where a process was lost."""
-        code = self.ends_within(seconds)
+        code = self.ends()
         assert code in (0, -signal.SIGSEGV), said(self.site.folder)
+
+
+#: Nobody is lost by his silence.
+NO_SILENCE = (
+    "from millrace.cluster import failures\nfailures.SILENCE_SECONDS = failures.LONGEST_GOODBYE_SECONDS = 1e6\n"
+)
+
+
+def with_limits(mpi: Mpi, site: Site, limits: str) -> Mpi:
+    """An MPI whose processes have other limits, set by lines of Python; all else of them is real."""
+    script = site.folder / "bin" / "millrace"
+    script.parent.mkdir()
+    python = Path(mpi.millrace).with_name("python")
+    script.write_text(f"#!{python}\n{limits}from millrace.cli import main\nmain()\n")
+    script.chmod(0o755)
+    return replace(mpi, millrace=str(script))
 
 
 def resumed(site: Site) -> int:
@@ -83,11 +101,20 @@ def resumed(site: Site) -> int:
     return [json.loads(line)["records_resumed"] for line in lines if '"event":"run"' in line][-1]
 
 
+def test_an_input_that_is_not_in_the_arguments_needs_nothing_on_standard_input(mpi: Mpi, site: Site) -> None:
+    """The launcher gives its first process a pipe, as if something were to come in."""
+    (site.folder / "fixed").write_text("#!/bin/sh\nexec ./tool in.fa out.fa\n")
+    (site.folder / "fixed").chmod(0o755)
+    code, text = mpi.run(2, [*words()[: words().index("--")], "--", "./fixed"], site.folder, LOG=str(site.log))
+    assert code == 0, text
+    assert site.output.read_bytes() == site.expected
+
+
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_process_ends_the_job_and_the_same_command_resumes(mpi: Mpi, site: Site, victim: int) -> None:
     job = Job(mpi, 3, site, SLEEP="0.3")
     os.kill(job.ranks[victim], signal.SIGKILL)
-    assert job.ends_within(20) != 0
+    assert job.ends() != 0
     assert site.run_dir.exists()
     before = site.executions
     code, text = whole(mpi, 5, site, "--keep-run-dir")
@@ -100,14 +127,14 @@ def test_a_killed_process_ends_the_job_and_the_same_command_resumes(mpi: Mpi, si
 def test_results_of_several_processes_are_taken_over_by_one_machine_and_back(an_mpi: Mpi, site: Site) -> None:
     job = Job(an_mpi, 3, site, executions=5, SLEEP="0.3")
     os.kill(job.ranks[2], signal.SIGKILL)
-    job.ends_within(20)
+    job.ends()
     local = site.start(SLEEP="0.3")
     assert harness.wait_until(lambda: site.executions >= 10)
     local.send_signal(signal.SIGTERM)
-    local.communicate(timeout=60)
+    local.communicate(timeout=harness.LONGEST_SECONDS)
     journals = list(site.run_dir.glob("journal*.mrj"))
     assert len(journals) == 4
-    tasks = that_count(task for path in journals for task in _core.scan(path, True).tasks)
+    tasks = effective_tasks(task for path in journals for task in _core.scan(path, True).tasks)
     committed = sum(task.last - task.first for task in tasks)
     assert committed >= 7 * 4
     code, text = whole(an_mpi, 2, site, "--keep-run-dir")
@@ -128,10 +155,10 @@ def test_processes_that_lose_the_coordinator_end_by_themselves(openmpi: Mpi, sit
     os.kill(job.ranks[0], signal.SIGSTOP)
     try:
         others = [job.ranks[1], job.ranks[2]]
-        assert harness.wait_until(lambda: not any(alive(pid) for pid in others), 20)
+        assert harness.wait_until(lambda: not any(alive(pid) for pid in others))
     finally:
         os.kill(job.ranks[0], signal.SIGKILL)
-    job.ends_within(20)
+    job.ends()
     assert whole(openmpi, 2, site)[0] == 0
     assert site.output.read_bytes() == site.expected
 
@@ -141,7 +168,7 @@ def test_a_process_that_stands_still_is_done_without(openmpi: Mpi, site: Site) -
     site.write_input()
     job = Job(openmpi, 3, site, SLEEP="0.5")
     os.kill(job.ranks[1], signal.SIGSTOP)
-    job.ends_well_within(40)
+    job.ends_well()
     assert "(rank 1) is lost: no sign of life for 10 s" in said(site.folder)
     assert site.output.read_bytes() == site.expected
     assert not site.run_dir.exists()
@@ -149,23 +176,21 @@ def test_a_process_that_stands_still_is_done_without(openmpi: Mpi, site: Site) -
 
 def test_a_process_that_stands_still_at_the_end_is_not_waited_for_long(mpi: Mpi, site: Site) -> None:
     # Its last task is done by another; what it is to write would have to wait for the end of its lease.
-    job = Job(mpi, 3, site, BATCHES, ("--write", "coordinator"), SLEEP="0.5")
+    job = Job(with_limits(mpi, site, NO_SILENCE), 3, site, BATCHES, ("--write", "coordinator"), SLEEP="0.5")
     os.kill(job.ranks[1], signal.SIGSTOP)
-    begun = time.monotonic()
-    job.ends_well_within(40)
-    assert time.monotonic() - begun < 10
+    job.ends_well()
     assert site.output.read_bytes() == site.expected
     assert not site.run_dir.exists()
 
 
 def test_a_process_that_stands_still_after_its_last_word_keeps_nobody_waiting(mpi: Mpi, site: Site) -> None:
     job = Job(mpi, 3, site, 1, ("--keep-run-dir",), SLEEP="0.2")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + harness.LONGEST_SECONDS
     while not (site.run_dir / "complete.json").exists():  # the others have said goodbye, and wait for leave to go
         assert time.monotonic() < deadline
     with suppress(ProcessLookupError):
         os.kill(job.ranks[1], signal.SIGSTOP)
-    job.ends_within(50)
+    job.ends()
     assert site.output.read_bytes() == site.expected
 
 
@@ -173,27 +198,21 @@ def test_a_process_that_stands_still_is_done_without_where_mpi_tolerates_it(open
     tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))
     job = Job(tolerant, 3, site, SLEEP="0.5")
     os.kill(job.ranks[1], signal.SIGSTOP)
-    job.ends_well_within(40)
+    job.ends_well()
     assert site.output.read_bytes() == site.expected
 
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_process_that_never_starts_mpi_is_not_waited_for(mpi: Mpi, site: Site, victim: int) -> None:
     """As two minutes would be long here, the limit is set to two seconds; the processes and their MPI are real."""
-    script = site.folder / "bin" / "millrace"
-    script.parent.mkdir()
-    script.write_text(
-        f"#!{Path(mpi.millrace).with_name('python')}\n"
+    limits = (
         "import os, time\n"
-        "from millrace.cli import main\n"
-        "from millrace.engine import mpi\n"
+        "from millrace.cluster import mpi\n"
         f"if os.environ.get('OMPI_COMM_WORLD_RANK', os.environ.get('PMI_RANK')) == '{victim}':\n"
-        "    time.sleep(100)\n"
-        "mpi.LONGEST_INIT = 2.0\n"
-        "main()\n"
+        "    time.sleep(1000)\n"
+        "mpi.LONGEST_INIT_SECONDS = 2.0\n"
     )
-    script.chmod(0o755)
-    code, words_said = whole(replace(mpi, millrace=str(script)), 4, site)
+    code, words_said = whole(with_limits(mpi, site, limits), 4, site)
     assert code
     assert words_said.count("MPI does not start: one of 4 processes has not come for 2.4 s") == 1
     assert whole(mpi, 2, site)[0] == 0
@@ -204,7 +223,7 @@ def test_a_process_that_never_starts_mpi_is_not_waited_for(mpi: Mpi, site: Site,
 def test_what_a_tool_that_stands_still_had_is_done_by_another(openmpi: Mpi, site: Site, victim: int) -> None:
     job = Job(openmpi, 3, site, SLEEP="0.4")
     job.freeze_tool(victim)
-    assert job.ends_within(40) == 0, said(site.folder)
+    assert job.ends() == 0, said(site.folder)
     assert site.output.read_bytes() == site.expected
     assert not site.run_dir.exists()
 
@@ -213,7 +232,7 @@ def test_a_killed_process_is_done_without_where_mpi_can(openmpi: Mpi, site: Site
     tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))
     job = Job(tolerant, 4, site, SLEEP="0.5")
     os.kill(job.ranks[2], signal.SIGKILL)
-    assert job.ends_within(40) == 0, said(site.folder)
+    assert job.ends() == 0, said(site.folder)
     assert "(rank 2) is lost: its process is gone" in said(site.folder)
     assert site.output.read_bytes() == site.expected
 
@@ -238,7 +257,7 @@ def alive(pid: int) -> bool:
 def test_a_signal_to_one_process_stops_the_job_in_order(mpi: Mpi, site: Site, number: signal.Signals) -> None:
     job = Job(mpi, 3, site, SLEEP="0.4")
     os.kill(job.ranks[2], number)
-    code = job.ends_within(40)
+    code = job.ends()
     assert code in (130, 143), said(site.folder)
     assert f"stopped by {number.name}" in said(site.folder)
     assert site.executions < BATCHES
@@ -253,7 +272,7 @@ def test_a_signal_to_one_process_stops_the_job_in_order(mpi: Mpi, site: Site, nu
 def test_a_signal_to_the_launcher_ends_the_job_and_it_resumes(mpi: Mpi, site: Site, number: signal.Signals) -> None:
     job = Job(mpi, 3, site, SLEEP="0.4")
     job.process.send_signal(number)
-    assert job.ends_within(40) != 0
+    assert job.ends() != 0
     assert whole(mpi, 3, site)[0] == 0
     assert site.output.read_bytes() == site.expected
 
@@ -296,6 +315,15 @@ def test_another_program_under_the_same_name_is_refused(openmpi: Mpi, site: Site
     assert "(rank 1): " in text and "is not the program that the coordinator has" in text
     assert not site.run_dir.exists()
     assert site.output.read_bytes() == b"of an earlier run\n"
+    job = Job(openmpi, 3, site, SLEEP="0.3")
+    os.kill(job.ranks[1], signal.SIGKILL)
+    job.ends()
+    before = site.output.read_bytes()
+    code, text = whole(on_rank(site.folder, 1, swap)(openmpi), 3, site, "--fresh")
+    assert code == 4 and site.output.read_bytes() == before, text
+    assert whole(openmpi, 3, site, "--keep-run-dir")[0] == 0
+    assert resumed(site) > 0
+    assert site.output.read_bytes() == site.expected
 
 
 def test_a_disk_that_is_full_on_one_node_stops_the_job_and_it_resumes(openmpi: Mpi, site: Site) -> None:
@@ -333,6 +361,23 @@ def test_verification_compares_with_results_of_any_node(openmpi: Mpi, site: Site
     assert not site.output.exists()
 
 
+def test_a_message_that_may_not_come_is_an_error(an_mpi: Mpi, site: Site) -> None:
+    stray = (
+        "from millrace.cluster import agent, messages\n"
+        "make_ready = agent.Agent._set_up\n"
+        "def say_too_early(self, setup):\n"
+        "    self._tell(messages.Withdrawn([7]))\n"
+        "    return make_ready(self, setup)\n"
+        "agent.Agent._set_up = say_too_early\n"
+    )
+    code, text = whole(with_limits(an_mpi, site, stray), 2, site)
+    assert code == 1
+    assert "(rank 1): message Withdrawn came when none of its kind may" in text
+    assert site.executions == 0
+    assert whole(an_mpi, 2, site)[0] == 0
+    assert site.output.read_bytes() == site.expected
+
+
 def test_what_a_coordinator_refuses_is_said_once(an_mpi: Mpi, site: Site) -> None:
     (site.folder / "in.fa").unlink()
     code, text = whole(an_mpi, 3, site)
@@ -343,22 +388,58 @@ def test_what_a_coordinator_refuses_is_said_once(an_mpi: Mpi, site: Site) -> Non
 def test_waiting_costs_little(mpi: Mpi, site: Site) -> None:
     """Two ranks wait for their tools, of which there are fewer than slots, and one has none.
 
-    The goal is 2 % of a core. A rank that polls without a rest takes all of it, one that rests too little a tenth; a
-    busy machine makes the same work dearer, so the limit lies between.
+    One that polls without a rest never sleeps, and one that rests too little sleeps a thousand times a second. How
+    often is counted: processor time would be dearer on a busy machine.
     """
     site.n = 8
     site.write_input()
     job = Job(mpi, 3, site, executions=2, SLEEP="7")
     begun = time.monotonic()
-    before = {rank: cpu_seconds(pid) for rank, pid in job.ranks.items()}
+    before = {rank: rests(pid) for rank, pid in job.ranks.items()}
     time.sleep(4)
-    spent = {rank: cpu_seconds(pid) - before[rank] for rank, pid in job.ranks.items()}
+    n_rests = {rank: rests(pid) - before[rank] for rank, pid in job.ranks.items()}
     elapsed = time.monotonic() - begun
-    assert job.ends_within(60) == 0, said(site.folder)
-    assert all(seconds < 0.06 * elapsed for seconds in spent.values()), (spent, elapsed)
+    assert job.ends() == 0, said(site.folder)
+    assert all(5 < n / elapsed < 400 for n in n_rests.values()), (n_rests, elapsed)
 
 
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process, without its children."""
-    fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def rests(pid: int) -> int:
+    """How often the main thread of a process has gone to sleep by itself."""
+    status = (Path("/proc") / str(pid) / "status").read_text()
+    return int(re.findall(r"^voluntary_ctxt_switches:\s*(\d+)$", status, re.MULTILINE)[0])
+
+
+def test_a_database_that_changes_on_one_node_stops_the_job_and_it_resumes(openmpi: Mpi, site: Site) -> None:
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
+        pytest.skip("no mount namespaces here")
+    (site.folder / "db").write_text("old\n")
+    there = site.folder.with_name(f"{site.folder.name}.db")
+    shutil.copy2(site.folder / "db", there)
+    kept = there.with_name(f"{there.name}.kept")
+    shutil.copy2(there, kept)
+    change = f'[ $(stat -c %i {site.folder}/db) != {there.stat().st_ino} ] || [ $(wc -l < "$LOG") -lt 6 ] || echo new database > {there}'
+    script = (site.folder / "tool").read_text()
+    (site.folder / "tool").write_text(script.replace("\n", f"\n{change}\n", 1))
+    own = f'exec unshare --mount sh -c \'mount --bind {there} {site.folder}/db; exec "$@"\' sh "$millrace" "$@"'
+    code, text = whole(on_rank(site.folder, 1, own)(openmpi), 3, site, "--shared", "db", SLEEP="0.2")
+    assert code == 5, text
+    assert "(rank 1): " in text and "/db: had 4 bytes" in text and "changed while the run was on" in text
+    assert site.expected.startswith(site.output.read_bytes())
+    kept.replace(there)
+    code, text = whole(openmpi, 3, site, "--shared", "db")
+    assert code == 0, text
+    assert site.output.read_bytes() == site.expected
+
+
+@pytest.mark.parametrize("write", ["merge", "individual", "coordinator"])
+def test_an_output_that_somebody_spoils_is_written_again(openmpi: Mpi, site: Site, write: str) -> None:
+    spoil = f"printf XXXX | dd of={site.output} conv=notrunc bs=1 seek=2 2> /dev/null"
+    wait = f"k=0; until [ -s {site.output} ] || [ $k = 600 ]; do sleep 0.1; k=$((k + 1)); done"
+    # Near the end: what the last results do not write over.
+    once = f'if [ $(wc -l < "$LOG") -ge {BATCHES - 3} ] && mkdir "$LOG.spoilt" 2> /dev/null; then {wait}; {spoil}; fi'
+    script = (site.folder / "tool").read_text()
+    (site.folder / "tool").write_text(script.replace("\n", f"\n{once}\n", 1))
+    code, text = whole(openmpi, 3, site, "--write", write, "--sync", "0.05", SLEEP="0.2")
+    assert code == 0 and Path(f"{site.log}.spoilt").is_dir(), text
+    assert "written again" in text, text
+    assert site.output.read_bytes() == site.expected

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from dataclasses import replace
 
 import pytest
 from crash_site import Site
 from jobs import Mpi, find, said
-from test_mpi_failures import Job, resumed, site, words
+from test_mpi_failures import NO_SILENCE, Job, resumed, site, with_limits, words
 
 __all__ = ["site"]  # a fixture
 
@@ -48,7 +47,7 @@ def test_a_killed_process_ends_the_job_and_the_same_command_resumes(mpi: Mpi, si
     site.write_input()
     job = start(mpi, site, SLEEP="0.5")
     os.kill(job.ranks[victim], signal.SIGKILL)
-    assert job.ends_within(30) != 0
+    assert job.ends() != 0
     code, text = whole(mpi, site, "--keep-run-dir")
     assert code == 0, text
     assert site.output.read_bytes() == site.expected
@@ -60,7 +59,7 @@ def test_a_process_of_a_partition_that_stands_still_is_done_without(openmpi: Mpi
     site.write_input()
     job = start(openmpi, site, SLEEP="1")
     os.kill(job.ranks[7], signal.SIGSTOP)
-    job.ends_well_within(60)
+    job.ends_well()
     assert "(rank 7) is lost: no sign of life for 10 s" in said(site.folder)
     assert site.output.read_bytes() == site.expected
     assert not site.run_dir.exists()
@@ -70,11 +69,9 @@ def test_a_process_of_a_partition_that_stands_still_at_the_end_is_not_waited_for
     site.n = 120
     site.write_input()
     options = ("--partition-size", "3", "--write", "coordinator")
-    job = Job(openmpi, N_RANKS, site, 30, options, SLEEP="0.5")
+    job = Job(with_limits(openmpi, site, NO_SILENCE), N_RANKS, site, 30, options, SLEEP="0.5")
     os.kill(job.ranks[7], signal.SIGSTOP)
-    begun = time.monotonic()
-    job.ends_well_within(40)
-    assert time.monotonic() - begun < 10
+    job.ends_well()
     assert site.output.read_bytes() == site.expected
 
 
@@ -84,7 +81,7 @@ def test_what_a_tool_that_stands_still_had_is_done_by_another(openmpi: Mpi, site
     site.write_input()
     job = start(openmpi, site, SLEEP="0.4")
     job.freeze_tool(victim)
-    assert job.ends_within(40) == 0, said(site.folder)
+    assert job.ends() == 0, said(site.folder)
     assert site.output.read_bytes() == site.expected
     assert not site.run_dir.exists()
 
@@ -94,7 +91,7 @@ def test_a_leader_that_stands_still_ends_the_run_and_it_resumes(openmpi: Mpi, si
     site.write_input()
     job = start(openmpi, site, SLEEP="1")
     os.kill(job.ranks[6], signal.SIGSTOP)
-    assert job.ends_within(40) != 0  # who notices first, coordinator or others, ends it
+    assert job.ends() != 0  # who notices first, coordinator or others, ends it
     assert whole(openmpi, site)[0] == 0
     assert site.output.read_bytes() == site.expected
 
@@ -105,7 +102,7 @@ def test_a_killed_process_of_a_partition_is_done_without_where_mpi_can(openmpi: 
     tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))
     job = start(tolerant, site, SLEEP="0.5")
     os.kill(job.ranks[4], signal.SIGKILL)
-    assert job.ends_within(60) == 0, said(site.folder)
+    assert job.ends() == 0, said(site.folder)
     assert "(rank 4) is lost: its process is gone" in said(site.folder)
     assert site.output.read_bytes() == site.expected
 
@@ -115,7 +112,7 @@ def test_a_signal_stops_all_partitions_in_order(mpi: Mpi, site: Site) -> None:
     site.write_input()
     job = start(mpi, site, SLEEP="0.5")
     os.kill(job.ranks[8], signal.SIGTERM)
-    code = job.ends_within(40)
+    code = job.ends()
     assert code == 143, said(site.folder)
     assert "stopped by SIGTERM" in said(site.folder)
     assert whole(mpi, site)[0] == 0

@@ -21,7 +21,7 @@ HOUR = 3600.0
 
 
 def wait_for(state: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not state():
         assert time.monotonic() < deadline, f"waited for: {what}"
         time.sleep(0.02)
@@ -85,7 +85,7 @@ def test_a_planted_folder_does_not_end_the_tools_of_another_run(machine: Machine
         planted = plant(stranger, MEMORY, name[: len(name) - 16 + known])
         assert user.millrace("run", "--input", "in.fa", "--", "cat", "in.fa").returncode == 0
         (user.home / "go").touch()
-        _, err = run.communicate(timeout=120)
+        _, err = run.communicate(timeout=300)
         assert run.returncode == 0, err
         assert lines(user.home / "starts") == 2, "a tool was killed and started again"
         assert (planted / "spool").is_dir()
@@ -147,6 +147,28 @@ def test_a_token_counts_as_a_whole_entry_only(machine: Machine) -> None:
     with sleeper(user, **places) as process, sleeper(user, MILLRACE_LAUNCH=token) as meant:
         assert sweep(user, token) == 0
         assert meant.wait(60) == -9 and process.poll() is None
+
+
+def test_folders_of_dead_mpi_jobs_are_swept_and_those_of_strangers_and_live_ones_are_not(machine: Machine) -> None:
+    user, stranger = machine.user, machine.stranger
+    dead, held, young, taken = (f"/tmp/millrace-mpi-{os.urandom(8).hex()}-{os.urandom(8).hex()}" for _ in range(4))
+    for owner, folders in ((user, (dead, held, young)), (stranger, (taken,))):
+        for folder in folders:
+            owner.sh(f"mkdir -m 700 {folder}; touch {folder}/file")
+            if folder != young:
+                owner.sh(f"touch -d '2 hours ago' {folder}")
+    user.sh("mkdir own; touch own/precious; printf '>r\\nM\\n' > in.fa")
+    link = f"/tmp/millrace-mpi-{os.urandom(8).hex()}-{os.urandom(8).hex()}"
+    stranger.sh(f"ln -s {user.home}/own {link}")
+    check = f"import os, time; from millrace.storage import session; session.check({{session.VARIABLE: '{held}'}}); print(flush=True); time.sleep({HOUR})"
+    with user.start(user.python, "-c", check) as rank:
+        assert rank.stdout and rank.stdout.readline() == "\n"
+        try:
+            assert user.millrace("run", "--input", "in.fa", "--", "cat", "in.fa").returncode == 0
+            assert [os.path.exists(path) for path in (dead, held, young, taken)] == [False, True, True, True]
+            assert (user.home / "own/precious").exists() and os.path.lexists(link)
+        finally:
+            rank.kill()
 
 
 @pytest.mark.parametrize("what", ["node", "work directory"])

@@ -88,6 +88,19 @@ def test_a_launch_folder_is_closed_to_others(machine: Machine) -> None:
     assert machine.stranger.run("ls", folder).returncode != 0
 
 
+@pytest.mark.parametrize("made", ["mkdir -m 777 {}", "mkdir -m 700 {}", "ln -s {home}/own {}"])
+def test_a_rank_does_not_start_mpi_on_files_of_a_stranger(machine: Machine, made: str) -> None:
+    user, folder = machine.user, machine.shared / "millrace-mpi"
+    ready(user)
+    user.sh("mkdir -m 700 own")
+    machine.stranger.sh(made.format(folder, home=user.home))
+    environ = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "MILLRACE_MPI_FOLDER": str(folder)}
+    done = user.millrace("run", "--input", "in.fa", "--", "cat", "in.fa", **environ)
+    assert done.returncode == 1 and f"{folder}: the folder of the MPI launcher cannot be trusted" in done.stderr, (
+        done.stderr
+    )
+
+
 def test_modules_that_lie_in_the_working_directory_are_not_loaded(machine: Machine) -> None:
     user = machine.user
     modules = ("mpi4py", "shutil", "json", "millrace")
@@ -100,7 +113,7 @@ def test_modules_that_lie_in_the_working_directory_are_not_loaded(machine: Machi
     assert done.returncode == 2 and "this Python has none" in done.stderr, done.stderr
     (user.home / "rsh").write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
     (user.home / "rsh").chmod(0o755)
-    code = "import os; from millrace.launch import nodes; from millrace.launch.allocation import Allocation; print(nodes.sweep_all(Allocation('hosts', ('a',)), ['a'], '0' * 16, os.environ))"
+    code = "import os; from millrace.launch import nodes; from millrace.launch.allocation import Allocation; print(nodes.sweep_all(Allocation('hosts', ('a',)), ['a'], '0' * 16, os.environ).alive)"
     asked = user.run(user.python, "-P", "-c", code, cwd=machine.shared, MILLRACE_RSH=str(user.home / "rsh"))
     assert asked.stdout == "('a',)\n", asked.stderr
     assert not list(user.home.glob("loaded-*"))
@@ -120,8 +133,70 @@ def test_a_stranger_who_takes_the_name_of_the_folder_of_copies_changes_nothing(m
 
 
 def test_a_disk_that_knows_one_user_only_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from millrace.storage import own
+    from millrace import own
 
     monkeypatch.setattr(os, "geteuid", lambda: 12345)  # whatever we make belongs to somebody else
     assert own.why_not_own(tmp_path) == ""
     assert not any(tmp_path.iterdir())
+
+
+def test_a_report_of_a_strangers_run_writes_through_no_link(machine: Machine) -> None:
+    user, run_dir = machine.user, machine.shared / "run"
+    ready(user)
+    machine.stranger.sh(
+        f"mkdir -m 777 {run_dir}; printf '>r\\nM\\n' > in.fa;"
+        f"{user.python} -P -m millrace run --keep-run-dir --run-dir own --input in.fa -- cat in.fa; cp own/* {run_dir};"
+        f"ln -s {user.home}/precious {run_dir}/report.html.new; ln -s {user.home}/precious {run_dir}/report.html"
+    )
+    # The page itself needs large packages, and is not what this is about.
+    code = f"from pathlib import Path; from millrace.report import html; html.page = lambda *_: 'page'; html.write(Path('{run_dir}'), Path('{run_dir}/report.html'))"
+    done = user.run(user.python, "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert (user.home / "precious").read_text() == "mine\n"
+    assert not (run_dir / "report.html").is_symlink() and (run_dir / "report.html").read_text() == "page"
+    (run_dir / "report.html").unlink()
+    machine.stranger.sh(f"chmod 755 {run_dir}")
+    assert "hint" not in done.stderr
+    done = user.run(user.python, "-c", code)
+    assert "MillraceError" in done.stderr and "hint: name a place of your own with -o" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("variable", ["HOME", "XDG_CACHE_HOME"])
+def test_what_another_user_keeps_in_his_cache_is_not_believed(machine: Machine, variable: str) -> None:
+    user, stranger = machine.user, machine.stranger
+    machine.shared.chmod(0o777)
+    ask = "from pathlib import Path; from millrace.model import Command; from millrace.tools.version import first_line; print(first_line(Command(argv=('echo',), exe=Path('/bin/echo'), cwd=Path('/'), environ={}), 'echo 1.0'))"
+    cache = machine.shared / "cache"
+    stranger.sh(f"mkdir -m 755 {cache}")
+    environ = {"HOME": str(stranger.home), "XDG_CACHE_HOME": "", variable: str(cache)}
+    own = stranger.run(user.python, "-c", ask, **environ)
+    assert own.stdout == "echo 1.0\n", own.stderr
+    (kept,) = [path for path in cache.rglob("*") if path.is_file()]
+    stranger.sh(f"echo planted > {kept}")
+    assert stranger.run(user.python, "-c", ask, **environ).stdout == "planted\n", "the rig can tell"
+    # With rights as root's, everything of the stranger's can be read, and his links are followed.
+    for who in (user, User(0, user.home, user.python, user.packages)):
+        assert who.run(user.python, "-c", ask, **environ).stdout == "echo 1.0\n"
+    assert kept.read_text() == "planted\n"
+    assert {path.stat().st_uid for path in cache.rglob("*")} == {stranger.uid}, "nor is anything written there"
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "why"),
+    [
+        ("777", "user", "sticky"),
+        ("777", "stranger", "another user"),
+        ("1777", "stranger", "another user"),
+        ("1777", "user", ""),
+    ],
+)
+def test_a_place_where_others_could_replace_the_work_directory_is_refused(
+    machine: Machine, mode: str, owner: str, why: str
+) -> None:
+    user, place = machine.user, machine.shared / "place"
+    ready(user)
+    getattr(machine, owner).sh(f"mkdir {place}; chmod {mode} {place}")
+    run = ("run", "--input", "in.fa", "--", "cat", "in.fa")
+    for words, environ in (((*run[:1], "--work-dir", place, *run[1:]), {}), (run, {"MILLRACE_WORK": str(place)})):
+        done = user.millrace(*words, **environ)
+        assert done.returncode == (2 if why else 0) and why in done.stderr, done.stderr

@@ -50,7 +50,7 @@ class User:
         """Run a command as this user to its end."""
         with self.start(*words, cwd=cwd, **environ) as process:
             try:
-                out, err = process.communicate(timeout=120)
+                out, err = process.communicate(timeout=300)
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise

@@ -5,16 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from millrace.report.events import (
-    AnyEvent,
-    EndEvent,
-    EventLog,
-    QuarantineEvent,
-    RetryEvent,
-    RunEvent,
-    TaskEvent,
-    WarningEvent,
-)
+from millrace.report.event_log import EventLog
+from millrace.report.events import AnyEvent, EndEvent, QuarantineEvent, RetryEvent, RunEvent, TaskEvent, WarningEvent
 
 
 def story(

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lives import ended, lives_of, part
 
 from millrace.model import CostHint
 from millrace.plan.memory import kills_counter
-from millrace.schedule.dispatcher import Action, Dispatcher, Quarantine, Result, Run, Split, Stop, Why
+from millrace.schedule.lives import Lives, Run, Step
 from millrace.schedule.memory import CALM, Allowance
+from millrace.schedule.protocol import Quarantine, Result, Split, Stop, Why
 from millrace.schedule.quarantine_limit import QuarantineLimit
 
 #: Memory of each node.
@@ -43,7 +45,7 @@ class World:
     """Records that need so much memory, of ``LIMIT``; a batch needs as much as the worst of them."""
 
     needs: list[int]
-    dispatcher: Dispatcher
+    lives: Lives
     nodes: list[Node]
     batches: dict[int, tuple[int, int]] = field(default_factory=dict)
     cut_to: int = 0
@@ -55,7 +57,7 @@ class World:
 
     def run(self, choose: random.Random) -> None:
         for _ in range(60 * len(self.needs) + 100):
-            if self.stopped or self.dispatcher.done:
+            if self.stopped or self.lives.done:
                 return
             self.feed()
             for node in self.nodes:
@@ -66,13 +68,13 @@ class World:
         raise AssertionError("no end")
 
     def feed(self) -> None:
-        if self.dispatcher.wanted(None) is None:
+        if self.lives.ask(None) is None:
             return
         if self.cut_to == len(self.needs):
-            self.do(self.dispatcher.input_ended())
+            self.do(self.lives.input_ended())
             return
         last = min(self.cut_to + 4, len(self.needs))
-        self.do(self.dispatcher.batch_cut(self.named(self.cut_to, last), last - self.cut_to, last - self.cut_to))
+        self.do(self.lives.batch_cut(part(self.named(self.cut_to, last), last - self.cut_to, last - self.cut_to)))
         self.cut_to = last
 
     def named(self, first: int, last: int) -> int:
@@ -95,9 +97,9 @@ class World:
         self.kills += over
         if result is Result.DONE:
             self.done += range(*self.batches[task.batch])
-        self.do(self.dispatcher.attempt_ended(task.batch, result, "memory" if over else ""))
+        self.do(ended(self.lives, task.batch, result, "memory" if over else ""))
 
-    def do(self, actions: list[Action]) -> None:
+    def do(self, actions: list[Step]) -> None:
         for action in actions:
             match action:
                 case Run(_, _, urgent):
@@ -108,10 +110,10 @@ class World:
                     first, last = self.batches[batch]
                     cuts = [(first, first + records), (first + records, last)]
                     parts = [(self.named(*cut), cut[1] - cut[0], cut[1] - cut[0]) for cut in cuts]
-                    self.do(self.dispatcher.batch_split(batch, parts))
+                    self.do(self.lives.batch_split(batch, [part(*each) for each in parts]))
                 case Quarantine(batch):
                     self.quarantined += range(*self.batches[batch])
-                    self.do(self.dispatcher.batch_quarantined(batch))
+                    self.do(self.lives.batch_quarantined(batch))
                 case Stop():
                     self.stopped = action
                 case _:
@@ -119,8 +121,8 @@ class World:
 
 
 def world(needs: list[int], slots: list[int], retries: int = 1) -> World:
-    dispatcher = Dispatcher(sum(slots), CostHint(unit="records"), retries, (4, 0), limit=QuarantineLimit(share=1.0))
-    return World(needs, dispatcher, [Node(Allowance(n, LIMIT)) for n in slots])
+    lives = lives_of(sum(slots), CostHint(unit="records"), retries, (4, 0), limit=QuarantineLimit(share=1.0))
+    return World(needs, lives, [Node(Allowance(n, LIMIT)) for n in slots])
 
 
 @settings(max_examples=100)
@@ -153,7 +155,7 @@ def test_where_two_never_fit_few_are_killed(seed: int) -> None:
 
 def test_most_records_that_never_fit_stop_the_run() -> None:
     scene = world([1, 1, 1, 1] + [LIMIT + 1] * 400, [1])
-    dispatcher = scene.dispatcher
+    lives = scene.lives
     for _ in range(2000):
         if scene.stopped:
             break
@@ -164,7 +166,7 @@ def test_most_records_that_never_fit_stop_the_run() -> None:
         beside = node.running.pop(task)
         result = Result.STARVED if scene.need(task) > LIMIT else Result.DONE
         assert beside == 1
-        scene.do(dispatcher.attempt_ended(task.batch, result, "memory"))
+        scene.do(ended(lives, task.batch, result, "memory"))
     assert scene.stopped and scene.stopped.why is Why.MEMORY
     assert len(scene.quarantined) == 9
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.tools.blast_lists import Listed, others, pack, together, unpack
+from millrace.tools.blast.lists import Listed, others, pack, together, unpack
 
 ORDINALS = st.sets(st.integers(0, 60), min_size=1).map(sorted)
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.errors import RefusedError
-from millrace.tools.blast_volumes import NEARBY, cut, read_volume
-from millrace.tools.blast_volumes import lengths as lengths_of
+from millrace.tools.blast.volumes import NEARBY, cut, read_volume
+from millrace.tools.blast.volumes import lengths as lengths_of
 
 
 def write(base: Path, lengths: list[int], version: int = 5) -> None:

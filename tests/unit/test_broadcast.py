@@ -40,7 +40,7 @@ class Wire:
 
 
 @dataclass
-class Way:
+class WriteStrategy:
     wire: Wire
     mine: list[bool]
 
@@ -54,15 +54,15 @@ class Neighbours:
     before: Wire | None
     after: Wire | None
 
-    def receive(self, buffer: memoryview) -> Way:
+    def receive(self, buffer: memoryview) -> WriteStrategy:
         assert self.before
         self.before.awaited.append((buffer, mine := [False]))
-        return Way(self.before, mine)
+        return WriteStrategy(self.before, mine)
 
-    def send(self, buffer: memoryview) -> Way:
+    def send(self, buffer: memoryview) -> WriteStrategy:
         assert self.after
         self.after.sent.append((buffer, mine := [False]))
-        return Way(self.after, mine)
+        return WriteStrategy(self.after, mine)
 
 
 def run(relays: Sequence[Relay]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millrace import _core
-from millrace.engine.durable import Durable, is_lazy
+from millrace.cluster.journal_visibility import JournalVisibility, is_lazy
 
 
 def test_items_come_in_order_once_the_journal_is_on_the_disk(tmp_path: Path) -> None:
@@ -15,7 +15,7 @@ def test_items_come_in_order_once_the_journal_is_on_the_disk(tmp_path: Path) -> 
 
     journal = _core.Journal.create(tmp_path / "j.mrj", bytes(16))
     woken = threading.Semaphore(0)
-    durable: Durable[int] = Durable(journal, woken.release)
+    durable: JournalVisibility[int] = JournalVisibility(journal, woken.release)
     seen: list[int] = []
     for k in range(20):
         journal.quarantine(k, k + 1, 1, [])

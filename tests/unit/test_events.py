@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
-from millrace.report.events import EndEvent, EventLog, RunEvent, TaskEvent, read, typed
+import pytest
+
+from millrace.errors import CorruptError
+from millrace.report.event_log import EventLog
+from millrace.report.events import EndEvent, RunEvent, TaskEvent, read, typed
 
 
 def test_events_come_back_in_order_as_the_page_names_them(tmp_path: Path) -> None:
@@ -58,3 +62,8 @@ def test_a_full_disk_silences_the_log_and_says_why(full_disk: Path) -> None:
 def test_events_of_a_later_version_are_passed_over() -> None:
     events = [{"event": "run", "slots": 3, "colour": "red"}, {"event": "moonrise"}, {"event": "end", "t": 1}]
     assert [type(event).__name__ for event in typed(events)] == ["RunEvent", "EndEvent"]
+
+
+def test_a_folder_in_the_place_of_the_log_is_named_with_what_helps(tmp_path: Path) -> None:
+    with pytest.raises(CorruptError, match=r"is a folder, not the log of a run(?s:.*)--fresh"):
+        EventLog(tmp_path)

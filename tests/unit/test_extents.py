@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.schedule import extents
-from millrace.schedule.extents import Extents, Way, Write
+from millrace.schedule.extents import Extents, Write, WriteStrategy
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,11 @@ def test_merge_side_by_side_shares_what_has_piled_up() -> None:
     ("way", "in_turn"), [("merge", False), ("merge", True), ("individual", False), ("collective", False)]
 )
 @given(data=st.data())
-def test_the_file_is_whole_whoever_is_lost_when(way: Way, in_turn: bool, data: st.DataObject) -> None:
+def test_the_file_is_whole_whoever_is_lost_when(way: WriteStrategy, in_turn: bool, data: st.DataObject) -> None:
     ranks = range(data.draw(st.integers(1, 4), "ranks"))
     output: Extents[Bytes] = Extents(way, ranks, in_turn=in_turn)
     alive, expected, now = set(ranks), b"", 0.0
-    flying: list[Write[Bytes]] = []
+    in_flight: list[Write[Bytes]] = []
     held: list[Write[Bytes]] = []
     # What is on disk; and in each node's memory, which is lost with it.
     file, memory = bytearray(), {rank: dict[int, Write[Bytes]]() for rank in ranks}
@@ -131,11 +131,11 @@ def test_the_file_is_whole_whoever_is_lost_when(way: Way, in_turn: bool, data: s
             file[at : at + one.length] = one.content
 
     def begin(writes: list[Write[Bytes]]) -> None:
-        flying.extend(write for write in writes if not write.held)
+        in_flight.extend(write for write in writes if not write.held)
         held.extend(write for write in writes if write.held)
         for write in output.released():
             held.remove(write)
-            flying.append(write)
+            in_flight.append(write)
 
     for step in range(data.draw(st.integers(0, 30), "steps")):
         now += LATER / 2
@@ -146,9 +146,9 @@ def test_the_file_is_whole_whoever_is_lost_when(way: Way, in_turn: bool, data: s
                 expected += one.content
             case "turn":
                 begin(output.turn(now))
-                assert all(write.rank in alive for write in flying + held)
-            case "write" if flying:
-                write = flying.pop(data.draw(st.integers(0, len(flying) - 1)))
+                assert all(write.rank in alive for write in in_flight + held)
+            case "write" if in_flight:
+                write = in_flight.pop(data.draw(st.integers(0, len(in_flight) - 1)))
                 memory[write.rank][write.number] = write
                 output.written(write.number)
             case "sync":
@@ -162,16 +162,16 @@ def test_the_file_is_whole_whoever_is_lost_when(way: Way, in_turn: bool, data: s
                 if way == "collective":
                     continue
                 alive.discard(rank)
-                flying = [write for write in flying if write.rank != rank]
+                in_flight = [write for write in in_flight if write.rank != rank]
                 held = [write for write in held if write.rank != rank]
                 memory[rank].clear()
                 output.lost(rank)
     while not output.written_all:
         begin(output.turn(now, last=True))
-        for write in flying:
+        for write in in_flight:
             memory[write.rank][write.number] = write
             output.written(write.number)
-        flying.clear()
+        in_flight.clear()
     for write in output.unsafe():
         put(write)
     assert output.size == len(expected)

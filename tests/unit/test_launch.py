@@ -6,15 +6,20 @@ import mmap
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from millrace.cluster.mpi import World
 from millrace.errors import RefusedError
 from millrace.launch import command, heart, sweep
-from millrace.launch.allocation import Allocation, expand, find, parse_hosts
+from millrace.launch.allocation import Allocation, find, parse_hosts
 from millrace.launch.relay import Output, Words
-from millrace.launch.watch import SILENCE, START, Signs
+from millrace.launch.watch import SILENCE_SECONDS, START, Signs
+from millrace.plan.slurm import expand
+from millrace.storage import session
 
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]"}
 
@@ -169,9 +174,9 @@ def test_silence_is_counted_from_the_last_sign_of_life(tmp_path: Path, monkeypat
     (tmp_path / "heartbeat").write_text("1 40\n")
     signs.listen()
     assert signs.records == 40
-    now[0] += SILENCE + 1
+    now[0] += SILENCE_SECONDS + 1
     signs.listen()
-    assert signs.silent_for(4, 1.0) > SILENCE
+    assert signs.silent_for(4, 1.0) > SILENCE_SECONDS
     assert not signs.silent_for(4, 2.0)
     (tmp_path / "heartbeat").write_text("2 41\n")
     signs.listen()
@@ -189,13 +194,13 @@ def test_while_mpi_starts_on_many_nodes_the_coordinator_may_be_silent_for_longer
     beating.starting = True
     beating.beat()
     signs.listen()
-    now[0] += SILENCE + 1.0
+    now[0] += SILENCE_SECONDS + 1.0
     assert signs.silent_for(1, 1.0)
     assert not signs.silent_for(1000, 1.0)
     beating.starting = False
     beating.beat()
     signs.listen()
-    now[0] += SILENCE + 1.0
+    now[0] += SILENCE_SECONDS + 1.0
     assert signs.silent_for(1000, 1.0)
 
 
@@ -205,7 +210,7 @@ def test_a_coordinator_that_has_not_begun_long_after_others_is_frozen(
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     signs = Signs(tmp_path)
-    for took, limit in ((1.0, SILENCE), (5.0, 15.0), (15.0, START)):
+    for took, limit in ((1.0, SILENCE_SECONDS), (5.0, 15.0), (15.0, START)):
         signs.begin()
         begun, now[0] = now[0], now[0] + took
         assert heart.begin({**signs.environ, "PMI_RANK": "2", "PMI_SIZE": "3"}) is None
@@ -245,10 +250,27 @@ def test_memory_that_a_process_has_is_not_removed(tmp_path: Path) -> None:
         assert sweep.unused(sorted(tmp_path.iterdir())) == [tmp_path / "dead"]
 
 
+def test_shared_memory_of_mpich_loses_its_name_and_nothing_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "(deleted)").write_text("the user's")
+    gone, there = (Path(f"/dev/shm/mpich_shm_{os.urandom(8).hex()}") for _ in range(2))
+    with ExitStack() as stack:
+        for path in (gone, there):
+            path.write_bytes(b"x" * 4096)
+            file = stack.enter_context(path.open("rb"))
+            stack.enter_context(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+        gone.unlink()
+        World.all_are_here(cast(World, None))
+        assert not there.exists()
+    assert (tmp_path / "(deleted)").exists()
+
+
 def test_a_sweep_ends_what_carries_the_token_and_nothing_else(tmp_path: Path) -> None:
     token = os.urandom(8).hex()
     by_environment = subprocess.Popen(["sleep", "60"], env={**os.environ, sweep.NAME: token})
-    by_argument = subprocess.Popen(["sh", "-c", "read _", f"--base={sweep.temporary(token)}"], stdin=subprocess.PIPE)
+    by_argument = subprocess.Popen(["sh", "-c", "read _", f"--base={session.beginning(token)}0"], stdin=subprocess.PIPE)
     other = subprocess.Popen(["sleep", "60"], env={**os.environ, sweep.NAME: "0" * 16})
     try:
         # Our own children: they are reaped only here, and a process that has ended but is not reaped counts as gone.
@@ -272,7 +294,7 @@ def test_the_heart_beats_before_what_takes_long_is_imported(tmp_path: Path) -> N
     done = subprocess.run(
         [sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=30, check=True
     )
-    assert not {"click", "msgspec", "mpi4py", "millrace.cli", "millrace.run"} & set(done.stdout.split())
+    assert not {"click", "msgspec", "mpi4py", "millrace.cli", "millrace.session"} & set(done.stdout.split())
     assert beats.read_text() == "1 0\n"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from millrace.model import Learnt
-from millrace.storage.learnt import MOST, recall, remember
+from millrace.plan.learnt import MOST, recall, remember
 
 
 def learnt(largest: int) -> Learnt:

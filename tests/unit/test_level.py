@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.ids import BatchId, TaskId
 from millrace.schedule.level import LOOK_FOR_STRAGGLERS, Level
+from millrace.tasks import Search, Task, Whole
 
 
 def level(*slots: int, fragments: int = 0) -> Level[str]:
@@ -15,13 +17,17 @@ def level(*slots: int, fragments: int = 0) -> Level[str]:
     return found
 
 
+def task_of(number: int, fragment: int = 0) -> Task:
+    return Task(id=TaskId(number), batch=BatchId(number), kind=Search(fragment) if fragment else Whole())
+
+
 def sent(one: Level[str]) -> list[tuple[int, str]]:
     return [(send.node, load) for send, load in one.take()]
 
 
 def test_a_task_is_sent_with_what_it_carries_and_once() -> None:
     one = level(1, 1)
-    one.submit(7, "seven", 1.0, 0.0)
+    one.submit(task_of(7), "seven", 1.0, 0.0)
     assert sent(one) == [(0, "seven")]
     assert sent(one) == []
 
@@ -29,7 +35,7 @@ def test_a_task_is_sent_with_what_it_carries_and_once() -> None:
 def test_of_a_task_that_is_out_twice_the_first_result_is_told() -> None:
     one = level(1, 1)
     for task, name in ((1, "a"), (2, "b")):
-        one.submit(task, name, 1.0, 0.0)
+        one.submit(task_of(task), name, 1.0, 0.0)
     assert sent(one) == [(0, "a"), (1, "b")]
     assert one.started(1) and not one.started(1)
     assert one.ended(1, 2, 1.0, 1.0, counts=True)
@@ -47,7 +53,7 @@ def test_of_a_task_that_is_out_twice_the_first_result_is_told() -> None:
 def test_tasks_of_a_lost_node_go_to_others() -> None:
     one = level(2, 2)
     for task in range(4):
-        one.submit(task, str(task), 1.0, 0.0)
+        one.submit(task_of(task), str(task), 1.0, 0.0)
     sent(one)
     one.joined(2, 2, 1.0)
     assert one.lost(0, 1.0) == 2
@@ -57,7 +63,7 @@ def test_tasks_of_a_lost_node_go_to_others() -> None:
 def test_what_comes_back_is_told_of_if_nobody_else_has_it() -> None:
     one = level(1)
     for task in range(4):
-        one.submit(task, str(task), 1.0, 0.0)
+        one.submit(task_of(task), str(task), 1.0, 0.0)
     out = [load for _, load in sent(one)]
     waiting = one.withdraw()
     assert sorted([*map(int, out), *waiting]) == [0, 1, 2, 3]
@@ -80,7 +86,7 @@ def test_no_slot_is_idle_while_a_task_against_any_fragment_waits(
         busy = [node for node in out if out[node]]
         if word % 3 or not busy:
             waits.add(task)
-            one.submit(task, str(task), 1.0, now, fragment=1 + word % fragments)
+            one.submit(task_of(task, 1 + word % fragments), str(task), 1.0, now)
         else:
             node = busy[word % len(busy)]
             assert one.ended(node, out[node].pop(0), 1.0, now, counts=True)
@@ -98,7 +104,7 @@ def test_a_node_is_given_again_the_fragments_that_it_has() -> None:
     while ended < 80:
         while task - ended < 16:  # as many again wait as there are slots
             task += 1
-            one.submit(task, "", 1.0, float(ended), fragment=1 + task % 4)
+            one.submit(task_of(task, 1 + task % 4), "", 1.0, float(ended))
         for send, _ in one.take():
             out.append((send.node, send.task))
             if ended > 30:

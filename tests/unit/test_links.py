@@ -7,36 +7,41 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.engine.links import QUICK, SILENCE_AT_START, TIMES, Muster
+from millrace.cluster.failures import LEAST_WAIT_SECONDS, SILENCE_AT_START_SECONDS, TIMES, StartupDeadline
 
 
 def test_who_is_alone_is_given_up_soon() -> None:
-    muster = Muster(10.0, 4)
+    muster = StartupDeadline(10.0, 4)
     assert not muster.is_late(13.0, 2)
-    assert not muster.is_late(10.0 + QUICK, 3)
-    assert muster.is_late(10.5 + QUICK, 3)
+    assert not muster.is_late(10.0 + LEAST_WAIT_SECONDS, 3)
+    assert muster.is_late(10.5 + LEAST_WAIT_SECONDS, 3)
 
 
 def test_in_vain_is_followed_by_more_patience() -> None:
-    for patience, limit in ((1.0, QUICK), (2.0, 2 * QUICK), (16.0, SILENCE_AT_START), (math.inf, SILENCE_AT_START)):
-        muster = Muster(0.0, 4, patience)
+    for patience, limit in (
+        (1.0, LEAST_WAIT_SECONDS),
+        (2.0, 2 * LEAST_WAIT_SECONDS),
+        (16.0, SILENCE_AT_START_SECONDS),
+        (math.inf, SILENCE_AT_START_SECONDS),
+    ):
+        muster = StartupDeadline(0.0, 4, patience)
         assert not muster.is_late(0.5, 3)
         assert not muster.is_late(limit - 0.1, 3)
         assert muster.is_late(limit + 0.1, 3)
 
 
 def test_before_half_are_there_all_may_be_slow() -> None:
-    muster = Muster(0.0, 4)
-    assert not muster.is_late(SILENCE_AT_START - 1, 1)
-    assert muster.is_late(SILENCE_AT_START + 1, 1)
+    muster = StartupDeadline(0.0, 4)
+    assert not muster.is_late(SILENCE_AT_START_SECONDS - 1, 1)
+    assert muster.is_late(SILENCE_AT_START_SECONDS + 1, 1)
 
 
 @given(st.integers(1, 2000), st.floats(0, 100), st.floats(0, 200))
 def test_the_others_have_some_times_as_long_as_half(n: int, half: float, later: float) -> None:
-    muster = Muster(0.0, n)
+    muster = StartupDeadline(0.0, n)
     muster.is_late(half, (n + 1) // 2)
     now = half + later
-    if now <= min(SILENCE_AT_START, max(QUICK, TIMES * half)):
+    if now <= min(SILENCE_AT_START_SECONDS, max(LEAST_WAIT_SECONDS, TIMES * half)):
         assert not muster.is_late(now, n - 1)
-    elif now > SILENCE_AT_START:
+    elif now > SILENCE_AT_START_SECONDS:
         assert muster.is_late(now, n - 1)

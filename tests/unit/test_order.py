@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace import _core
-from millrace.output.order import Ordered, that_count
-from millrace.slices import Slice
+from millrace.output.order import Ordered, effective_tasks
+from millrace.task_numbers import number_of
+from millrace.tasks import Rank, Slice
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=30), st.randoms(use_true_random=False))
@@ -43,18 +44,20 @@ def task(fragment: int) -> _core.TaskRef:
 
 @given(st.integers(1, 5), st.data())
 def test_slices_count_when_all_are_there_in_their_order(n: int, data: st.DataObject) -> None:
-    codes = [Slice(number, n).code for number in range(n)]
+    codes = [number_of(Slice(number, n)) for number in range(n)]
     # A fragment, ranks, and most of another cut.
     others = [
         7,
-        *(Slice(number, n, share=True).code for number in range(n)),
-        *(Slice(number, n + 1).code for number in range(n)),
+        *(number_of(Rank(number, n)) for number in range(n)),
+        *(number_of(Slice(number, n + 1)) for number in range(n)),
     ]
     here = data.draw(st.lists(st.sampled_from([*codes, *others]), max_size=15))
-    counting = that_count(map(task, here))
+    counting = effective_tasks(map(task, here))
     if set(codes) <= set(here):
         assert [[block.offset for block in result.blocks] for result in counting] == [codes]
         assert [(result.first, result.last, [*result.inputs]) for result in counting] == [(3, 4, [(9, 9)])]
     else:
         assert not counting
-    assert [result.blocks[0].offset for result in that_count(map(task, [0, *here]))] == [0], "what came first counts"
+    assert [result.blocks[0].offset for result in effective_tasks(map(task, [0, *here]))] == [0], (
+        "what came first counts"
+    )

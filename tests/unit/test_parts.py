@@ -11,7 +11,7 @@ import pytest
 from millrace import _core
 from millrace.errors import CorruptError
 from millrace.model import OutputUse
-from millrace.output.parts import Part, PartsWriter, number_of, why_alone
+from millrace.output.parts import ExtentWriter, Part, number_of, why_alone
 
 OUTPUTS = (OutputUse(name="out", path="out"), OutputUse(name="other", path="other"))
 
@@ -26,7 +26,7 @@ class Site:
         (folder / "journal").write_bytes(b"".join(CONTENTS))
         for output in OUTPUTS:
             (folder / output.path).write_bytes(b"")
-        self.writer = PartsWriter(OUTPUTS, folder, lasting=lasting, seconds=0.05, wake=self.happened.set)
+        self.writer = ExtentWriter(OUTPUTS, folder, lasting=lasting, seconds=0.05, wake=self.happened.set)
 
     def block(self, which: int, checksum: int | None = None) -> _core.BlockRef:
         content = CONTENTS[which]

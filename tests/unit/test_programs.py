@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from millrace.engine.messages import Ready
-from millrace.engine.programs import Programs
+from millrace.cluster.messages import Ready
+from millrace.cluster.programs import Programs
 from millrace.errors import RefusedError, ToolError
 from millrace.job import from_values
 from millrace.plan import fingerprint

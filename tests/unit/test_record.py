@@ -19,9 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from millrace import _core
+from millrace import _core, formats
 from millrace.errors import RefusedError
-from millrace.plan import formats
 
 #: For each format: whole records, in a form whose concatenation is cut back into them.
 RECORDS: dict[str, list[bytes]] = {

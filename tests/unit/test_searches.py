@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from millrace import _core
-from millrace.engine.searches import Searches
+from millrace.schedule.protocol import Failure, Result
+from millrace.schedule.searches import Searches
 
 
 def block(name: str) -> _core.BlockRef:
@@ -38,15 +39,16 @@ def test_what_an_earlier_run_found_is_not_searched_again() -> None:
 def test_a_failure_is_told_once_when_all_searches_of_the_batch_have_ended() -> None:
     searches = Searches(4)
     searches.begin(1, 1, {})
-    told: list[str] = []
     for _ in range(3):
         searches.next()
-    searches.failed(1, lambda: told.append("first"))
+    first, second = Failure(Result.FAILED, "first"), Failure(Result.FAILED, "second")
+    searches.failed(1, first)
     assert searches.next() is None, "no search is begun that may be for nothing"
-    searches.failed(1, lambda: told.append("second"))
-    assert told == []
+    assert searches.settled(1) is None
+    searches.failed(1, second)
+    assert searches.settled(1) is None
     assert not searches.found(1, 3, block("c"), 1.0)
-    assert told == ["first"]
+    assert [searches.settled(1), searches.settled(1)] == [first, None]
     # The next attempt searches what is missing.
     assert not searches.begin(1, 2, {})
     assert searches.attempt(1) == 2

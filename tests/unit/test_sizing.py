@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
+from lives import ended, lives_of, part
 
 from millrace.model import CostHint
-from millrace.schedule.dispatcher import Action, Dispatcher, Result, Run, Split
+from millrace.schedule.lives import Run, Step
+from millrace.schedule.protocol import Result, Split
 from millrace.schedule.sizing import (
     GROWTH,
     HANDLING_SECONDS,
@@ -33,7 +35,7 @@ class Played:
 
 def play(sizes: Sequence[int], seconds: Sequence[float], start: float, slots: int, hint: CostHint) -> Played:
     """Run records of ``sizes`` bytes that take ``seconds`` each, plus ``start`` a batch."""
-    dispatcher = Dispatcher(slots, hint)
+    lives = lives_of(slots, hint)
     waiting: list[int] = []
     extents: list[tuple[int, int]] = []
     running: list[tuple[float, int, float]] = []
@@ -43,25 +45,30 @@ def play(sizes: Sequence[int], seconds: Sequence[float], start: float, slots: in
 
     def feed() -> None:
         nonlocal at, left
-        while limits := dispatcher.wanted(float(left)):
+        while limits := lives.ask(float(left)):
             if at == len(sizes):
-                dispatcher.input_ended()
+                lives.input_ended()
                 continue
             begin, units = at, 0
             while at < len(sizes):
                 units += sizes[at]
                 at += 1
-                if any(limit and n >= limit for limit, n in zip(limits, (at - begin, units, units), strict=True)):
+                if any(
+                    limit and n >= limit
+                    for limit, n in zip(
+                        (limits.records, limits.units, limits.bytes), (at - begin, units, units), strict=True
+                    )
+                ):
                     break
             left -= units
-            do(dispatcher.batch_cut(*batch(begin, at)))
+            do(lives.batch_cut(part(*batch(begin, at))))
 
     def batch(first: int, last: int) -> tuple[int, int, int]:
         extents.append((first, last))
         costs.append(start + sum(seconds[first:last]))
         return len(costs) - 1, last - first, sum(sizes[first:last])
 
-    def do(actions: list[Action]) -> None:
+    def do(actions: list[Step]) -> None:
         for action in actions:
             match action:
                 case Run(number, _, urgent):
@@ -70,16 +77,16 @@ def play(sizes: Sequence[int], seconds: Sequence[float], start: float, slots: in
                 case Split(number, records):
                     first, last = extents[number]
                     parts = [batch(first, first + records), batch(first + records, last)]
-                    do(dispatcher.batch_split(number, parts))
+                    do(lives.batch_split(number, [part(*each) for each in parts]))
 
     feed()
-    while not dispatcher.done:
+    while not lives.done:
         while waiting and len(running) < slots:
             number = waiting.pop(0)
             heapq.heappush(running, (played.wall + costs[number], number, costs[number]))
-        played.wall, ended, cost = heapq.heappop(running)
+        played.wall, number, cost = heapq.heappop(running)
         played.busy += cost
-        do(dispatcher.attempt_ended(ended, Result.DONE, seconds=cost))
+        do(ended(lives, number, Result.DONE, seconds=cost))
         feed()
     return played
 
@@ -128,13 +135,13 @@ def test_a_batch_grows_only_so_far_beyond_what_was_measured() -> None:
 
 
 def test_before_anything_is_measured_each_slot_gets_one_small_batch() -> None:
-    dispatcher = Dispatcher(4, CostHint())
+    lives = lives_of(4, CostHint())
     asked = []
-    while limits := dispatcher.wanted(1e6):
+    while limits := lives.ask(1e6):
         asked.append(limits)
-        dispatcher.batch_cut(len(asked), 3, limits[1])
+        lives.batch_cut(part(len(asked), 3, limits.units))
     assert len(asked) == 4
-    assert all(0 < units <= 1000 for _, units, _ in asked)
+    assert all(0 < limits.units <= 1000 for limits in asked)
 
 
 def test_batches_of_a_tool_with_passes_are_whole_passes() -> None:
@@ -224,17 +231,17 @@ def test_bytes_in_memory_are_bounded_whatever_the_start_costs() -> None:
         short, long = (CostModel(starts_long(start, 1 << 40)) for start in (0.01, 600.0))
         assert short.most_bytes(slots) == MOST_BYTES
         assert long.most_bytes(slots) == max(MOST_BYTES, MOST_BYTES_OF_ALL // (2 * slots))
-        dispatcher = Dispatcher(slots, starts_long(600.0, 1 << 40))
-        limits = dispatcher.wanted(1e12)
-        assert limits and limits[2] == long.most_bytes(slots)
+        lives = lives_of(slots, starts_long(600.0, 1 << 40))
+        limits = lives.ask(1e12)
+        assert limits and limits.bytes == long.most_bytes(slots)
 
 
 def test_what_was_learnt_spares_the_next_run_its_probes() -> None:
     sizes, seconds = [350] * 3000, [0.01] * 3000
-    first = Dispatcher(2, CostHint(unit="residues"))
+    first = lives_of(2, CostHint(unit="residues"))
     for units in (1000, 1000, 4000, 4000, 160_000):
-        first.cost.observe(units, 5.0 + units * 1e-5, units // 350)
-    learnt = first.cost.learnt
+        first.cutting.cost.observe(units, 5.0 + units * 1e-5, units // 350)
+    learnt = first.cutting.cost.learnt
     assert learnt
     hint = CostHint(unit="residues", learnt=learnt)
     assert CostModel(hint).startup == pytest.approx(5.0, rel=0.01)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import resource
 import signal
@@ -42,6 +44,21 @@ def test_a_copy_is_there_for_the_next_job_with_the_times_of_its_file(tmp_path: P
     assert found.held == {file("a").key}
     about = second.path_of(file("a")).stat()
     assert (about.st_mtime_ns, about.st_mode & 0o777, about.st_size) == (123_000_000_000, 0o640, 1000)
+
+
+def test_without_flock_copies_are_used_and_never_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOSYS, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    first, second = Cache(tmp_path), Cache(tmp_path)
+    fill(first, file("a"))
+    assert second.look([file("a")]).held == {file("a").key}
+    first.close()
+    second.close()
+    with pytest.raises(NoRoom):
+        Cache(tmp_path).begin([file("b")], 1500)
+    assert names(first) == [file("a").key.partition("-")[2]]
 
 
 def test_a_copy_that_is_not_whole_is_nobodys(tmp_path: Path) -> None:

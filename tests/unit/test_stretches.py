@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.schedule.stretches import COST, FREE_SECONDS, MOST_ALONE, Extent, Stretches, variants
+from millrace.schedule.stretches import COST, FREE_SECONDS, MOST_ALONE, Extent, Short, Stretches, variants
 
 sizes = st.lists(st.integers(1, 20), min_size=1, max_size=40)
 shares = st.sampled_from([None, 0.0, 0.05, 0.5, 1.0])
@@ -36,6 +36,7 @@ def run(
         for batches in stretches.ready(total, done=not left and not waiting):
             assert all(each in stretches.kept for each in batches), "their bytes are there"
             found.append(batches)
+            assert stretches.start_is_open or batches[0][0] != 0
             stretches.equal(batches)
             stretches.released(batches)
         assert len(stretches.kept) <= len(extents)
@@ -47,7 +48,9 @@ def test_both_ends_are_always_looked_at_and_nothing_is_kept(
     sizes: list[int], share: float | None, shuffle: random.Random
 ) -> None:
     stretches = Stretches(share, b"run")
+    assert stretches.start_is_open == (share != 0.0)
     found = run(stretches, sizes, shuffle)
+    assert not stretches.start_is_open
     extents = extents_of(sizes)
     if share == 0.0 or len(extents) == 1:
         assert not found
@@ -60,6 +63,12 @@ def test_both_ends_are_always_looked_at_and_nothing_is_kept(
     if share == 1.0:
         assert looked == set(extents)
     assert set(stretches.kept) <= set(extents[-2:])
+
+
+@given(sizes)
+def test_what_is_cut_short_is_what_is_looked_at(sizes: list[int]) -> None:
+    stretches, short = Stretches(None, b"run"), Short(b"run")
+    assert [short.next(first) for first, _ in extents_of(sizes)] == [stretches.cut(*each) for each in extents_of(sizes)]
 
 
 @given(sizes.filter(lambda sizes: len(sizes) > 3), st.randoms(use_true_random=False), st.randoms(use_true_random=False))

@@ -8,8 +8,8 @@ import pytest
 
 from millrace.errors import RefusedError
 from millrace.model import Command, InputArg, OutputArg, ToolUse
-from millrace.tools.blast import Blast, parse_format, parse_options
-from millrace.tools.blastdb import split_names
+from millrace.tools.blast.adapter import Blast, parse_format, parse_options
+from millrace.tools.blast.search_path import split_names
 
 FASTA = b">a\nMKVL\n>b\nMKVLAA\n"
 

@@ -7,7 +7,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.tools.hmmer_fragments import cut
+from millrace.tools.hmmer.fragments import cut
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1), st.integers(1, 20))

@@ -69,6 +69,7 @@ def test_molecules_are_counted_unless_e_is_given(cwd: Path) -> None:
         (("d.smi", "-osmi", "--unique"), "compares each molecule"),
         (("d.smi", "-osmi", "--sort", "MW"), "orders the whole input"),
         (("d.smi", "-osmi", "--AddOutIndex"), "numbers molecules"),
+        (("d.smi", "-ocml", "-xa1"), "-x1 writes CML 1"),
         (("d.smi", "-osmi", "--join"), "joins all"),
         (("d.smi", "-osmi", "-j"), "joins all"),
         (("d.smi", "-osmi", "-C"), "combines"),

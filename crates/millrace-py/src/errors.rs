@@ -1,8 +1,9 @@
 use std::io;
 
+use millrace_core::join::JoinError;
 use millrace_core::journal::JournalError;
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyOSError};
+use pyo3::exceptions::{PyException, PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 create_exception!(_core, CorruptJournal, PyException, "A journal does not hold what was committed.");
@@ -26,6 +27,14 @@ pub(crate) fn journal_error(error: JournalError) -> PyErr {
     match error {
         JournalError::Io(error) => io_error(error),
         other => CorruptJournal::new_err(other.to_string()),
+    }
+}
+
+pub(crate) fn join_error(error: JoinError) -> PyErr {
+    match error {
+        JoinError::Io(error) => io_error(error),
+        JoinError::Shape { .. } => CorruptJournal::new_err(error.to_string()),
+        JoinError::Unknown(_) => PyValueError::new_err(error.to_string()),
     }
 }
 

@@ -1,7 +1,8 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use millrace_core::commit::{SharedJournal, StoredBlock};
 use millrace_core::journal as core;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyType};
@@ -14,47 +15,47 @@ type BlockValues = (u16, Vec<u8>, u64, u64, u32);
 /// Where the bytes of one block are: in which journal, and where in it.
 #[pyclass(frozen, module = "millrace._core")] // pickled by this name
 #[derive(Clone)]
-pub(crate) struct BlockRef(pub(crate) core::BlockRef, pub(crate) Arc<Path>);
+pub(crate) struct BlockRef(pub(crate) StoredBlock);
 
 #[pymethods]
 impl BlockRef {
     #[new]
     fn new(journal: PathBuf, values: BlockValues) -> Self {
-        Self(block_of(values), journal.into())
+        Self(StoredBlock { block: block_of(values), journal: journal.into() })
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyType>, (&OsStr, BlockParts<'py>))> {
-        Ok((py.get_type::<Self>(), (self.1.as_os_str(), parts(py, &self.0))))
+        Ok((py.get_type::<Self>(), (self.0.journal.as_os_str(), parts(py, &self.0.block))))
     }
 
     #[getter]
     fn journal(&self) -> &Path {
-        &self.1
+        &self.0.journal
     }
 
     #[getter]
     fn stream(&self) -> u16 {
-        self.0.stream
+        self.0.block.stream
     }
 
     #[getter]
     fn name<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.0.name)
+        PyBytes::new(py, &self.0.block.name)
     }
 
     #[getter]
     fn offset(&self) -> u64 {
-        self.0.offset
+        self.0.block.offset
     }
 
     #[getter]
     fn length(&self) -> u64 {
-        self.0.length
+        self.0.block.length
     }
 
     #[getter]
     fn crc32c(&self) -> u32 {
-        self.0.crc32c
+        self.0.block.crc32c
     }
 }
 
@@ -120,7 +121,11 @@ impl TaskRef {
 
     #[getter]
     fn blocks(&self) -> Vec<BlockRef> {
-        self.0.blocks.iter().map(|block| BlockRef(block.clone(), self.1.clone())).collect()
+        self.0
+            .blocks
+            .iter()
+            .map(|block| BlockRef(StoredBlock { block: block.clone(), journal: self.1.clone() }))
+            .collect()
     }
 }
 
@@ -159,21 +164,14 @@ impl Scan {
 
 /// A journal open for appending.
 #[pyclass(frozen)]
-pub(crate) struct Journal(pub(crate) Arc<Mutex<core::Journal>>, pub(crate) Arc<Path>);
-
-impl Journal {
-    pub(crate) fn lock(journal: &Mutex<core::Journal>) -> MutexGuard<'_, core::Journal> {
-        // An append that panicked has not moved the end: the next one writes over what it left.
-        journal.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+pub(crate) struct Journal(pub(crate) Arc<SharedJournal>);
 
 #[pymethods]
 impl Journal {
     #[staticmethod]
     fn create(path: PathBuf, run_id: [u8; 16]) -> PyResult<Self> {
         let journal = core::Journal::create(&path, &run_id).map_err(journal_error)?;
-        Ok(Self(Arc::new(Mutex::new(journal)), path.into()))
+        Ok(Self(Arc::new(SharedJournal::new(journal, path.into()))))
     }
 
     /// Opens an existing journal; returns it and what it holds.
@@ -181,39 +179,31 @@ impl Journal {
     fn open(py: Python<'_>, path: PathBuf, run_id: [u8; 16]) -> PyResult<(Self, Scan)> {
         let (journal, scan) = py.detach(|| core::Journal::open(&path, &run_id)).map_err(journal_error)?;
         let path: Arc<Path> = path.into();
-        Ok((Self(Arc::new(Mutex::new(journal)), path.clone()), Scan(scan, path)))
+        Ok((Self(Arc::new(SharedJournal::new(journal, path.clone()))), Scan(scan, path)))
     }
 
     /// Commits that the records `[first, last)` are given up.
     fn quarantine(&self, first: u64, last: u64, attempt: u32, inputs: Vec<(u64, u32)>) -> PyResult<TaskRef> {
         let task = core::TaskHead { quarantined: true, ..head(first, last, 0, attempt, &inputs) };
-        Ok(TaskRef(Self::lock(&self.0).append(&task, &mut []).map_err(journal_error)?, self.1.clone()))
+        Ok(TaskRef(self.0.lock().append(&task, &mut []).map_err(journal_error)?, self.0.path().clone()))
     }
 
     /// Bytes that are not yet known to be on disk.
     #[getter]
     fn unsynced(&self) -> u64 {
-        Self::lock(&self.0).unsynced()
+        self.0.lock().unsynced()
     }
 
     /// Where the next task will be.
     #[getter]
     fn end(&self) -> u64 {
-        Self::lock(&self.0).end()
+        self.0.lock().end()
     }
 
     /// Waits until everything appended so far is on disk; then notes that what is before `sure` counts whatever comes.
     #[pyo3(signature = (sure=None))]
     fn sync(&self, py: Python<'_>, sure: Option<u64>) -> PyResult<()> {
-        py.detach(|| {
-            let (file, end) = Self::lock(&self.0).sync_handle()?;
-            file.sync_data()?;
-            if let Some(sure) = sure {
-                Self::lock(&self.0).synced_to(sure.min(end));
-            }
-            Ok(())
-        })
-        .map_err(io_error)
+        py.detach(|| self.0.sync(sure)).map_err(io_error)
     }
 }
 

@@ -1,186 +1,33 @@
-use std::collections::HashMap;
 use std::ffi::CString;
-use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Seek};
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::io;
+use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use millrace_core::candidates::Within;
-use millrace_core::join::{self, JoinError, fragment};
+use millrace_core::commit::{JournalSink, Patch, Purpose, Stream};
 use millrace_core::journal as core_journal;
-use millrace_core::slot::{self, Collect, Ending, Event, Failure, Output, Placement, Sink, Task};
+use millrace_core::slot::{self, Collect, Ending, Event, Failure, Output, Placement, Task};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use regex::bytes::{Regex, RegexBuilder};
 
 use crate::errors::{io_error, is_disk_full};
 use crate::journal::{Journal, TaskRef, head};
-
-/// What becomes of a task's outputs: how they are committed.
-struct Purpose {
-    head: core_journal::TaskHead,
-    patches: Vec<Patch>,
-    within: Option<Within>,
-}
-
-/// A change of one output before it is committed; see `millrace_core::join::fragment`.
-struct Patch {
-    stream: u16,
-    kind: String,
-    side: PathBuf,
-}
-
-/// One output of the tool, in all of its tasks.
-struct Stream {
-    /// As the user calls it.
-    name: String,
-    /// How its blocks are joined; see `millrace_core::join`.
-    join: String,
-}
-
-struct JournalSink {
-    journal: Arc<Mutex<core_journal::Journal>>,
-    journal_path: Arc<Path>,
-    purposes: Mutex<HashMap<u64, Purpose>>,
-    streams: Vec<Stream>,
-    /// Group 1 of the last match on standard error: how many records the tool handled.
-    records_said: Option<Regex>,
-    /// Standard error that matches one of these means failure.
-    failures_said: Vec<Regex>,
-}
-
-impl Sink for JournalSink {
-    type Receipt = TaskRef;
-
-    fn doubt(&self, task: &Task, stderr: &[u8]) -> Option<String> {
-        if let Some(found) = self.failures_said.iter().find_map(|pattern| pattern.find(stderr)) {
-            return Some(format!("it said: {}", String::from_utf8_lossy(found.as_bytes()).trim()));
-        }
-        let pattern = self.records_said.as_ref()?;
-        let expected = match &self.purposes.lock().unwrap_or_else(PoisonError::into_inner).get(&task.id)?.head {
-            head if head.fragment == 0 => head.last - head.first,
-            // The search of a fragment is no command of the user's: other options, other words.
-            _ => return None,
-        };
-        let said = pattern.captures_iter(stderr).last().and_then(|found| found.get(1));
-        let said = said.and_then(|text| std::str::from_utf8(text.as_bytes()).ok()?.parse::<u64>().ok());
-        (said != Some(expected)).then(|| {
-            let said = said.map_or_else(|| "nothing".to_owned(), |n| n.to_string());
-            format!("it was given {expected} records and said that it handled {said}")
-        })
-    }
-
-    fn commit(&self, task: &Task, mut outputs: Vec<(u16, Vec<u8>, File)>) -> Result<TaskRef, Failure> {
-        let purpose = self.purposes.lock().unwrap_or_else(PoisonError::into_inner).remove(&task.id);
-        let purpose = purpose.ok_or_else(|| Failure::Io(io::Error::other("a task without a purpose")))?;
-        if let Some(within) = &purpose.within {
-            if !are_within(within, &mut outputs).map_err(Failure::Io)? {
-                return Err(Failure::Misplaced);
-            }
-        }
-        self.keep(&purpose, outputs)
-    }
-}
-
-impl JournalSink {
-    fn keep(&self, purpose: &Purpose, outputs: Vec<(u16, Vec<u8>, File)>) -> Result<TaskRef, Failure> {
-        let mut blocks = outputs
-            .into_iter()
-            .map(|(stream, name, file)| {
-                let file = match purpose.patches.iter().find(|patch| patch.stream == stream) {
-                    Some(patch) => patched(patch, file)?,
-                    None => file,
-                };
-                Ok(core_journal::Source { stream, name, file })
-            })
-            .collect::<io::Result<Vec<_>>>()
-            .map_err(Failure::Io)?;
-        // What the searches of fragments and the slices of a record write is no part of the output by itself.
-        if purpose.head.fragment == 0 {
-            blocks.iter_mut().try_for_each(|block| self.check(&purpose.head, block))?;
-        }
-        let committed = Journal::lock(&self.journal).append(&purpose.head, &mut blocks);
-        Ok(TaskRef(committed.map_err(into_io).map_err(Failure::Io)?, self.journal_path.clone()))
-    }
-
-    /// Finds out now, while the tool can be run again, whether a block can be joined with the others.
-    fn check(&self, head: &core_journal::TaskHead, block: &mut core_journal::Source) -> Result<(), Failure> {
-        let Some(stream) = self.streams.get(usize::from(block.stream)) else {
-            return Ok(());
-        };
-        block.file.rewind().map_err(Failure::Io)?;
-        let mut reader = BufReader::with_capacity(256 << 10, &mut block.file);
-        match join::check(&stream.join, head.first, head.last - head.first, &mut reader) {
-            Ok(()) => Ok(()),
-            Err(JoinError::Shape { .. }) if block.file.metadata().map_err(Failure::Io)?.len() == 0 => {
-                Err(Failure::Shapeless(format!("it wrote nothing to {}", stream.name)))
-            }
-            Err(JoinError::Shape { format, problem }) => {
-                Err(Failure::Shapeless(format!("{} is not whole {format} output: {problem}", stream.name)))
-            }
-            Err(JoinError::Io(error)) => Err(Failure::Io(error)),
-            Err(error @ JoinError::Unknown(_)) => Err(Failure::Io(io::Error::other(error))),
-        }
-    }
-}
-
-/// The output in `file` with `patch` done to it, in a new file beside what the patch needs.
-fn patched(patch: &Patch, mut file: File) -> io::Result<File> {
-    file.rewind()?;
-    let side = fs_err::File::open(&patch.side)?.into_file();
-    let mut path = patch.side.clone().into_os_string();
-    path.push(".patched");
-    let fresh = fs_err::OpenOptions::new().read(true).write(true).create_new(true).open(path)?.into_file();
-    let mut out = BufWriter::with_capacity(256 << 10, fresh);
-    let (mut side, mut block) = (BufReader::new(side), BufReader::with_capacity(256 << 10, file));
-    match fragment::patch(&patch.kind, &mut side, &mut block, &mut out) {
-        Ok(()) => out.into_inner().map_err(io::IntoInnerError::into_error),
-        Err(JoinError::Io(error)) => Err(error),
-        Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
-    }
-}
-
-/// Whether the rows of the outputs are those of the slice.
-fn are_within(within: &Within, outputs: &mut [(u16, Vec<u8>, File)]) -> io::Result<bool> {
-    if outputs.is_empty() {
-        return within.holds(&mut io::empty());
-    }
-    for (_, _, file) in outputs {
-        file.rewind()?;
-        if !within.holds(&mut BufReader::with_capacity(256 << 10, file))? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// A descriptor of our own for what `fd` is open on.
-fn copied(fd: RawFd) -> io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(io::Error::from_raw_os_error(libc::EBADF));
-    }
-    // SAFETY: borrowed for this call alone, in which it is only copied.
-    unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()
-}
-
-fn into_io(error: core_journal::JournalError) -> io::Error {
-    match error {
-        core_journal::JournalError::Io(error) => error,
-        other => io::Error::other(other),
-    }
-}
+use crate::writer::copied;
 
 /// One thing that happened in a pool.
 #[pyclass(frozen)]
-struct PoolEvent(Event<TaskRef>);
+struct PoolEvent {
+    event: Event<core_journal::TaskRef>,
+    journal: Arc<Path>,
+}
 
 impl PoolEvent {
-    fn outcome(&self) -> Option<&slot::Outcome<TaskRef>> {
-        match &self.0 {
+    fn outcome(&self) -> Option<&slot::Outcome<core_journal::TaskRef>> {
+        match &self.event {
             Event::Ended { outcome, .. } => Some(outcome),
             Event::Started { .. } | Event::Woken => None,
         }
@@ -196,7 +43,7 @@ impl PoolEvent {
     /// `started`, `ended` or `woken`.
     #[getter]
     fn kind(&self) -> &'static str {
-        match self.0 {
+        match self.event {
             Event::Started { .. } => "started",
             Event::Ended { .. } => "ended",
             Event::Woken => "woken",
@@ -205,7 +52,7 @@ impl PoolEvent {
 
     #[getter]
     fn id(&self) -> u64 {
-        match self.0 {
+        match self.event {
             Event::Started { id, .. } | Event::Ended { id, .. } => id,
             Event::Woken => 0,
         }
@@ -213,7 +60,7 @@ impl PoolEvent {
 
     #[getter]
     fn slot(&self) -> usize {
-        match self.0 {
+        match self.event {
             Event::Started { slot, .. } | Event::Ended { slot, .. } => slot,
             Event::Woken => 0,
         }
@@ -222,7 +69,7 @@ impl PoolEvent {
     /// Seconds since it happened.
     #[getter]
     fn ago_seconds(&self) -> f64 {
-        match self.0 {
+        match self.event {
             Event::Started { at, .. } | Event::Ended { at, .. } => at.elapsed().as_secs_f64(),
             Event::Woken => 0.0,
         }
@@ -298,7 +145,7 @@ impl PoolEvent {
     /// Tasks of this pool that were at work at once while it was, itself included, at most.
     #[getter]
     fn side_by_side(&self) -> usize {
-        match self.0 {
+        match self.event {
             Event::Ended { side_by_side, .. } => side_by_side,
             Event::Started { .. } | Event::Woken => 0,
         }
@@ -326,7 +173,7 @@ impl PoolEvent {
     #[getter]
     fn task(&self) -> Option<TaskRef> {
         match self.outcome().map(|outcome| &outcome.result) {
-            Some(Ok(task)) => Some(task.clone()),
+            Some(Ok(task)) => Some(TaskRef(task.clone(), self.journal.clone())),
             _ => None,
         }
     }
@@ -335,8 +182,9 @@ impl PoolEvent {
 /// The slots of this node; see `millrace.node.agent`.
 #[pyclass(frozen)]
 struct Pool {
-    pool: Mutex<Option<Arc<slot::Pool<TaskRef>>>>,
+    pool: Mutex<Option<Arc<slot::Pool<core_journal::TaskRef>>>>,
     sink: Arc<JournalSink>,
+    journal: Arc<Path>,
 }
 
 /// What a tool leaves running may do nothing for so long before its task fails.
@@ -345,13 +193,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 type Tokens = Vec<Vec<u8>>;
 
 impl Pool {
-    fn get(&self) -> PyResult<Arc<slot::Pool<TaskRef>>> {
+    fn get(&self) -> PyResult<Arc<slot::Pool<core_journal::TaskRef>>> {
         let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         pool.clone().ok_or_else(|| PyValueError::new_err("the pool is closed"))
     }
 
     fn enqueue(&self, task: Task, purpose: Purpose, urgent: bool) -> PyResult<()> {
-        self.sink.purposes.lock().unwrap_or_else(PoisonError::into_inner).insert(task.id, purpose);
+        self.sink.expect(task.id, purpose);
         self.get()?.submit(task, urgent);
         Ok(())
     }
@@ -384,15 +232,8 @@ impl Pool {
         // The caller's descriptors stay the caller's.
         let namespaces = namespaces.into_iter().map(copied).collect::<io::Result<Vec<_>>>().map_err(io_error)?;
         let streams = streams.into_iter().map(|(name, join)| Stream { name, join }).collect();
-        let records_said = Some(records_said).filter(|pattern| !pattern.is_empty()).map(pattern_of).transpose()?;
-        let sink = Arc::new(JournalSink {
-            journal: journal.0.clone(),
-            journal_path: journal.1.clone(),
-            purposes: Mutex::default(),
-            streams,
-            records_said,
-            failures_said: patterns_of(&failures_said)?,
-        });
+        let sink = JournalSink::new(journal.0.clone(), streams, records_said, &failures_said);
+        let sink = Arc::new(sink.map_err(|error| PyValueError::new_err(error.to_string()))?);
         let settings = slot::Settings {
             roots,
             directory,
@@ -409,7 +250,7 @@ impl Pool {
             substitutions,
         };
         let pool = slot::Pool::new(&settings, sink.clone()).map_err(io_error)?;
-        Ok(Self { pool: Mutex::new(Some(Arc::new(pool))), sink })
+        Ok(Self { pool: Mutex::new(Some(Arc::new(pool))), sink, journal: journal.0.path().clone() })
     }
 
     /// Queues one execution of the tool.
@@ -463,10 +304,10 @@ impl Pool {
         let events = py.detach(|| pool.events(timeout));
         for event in &events {
             if let Event::Ended { id, .. } = event {
-                self.sink.purposes.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+                self.sink.forget(*id);
             }
         }
-        Ok(events.into_iter().map(PoolEvent).collect())
+        Ok(events.into_iter().map(|event| PoolEvent { event, journal: self.journal.clone() }).collect())
     }
 
     /// From now on, so many tasks are at work at once at most.
@@ -497,15 +338,6 @@ impl Pool {
         let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).take();
         py.detach(|| drop(pool));
     }
-}
-
-fn pattern_of(text: &str) -> PyResult<Regex> {
-    // Multi-line: `^` and `$` are ends of lines, as the adapters write them.
-    RegexBuilder::new(text).multi_line(true).build().map_err(|error| PyValueError::new_err(error.to_string()))
-}
-
-pub(crate) fn patterns_of(texts: &[String]) -> PyResult<Vec<Regex>> {
-    texts.iter().map(|text| pattern_of(text)).collect()
 }
 
 fn placement((kind, from, to): (String, PathBuf, PathBuf)) -> PyResult<Placement> {

@@ -17,7 +17,21 @@ import click
 from millrace import __version__
 from millrace.errors import ExitCode, MillraceError, RefusedError
 
-VERBS = ("run", "plan", "status", "gather", "report", "slurm", "pbs", "db", "simulate", "doctor", "demo", "completion")
+VERBS = (
+    "run",
+    "plan",
+    "status",
+    "gather",
+    "report",
+    "runs",
+    "slurm",
+    "pbs",
+    "db",
+    "simulate",
+    "doctor",
+    "demo",
+    "completion",
+)
 
 
 class Verbs(click.Group):
@@ -105,7 +119,7 @@ def main() -> None:
     except BrokenPipeError:
         quiet_end()
     except OSError as error:
-        say(f"{os.fsdecode(error.filename or 'standard output')}: {error.strerror or error}")
+        say(f"{os.fsdecode(error.filename or 'standard output')}: {error.strerror}" if error.errno else str(error))
         drop_output()
         sys.exit(ExitCode.STOPPED)
 

@@ -29,9 +29,9 @@ def split(database: str, size: str, folder: Path) -> None:
     millrace db split nr 64 -o /scratch/nr
     millrace run --fragments 64 -- blastp -db /scratch/nr/nr -query q.faa -outfmt 6 -out hits.tsv
     """
-    from millrace import split as splitting
     from millrace.errors import RefusedError
     from millrace.job import parse_fragments
+    from millrace.tools.blast import split as splitting
 
     try:
         wanted = parse_fragments(size)

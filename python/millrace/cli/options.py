@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,9 @@ from millrace.job import Job, from_toml, from_values
 
 #: Key of the words after ``--`` in the click context.
 COMMAND = "millrace.command"
+
+#: Key of what did not come from the command line, and from where, in words.
+ORIGINS = "millrace.origins"
 
 
 class JobCommand(click.Command):
@@ -84,7 +88,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         option("--write", type=click.Choice(["merge", "individual", "collective", "coordinator"]), help="Who writes the output on several nodes: in turn who has most of it (default), each its own part, all together by MPI-IO, or the coordinator alone. With individual and collective the file has gaps until the end."),
         option("--nice", type=int, metavar="N", help="Lower the priority of the tools by N (0 to 19)."),
         option("-q", "--quiet", is_flag=True, help="Say only what went wrong."),
-        option("-v", "--verbose", is_flag=True, help="Say how the work is planned."),
+        option("-v", "--verbose", count=True, help="Say how the work is planned; -vv: and log each message, event and decision (MILLRACE_LOG=FILE: in a file)."),
     ]  # fmt: skip
 
     @click.pass_context
@@ -103,17 +107,38 @@ def _names() -> set[str]:
 
 
 def _job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]) -> Job:
-    """Option beats environment beats file beats default."""
-    said = {name: value for name, value in values.items()
-            if ctx.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)}  # fmt: skip
-    quiet, verbose = said.pop("quiet", False), said.pop("verbose", False)
+    """Option beats environment beats job file beats the site's file beats default."""
+    from millrace.cli import site
+
+    sources = {name: ctx.get_parameter_source(name) for name in values}
+    said = {name: value for name, value in values.items() if sources[name] not in (ParameterSource.DEFAULT, None)}
+    quiet, verbose = said.pop("quiet", False), said.pop("verbose", 0)
     if quiet and verbose:
         raise RefusedError("-q and -v contradict each other", "give one of them")
     if quiet or verbose:
-        said["verbosity"] = -1 if quiet else 1
-    merged = from_toml(job_file) if job_file else {}
-    merged.update({name.replace("_", "-"): value for name, value in said.items()})
+        said["verbosity"] = -1 if quiet else min(verbose, 2)
+    of_site, merged = site.defaults(os.environ)
+    from_file = from_toml(job_file) if job_file else {}
+    origins = dict.fromkeys(merged, of_site) | dict.fromkeys(from_file, str(job_file))
+    merged = {**merged, **from_file}
+    for name, value in said.items():
+        key = name.replace("_", "-")
+        merged[key] = value
+        origins[key] = "the environment" if sources.get(name) is ParameterSource.ENVIRONMENT else ""
+    ctx.meta[ORIGINS] = [
+        f"{key}: {_shown(merged[key])}, from {origin}" for key, origin in origins.items() if origin and key != "command"
+    ]
     if COMMAND in ctx.meta:
         merged["command"] = ctx.meta[COMMAND]
     merged.setdefault("command", [])
     return from_values(merged, str(job_file) if job_file else "")
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def origins() -> list[str]:
+    """What does not come from the command line of this verb, and from where."""
+    found: list[str] = click.get_current_context().meta[ORIGINS]
+    return found

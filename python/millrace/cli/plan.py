@@ -6,7 +6,7 @@ import os
 
 import click
 
-from millrace.cli.options import JobCommand, job_options
+from millrace.cli.options import JobCommand, job_options, origins
 from millrace.job import Job
 
 
@@ -27,7 +27,7 @@ def command(job: Job, as_json: bool) -> None:
 
     plan = planner.make(job, here(), os.environ)
     use = plan.use
-    notes = [*plan.notes, *filter(None, [staging.note(job.stage, use.databases, plan.command.cwd)])]
+    notes = [*origins(), *plan.notes, *filter(None, [staging.note(job.stage, use.databases, plan.command.cwd)])]
     if as_json:
         print_json({
             "adapter": use.adapter, "command": plan.command.argv, "program": str(plan.command.exe), "version": use.version,

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from millrace.cli.options import JobCommand, job_options
+from millrace import debug
+from millrace.cli.options import JobCommand, job_options, origins
 from millrace.job import Job
 
 if TYPE_CHECKING:
-    from millrace.engine.launched import Launched
-    from millrace.engine.supervised import Supervision
+    from millrace.launch.mpi_environment import Launched
+    from millrace.launch.supervisor_link import Supervision
 
 
 @click.command("run", cls=JobCommand, short_help="Run a serial command on every core.")
@@ -34,11 +35,15 @@ def command(job: Job, as_json: bool) -> None:
 
     The same command again resumes a run that was stopped, killed or crashed.
     """
-    from millrace.engine.launched import find as find_launcher
-    from millrace.engine.supervised import Supervision
     from millrace.errors import LostError, MillraceError
+    from millrace.launch.mpi_environment import find as find_launcher
+    from millrace.launch.supervisor_link import Supervision
 
     launched = find_launcher(os.environ)
+    if (log := os.environ.get(debug.VARIABLE)) or job.verbosity > 1:
+        debug.begin(log or "", launched.rank if launched and launched.size > 1 else None)
+        if job.progress == "auto":
+            job = msgspec.structs.replace(job, progress="plain")  # a bar would be torn by the log
     supervision = Supervision(os.environ, coordinator=not (launched and launched.rank))
     supervision.begin()
     try:
@@ -56,18 +61,22 @@ def command(job: Job, as_json: bool) -> None:
 
 def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_json: bool) -> int:
     """Plan, run and report; the exit code."""
-    from millrace import run as runner
-    from millrace.engine.launched import for_tools
+    from millrace import session as runner
+    from millrace.errors import MillraceError
     from millrace.launch import allocation
+    from millrace.launch.mpi_environment import for_tools
     from millrace.plan import plan as planner
     from millrace.report import summary
 
     crew = runner.join(launched, supervision, job) if launched else None
     if supervision.active:
         job = msgspec.structs.replace(job, fresh=False)  # that was for the first start, and is done
-    plan = planner.make(job, here(), for_tools(os.environ) if launched or supervision.active else os.environ)
+    in_job = launched is not None or supervision.active
+    plan = planner.make(job, here(), for_tools(os.environ) if in_job else os.environ, launched=in_job)
+    for note in (*origins(), *plan.notes):
+        debug.note("plan", note)
     if job.verbosity > 0:
-        for note in plan.notes:
+        for note in (*origins(), *plan.notes):
             if crew and note.startswith("slots: "):
                 continue  # those of this process alone
             click.echo(f"millrace: {note}", err=True)
@@ -78,7 +87,12 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
         return supervise.run(plan, nodes, os.environ)
     gc.freeze()  # what is loaded by now stays to the end: no collection has to look at it
     gc.enable()
-    finished = runner.run(plan, supervision, crew)
+    try:
+        finished = runner.run(plan, supervision, crew)
+    except MillraceError as error:
+        if crew:
+            crew.exit_code = error.status
+        raise
     if finished.summary and job.verbosity >= 0:
         click.echo(summary.text(finished.summary), err=True)
     if finished.text and (job.verbosity >= 0 or finished.code):

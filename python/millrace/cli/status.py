@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from millrace.storage.past import Past
+
 
 @click.command("status", short_help="Say how far a run is.")
-@click.argument("run_dir", type=click.Path(path_type=Path))
+@click.argument("run", metavar="RUN")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def command(run_dir: Path, as_json: bool) -> None:
-    """Say how far a run is: running, stopped or done, from its run directory alone.
+def command(run: str, as_json: bool) -> None:
+    """Say how far a run is: running, stopped or done, from its run directory alone. If that is gone, or RUN is a name in
+    ``millrace runs``: how the run ended.
 
     \b
     millrace status hits.tsv.millrace
@@ -19,7 +26,13 @@ def command(run_dir: Path, as_json: bool) -> None:
     from millrace.cli.run import print_json
     from millrace.output import status
     from millrace.report.words import count
+    from millrace.storage import past
 
+    run_dir = Path(run)
+    if not run_dir.exists():
+        ended = past.find(run, os.environ).past
+        print_json(ended) if as_json else _tell(ended)
+        return
     found = status.look(run_dir)
     if as_json:
         print_json(found)
@@ -34,3 +47,16 @@ def command(run_dir: Path, as_json: bool) -> None:
         click.echo(f"  damage:       {line}")
     if found.state == "stopped":
         click.echo("  type the command again in the same folder to resume")
+
+
+def _tell(ended: Past) -> None:
+    from millrace.report.words import count, duration
+
+    click.echo(f"{ended.run_dir}: {ended.status} at {ended.ended}, exit code {ended.exit_code}")
+    click.echo(f"  command:      {shlex.join(ended.argv)}")
+    click.echo(f"  where:        {ended.host}:{ended.cwd}")
+    click.echo(
+        f"  records done: {ended.records_done}, quarantined: {ended.quarantined}, in {duration(ended.wall)} of {count(ended.n_starts, 'start')}"
+    )
+    if ended.message:
+        click.echo(f"  why:          {ended.message.splitlines()[0]}")

@@ -1,7 +1,7 @@
 """Second looks: stretches of the input are run again at other boundaries, and the joined bytes are compared.
 
-What a second run writes is committed like a result, under a number that makes it none (`millrace.slices.LOOK`): so it
-works wherever tasks work, and a run that is resumed goes on with what it has.
+What a second run writes is committed like a result, as what a task of kind `millrace.tasks.Compare` wrote: so it works
+wherever tasks work, and a run that is resumed goes on with what it has.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from millrace import _core
+from millrace.committed import Committed
 from millrace.errors import UnverifiedError
 from millrace.model import OutputUse
 from millrace.node.feed import Batch, Skipped
 from millrace.node.spool import recut
-from millrace.plan.plan import Plan, is_unknown
+from millrace.plan.plan import Plan, doubts, is_unknown
 from millrace.report.words import count
 from millrace.schedule.differences import Difference, first_difference, looks_like, shown
-from millrace.schedule.stretches import Extent, Stretches, variants
-from millrace.slices import Committed
+from millrace.schedule.stretches import Extent, Short, Stretches, variants
 
 #: How often a piece is tried that fails: a sound tool may fail on a part alone, and is not accused for that.
 TRIES = 2
@@ -53,7 +53,8 @@ class _Way:
 @dataclass
 class _Stretch:
     batches: tuple[Extent, ...]
-    n_open: int = 0
+    #: Ways in which it is still to be run again, one after another: each in pieces of so many records.
+    ways: list[list[int]]
     #: Ways in which it gave the same bytes.
     n_equal: int = 0
     found: _Found | None = None
@@ -115,7 +116,7 @@ class Verifier:
     def committed(self, batch: Batch, task: Committed, seconds: float) -> None:
         """A batch is committed; its files are about to be removed."""
         extent = (batch.first, batch.last)
-        self.stretches.committed(*extent, seconds)
+        self.stretches.committed(*extent, seconds, batch.bytes)
         if extent in self.stretches.kept:
             self._kept[extent] = (self._linked(batch), task)
         self._drop()
@@ -155,21 +156,29 @@ class Verifier:
         pieces, self._queue = self._queue, []
         return pieces
 
+    def holds_back(self) -> bool:
+        """Whether nothing may be written yet, as the start of the input is being looked at."""
+        return self.error is not None or self.stretches.start_is_open
+
     def is_urgent(self, piece: Piece) -> bool:
         """The start is looked at before anything else, so that a run that is not right ends soon."""
-        return piece.batch.first == 0 or piece.way.stretch.found is not None
+        stretch = piece.way.stretch
+        return stretch.batches[0][0] == 0 or stretch.found is not None
 
     def _begin(self, batches: tuple[Extent, ...]) -> None:
-        stretch = _Stretch(batches)
         seconds = sum(self.stretches.kept[each] for each in batches)
         at_end = batches[-1][1] == self._total
         ways = variants(
             batches, seconds, at_start=batches[0][0] == 0, at_end=at_end, whole=self.plan.use.cost.max_records != 1
         )
         self._at_work += 1
-        for sizes in ways:
-            self._add_way(stretch, sizes)
-        self._settle(stretch)
+        self._go_on(_Stretch(batches, ways))
+
+    def _go_on(self, stretch: _Stretch) -> None:
+        if stretch.ways:
+            self._add_way(stretch, stretch.ways.pop(0))
+        else:
+            self._settle(stretch)
 
     def _add_way(self, stretch: _Stretch, sizes: Sequence[int]) -> None:
         use, job, cwd = self.plan.use, self.plan.job, self.plan.command.cwd
@@ -184,7 +193,6 @@ class Verifier:
             if not piece.task:
                 way.n_open += 1
                 self._queue.append(piece)
-        stretch.n_open += 1
         if not way.n_open:
             self._end_way(way)
 
@@ -198,32 +206,29 @@ class Verifier:
         piece.way.n_open -= 1
         if not piece.way.n_open:
             self._end_way(piece.way)
-            self._settle(piece.way.stretch)
 
     # What it shows
 
     def _end_way(self, way: _Way) -> None:
         stretch = way.stretch
-        stretch.n_open -= 1
         for piece in way.pieces:
             _remove(piece.batch)
-        if not way.pieces or any(piece.task is None for piece in way.pieces):
-            return
+        if way.pieces and all(piece.task for piece in way.pieces):
+            self._judge(stretch, way)
+        self._go_on(stretch)
+
+    def _judge(self, stretch: _Stretch, way: _Way) -> None:
         found = self._compared(stretch, way)
         if not found:
             stretch.n_equal += 1
-            return
-        repeatable = [(piece.batch.first, piece.batch.last) for piece in way.pieces] != [*stretch.batches]
-        if not repeatable:
+        elif [(piece.batch.first, piece.batch.last) for piece in way.pieces] == [*stretch.batches]:
             self._accuse(stretch, stretch.found or found, repeatable=False)
         elif not stretch.found:
             stretch.found = found
             # Other bytes for other pieces: is it the pieces, or is it never the same?
-            self._add_way(stretch, [last - first for first, last in stretch.batches])
+            stretch.ways = [[last - first for first, last in stretch.batches]]
 
     def _settle(self, stretch: _Stretch) -> None:
-        if stretch.n_open:
-            return
         if stretch.found:
             self._accuse(stretch, stretch.found, repeatable=True)
         elif stretch.n_equal:
@@ -260,7 +265,8 @@ class Verifier:
 
     def outcome(self, records: int) -> str:
         """What was checked of so many records, in words; empty if there is nothing to say."""
-        unknown = f"{tool_of(self.plan)} is not known to millrace: " if is_unknown(self.plan.use) else ""
+        why = doubts(self.plan.use, tool_of(self.plan))
+        unknown = f"{why}: " if why else ""
         share, stretches = self.stretches.share, self.stretches
         if share == 0:
             return f"{unknown}not checked (--verify 0)" if unknown else ""
@@ -280,9 +286,16 @@ def tool_of(plan: Plan) -> str:
 
 
 def stretches(plan: Plan, run_id: bytes) -> Stretches:
-    """What of the input is looked at: as asked, else a little if the tool is not known."""
+    """What of the input is looked at: as asked, else a little if the tool, or its version, is not known."""
     share = plan.job.verify
-    return Stretches(0.0 if share is None and not is_unknown(plan.use) else share, run_id)
+    looks = 0.0 if share is None and not doubts(plan.use, tool_of(plan)) else share
+    return Stretches(looks, run_id, divisible=plan.use.cost.max_records != 1)
+
+
+def short(plan: Plan, run_id: bytes) -> Short | None:
+    """What is cut short to be looked at: nothing where the user says how much, or how batches are cut."""
+    is_sampled = plan.job.verify is None and is_unknown(plan.use) and plan.use.cost.max_records != 1
+    return Short(run_id) if is_sampled and not plan.job.batch_size[0] and not plan.job.batch_size[1] else None
 
 
 def kept(stretches: Stretches, tasks: Sequence[Committed]) -> frozenset[int]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from millrace.errors import RefusedError
+from millrace.plan.slurm import expand, is_users_step
 
 #: Set for the processes that a supervisor starts, which do not supervise again: to its patience with this start.
 SUPERVISED = "MILLRACE_SUPERVISED"
-
-#: Steps below this number are a user's ``srun``; Slurm keeps those above for itself (batch script, interactive shell).
-FIRST_OWN_STEP = 0xFFFF_FFF0
 
 
 @dataclass(frozen=True)
@@ -60,10 +58,7 @@ def slurm_nodes(environ: Mapping[str, str]) -> str:
     """
     if "SLURM_JOB_ID" not in environ:
         return ""
-    step = environ.get("SLURM_STEP_ID", "")
-    if step.isdigit() and int(step) < FIRST_OWN_STEP:
-        return environ.get("SLURM_STEP_NODELIST", "")
-    return environ.get("SLURM_JOB_NODELIST", "")
+    return environ.get("SLURM_STEP_NODELIST" if is_users_step(environ) else "SLURM_JOB_NODELIST", "")
 
 
 def pbs_nodes(path: Path) -> tuple[str, ...]:
@@ -77,36 +72,6 @@ def pbs_nodes(path: Path) -> tuple[str, ...]:
     except OSError as error:
         raise RefusedError(f"{path}: {error.strerror}", "PBS_NODEFILE names no file that can be read") from error
     return tuple(dict.fromkeys(lines))
-
-
-def expand(text: str) -> Iterator[str]:
-    """The names in a list as Slurm packs it.
-
-    >>> list(expand("login,n[1-3,08-10],r[1-2]c[1,3]"))
-    ['login', 'n1', 'n2', 'n3', 'n08', 'n09', 'n10', 'r1c1', 'r1c3', 'r2c1', 'r2c3']
-
-    Raises:
-        RefusedError: It is no such list.
-    """
-    # A comma within brackets belongs to them.
-    for part in re.findall(r"(?:\[[^\]]*\]|[^,\[\]])+", text):
-        yield from _expand_one(part)
-
-
-def _expand_one(text: str) -> Iterator[str]:
-    before, bracket, rest = text.partition("[")
-    if not bracket:
-        yield before
-        return
-    ranges, _, after = rest.partition("]")
-    for each in ranges.split(","):
-        matched = re.fullmatch(r"(\d+)(?:-(\d+))?", each)
-        if not matched:
-            raise RefusedError(f"{text}: not a list of nodes as Slurm writes it", "name the nodes with --hosts")
-        first, last = matched[1], matched[2] or matched[1]
-        for number in range(int(first), int(last) + 1):
-            for tail in _expand_one(after):
-                yield f"{before}{number:0{len(first)}}{tail}"
 
 
 def parse_hosts(text: str) -> tuple[str, ...]:

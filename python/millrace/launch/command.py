@@ -20,6 +20,7 @@ from typing import Literal
 from millrace.errors import RefusedError
 from millrace.launch import sweep
 from millrace.launch.allocation import Allocation
+from millrace.storage import session
 
 Kind = Literal["openmpi", "hydra", "srun"]
 
@@ -34,6 +35,9 @@ SSH = "ssh -o BatchMode=yes -o ConnectTimeout=5"
 
 #: Open MPI starts nothing for root unless it is told so twice.
 ALLOW_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+#: Where the daemons of Open MPI 5 and 4 keep their files.
+FOLDERS = ("PRTE_MCA_prte_tmpdir_base", "OMPI_MCA_orte_tmpdir_base")
 
 #: Programs that may start ranks of a kind, best first, and what they call themselves.
 PROGRAMS: dict[Kind, tuple[tuple[str, ...], str]] = {
@@ -165,15 +169,18 @@ def ranks(
     ]  # fmt: skip
 
 
-def environ_of_ranks(environ: Mapping[str, str], token: str) -> dict[str, str]:
-    """The environment of the launcher: the user's, and what makes launchers fit for many starts."""
+def environ_of_ranks(environ: Mapping[str, str], token: str, launcher: Launcher, folder: Path) -> dict[str, str]:
+    """The environment of the launcher: the user's, and what makes launchers fit for many starts.
+
+    Args:
+        folder: That of this start for the launcher's files, see `millrace.storage.session`.
+    """
     made = dict(environ)
     made[sweep.NAME] = token
-    defaults = {
-        # Daemons keep their files where a sweep finds them; and have the token in their arguments.
-        "PRTE_MCA_prte_tmpdir_base": str(sweep.temporary(token)),
-        "OMPI_MCA_orte_tmpdir_base": str(sweep.temporary(token)),
-    }
+    # Daemons keep their files where a sweep finds them; and have the token in their arguments.
+    defaults = dict.fromkeys(FOLDERS, str(folder))
+    if launcher.kind == "openmpi" and not any(name in environ for name in FOLDERS):
+        made[session.VARIABLE] = str(folder)
     shell = environ.get(RSH) or SSH
     defaults |= {"PRTE_MCA_plm_ssh_agent": shell, "OMPI_MCA_plm_rsh_agent": shell}
     if environ.get(RSH):

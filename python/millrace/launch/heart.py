@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from millrace.engine import launched
+from millrace.launch import mpi_environment as launched
 from millrace.launch.watch import HEARTBEAT, OTHERS, STARTING
 
 #: Seconds between heartbeats.

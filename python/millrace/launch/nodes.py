@@ -10,6 +10,8 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
 
 from millrace.launch import command, sweep
 from millrace.launch.allocation import Allocation
@@ -25,16 +27,32 @@ LEAST, TIMES = 1.5, 4.0
 WIDTH = 64
 
 
-def sweep_all(allocation: Allocation, nodes: Sequence[str], token: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """End whatever carries ``token``, here and on all ``nodes``; returns those that answered."""
+class Answers(NamedTuple):
+    """What became of a question to all nodes."""
+
+    #: Those that answered, and see the file.
+    alive: tuple[str, ...]
+    #: Those that answered, and do not.
+    lacking: tuple[str, ...]
+
+
+def sweep_all(
+    allocation: Allocation, nodes: Sequence[str], token: str, environ: Mapping[str, str], file: Path | None = None
+) -> Answers:
+    """End whatever carries ``token``, here and on all ``nodes``.
+
+    Args:
+        file: What all nodes should see, if they share the folder that it is in.
+    """
     # First here: what starts processes elsewhere goes before what it has started.
     work = workplace.wanted_here(environ)
     sweep.sweep(token, work)
     waiting, asked, answered = deque(nodes), dict[str, tuple[subprocess.Popen[bytes], float]](), dict[str, float]()
+    lacking = set[str]()
     while waiting or asked:
         while waiting and len(asked) < WIDTH:
             node = waiting.popleft()
-            if process := _ask(allocation, node, f"{token}\n{work}\n", environ):
+            if process := _ask(allocation, node, f"{token}\n{work}\n{file or ''}\n", environ):
                 asked[node] = process, time.monotonic()
         time.sleep(0.01)
         now = time.monotonic()
@@ -45,11 +63,16 @@ def sweep_all(allocation: Allocation, nodes: Sequence[str], token: str, environ:
             if process.poll() is None and now - begun < patience:
                 continue
             del asked[node]
-            if process.poll() == 0:
+            if process.poll() in (0, sweep.LACKS):
                 answered[node] = now - begun
+                if process.returncode:
+                    lacking.add(node)
             else:
                 _end(process)
-    return tuple(node for node in nodes if node in answered)
+    there = [node for node in nodes if node in answered]
+    return Answers(
+        tuple(node for node in there if node not in lacking), tuple(node for node in there if node in lacking)
+    )
 
 
 def _ask(allocation: Allocation, node: str, told: str, environ: Mapping[str, str]) -> subprocess.Popen[bytes] | None:

@@ -73,6 +73,11 @@ if [ -n "$warned" ] && [ $code -gt 128 ]; then
     echo "millrace: out of time with $(records_done) records done; going back into the queue" >&2
     scontrol requeue "$SLURM_JOB_ID" && sleep 60
 fi
+# Stopped by SIGTERM, as another job takes the nodes: within the grace time the job can still choose to come back.
+if [ $code = 143 ] && scontrol show job "$SLURM_JOB_ID" | grep -q 'PreemptTime=[0-9]'; then
+    echo "millrace: preempted with $(records_done) records done; going back into the queue" >&2
+    scontrol requeue "$SLURM_JOB_ID" && sleep 60
+fi
 exit $code
 """
 

@@ -17,28 +17,33 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from millrace import lock
-from millrace.engine.stop import Interrupt, StoppedBySignal
+from millrace import debug, lock
 from millrace.errors import ExitCode, MillraceError, RefusedError
+from millrace.interrupt import Interrupt, nobody_reads
 from millrace.launch import command, nodes
 from millrace.launch.allocation import SUPERVISED, Allocation
+from millrace.launch.ending import ending
 from millrace.launch.guard import Guard
 from millrace.launch.relay import Output, Words
 from millrace.launch.watch import STDIN, Signs
 from millrace.lock import Lock
-from millrace.plan import workplace
+from millrace.own import why_not_own
+from millrace.plan import cores, granted, workplace
 from millrace.plan.plan import Plan
 from millrace.plan.privacy import folder_mode
 from millrace.report.words import count
 from millrace.rundir import RunDir
-from millrace.storage.own import why_not_own
+from millrace.storage.session import Session
 
 #: Starts without a new result after which there is no hope.
 MOST_FRUITLESS = 5
+
+#: A file that is in the launch folder from the beginning.
+LOCK = "lock"
 
 #: Seconds between looks at the heartbeat.
 TICK = 0.2
@@ -73,15 +78,17 @@ class Supervisor:
             MillraceError: Nothing helps, or the run was stopped.
         """
         self.rundir = RunDir(self.plan.run_dir)
-        if self.rundir.is_running() or self.plan.job.fresh:
-            held = self.rundir.lock(folder_mode(self.plan))  # says who has it
-            if self.plan.job.fresh:
-                self.rundir.clear()
-            held.close()
+        if self.rundir.is_running():
+            self.rundir.lock(folder_mode(self.plan)).close()  # says who has it
         launcher = command.choose(self.environ, command.library_version())
         token = secrets.token_hex(8)
         with ExitStack() as stack:
             self.interrupt = stack.enter_context(Interrupt())
+            self._put_back(token)  # what a start that was killed had set aside
+            if self.plan.job.fresh:
+                with closing(self.rundir.lock(folder_mode(self.plan))):
+                    self.rundir.set_aside()
+                stack.callback(self._put_back, token)
             folder = launch_folder(self.plan.run_dir)
             held = take(folder)
             stack.callback(held.close)
@@ -96,11 +103,18 @@ class Supervisor:
             )
             return self._until_done(launcher, token)
 
+    def _put_back(self, token: str) -> None:
+        """Let an earlier run be there again, if nothing has begun in its place."""
+        if self.rundir.earlier.exists():
+            with suppress(RefusedError), closing(self.rundir.lock(job=token)):
+                self.rundir.put_back()
+
     def _lost(self, owner: str) -> None:
         self._say(f"{self.rundir.path}: {owner} has taken this run over")
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _say(self, text: str) -> None:
+        debug.note("launch", text)
         if self.plan.job.verbosity >= 0:
             print(f"millrace: {text}", file=sys.stderr, flush=True)
 
@@ -110,15 +124,22 @@ class Supervisor:
             before = self.signs.records
             start = Start(self, launcher, alive, token, patience=2.0**fruitless)
             why = start.watch()
+            debug.note("launch", f"start on {len(alive)} nodes: {why}; exit code told: {start.code}")
             if start.code is not None and (start.code or self._is_whole()):
                 self._tidy(start.code, token)
+                if lost := self._not_answering(alive):
+                    # ToolMessages when it was seen, which may be hours ago.
+                    self._say(f"{lost} had no part in the end of this run: not answering")
                 return start.code
+            if not self.interrupt.signal and (ends := ending(self.allocation, self.environ)):
+                self._say(f"Slurm ends this job: {ends}")
+                self.interrupt.note(signal.SIGTERM)
             if self.interrupt.signal:
-                raise self.interrupt.error(self.plan)
+                raise self.interrupt.error(self.plan.run_dir)
             fruitless = 0 if self.signs.records > before else fruitless + 1
             alive = self._answering(token)
             if self.interrupt.signal:
-                raise self.interrupt.error(self.plan)
+                raise self.interrupt.error(self.plan.run_dir)
             if fruitless >= MOST_FRUITLESS or not alive:
                 raise self._hopeless(why, fruitless, alive)
             self._say(self._restart_words(why, alive))
@@ -147,11 +168,22 @@ class Supervisor:
     def _answering(self, token: str) -> tuple[str, ...]:
         """End what the last start left; the nodes that answer, for which we wait if none does."""
         for turn in range(1, MOST_FRUITLESS + 1):
-            alive = nodes.sweep_all(self.allocation, self.allocation.nodes, token, self.environ)
+            alive, lacking = nodes.sweep_all(
+                self.allocation, self.allocation.nodes, token, self.environ, self.signs.folder / LOCK
+            )
+            if lacking and not self.signs.alive:
+                raise self._not_shared(lacking)
             if alive or self.interrupt.signal or turn == MOST_FRUITLESS:
                 break
             self._pause(turn)
         return alive
+
+    def _not_shared(self, lacking: Sequence[str]) -> MillraceError:
+        folder = self.plan.run_dir.parent
+        return RefusedError(
+            f"{some(lacking)}: does not see what is in {folder} here, where the results are to be kept",
+            "run it in a folder that all nodes share, at the same path, or name one for the results with --run-dir",
+        )
 
     def _pause(self, turn: int) -> None:
         """Nothing before the first new start; a fault that stays gets some time to go away."""
@@ -159,9 +191,12 @@ class Supervisor:
         while time.monotonic() < deadline and not self.interrupt.signal:
             time.sleep(TICK)
 
+    def _not_answering(self, alive: Sequence[str]) -> str:
+        return some([node for node in self.allocation.nodes if node not in alive])
+
     def _restart_words(self, why: str, alive: Sequence[str]) -> str:
-        lost = [node for node in self.allocation.nodes if node not in alive]
-        gone = f" ({', '.join(lost[:8])}{' ...' if len(lost) > 8 else ''} not answering)" if lost else ""
+        lost = self._not_answering(alive)
+        gone = f" ({lost} not answering)" if lost else ""
         return f"{why}; starting again on {count(len(alive), 'node')}{gone}; what is done is kept"
 
     def _hopeless(self, why: str, fruitless: int, alive: Sequence[str]) -> MillraceError:
@@ -180,8 +215,10 @@ class Start:
         self, supervisor: Supervisor, launcher: command.Launcher, alive: Sequence[str], token: str, *, patience: float
     ) -> None:
         self._s, self._launcher, self._nodes, self._patience = supervisor, launcher, alive, patience
-        environ = command.environ_of_ranks(supervisor.environ, token)
+        self._session = Session(token)
+        environ = command.environ_of_ranks(supervisor.environ, token, launcher, self._session.path)
         environ |= {SUPERVISED: f"{patience:.0f}", **supervisor.signs.environ}
+        environ |= granted.on_nodes(supervisor.environ, cores.read)
         if path := _stdin_path():
             environ[STDIN] = path
         words = command.ranks(
@@ -202,6 +239,7 @@ class Start:
         with selectors.DefaultSelector() as selector, ExitStack() as stack:
             ended = os.pidfd_open(self._process.pid)
             stack.callback(os.close, ended)
+            stack.callback(self._session.close)
             stack.callback(self._kill)
             pipe = self._process.stdout
             assert pipe
@@ -259,6 +297,11 @@ class Start:
         self._process.wait()
 
 
+def some(names: Sequence[str]) -> str:
+    """The first of many names."""
+    return ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
+
+
 def _carry(selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
     take: Callable[[bytes], None] = key.data
     try:
@@ -302,7 +345,7 @@ def take(folder: Path) -> Lock:
             # Another's would say for the coordinator how the run has ended, and show its output.
             if why := why_not_own(folder):
                 raise RefusedError(f"{folder}: {why}", "name another place with --run-dir")
-            return lock.take(folder / "lock")
+            return lock.take(folder / LOCK)
         except FileNotFoundError:
             continue  # removed just now
         except lock.HeldError as error:
@@ -335,4 +378,4 @@ def run(plan: Plan, allocation: Allocation, environ: Mapping[str, str]) -> int:
     try:
         return Supervisor(plan, allocation, words, environ).run()
     except BrokenPipeError as error:
-        raise StoppedBySignal("", "", signal.SIGPIPE) from error
+        raise nobody_reads(plan.run_dir) from error

@@ -1,21 +1,20 @@
 """``python -m millrace.launch.sweep``: ends what a job left on this node; what runs it from afar learns that the node lives.
 
 The token of the job comes by standard input, as on a command line it would mark the sweeper itself; a second line names the
-folder that the user wants work directories in. Imports little: it is in the way of every restart.
+folder that the user wants work directories in, a third one a file that this node should see. Imports little: it is in the way of every restart.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
-from millrace.storage.own import open_private
+from millrace.storage import session
 
 #: Name of the environment variable that all processes of a job carry.
 NAME = "MILLRACE_LAUNCH"
@@ -32,13 +31,11 @@ WATCHDOG = b"millrace-watch"
 #: Shared memory of MPICH, which its processes leave behind if they are killed; and seconds within which it is mapped.
 SEGMENTS, YOUNG = "mpich_shm_*", 5.0
 
+#: Exit code of a node that answers, but does not see what it should.
+LACKS = 3
+
 #: Longest that we wait for killed processes to be gone; one that hangs in the kernel ends when the kernel lets it.
 PATIENCE = 6.0
-
-
-def temporary(token: str) -> Path:
-    """Folder for what an MPI launcher keeps on each node; its name marks the launcher's daemons by their arguments."""
-    return Path(f"/tmp/millrace-mpi-{token}")
 
 
 def marked(token: str) -> tuple[list[int], list[int]]:
@@ -58,7 +55,7 @@ def marked(token: str) -> tuple[list[int], list[int]]:
 def is_marked(pid: int, token: str) -> bool:
     """Whether process ``pid`` lives, is this user's, and belongs to the job.
 
-    It does if an entry of its environment says so, or if a word of its arguments is the launcher's folder.
+    It does if an entry of its environment says so, or if a word of its arguments is a folder of the launcher's.
 
     Raises:
         OSError: It has ended, or is another's.
@@ -69,7 +66,8 @@ def is_marked(pid: int, token: str) -> bool:
         found = f"{NAME}={token}".encode() in file.read().split(b"\0")
     if not found:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            found = os.fsencode(temporary(token)) in SEPARATORS.split(file.read())
+            beginning = os.fsencode(session.beginning(token))
+            found = any(word.startswith(beginning) for word in SEPARATORS.split(file.read()))
     if not found:
         return False
     with open(f"/proc/{pid}/status", "rb") as file:
@@ -105,19 +103,12 @@ def sweep(token: str, work: str = "") -> bool:
             send(pid, token, signal.SIGCONT)
         if not kill and not watchdogs:
             clean(work)
-            remove(temporary(token))
+            session.sweep_job(token)
             return True
         if time.monotonic() > deadline:
             return False
         time.sleep(pause)
         pause = min(pause * 1.5, 0.1)
-
-
-def remove(folder: Path) -> None:
-    """Remove a folder if it is this user's alone."""
-    with suppress(OSError):
-        os.close(open_private(folder))
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def clean(work: str) -> None:
@@ -132,6 +123,7 @@ def clean(work: str) -> None:
 
     for place in workplace.candidates(work):
         workdir.sweep_dead(place)
+    session.sweep_dead()
     for path in unused(list(Path("/dev/shm").glob(SEGMENTS))):
         path.unlink(missing_ok=True)
 
@@ -156,8 +148,16 @@ def unused(paths: list[Path]) -> list[Path]:
     return list(found.values())
 
 
+def main() -> int:
+    """Sweep as standard input says; the exit code, which is `LACKS` if all is swept and a file that is asked for is not here."""
+    token, work, path = (sys.stdin.readline().rstrip("\n") for _ in range(3))
+    if not sweep(token.strip(), work):
+        return 1
+    return LACKS if path and not os.path.exists(path) else 0
+
+
 if __name__ == "__main__":
     try:
-        sys.exit(0 if sweep(sys.stdin.readline().strip(), sys.stdin.readline().rstrip("\n")) else 1)
+        sys.exit(main())
     except ValueError as wrong:
         sys.exit(f"millrace.launch.sweep: {wrong}")

@@ -23,7 +23,7 @@ AGAIN = "again"
 STARTING = "starting"
 
 #: Seconds without a heartbeat after which the coordinator is taken for frozen.
-SILENCE = 10.0
+SILENCE_SECONDS = 10.0
 
 #: The same until its first heartbeat: the launcher reaches the nodes, Python starts.
 START = 20.0
@@ -32,7 +32,7 @@ START = 20.0
 START_PER_NODE = 0.1
 
 #: The same once another rank has begun, in the times that this one took: the coordinator is not slow then. At least
-#: `SILENCE`, at most what it would be otherwise.
+#: `SILENCE_SECONDS`, at most what it would be otherwise.
 TIMES = 3.0
 
 
@@ -90,11 +90,11 @@ class Signs:
 
     def silent_for(self, n_nodes: int, patience: float) -> float:
         """Seconds of silence, if they are too many; else 0. ``patience`` stretches the limits."""
-        limit = SILENCE if self.alive else START
+        limit = SILENCE_SECONDS if self.alive else START
         if self._starting or not self.alive:
             limit += START_PER_NODE * n_nodes
         if not self.alive and self._others is not None:
-            limit = min(limit, max(SILENCE, TIMES * self._others))
+            limit = min(limit, max(SILENCE_SECONDS, TIMES * self._others))
         silence = time.monotonic() - self._changed
         return silence if silence > limit * patience else 0.0
 

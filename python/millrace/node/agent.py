@@ -5,68 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from millrace import _core
+from millrace.ids import TaskId
 from millrace.model import OutputUse, ToolUse
 from millrace.node import mirror
 from millrace.node.execution import Execution, Output, Placement
 from millrace.node.feed import Batch
 from millrace.node.workdir import WorkDir
 from millrace.plan import memory
-from millrace.slices import LOOK, slice_of
+from millrace.task_numbers import number_of
+from millrace.tasks import Compare, Ended, News, Search, SlotsChanged, Task, Whole, news_of
 from millrace.tools.base import record_path
-
-
-class Event(Protocol):
-    """What happened in a slot; see `millrace._core.PoolEvent`; ``kind`` may here be ``withdrawn`` too."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def id(self) -> int: ...
-    @property
-    def slot(self) -> int: ...
-    @property
-    def ago_seconds(self) -> float: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def exit_status(self) -> int | None: ...
-    @property
-    def signal(self) -> int | None: ...
-    @property
-    def detail(self) -> str: ...
-    @property
-    def disk_full(self) -> bool: ...
-    @property
-    def cpu_seconds(self) -> float: ...
-    @property
-    def wall_seconds(self) -> float: ...
-    @property
-    def peak_rss_bytes(self) -> int: ...
-    @property
-    def out_of_memory(self) -> bool: ...
-    @property
-    def side_by_side(self) -> int: ...
-    @property
-    def stderr(self) -> bytes: ...
-    @property
-    def extra(self) -> list[str]: ...
-    @property
-    def task(self) -> _core.TaskRef | None: ...
-
-
-@dataclass(frozen=True)
-class Allowed:
-    """An event: from now on, so many tools run side by side."""
-
-    slots: int
-    #: The reason, in words.
-    why: str
-    kind: Literal["allowed"] = "allowed"
 
 
 class Slots(Protocol):
@@ -75,18 +27,14 @@ class Slots(Protocol):
     #: Machines that have a memory of their own for what is read again and again.
     n_nodes: int
 
-    def events(self, timeout_seconds: float) -> Sequence[Event | Allowed]:
+    def events(self, timeout_seconds: float) -> Sequence[News]:
         """Wait for events, at most so long; return all that are there."""
 
-    def submit(
-        self, task: int, batch: Batch, attempt: int, *, urgent: bool = False, timeout_seconds: float | None = None,
-        fragment: int = 0, found: Sequence[_core.BlockRef] = (),
-        alone: bool = False,
-    ) -> None:  # fmt: skip
-        """Queue one execution of the tool on ``batch``; see `Node.submit`."""
+    def submit(self, task: Task, batch: Batch) -> None:
+        """Queue a task; ``batch`` has the bytes of its records."""
 
-    def withdraw(self) -> list[int]:
-        """Take back the tasks that no slot has taken; others may follow as events of kind ``withdrawn``."""
+    def withdraw(self) -> list[TaskId]:
+        """Take back the tasks that no slot has taken; others may follow as `millrace.tasks.Withdrawn`."""
 
     def kill_all(self) -> None:
         """End the tools that run."""
@@ -167,65 +115,58 @@ class Node:
     def no_more(self) -> None:
         """See `Slots`: no difference here."""
 
-    def submit(
-        self, task: int, batch: Batch, attempt: int, *, urgent: bool = False, timeout_seconds: float | None = None,
-        fragment: int = 0, found: Sequence[_core.BlockRef] = (),
-        alone: bool = False,
-    ) -> None:  # fmt: skip
-        """Queue one execution of the tool on ``batch``; the slot that is free first takes it.
-
-        Args:
-            fragment: Search this fragment of the database, from 1, and commit what is found. 0: run the user's command.
-                `millrace.slices.LOOK`: run it, but what it writes is for comparison only.
-            found: What all fragments found: run the user's command with the candidates among it as its database;
-                ``fragment`` is then 0 or the number of a slice (`millrace.slices`), whose candidates alone it gets.
-            alone: Nothing is to run beside it on this node.
-        """
+    def submit(self, task: Task, batch: Batch) -> None:
+        """Queue a task; the slot that is free first takes it."""
 
         def queue(execution: Execution) -> None:
             self._pool.submit(
-                task, execution.argv, execution.placements, execution.outputs, timeout_seconds=timeout_seconds,
-                first=batch.first, last=batch.last, attempt=attempt, inputs=list(batch.digests), urgent=urgent,
-                fragment=execution.fragment, exe=execution.exe,
+                task.id, execution.argv, execution.placements, execution.outputs, timeout_seconds=task.timeout_seconds,
+                first=batch.first, last=batch.last, attempt=task.attempt, inputs=list(batch.digests), urgent=task.urgent,
+                fragment=number_of(task.kind), exe=execution.exe,
                 substitutions=execution.substitutions, patches=execution.patches, within=execution.within,
-                alone=alone,
+                alone=task.alone,
             )  # fmt: skip
 
-        files = list(batch.files)
-        if found and self._searcher:
-            self._searcher.finish(task, found, slice_of(fragment), self._whole(batch), files, queue, self.wake)
-        elif fragment and fragment != LOOK and self._searcher:
-            queue(self._searcher.search(fragment, files, self._inputs(batch)))
-        else:
-            queue(replace(self._whole(batch), fragment=fragment))
+        match task.kind:
+            case Whole() | Compare():
+                queue(self._whole(batch))
+            case Search(fragment):
+                queue(self._fragments.search(fragment, list(batch.files), self._inputs(batch)))
+            case _:
+                self._fragments.finish(task, self._whole(batch), list(batch.files), queue, self.wake)
 
-    def events(self, timeout_seconds: float) -> list[_core.PoolEvent | Allowed]:
+    @property
+    def _fragments(self) -> Searcher:
+        assert self._searcher  # such tasks are only made for a database in fragments
+        return self._searcher
+
+    def events(self, timeout_seconds: float) -> list[News]:
         """Wait for events, at most so long; return all that are there.
 
         Raises:
             MillraceError: The candidates of a batch could not be put together.
         """
-        events = self._pool.events(timeout_seconds)
+        found: list[News] = [*map(news_of, self._pool.events(timeout_seconds))]
+        ended = [news for news in found if isinstance(news, Ended)]
         if self._searcher:
-            for event in events:
-                if event.kind == "ended":
-                    self._searcher.ended(event.id)
+            for news in ended:
+                self._searcher.ended(news.task)
             if self._searcher.error:
                 raise self._searcher.error
-        return [*events, *self._allowed(events)]
+        return [*found, *self._slots_changed(ended)]
 
-    def _allowed(self, events: Sequence[_core.PoolEvent]) -> list[Allowed]:
+    def _slots_changed(self, ended: Sequence[Ended]) -> list[SlotsChanged]:
         if not self._memory:
-            if not any(event.out_of_memory for event in events):
+            if not any(news.out_of_memory for news in ended):
                 return []
             from millrace.node.memory import Memory  # as with the searcher
 
             self._memory = Memory(self._pool, self._slots)
-        return self._memory.look(events)
+        return self._memory.look(ended)
 
-    def withdraw(self) -> list[int]:
+    def withdraw(self) -> list[TaskId]:
         """Take back the tasks that no slot has taken; return their ids."""
-        return [*(self._searcher.withdraw() if self._searcher else ()), *self._pool.withdraw()]
+        return [*(self._searcher.withdraw() if self._searcher else ()), *map(TaskId, self._pool.withdraw())]
 
     def close(self) -> None:
         """Kill what runs, wait for it, free the slots."""

@@ -21,8 +21,6 @@ class Execution:
     outputs: Sequence[Output]
     #: Another program than the user's; None: the user's.
     exe: str | None = None
-    #: Number of the fragment that is searched, or of the slice; 0: the outputs are the user's.
-    fragment: int = 0
     #: (private text, the user's text).
     substitutions: Sequence[tuple[bytes, bytes]] = ()
     #: (stream, kind of patch, what it needs).

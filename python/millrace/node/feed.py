@@ -7,13 +7,14 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from millrace import _core
 from millrace.errors import CorruptError, MillraceError, RefusedError
-from millrace.model import InputUse
+from millrace.model import Frozen, InputUse
+from millrace.schedule.stretches import SHORT_BYTES, Short
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,7 @@ class Limits:
     bytes: int = 0
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(Frozen, frozen=True):
     """Consecutive records ``[first, last)``, spooled and ready to run."""
 
     first: int
@@ -45,6 +45,11 @@ class Batch:
     @property
     def n_records(self) -> int:
         return self.last - self.first
+
+    @property
+    def weight(self) -> float:
+        """How much there is to do, compared with other batches."""
+        return float(self.units or self.n_records)
 
 
 @dataclass(frozen=True)
@@ -166,6 +171,8 @@ class Feeder:
     begun: Sequence[tuple[int, int, Sequence[tuple[int, int]]]] = ()
     #: First records of the committed extents whose bytes are wanted all the same.
     keep: Set[int] = frozenset()
+    #: Says which batches are cut short, and at how many bytes.
+    short: Short | None = None
     results: deque[Batch | Skipped | End | BaseException] = field(default_factory=deque)
     _requests: queue.SimpleQueue[tuple[Limits, int] | None] = field(default_factory=queue.SimpleQueue)
     _next: int = 0
@@ -228,6 +235,8 @@ class Feeder:
             else:
                 self.results.append(self._cut_as_before(*extent))
                 return isinstance(self.results[-1], Batch)
+        if self.short and self.short.next(self._next):
+            limits = replace(limits, bytes=min(limits.bytes or SHORT_BYTES, SHORT_BYTES))
         found = self._cut(limits)
         self.results.append(found)
         return isinstance(found, Batch)
@@ -241,6 +250,8 @@ class Feeder:
 
     def _skip(self, first: int, last: int, digests: Sequence[tuple[int, int]]) -> None:
         keep = first in self.keep
+        if self.short:
+            self.short.passed()
         self._serial += 1
         paths = tuple(self.spool / f"{self._serial}.{k}" for k in range(len(self.sources)))
         parts = []

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from millrace import _core
-from millrace.node.agent import Allowed
 from millrace.plan import memory
 from millrace.schedule.memory import Allowance
+from millrace.tasks import Ended, SlotsChanged
 from millrace.words import count, size
 
 
@@ -22,18 +22,18 @@ class Memory:
         limit, self._source = memory.usable()
         self._pool, self._allowance = pool, Allowance(slots, limit)
 
-    def look(self, events: Iterable[_core.PoolEvent]) -> list[Allowed]:
+    def look(self, ended: Iterable[Ended]) -> list[SlotsChanged]:
         """Learn from what has happened; return what changes by it."""
-        allowance, found = self._allowance, list[Allowed]()
-        for event in events:
-            if event.kind == "ended" and allowance.ended(
+        allowance, found = self._allowance, list[SlotsChanged]()
+        for event in ended:
+            if allowance.ended(
                 out_of_memory=event.out_of_memory, side_by_side=event.side_by_side, peak_bytes=event.peak_rss_bytes
             ):
                 self._pool.allow(allowance.allowed)
-                found.append(Allowed(allowance.allowed, self._why(event)))
+                found.append(SlotsChanged(allowance.allowed, self._why(event)))
         return found
 
-    def _why(self, event: _core.PoolEvent) -> str:
+    def _why(self, event: Ended) -> str:
         now = count(self._allowance.allowed, "slot")
         if not event.out_of_memory:
             return f"tools take little memory: going on with {now}"

@@ -11,15 +11,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from millrace import _core
 from millrace.blocks import views
+from millrace.ids import TaskId
 from millrace.model import Fragmented, Token, ToolUse
-from millrace.node import fragments
 from millrace.node.execution import Execution, Output, Placement
-from millrace.node.fragments.base import Kind
 from millrace.node.mirror import PRIVATE, Mirror, private_text, render
 from millrace.node.workdir import WorkDir
-from millrace.slices import Slice
+from millrace.tasks import Rank, Slice, Task
+from millrace.tools.backend import DatabaseBackend, find
 
 #: Where a slot has the candidates of its batch, and where the search of a fragment writes.
 CANDIDATES, FOUND = f"{PRIVATE}/database", f"{PRIVATE}/found"
@@ -46,17 +45,17 @@ class Searcher:
     ) -> None:  # fmt: skip
         self._use, self._fragmented, self._mirror = use, fragmented, mirror
         self._cwd, self._environ = cwd, environ
-        self._kind: Kind = fragments.find(fragmented.kind)
+        self._backend: DatabaseBackend = find(fragmented.kind)
         self._work = work.path / "candidates"
         self._work.mkdir()
         folder = work.path / "fragments"
         folder.mkdir()
-        self._databases = self._kind.prepare(fragmented, folder, cwd, environ)
+        self._databases = self._backend.prepare(fragmented, folder, cwd, environ)
         self._threads = ThreadPoolExecutor(threads, "candidates")
         self._lock = threading.Lock()
         #: Tasks whose candidates are being looked for, and the folders of those that may run.
-        self._waiting: set[int] = set()
-        self._folders: dict[int, Path] = {}
+        self._waiting: set[TaskId] = set()
+        self._folders: dict[TaskId, Path] = {}
         #: The first error of a thread.
         self.error: BaseException | None = None
 
@@ -66,7 +65,7 @@ class Searcher:
         database = os.fsencode(self._databases[fragment - 1])
         return Execution(
             argv=render(part.argv, self._use, self._mirror, files, {0: private_text(FOUND)}, database),
-            placements=placements, outputs=[self._found], exe=self._program(part.argv), fragment=fragment,
+            placements=placements, outputs=[self._found], exe=self._program(part.argv),
             substitutions=[(database, os.fsencode(self._fragmented.database))],
         )  # fmt: skip
 
@@ -77,34 +76,42 @@ class Searcher:
         return (0, "stdout", "", b"", found.optional) if found.stdout else (0, "file", FOUND, b"", found.optional)
 
     def finish(
-        self, task: int, found: Sequence[_core.BlockRef], part: Slice | None, whole: Execution, files: list[str],
-        queue: Callable[[Execution], None], wake: Callable[[], None],
-    ) -> None:  # fmt: skip
+        self,
+        task: Task,
+        whole: Execution,
+        files: list[str],
+        queue: Callable[[Execution], None],
+        wake: Callable[[], None],
+    ) -> None:
         """Look for the candidates in a thread, then ``queue`` their search, whose outputs are those of ``whole``."""
         with self._lock:
-            self._waiting.add(task)
-        self._threads.submit(self._finish, task, found, part, whole, files, queue, wake)
+            self._waiting.add(task.id)
+        self._threads.submit(self._finish, task, whole, files, queue, wake)
 
     def _finish(
-        self, task: int, found: Sequence[_core.BlockRef], part: Slice | None, whole: Execution, files: list[str],
-        queue: Callable[[Execution], None], wake: Callable[[], None],
-    ) -> None:  # fmt: skip
+        self,
+        task: Task,
+        whole: Execution,
+        files: list[str],
+        queue: Callable[[Execution], None],
+        wake: Callable[[], None],
+    ) -> None:
         try:
-            if task not in self._waiting:
+            if task.id not in self._waiting:
                 return
-            folder = self._work / str(task)
+            folder = self._work / str(task.id)
             folder.mkdir()
-            with views(found) as texts:
-                if part:
-                    execution = self._slice(part, folder, whole, files, texts)
+            with views(task.found) as texts:
+                if isinstance(task.kind, Rank | Slice):
+                    execution = self._slice(task.kind, folder, whole, files, texts)
                 else:
-                    name = self._kind.candidates(self._fragmented, folder, self._cwd, self._environ, texts)
+                    name = self._backend.candidates(self._fragmented, folder, self._cwd, self._environ, texts)
                     execution = self._in_candidates(folder, name, whole, files, self._fragmented.finish, {})
             with self._lock:
-                if task not in self._waiting:
+                if task.id not in self._waiting:
                     return  # taken back meanwhile
-                self._waiting.remove(task)
-                self._folders[task] = folder
+                self._waiting.remove(task.id)
+                self._folders[task.id] = folder
             with suppress(ValueError):  # closed: nobody waits any more
                 queue(execution)
         except BaseException as error:
@@ -112,24 +119,24 @@ class Searcher:
             wake()
 
     def _slice(
-        self, part: Slice, folder: Path, whole: Execution, files: list[str], texts: Sequence[memoryview]
+        self, part: Slice | Rank, folder: Path, whole: Execution, files: list[str], texts: Sequence[memoryview]
     ) -> Execution:
         """The search of a slice, or for the ranks of a share; what is not of the slice is then known by its rows, and not
         committed."""
         ranked = self._fragmented.ranked
         assert ranked  # else there are no slices
-        found = self._kind.slice(self._fragmented, folder, self._cwd, self._environ, texts, part)
+        found = self._backend.slice(self._fragmented, folder, self._cwd, self._environ, texts, part)
         lowest, highest = (found.lowest, found.highest) if found else NO_ROWS
         within = (ranked.subject, ranked.bits, ranked.evalue, lowest, highest)
         if not found or not found.database:  # nothing to search
             execution = Execution([b"true"], whole.placements, [], exe=shutil.which("true"))
-        elif part.share:
+        elif isinstance(part, Rank):
             execution = self._in_candidates(folder, found.database, whole, files, ranked.argv, {0: private_text(FOUND)})
             # Lists of hits have no rows.
-            return replace(execution, fragment=part.code, outputs=[self._found], patches=())
+            return replace(execution, outputs=[self._found], patches=())
         else:
             execution = self._in_candidates(folder, found.database, whole, files, self._fragmented.finish, {})
-        return replace(execution, fragment=part.code, within=within)
+        return replace(execution, within=within)
 
     def _in_candidates(
         self, folder: Path, name: str, whole: Execution, files: list[str], argv: Sequence[Token], outputs: Mapping[int, bytes],
@@ -144,18 +151,18 @@ class Searcher:
             exe=self._program(argv),
             # A tool may print the name as it was given, or look behind the link.
             substitutions=[(text, typed), (os.fsencode(folder / name), typed)],
-            patches=self._kind.patch(fragmented, folder),
+            patches=self._backend.patch(fragmented, folder),
         )  # fmt: skip
 
     def _program(self, argv: Sequence[Token]) -> str | None:
         return None if argv[0] == self._use.argv[0] else str(argv[0])
 
-    def ended(self, task: int) -> None:
+    def ended(self, task: TaskId) -> None:
         """A task came to its end: its candidates are no longer needed."""
         if folder := self._folders.pop(task, None):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def withdraw(self) -> list[int]:
+    def withdraw(self) -> list[TaskId]:
         """Take back the tasks whose candidates are not yet known."""
         with self._lock:
             tasks = list(self._waiting)

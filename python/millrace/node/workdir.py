@@ -9,15 +9,19 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from millrace import _core
+from millrace import _core, lock
 from millrace.errors import MillraceError
+from millrace.own import open_private
 from millrace.plan import workplace
-from millrace.storage.own import open_private
+from millrace.storage import session
 
 #: How long after it was made a folder without anything in it may be someone's who is about to take it.
 BEGUN_SECONDS = 60.0
 
 TOKEN_NAME = "MILLRACE_TOKEN"
+
+#: Where a work directory says whose it is, on a filesystem without ``flock``.
+OWNER = "owner"
 
 #: A secret in full: part of one would be part of every environment.
 SECRET = re.compile(r"[0-9a-f]{16}")
@@ -45,8 +49,10 @@ class WorkDir:
         try:
             self.path.mkdir(mode=0o700)
             # Never closed: the lock ends with the process, whatever ends it.
-            lock = open_private(self.path)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            folder = open_private(self.path)
+            if lock.flock(folder, fcntl.LOCK_EX) is None:
+                lock.write_owner(self.path / OWNER)
+            lock.wait_for(folder, fcntl.LOCK_EX)  # another run's sweep looks at it for a moment
             # Another run's sweep may have taken the folder for a dead one in between: then this fails.
             self.spool.mkdir()  # from here on `is_begun` says no
         except OSError as error:
@@ -63,9 +69,11 @@ class WorkDir:
 
 
 def choose(place: Path) -> WorkDir:
-    """A work directory in ``place``, not yet made. What dead runs of this user left there, or in any usual place, goes."""
+    """A work directory in ``place``, not yet made. What dead runs of this user left there, or in any usual place,
+    or MPI launchers of theirs, goes."""
     for other in dict.fromkeys([place, *workplace.candidates()]):
         sweep_dead(other)
+    session.sweep_dead()
     secret = os.urandom(8).hex()
     return WorkDir(place / f"{prefix()}{secret}", secret)
 
@@ -81,18 +89,16 @@ def sweep_dead(place: Path) -> None:
         if not SECRET.fullmatch(secret):
             continue
         try:
-            lock = open_private(path)
+            folder = open_private(path)
         except OSError:
             continue  # removed just now, or another's
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            continue
-        else:
-            if not is_begun(lock):
+            free = lock.flock(folder, fcntl.LOCK_EX)
+            lives = lock.owner_lives(path / OWNER) if free is None else not free
+            if not lives and not is_begun(folder):
                 _core.sweep(path, f"{TOKEN_NAME}={secret}")
         finally:
-            os.close(lock)
+            os.close(folder)
 
 
 def is_begun(folder: int) -> bool:

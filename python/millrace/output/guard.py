@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from millrace.committed import Committed
 from millrace.errors import CorruptError
 from millrace.output.stage import Stage
 from millrace.plan import world
-from millrace.slices import Committed
 
 #: Says what has changed, in words; empty: nothing.
 Look: TypeAlias = Callable[[], str]
@@ -78,11 +78,15 @@ class Guard:
         )
 
 
-class Sure:
-    """A stage that gets each result once a look after it was good. The face of a `Stage`."""
+class GuardedWriter:
+    """A stage that gets each result once a look after it was good. The face of a `Stage`.
 
-    def __init__(self, stage: Stage, guard: Guard) -> None:
-        self._stage, self._guard = stage, guard
+    Args:
+        waits: Whether it is not known yet that results are worth writing.
+    """
+
+    def __init__(self, stage: Stage, guard: Guard, waits: Callable[[], bool]) -> None:
+        self._stage, self._guard, self._waits = stage, guard, waits
         self._held: deque[tuple[int, Committed]] = deque()
         self._drained = False
 
@@ -97,7 +101,7 @@ class Sure:
 
     def turn(self) -> None:
         """Pass on what is sure by now."""
-        while self._held and self._held[0][0] <= self._guard.sure:
+        while self._held and self._held[0][0] <= self._guard.sure and not self._waits():
             task = self._held.popleft()[1]
             self._guard.done(task.first, task.last)
             self._stage.put(task)

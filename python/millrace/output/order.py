@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from millrace import _core
-from millrace.slices import Committed, slice_of, whole
+from millrace.committed import Committed, gathered
+from millrace.task_numbers import kind_of
+from millrace.tasks import Slice, Whole
 
 Item = TypeVar("Item")
 
@@ -35,7 +37,7 @@ class Ordered(Generic[Item]):
         return len(self._waiting)
 
 
-def that_count(tasks: Iterable[_core.TaskRef]) -> list[Committed]:
+def effective_tasks(tasks: Iterable[_core.TaskRef]) -> list[Committed]:
     """The committed tasks that count, in input order: of one extent the first that was not given up.
 
     What was found in fragments of a database, or of ranks, is not part of the output, and slices only are if all are there. An extent
@@ -46,15 +48,17 @@ def that_count(tasks: Iterable[_core.TaskRef]) -> list[Committed]:
     slices: dict[tuple[int, int, int], dict[int, _core.TaskRef]] = defaultdict(dict)
     for task in tasks:
         result: Committed = task
-        part = slice_of(task.fragment)
-        if part and not part.share:
-            others = slices[task.first, task.last, part.of]
-            others.setdefault(part.number, task)
-            if len(others) < part.of:
+        match kind_of(task.fragment):
+            case Whole():
+                pass
+            case Slice(number, of):
+                others = slices[task.first, task.last, of]
+                others.setdefault(number, task)
+                if len(others) < of:
+                    continue
+                result = gathered(others)
+            case _:
                 continue
-            result = whole(others)
-        elif task.fragment:
-            continue
         before = best.get(task.first)
         if before is None or (before.quarantined and not task.quarantined):
             best[task.first] = result

@@ -38,7 +38,7 @@ class Part(NamedTuple):
     stream: int
     number: int
     pieces: Sequence[tuple[int, _core.BlockRef]]
-    #: Fetch the bytes, and write them when `PartsWriter.release` says so.
+    #: Fetch the bytes, and write them when `ExtentWriter.release` says so.
     held: bool = False
     #: All processes of the job are told of a part, to write them together.
     together: bool = False
@@ -102,12 +102,12 @@ def number_of(path: Path, run_dir: Path) -> int | None:
         return None
 
 
-class PartsWriter:
+class ExtentWriter:
     """Writes parts in a thread; ``error`` is set if that fails, and then nothing more is written.
 
     Args:
         lasting: Whether each part must be on disk before it counts as written, because what one machine writes is
-            seen late by others (`millrace.engine.durable.is_lazy`).
+            seen late by others (`millrace.cluster.journal_visibility.is_lazy`).
         seconds: Longest time that a written part waits for the disk.
         wake: Called when there is something to `take`; from the thread.
     """

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from millrace.committed import Committed
 from millrace.output.order import Ordered
 from millrace.output.streams import Streams
-from millrace.slices import Committed
 
 
 class Stage(Protocol):
-    """Where committed tasks go: `OutputStage`, or the writers of several processes (`millrace.engine.writers`)."""
+    """Where committed tasks go: `OrderedWriter`, or the writers of several processes (`millrace.cluster.parallel_output`)."""
 
     @property
     def error(self) -> BaseException | None:
@@ -23,16 +23,16 @@ class Stage(Protocol):
         """Take a committed task; in any order."""
 
     def drain(self, timeout_seconds: float) -> int | None:
-        """See `OutputStage.drain`."""
+        """See `OrderedWriter.drain`."""
 
     def finish(self) -> dict[str, int]:
-        """See `OutputStage.finish`."""
+        """See `OrderedWriter.finish`."""
 
     def changed(self) -> dict[str, str]:
         """See `Streams.changed`."""
 
 
-class OutputStage:
+class OrderedWriter:
     """Takes committed tasks in any order; ``error`` is set if writing failed, and then nothing more is written."""
 
     def __init__(self, streams: Streams, wake: Callable[[], None]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from millrace import _core
 from millrace.errors import CorruptError
 from millrace.model import Frozen
-from millrace.output.order import that_count
+from millrace.output.order import effective_tasks
 from millrace.rundir import RunDir
 
 
@@ -46,7 +46,7 @@ def look(run_dir: Path) -> Status:
             raise CorruptError(str(error), "the results are lost: run the command again with --fresh") from error
         tasks += scan.tasks
         damage += [f"{path.name}: byte {offset}: {problem}" for offset, problem, _ in scan.damage]
-    counting = that_count(tasks)
+    counting = effective_tasks(tasks)
     reached = 0
     for task in counting:
         if task.first != reached:

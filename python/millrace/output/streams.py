@@ -8,11 +8,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from millrace import _core
+from millrace.committed import Committed
 from millrace.errors import CorruptError
 from millrace.model import OutputUse
 from millrace.plan.filesystems import SHARED, kind
 from millrace.rundir import sync_folder
-from millrace.slices import Committed
 
 
 def destination(output: OutputUse, cwd: Path) -> Path | None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from millrace import _core
 from millrace.blocks import views
+from millrace.committed import Committed
 from millrace.errors import CorruptError
-from millrace.output.order import that_count
+from millrace.output.order import effective_tasks
 from millrace.output.streams import Streams, destination
 from millrace.plan.plan import Plan
 from millrace.rundir import RunDir
-from millrace.slices import Committed
 
 #: How many times an output is written again before whoever changes it wins.
 ROUNDS = 3
@@ -79,7 +79,7 @@ def lacking(plan: Plan, tasks: Sequence[Committed]) -> list[tuple[_core.BlockRef
 
 def committed(rundir: RunDir) -> list[Committed]:
     """What the journals hold of the outputs, in input order."""
-    return that_count(task for path in rundir.journals() for task in _core.scan(str(path), False).tasks)
+    return effective_tasks(task for path in rundir.journals() for task in _core.scan(str(path), False).tasks)
 
 
 def restore(plan: Plan, rundir: RunDir, changed: Mapping[str, str], message: Callable[[str], None]) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from millrace.plan.granted import granted
 
 
 def unbind(launcher: int | None) -> None:
@@ -24,15 +26,33 @@ def unbind(launcher: int | None) -> None:
 
 
 def usable(environ: Mapping[str, str]) -> tuple[int, str]:
-    """Cores that this process may use, and why: the least of affinity, cgroup quota and Slurm's grant."""
+    """Cores that this process may use, and why: the least of affinity, quota of the control group, and grant."""
     found = [(len(os.sched_getaffinity(0)), "cores of this machine that the process may use")]
     quota = cgroup_quota()
     if quota is not None:
         found.append((max(1, math.floor(quota + 0.01)), "CPU quota of the control group"))
-    granted = environ.get("SLURM_CPUS_PER_TASK", "")
-    if granted.isdigit() and int(granted) > 0:
-        found.append((int(granted), "SLURM_CPUS_PER_TASK"))
-    return min(found)
+    if grant := granted(environ, os.uname().nodename, read):
+        found.append(grant)
+    return least(found)
+
+
+def least(found: Sequence[tuple[int, str]]) -> tuple[int, str]:
+    """The least of several limits with its reason; of equal ones the last, which says most.
+
+    >>> least([(16, "cores of this machine"), (2, "granted by Slurm")])
+    (2, 'granted by Slurm; of 16 cores of this machine')
+    """
+    n, why = min(reversed(found), key=lambda each: each[0])
+    machine, what = found[0]
+    return (n, f"{why}; of {machine} {what}") if n < machine else (n, why)
+
+
+def read(path: str) -> str:
+    """A file that a batch system names; empty if it cannot be read."""
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
 
 
 def cgroup_quota(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> float | None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from millrace.errors import RefusedError
+from millrace.formats import COMPRESSED
 from millrace.model import InputUse, ToolUse
-from millrace.plan.formats import COMPRESSED
 
 #: Bytes that are looked at.
 HEAD = 64 << 10

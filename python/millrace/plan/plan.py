@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import stat
@@ -13,16 +14,14 @@ from pathlib import Path
 
 import msgspec
 
-from millrace import _core
+from millrace import _core, formats
 from millrace.errors import RefusedError, ToolError
 from millrace.job import Job
 from millrace.model import Command, Frozen, OutputUse, Token, ToolUse
-from millrace.plan import cores, fingerprint, formats, fragments, heads, memory, workplace, world
+from millrace.plan import cores, fingerprint, fragments, heads, learnt, memory, run_place, workplace, world
 from millrace.plan.first_word import check_starters, missing_hint
 from millrace.plan.queries import Queries, look
-from millrace.rundir import default_name
 from millrace.schedule.sizing import CostModel
-from millrace.storage import learnt
 from millrace.tools import registry
 from millrace.tools.base import NUL, Adapter, Fragmenting, file_records, join_names, record_path
 from millrace.words import count
@@ -43,24 +42,25 @@ class Plan(Frozen, frozen=True):
     notes: tuple[str, ...]
     #: Inputs, databases and program as they were then.
     world: tuple[world.File, ...]
-    #: Under which name `millrace.storage.learnt` keeps what tasks cost; empty: it is of no use to another run.
+    #: Under which name `millrace.plan.learnt` keeps what tasks cost; empty: it is of no use to another run.
     cost_key: str = ""
     #: Those of the notes that are said at the start of a run too.
     warnings: tuple[str, ...] = ()
 
 
-def make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int = 0) -> Plan:
+def make(job: Job, cwd: Path, environ: Mapping[str, str], *, launched: bool = False) -> Plan:
     """Decide everything that can be decided before the first record is read.
 
     Args:
-        stdin: File descriptor of standard input, to see whether it brings data.
+        launched: An MPI launcher has started this process: it gives it a pipe as standard input, whether or not anything
+            comes in.
 
     Raises:
         RefusedError: The command cannot be answered exactly, or not at all.
         ToolError: The program is not there.
     """
     try:
-        return _make(job, cwd, environ, stdin)
+        return _make(job, cwd, environ, launched)
     except OSError as error:
         # A name that is too long, a folder that may not be read, a disk that fails.
         raise RefusedError(
@@ -68,11 +68,11 @@ def make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int = 0) -> Pla
         ) from error
 
 
-def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
+def _make(job: Job, cwd: Path, environ: Mapping[str, str], launched: bool) -> Plan:
     command = Command(
         argv=job.command, cwd=cwd, environ=dict(environ), exe=find_program(job.program_on(os.uname().machine), cwd, environ, job.command),
         inputs=job.input, outputs=job.output, joins=job.join, shared=job.shared, format=job.format or ("regex" if job.record_start or job.record_end else ""),
-        stdin_is_data=brings_data(stdin),
+        stdin_is_data=brings_data(0, pipes=not launched or not job.input or any(re.match("-(:|$)", each) for each in job.input)),
     )  # fmt: skip
     if not job.input:
         check_starters(job.command)
@@ -83,7 +83,7 @@ def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
     seen = world.of_plan(use, command)  # before anything is read of them that decides
     use = with_formats(use, cwd)
     heads.refuse_old_mac(use, cwd)
-    warnings = heads.unpacked(use, cwd)
+    warnings = (*heads.unpacked(use, cwd), *version_note(use, job, Path(job.command[0]).name))
     check_boundaries(job, use)
     check_outputs(use, cwd, command.exe)
     use, slots, why = count_slots(job, use, environ)
@@ -91,7 +91,7 @@ def _make(job: Job, cwd: Path, environ: Mapping[str, str], stdin: int) -> Plan:
     use, in_parts = with_fragments(job, use, command, adapter, slots, queries)
     if queries:
         use = msgspec.structs.replace(use, cost=msgspec.structs.replace(use.cost, longest=queries.longest))
-    run_dir = cwd / (job.run_dir or default_name(use, job.command))
+    run_dir = run_place.find(job.run_dir, use, job.command, cwd, environ)
     prints = fingerprints(job, use, command)
     key = cost_key(use, prints)
     if found := learnt.recall(key, environ) if key else None:
@@ -261,13 +261,17 @@ def find_program(name: str, cwd: Path, environ: Mapping[str, str], argv: Sequenc
     return Path(os.path.normpath(cwd / found))
 
 
-def brings_data(descriptor: int) -> bool:
-    """Whether a descriptor is a file or pipe that could bring records (no terminal, not /dev/null, not closed)."""
+def brings_data(descriptor: int, *, pipes: bool = True) -> bool:
+    """Whether a descriptor is a file or pipe that could bring records (no terminal, not /dev/null, not closed).
+
+    Args:
+        pipes: A pipe counts.
+    """
     try:
         mode = os.fstat(descriptor).st_mode
     except OSError:
         return False
-    return stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+    return stat.S_ISREG(mode) or (pipes and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)))
 
 
 def check_joins(job: Job, use: ToolUse) -> None:
@@ -447,9 +451,33 @@ def is_unknown(use: ToolUse) -> bool:
     return use.adapter == "generic"
 
 
+def is_untested(use: ToolUse) -> bool:
+    """Whether the adapter's rules were compared with serial runs of other versions of the tool alone."""
+    return bool(use.tested) and not any(
+        re.search(rf"(?<![\d.]){re.escape(version)}(?!\.?\d)", use.version) for version in use.tested
+    )
+
+
+def doubts(use: ToolUse, tool: str) -> str:
+    """Why some of the input is run again and compared, even if nobody asks for it; empty: no reason."""
+    if is_unknown(use):
+        return f"{tool} is not known to millrace"
+    if is_untested(use):
+        return f"{use.version or f'{tool}, which does not tell its version,'} was never tested with millrace"
+    return ""
+
+
+def version_note(use: ToolUse, job: Job, tool: str) -> tuple[str, ...]:
+    """What to say of a version that was never tested."""
+    if not is_untested(use):
+        return ()
+    check = "" if job.verify == 0 else "; parts of the input are run again, cut elsewhere, and must give the same bytes"
+    return (f"{doubts(use, tool)} (but {', '.join(use.tested)} were){check}",)
+
+
 def check_note(job: Job, use: ToolUse) -> str:
     """How it is checked that the tool gives the same bytes wherever the input is cut, in words."""
-    if job.verify == 0 or (job.verify is None and not is_unknown(use)):
+    if job.verify == 0 or (job.verify is None and not is_unknown(use) and not is_untested(use)):
         return "check: none, as asked with --verify 0" if is_unknown(use) else ""
     share = "a sample" if job.verify is None else f"{job.verify:.0%} of the input"
     return f"check: both ends of the input and {share} are run again, cut elsewhere, and must give the same bytes"
@@ -459,7 +487,7 @@ def fingerprints(job: Job, use: ToolUse, command: Command) -> dict[str, str]:
     """What the result depends on, by what it is, for the resume's comparison."""
     version = use.version or "version unknown"
     if job.arch:
-        # The next coordinator may be of another architecture; see `millrace.engine.programs` for the files.
+        # The next coordinator may be of another architecture; see `millrace.cluster.programs` for the files.
         found = {f"program {command.argv[0]}": version}
         found |= {f"program on {name}": arch.exe for name, arch in job.arch.items()}
     else:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from millrace.errors import RefusedError
+from millrace.own import why_open
 from millrace.plan import filesystems, memory
 from millrace.schedule.sizing import MOST_BYTES
 from millrace.words import size
@@ -89,12 +89,21 @@ def memory_places() -> list[Path]:
 
 def disk_places() -> list[Path]:
     """Those that are on disk, as a rule."""
-    return [Path(place) for place in dict.fromkeys([tempfile.gettempdir(), *DISKS]) if os.path.isdir(place)]
+    return [Path(place) for place in dict.fromkeys([temporary(), *DISKS]) if os.path.isdir(place)]
+
+
+def temporary() -> str:
+    """The folder for temporary files: what Python would take. It tries by making a file, which a kill would leave there."""
+    named = (os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
+    for place in (*filter(None, named), "/tmp"):
+        if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
+            return os.path.abspath(place)
+    return DISKS[0]
 
 
 def is_usable(place: Path) -> bool:
     """Whether a work directory may be made in ``place``: it can be written, has room, and no other machine sees it."""
-    if not os.access(place, os.W_OK | os.X_OK) or shutil.disk_usage(place).free < LEAST_FREE:
+    if not os.access(place, os.W_OK | os.X_OK) or why_open(place) or shutil.disk_usage(place).free < LEAST_FREE:
         return False
     return str(place) in MEMORY or filesystems.kind(place) not in filesystems.SHARED
 
@@ -110,6 +119,10 @@ def checked(place: Path) -> Path:
     if not os.access(place, os.W_OK | os.X_OK):
         raise RefusedError(
             f"{place}: the work directory cannot be made there: permission denied", "name another folder"
+        )
+    if why := why_open(place):
+        raise RefusedError(
+            f"{place}: no place for the work directory: {why}", "name another folder, or make one of your own there"
         )
     if (found := filesystems.kind(place)) in filesystems.SHARED:
         raise RefusedError(

@@ -8,6 +8,8 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import msgspec
+
 from millrace.model import Command, Frozen, ToolUse
 from millrace.plan import filesystems
 
@@ -23,6 +25,9 @@ class File(Frozen, frozen=True):
     mtime_ns: int
     #: 0: not told, or not worth anything on its filesystem.
     inode: int
+    #: When anything at all was done to it, such as moving it away and back. 0: as above; or it may be changed by others
+    #: who do no harm.
+    ctime_ns: int = 0
 
 
 def difference(was: File, now: File | None) -> str:
@@ -39,14 +44,17 @@ def difference(was: File, now: File | None) -> str:
         return f"{was.name}: has been written"
     if was.inode and now.inode and was.inode != now.inode:
         return f"{was.name}: is another file now"
+    if was.ctime_ns and now.ctime_ns and was.ctime_ns != now.ctime_ns:
+        return f"{was.name}: was moved away and back, or has another name, owner or mode"
     return ""
 
 
 def of_program(use: ToolUse, exe: Path, cwd: Path) -> tuple[File, ...]:
     """The program and the databases, as they are now."""
-    named = [(f"program {exe}", str(exe))]
-    named += ((f"database {path}", os.path.join(cwd, path)) for path in use.databases)
-    return _seen(named)
+    program = _seen([(f"program {exe}", str(exe))])
+    databases = _seen((f"database {path}", os.path.join(cwd, path)) for path in use.databases)
+    # Package managers link a program into one more environment as they like.
+    return (*(msgspec.structs.replace(file, ctime_ns=0) for file in program), *databases)
 
 
 def of_plan(use: ToolUse, command: Command) -> tuple[File, ...]:
@@ -71,17 +79,18 @@ def look(name: str, path: str) -> File | None:
         found = os.fstat(0) if path == "-" else os.stat(path)
     except OSError:
         return None
-    return File(name, path, found.st_size, found.st_mtime_ns, found.st_ino)
+    return File(name, path, found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns)
 
 
-def identity(use: ToolUse, cwd: Path) -> str:
-    """A digest of what cannot be brought back: of the times at which anything at all happened to databases and inputs.
+def identity(use: ToolUse, exe: Path, cwd: Path) -> str:
+    """A digest of what cannot be brought back: of the times at which anything at all happened to program, databases and
+    inputs.
 
-    A database that was replaced and put back is the same to a fingerprint, but not to this.
+    A database or program that was replaced and put back is the same to a fingerprint, but not to this.
     """
     digest = hashlib.blake2b(digest_size=16)
     records = [name for item in use.inputs if item.format == "files" for name in item.path.split("\0")]
-    for path in (*map(os.fspath, use.databases), *records):
+    for path in (os.fspath(exe), *map(os.fspath, use.databases), *records):
         try:
             found = os.stat(os.path.join(cwd, path))
         except OSError:
@@ -111,4 +120,4 @@ def _without_false_inodes(files: Iterable[File]) -> Iterator[File]:
         folder = os.path.dirname(file.path)
         if folder not in made_up:
             made_up[folder] = filesystems.kind(Path(folder or "/")).startswith("fuse")
-        yield File(file.name, file.path, file.size_bytes, file.mtime_ns, 0) if made_up[folder] else file
+        yield msgspec.structs.replace(file, inode=0, ctime_ns=0) if made_up[folder] else file

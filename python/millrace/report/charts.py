@@ -113,8 +113,8 @@ def _shares(runs: Sequence[Run], along: Axis, n_slots: int) -> dict[str, Any]:
     for start, run in zip(along.starts, runs, strict=True):
         for task in run.tasks:
             row = task.slot // per_row
-            parts[row].append((start + task.start, start + task.t, task.t - task.start))
-            counts[row][min(int((start + task.t) / width), N_COLUMNS - 1)] += 1
+            parts[row].append((start + task.start, start + task.t, task.seconds))
+            counts[row][min(int((start + task.t) / width), N_COLUMNS - 1)] += task.tasks
             if task.is_failure and len(marks["x"]) < MAX_MARKS:
                 marks["x"].append(along.shown(start + task.t))
                 marks["row"].append(row)
@@ -138,7 +138,7 @@ def throughput(runs: Sequence[Run], along: Axis) -> dict[str, Any]:
     """Return the units done a second over time, each batch's spread evenly over the time that it took."""
     width, n = _bins(runs, along)
     parts = (
-        (start + task.start, start + task.t, float(task.units or task.last - task.first))
+        (start + task.start, start + task.t, float(task.units or task.records))
         for start, run in zip(along.starts, runs, strict=True)
         for task in run.done
     )
@@ -157,7 +157,7 @@ def load(runs: Sequence[Run], along: Axis) -> dict[str, Any]:
         for start, run in zip(along.starts, runs, strict=True)
         for task in run.tasks
     ]
-    busy = spread(((start, end, end - start) for start, end, _ in placed), width, n)
+    busy = spread(((start, end, task.seconds) for start, end, task in placed), width, n)
     cores = spread(((start, end, task.cpu) for start, end, task in placed), width, n)
     return {
         "x": _edges(width, n, along),
@@ -179,7 +179,7 @@ def cost(tasks: Sequence[TaskEvent]) -> dict[str, Any]:
     for task in tasks:
         key = int(log10(max(_cost(task), 1e-6)) * CLASSES_PER_DECADE // 1)
         n, seconds = classes.get(key, (0, 0.0))
-        classes[key] = (n + task.last - task.first, seconds + _seconds(task))
+        classes[key] = (n + task.records, seconds + _seconds(task))
     keys = range(min(classes), max(classes) + 1)
     whole = sum(seconds for _, seconds in classes.values()) or 1.0
     return {
@@ -193,10 +193,10 @@ def cost(tasks: Sequence[TaskEvent]) -> dict[str, Any]:
 
 def costliest(tasks: Sequence[TaskEvent], part: float = 0.01) -> float:
     """Return the share of all CPU that the costliest ``part`` of the records took (at least one batch)."""
-    left = part * sum(task.last - task.first for task in tasks)
+    left = part * sum(task.records for task in tasks)
     taken = 0.0
     for task in sorted(tasks, key=_cost, reverse=True):
-        n = task.last - task.first
+        n = task.records
         if left <= 0 or n == 0:
             break
         taken += _seconds(task) * min(left / n, 1.0)
@@ -206,11 +206,11 @@ def costliest(tasks: Sequence[TaskEvent], part: float = 0.01) -> float:
 
 def _seconds(task: TaskEvent) -> float:
     """CPU where it was measured, else wall time."""
-    return task.cpu or task.t - task.start
+    return task.cpu or task.seconds
 
 
 def _cost(task: TaskEvent) -> float:
-    return _seconds(task) / max(task.last - task.first, 1)
+    return _seconds(task) / max(task.records, 1)
 
 
 def _bins(runs: Sequence[Run], along: Axis) -> tuple[float, int]:

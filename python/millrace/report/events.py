@@ -1,7 +1,6 @@
 """The event log of a run, as in ``docs/events.md``: written line by line, read back whatever was cut off.
 
-The log is for people and reports. What is done is decided by the journal alone, so a log that cannot be
-written any more (a full disk) keeps the reason in `EventLog.failure` and falls silent.
+The log is for people and reports. What is done is decided by the journal alone. `millrace.report.event_log` writes it.
 """
 
 from __future__ import annotations
@@ -12,9 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-
-#: Longest time that an event waits in memory, in seconds.
-FLUSH_SECONDS = 1.0
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
@@ -54,7 +50,7 @@ class TaskEvent(Event, frozen=True, kw_only=True, tag="task"):
     #: Bytes written.
     out: int = 0
     attempt: int = 1
-    #: Number of the fragment of the database that was searched, from 1, or of a slice (`millrace.slices`) that was not
+    #: Number of the fragment of the database that was searched, from 1, or of a slice (`millrace.task_numbers`) that was not
     #: the last; 0: the output of these records is there.
     fragment: int = 0
     #: ``done``, ``verified`` (run again to compare), ``failed``, ``timeout``, ``killed`` or ``misplaced`` (a slice that
@@ -66,6 +62,47 @@ class TaskEvent(Event, frozen=True, kw_only=True, tag="task"):
     def is_failure(self) -> bool:
         """Whether the attempt gave nothing."""
         return self.status not in ("done", "verified")
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks this line stands for."""
+        return 1
+
+    @property
+    def records(self) -> int:
+        """How many records they had."""
+        return self.last - self.first
+
+    @property
+    def seconds(self) -> float:
+        """How long the slot was at work on them."""
+        return self.t - self.start
+
+
+class TasksEvent(TaskEvent, frozen=True, kw_only=True, tag="tasks"):
+    """Tasks that a slot did one after the other, all of them `TaskEvent.status`; see `millrace.report.thinning`.
+
+    Amounts are sums, ``rss`` is the largest, and ``[first, last)`` encloses their records, among which others may be.
+    """
+
+    n: int = 1
+    n_records: int = 0
+    busy: float = 0.0
+
+    @property
+    def tasks(self) -> int:
+        """See `TaskEvent`."""
+        return self.n
+
+    @property
+    def records(self) -> int:
+        """See `TaskEvent`."""
+        return self.n_records
+
+    @property
+    def seconds(self) -> float:
+        """See `TaskEvent`."""
+        return self.busy
 
 
 class RetryEvent(Event, frozen=True, kw_only=True, tag="retry"):
@@ -106,71 +143,7 @@ class EndEvent(Event, frozen=True, kw_only=True, tag="end"):
     message: str = ""
 
 
-AnyEvent = RunEvent | TaskEvent | RetryEvent | QuarantineEvent | WarningEvent | EndEvent
-
-
-class EventLog:
-    """Appends events to a file, about once a second. Not for threads.
-
-    Args:
-        path: Created if missing. A last line that a killed run left half written is closed with a newline, so
-            that ours begins on a line of its own.
-    """
-
-    def __init__(self, path: Path) -> None:
-        #: Why the log fell silent; None while all is well.
-        self.failure: OSError | None = None
-        self._encoder = msgspec.json.Encoder()
-        self._waiting = bytearray()
-        self._flushed_at: float | None = None
-        self._file: int | None = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        end = os.fstat(self._file).st_size
-        if end and os.pread(self._file, 1, end - 1) != b"\n":
-            self._waiting += b"\n"
-
-    def __enter__(self) -> EventLog:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def write(self, event: AnyEvent, now: float) -> None:
-        """Append ``event``.
-
-        ``now`` is any clock in seconds that only grows; it decides when the file is written.
-        """
-        if self._file is None:
-            return
-        before = len(self._waiting)
-        try:
-            self._encoder.encode_into(event, self._waiting, -1)
-        except UnicodeEncodeError:
-            del self._waiting[before:]
-            self._waiting += self._encoder.encode(readable(msgspec.to_builtins(event)))
-        self._waiting += b"\n"
-        if self._flushed_at is None or now - self._flushed_at >= FLUSH_SECONDS:
-            self._flushed_at = now
-            self.flush()
-
-    def flush(self) -> None:
-        """Hand everything to the system. Does not wait for the disk: the journal's promise is not ours."""
-        waiting, self._waiting = memoryview(bytes(self._waiting)), bytearray()
-        try:
-            while waiting and self._file is not None:
-                waiting = waiting[os.write(self._file, waiting) :]
-        except OSError as error:
-            self.failure = error
-            self._close_file()
-
-    def close(self) -> None:
-        """Write what is left and close the file. Twice is fine."""
-        self.flush()
-        self._close_file()
-
-    def _close_file(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+AnyEvent = RunEvent | TaskEvent | TasksEvent | RetryEvent | QuarantineEvent | WarningEvent | EndEvent
 
 
 def readable(value: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from millrace.errors import MillraceError
+from millrace.own import replace_whole
 from millrace.report import words
 from millrace.report.charts import charts
 from millrace.report.events import read
@@ -21,27 +22,28 @@ from millrace.report.summary import Summary, of_runs, slowest
 MAX_SLOWEST, MAX_QUARANTINED, MAX_RUNS = 20, 200, 50
 
 
-def write(run_dir: Path, out: Path) -> None:
+def write(run_dir: Path, out: Path, log: Path | None = None) -> None:
     """Write the report of ``run_dir`` to ``out``, replacing it as a whole.
 
     Works while the run goes on, and for one that was killed.
 
+    Args:
+        log: Its event log, if that is elsewhere by now.
+
     Raises:
         MillraceError: There is no event log, or nothing in it.
     """
-    log = run_dir / "events.jsonl"
+    log = log or run_dir / "events.jsonl"
     if not log.is_file():
         raise MillraceError(f"{run_dir}: no events.jsonl", "give the run directory, by default OUTPUT.millrace/")
     runs = load(read(log))
     if not runs:
         raise MillraceError(f"{log}: no events yet", "wait until the run has begun")
-    # A page half written is never seen.
-    scratch = out.with_name(out.name + ".new")
+    content = page(runs, run_dir).encode(errors="backslashreplace")
     try:
-        scratch.write_text(page(runs, run_dir), encoding="utf-8", errors="backslashreplace")
-        scratch.replace(out)
-    finally:
-        scratch.unlink(missing_ok=True)
+        replace_whole(out, content)
+    except PermissionError as error:
+        raise MillraceError(f"{out}: {error.strerror}", "name a place of your own with -o") from error
 
 
 def page(runs: Sequence[Run], run_dir: Path) -> str:

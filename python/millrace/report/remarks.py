@@ -13,7 +13,7 @@ from millrace.report.summary import Summary
 def remarks(runs: Sequence[Run], summary: Summary) -> list[str]:
     """Return what is worth knowing, the weightiest first; nothing is said of what is as it should be."""
     done = [task for run in runs for task in run.done]
-    busy = sum(task.t - task.start for run in runs for task in run.tasks)
+    busy = sum(task.seconds for run in runs for task in run.tasks)
     said = []
     if done and summary.occupancy >= 0.95:
         said.append(f"Slots were busy {words.percent(summary.occupancy)} of the time: little is left to gain.")
@@ -31,7 +31,7 @@ def remarks(runs: Sequence[Run], summary: Summary) -> list[str]:
         said.append(f"The costliest 1 % of the records took {words.percent(top)} of the CPU time.")
     if summary.cpu_lost > 0.02 * summary.cpu:
         said.append(f"Attempts that failed cost {words.duration(summary.cpu_lost)} of CPU time.")
-    tiny = [task for task in done if task.t - task.start < 0.05]
+    tiny = [task for task in done if task.seconds < 0.05 * task.tasks]
     if len(tiny) > 0.5 * len(done) > 50:
         said.append("Most batches took less than 50 ms, so starting the tool is much of the cost: try larger batches.")
     return said

@@ -13,6 +13,7 @@ from millrace.report.events import (
     RetryEvent,
     RunEvent,
     TaskEvent,
+    TasksEvent,
     WarningEvent,
     typed,
 )
@@ -45,17 +46,21 @@ class Run:
     def done(self) -> list[TaskEvent]:
         """Return the attempts whose output counts, each batch once."""
         once: dict[tuple[int, int], TaskEvent] = {}
+        sums = []
         for task in self.tasks:
             if task.status == "done" and not task.fragment:
-                once.setdefault((task.first, task.last), task)
-        return list(once.values())
+                if isinstance(task, TasksEvent):
+                    sums.append(task)
+                else:
+                    once.setdefault((task.first, task.last), task)
+        return [*once.values(), *sums]
 
     @property
     def records_done(self) -> int:
         """Return how many records are done after this run, those of earlier runs included."""
         if self.end and self.end.status in ("done", "quarantined"):
             return self.end.records_done  # one that was stopped does not know
-        return self.head.records_resumed + sum(task.last - task.first for task in self.done)
+        return self.head.records_resumed + sum(task.records for task in self.done)
 
 
 def load(events: Iterable[dict[str, Any] | AnyEvent]) -> list[Run]:
@@ -90,7 +95,8 @@ def still_quarantined(runs: Iterable[Run]) -> list[QuarantineEvent]:
     for run in runs:
         # A run with --retry-quarantined may do what an earlier one gave up; what it gives up itself follows.
         for task in run.tasks if given_up else ():
-            if task.status == "done" and not task.fragment:
+            # The first tasks of a start have lines of their own, and there are no others then.
+            if task.status == "done" and not task.fragment and not isinstance(task, TasksEvent):
                 for record in [record for record in given_up if task.first <= record < task.last]:
                     del given_up[record]
         given_up.update({event.record: event for event in run.quarantined})

@@ -91,9 +91,9 @@ def of_runs(runs: list[Run]) -> Summary:
     wall = sum(run.wall for run in runs)
     slot_seconds = sum(run.wall * run.head.slots for run in runs)
     cpu = sum(task.cpu for task in tasks)
-    busy = sum(task.t - task.start for task in tasks)
+    busy = sum(task.seconds for task in tasks)
     last = runs[-1] if runs else None
-    units, records = sum(task.units for task in done), sum(task.last - task.first for task in done)
+    units, records = sum(task.units for task in done), sum(task.records for task in done)
     return Summary(
         status=last.status if last else "unfinished",
         tool=last.head.tool if last else "",
@@ -109,7 +109,7 @@ def of_runs(runs: list[Run]) -> Summary:
         units_done=units,
         bytes_in=sum(task.bytes for task in done),
         bytes_out=sum(task.out for task in done),
-        n_tasks=len(tasks),
+        n_tasks=sum(task.tasks for task in tasks),
         n_failed=sum(task.is_failure and task.status != "misplaced" for task in tasks),
         n_retries=sum(len(run.retries) for run in runs),
         rss=max((task.rss for task in tasks), default=0),
@@ -129,8 +129,8 @@ def of_runs(runs: list[Run]) -> Summary:
 
 def slowest(runs: list[Run], n: int) -> tuple[SlowBatch, ...]:
     """Return the ``n`` batches that took longest, the longest first."""
-    numbered = ((task, index) for index, run in enumerate(runs) for task in run.done)
-    longest = nlargest(n, numbered, key=lambda pair: pair[0].t - pair[0].start)
+    numbered = ((task, index) for index, run in enumerate(runs) for task in run.done if task.tasks == 1)
+    longest = nlargest(n, numbered, key=lambda pair: pair[0].seconds)
     return tuple(_slow_batch(task, index) for task, index in longest)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, Protocol, TypeVar
 
-Way = Literal["merge", "individual", "collective"]
+WriteStrategy = Literal["merge", "individual", "collective"]
 
 #: Bytes of an extent: it waits for this many, at most `LONGEST_WAIT` seconds, and it ends with the block that brings it
 #: to `MOST_BYTES`. Large enough that messages do not count; small enough that all ranks have their turn.
@@ -63,7 +63,7 @@ class _Lane(Generic[Block]):
     size: int = 0
     since: float | None = None
 
-    def ripe(self, now: float) -> bool:
+    def is_ready(self, now: float) -> bool:
         if self.blocks and self.since is None:
             self.since = now
         return self.size >= LEAST_BYTES or (self.since is not None and now - self.since >= LONGEST_WAIT)
@@ -85,7 +85,7 @@ class Extents(Generic[Block]):
         in_turn: Whether ``merge`` writes one extent after the other.
     """
 
-    def __init__(self, way: Way, ranks: Iterable[int], *, in_turn: bool = False) -> None:
+    def __init__(self, way: WriteStrategy, ranks: Iterable[int], *, in_turn: bool = False) -> None:
         self._way, self._ranks, self._in_turn = way, set(ranks), in_turn
         #: Bytes of all blocks so far: where the next one begins.
         self.size = 0
@@ -121,10 +121,10 @@ class Extents(Generic[Block]):
         if self._way == "individual":
             busy = {write.rank for write in self._flying.values()}
             for rank, lane in self._lanes.items():
-                if rank is not None and rank not in busy and lane.blocks and (last or lane.ripe(now)):
+                if rank is not None and rank not in busy and lane.blocks and (last or lane.is_ready(now)):
                     found.append(self._hand(rank, [(at, block) for at, block, _ in lane.take()]))
         elif line := self._lanes.get(None):
-            while line.blocks and (last or line.ripe(now)) and (idle := self._idle()):
+            while line.blocks and (last or line.is_ready(now)) and (idle := self._idle()):
                 if self._way == "collective":
                     found += self._together([*line.take()])
                     continue

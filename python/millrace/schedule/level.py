@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from millrace.ids import TaskId
 from millrace.schedule.locality import Homes
 from millrace.schedule.spread import Send, Spread
+from millrace.tasks import Task
 
 Load = TypeVar("Load")
 
@@ -39,13 +41,13 @@ class Level(Generic[Load]):
     def __init__(self, fragments: int = 0, spread: Spread | None = None) -> None:
         self._spread = spread or Spread()
         self._homes = Homes(fragments)
-        self._out: dict[int, _Out[Load]] = {}
+        self._out: dict[TaskId, _Out[Load]] = {}
         self._sends: list[Send] = []
         self._last, self._looked = False, 0.0
 
     def take(self) -> list[tuple[Send, Load]]:
         """What is to be sent now, and what it carries."""
-        found = [(send, self._out[send.task].load) for send in self._sends]
+        found = [(send, self._out[TaskId(send.task)].load) for send in self._sends]
         self._sends.clear()
         return found
 
@@ -65,14 +67,13 @@ class Level(Generic[Load]):
 
     # Tasks
 
-    def submit(
-        self, task: int, load: Load, units: float, now: float, *, urgent: bool = False, fragment: int = 0
-    ) -> None:
-        """A task is to be done, against one fragment of the database or, 0, against all of it."""
-        self._out[task] = _Out(load, fragment)
-        self._note(self._spread.task_ready(task, units, now, urgent=urgent, prefer=self._homes.of(fragment)))
+    def submit(self, task: Task, load: Load, units: float, now: float) -> None:
+        """A task is to be done, of so many units of work; ``load`` is sent with it."""
+        self._out[task.id] = _Out(load, task.fragment)
+        prefer = self._homes.of(task.fragment)
+        self._note(self._spread.task_ready(task.id, units, now, urgent=task.urgent, prefer=prefer))
 
-    def started(self, task: int) -> bool:
+    def started(self, task: TaskId) -> bool:
         """A slot has taken a task. Whether that is news."""
         out = self._out.get(task)
         if out is None or out.started:
@@ -80,7 +81,7 @@ class Level(Generic[Load]):
         out.started = True
         return True
 
-    def ended(self, node: int, task: int, seconds: float, now: float, *, counts: bool) -> bool:
+    def ended(self, node: int, task: TaskId, seconds: float, now: float, *, counts: bool) -> bool:
         """A task came to its end at a node; see `Spread.task_ended`. Whether it is the end of the task."""
         self._note(self._spread.task_ended(node, task, seconds, now, counts=counts))
         if task not in self._out or (not counts and self._spread.holders(task)):
@@ -88,13 +89,13 @@ class Level(Generic[Load]):
         del self._out[task]
         return True
 
-    def came_back(self, node: int, task: int, now: float) -> bool:
+    def came_back(self, node: int, task: TaskId, now: float) -> bool:
         """A node gives a task back that none of its slots had taken. Whether no other has it."""
         return self.ended(node, task, 0.0, now, counts=False)
 
-    def withdraw(self) -> list[int]:
+    def withdraw(self) -> list[TaskId]:
         """Take back all tasks that are not sent; they are forgotten."""
-        back = self._spread.withdraw()
+        back = [TaskId(task) for task in self._spread.withdraw()]
         for task in back:
             del self._out[task]
         return back
@@ -111,6 +112,6 @@ class Level(Generic[Load]):
 
     def _note(self, sends: list[Send]) -> None:
         for send in sends:
-            if out := self._out.get(send.task):
+            if out := self._out.get(TaskId(send.task)):
                 self._homes.sent(out.fragment, send.node)
                 self._sends.append(send)

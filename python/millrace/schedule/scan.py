@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from millrace.slices import MOST
+from millrace.task_numbers import MOST_SLICES
 
 #: Seconds of the searches of a query, in all fragments, for which its candidates are worth another slice: there are few
 #: with very many rows each, too.
@@ -56,8 +56,8 @@ def n_slices(found_bytes: int, seconds: float, idle: int, slots: int, passes: in
     """
     worth = max(found_bytes // WORTH_A_SEARCH, int(seconds / SECONDS_A_SLICE))
     if idle > passes:
-        return max(1, min(worth, SLICES_A_SLOT * idle, MOST))
-    return max(1, min(worth // WORTH_WHEN_BUSY, slots, MOST))
+        return max(1, min(worth, SLICES_A_SLOT * idle, MOST_SLICES))
+    return max(1, min(worth // WORTH_WHEN_BUSY, slots, MOST_SLICES))
 
 
 class SharedScan:

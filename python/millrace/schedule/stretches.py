@@ -18,10 +18,48 @@ Extent = tuple[int, int]
 SHARE = 0.1
 
 #: What that may cost, as part of the time that the tool takes, but for so many seconds.
-COST, FREE_SECONDS = 0.03, 2.0
+COST, FREE_SECONDS = 0.01, 0.2
+
+#: Seconds that the tool takes in all, and bytes of input, up to which all of the input is run again in one piece, if the user
+#: names no share: that is the serial run itself.
+WHOLE_SECONDS, WHOLE_BYTES = 0.5, 1 << 20
+
+#: Bytes after which a batch that is to be looked at is closed, if the user names no share.
+SHORT_BYTES = 16 << 10
 
 #: Seconds that records run alone may take in a stretch, and how many there are at most.
 ALONE_SECONDS, MOST_ALONE = 0.5, 8
+
+#: Seconds of a stretch from which on it is run again in one way alone.
+SLOW_SECONDS = 5.0
+
+
+def is_chosen(first: int, share: float, key: bytes) -> bool:
+    """Whether a stretch begins with the batch whose first record is ``first``."""
+    digest = hashlib.blake2b(first.to_bytes(8, "little"), key=key, digest_size=8).digest()
+    # A chosen batch takes its neighbour with it.
+    return first == 0 or int.from_bytes(digest, "little") < share / (2 - share) * 2**64
+
+
+@dataclass
+class Short:
+    """Says which batches are cut short, as they are looked at: so that a look costs little, however large batches are.
+
+    Args:
+        key: As in `Stretches`.
+    """
+
+    key: bytes
+    _follows: bool = False
+
+    def next(self, first: int) -> bool:
+        """Whether the batch that is cut next, from record ``first``, is part of a stretch."""
+        self._follows, was_head = not self._follows and is_chosen(first, SHARE, self.key), self._follows
+        return was_head or self._follows
+
+    def passed(self) -> None:
+        """Records were read past that an earlier run has committed."""
+        self._follows = False
 
 
 @dataclass
@@ -31,10 +69,12 @@ class Stretches:
     Args:
         share: Of the input that is looked at; None: `SHARE`, if it costs little; 0: nothing is.
         key: What makes the choice of this run.
+        divisible: Whether the tool takes more than one record at a time.
     """
 
     share: float | None
     key: bytes
+    divisible: bool = True
     #: The committed batches that are needed, or may be.
     kept: dict[Extent, float] = field(default_factory=dict)
     #: Batches whose bytes are the same at other boundaries: see `equal`.
@@ -46,14 +86,19 @@ class Stretches:
     _given_out: list[Extent] = field(default_factory=list)
     #: The last two of those that are committed.
     _last: list[Extent] = field(default_factory=list)
+    _has_begun: bool = False
     _has_end: bool = False
     _spent: float = 0.0
     _seconds: float = 0.0
+    _bytes: int = 0
+    #: All stretches that were given out.
+    _looked_at: set[Extent] = field(default_factory=set)
 
     # Batches as they are cut
 
     def cut(self, first: int, last: int) -> bool:
         """The next batch in input order; whether it is part of a stretch."""
+        self._has_begun = True
         if self.share == 0 or first == last:
             return False
         if self._head and self._head[1] == first:
@@ -61,12 +106,13 @@ class Stretches:
             self._head = None
             return True
         self._close()
-        if first == 0 or self._chosen(first):
+        if is_chosen(first, SHARE if self.share is None else self.share, self.key):
             self._head = (first, last)
         return self._head is not None
 
     def passed(self, first: int, last: int) -> None:
         """The next batch in input order has no bytes that could be looked at."""
+        self._has_begun = True
         self._close()
 
     def _close(self) -> None:
@@ -74,20 +120,15 @@ class Stretches:
             self._open.append(self._head)
             self._head = None
 
-    def _chosen(self, first: int) -> bool:
-        share = SHARE if self.share is None else self.share
-        digest = hashlib.blake2b(first.to_bytes(8, "little"), key=self.key, digest_size=8).digest()
-        # A chosen batch takes its neighbour with it.
-        return int.from_bytes(digest, "little") < share / (2 - share) * 2**64
-
     # Batches as they are committed
 
-    def committed(self, first: int, last: int, seconds: float) -> None:
-        """A batch is committed; the tool took so long for it."""
+    def committed(self, first: int, last: int, seconds: float, n_bytes: int = 0) -> None:
+        """A batch of ``n_bytes`` is committed; the tool took so long for it."""
         if self.share == 0 or first == last:
             return
         self.n_committed += 1
         self._seconds += seconds
+        self._bytes += n_bytes
         extent = (first, last)
         self._last = sorted([*self._last, extent])[-2:]
         if self._is_wanted(extent):
@@ -98,15 +139,35 @@ class Stretches:
         """Records have no result: a stretch with them is not looked at."""
         self._open = [each for each in self._open if last <= each[0] or each[1] <= first]
 
+    @property
+    def _is_small(self) -> bool:
+        """Whether all of the input can be looked at, as far as it is committed."""
+        is_free = self._seconds <= WHOLE_SECONDS and self._bytes <= WHOLE_BYTES
+        return self.share is None and self.divisible and is_free and not self._has_end
+
     def _is_wanted(self, extent: Extent) -> bool:
         first, last = extent
-        at_work = (*self._open, *self._given_out, *([self._head] if self._head else []))
-        return extent in self._last or any(each[0] <= first and last <= each[1] for each in at_work)
+        return (
+            self._is_small
+            or extent in self._last
+            or any(each[0] <= first and last <= each[1] for each in self._at_work)
+        )
 
     def _drop(self) -> None:
         self.kept = {extent: seconds for extent, seconds in self.kept.items() if self._is_wanted(extent)}
 
     # Stretches
+
+    @property
+    def start_is_open(self) -> bool:
+        """Whether the start of the input is still to be looked at."""
+        if self.share == 0:
+            return False
+        return not self._has_begun or any(first == 0 for first, _ in self._at_work)
+
+    @property
+    def _at_work(self) -> tuple[Extent, ...]:
+        return *self._open, *self._given_out, *([self._head] if self._head else [])
 
     def ready(self, total: int | None, *, done: bool) -> list[tuple[Extent, ...]]:
         """Stretches to look at now, as the batches they consist of; each is to be `released` in the end.
@@ -116,6 +177,7 @@ class Stretches:
             done: Everything is committed or given up.
         """
         if total is not None:
+            self._has_begun = True
             self._head = None  # it is the last one, which the end has
             self._add_the_end(total, done=done)
         found = []
@@ -124,6 +186,7 @@ class Stretches:
                 self._open.remove(stretch)
                 if self._is_worth_it(batches):
                     self._given_out.append(stretch)
+                    self._looked_at.add(stretch)
                     found.append(batches)
         if done:
             self._open.clear()
@@ -143,6 +206,14 @@ class Stretches:
     def _add_the_end(self, total: int, *, done: bool) -> None:
         """The last two batches are a stretch, once it is known that they are the last."""
         if not self._last or self._has_end:
+            return
+        if self._is_small and not done:
+            return
+        is_all = self._is_small and len(self._batches_of((0, total))) > 1
+        if is_all:
+            self._has_end = True
+            if (0, total) not in self._looked_at:
+                self._open.append((0, total))
             return
         before, last = self._last[0], self._last[-1]
         are_neighbours = before[1] == last[0]
@@ -190,6 +261,8 @@ def variants(
     [[9], [1, 1, 1, 1, 1, 1, 1, 1, 1]]
     >>> variants([(40, 50), (50, 90)], 0.4, at_start=False, at_end=True, whole=True)
     [[48, 1, 1]]
+    >>> variants([(0, 4), (4, 9)], 10.0, at_start=True, at_end=False, whole=True)
+    [[9]]
     >>> variants([(4, 5)], 0.4, at_start=False, at_end=True, whole=True)
     [[1]]
     """
@@ -199,7 +272,7 @@ def variants(
         return [sizes]
     found = [[n]] if len(sizes) > 1 else [[n // 2, n - n // 2]]
     alone = min(n - 1, MOST_ALONE, max(1, int(ALONE_SECONDS * len(sizes) / max(seconds, 1e-3))))
-    if at_start:
+    if at_start and seconds < SLOW_SECONDS:
         found.append([*[1] * alone, n - alone])
     elif at_end and alone > 1:
         found = [[n - alone, *[1] * alone]]  # once: batches here may be large, and the run waits for it

@@ -1,9 +1,10 @@
 """A discrete-event simulation of a job on a cluster. Every decision is made by the code of real runs.
 
-Real: `Dispatcher` with its batch sizes (`sizing`) at the root, `Level` with its `Spread` at the root and in each
-partition, the rule that forms `partitions`, and for a database in fragments `SharedScan` and `Homes`. Simulated: the clock; a coordinator and partition leaders that handle one message after the
-other; messages that take a fixed time; slots that take the time that the trace says; nodes that keep the fragments that they
-searched last in memory. Not simulated: the start of the job, staging of databases, writing of the output, failures.
+Real: the `Scheduler` with its batch sizes (`sizing`) and, for a database in fragments, its searches and finishes; `Level`
+with its `Spread` and `Homes` at the root and in each partition; the rule that forms `partitions`. Simulated: the clock; a
+coordinator and partition leaders that handle one message after the other; messages that take a fixed time; slots that take
+the time that the trace says; nodes that keep the fragments that they searched last in memory. Not simulated: the start of
+the job, staging of databases, writing of the output, failures.
 """
 
 from __future__ import annotations
@@ -16,12 +17,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from millrace.schedule.dispatcher import Action, Dispatcher, Result, Run, Split
+from millrace import _core
+from millrace.ids import BatchId, SlotId, TaskId
+from millrace.model import Fragment, Fragmented, OutputUse
 from millrace.schedule.level import Level
 from millrace.schedule.partition import partitions
-from millrace.schedule.scan import SharedScan
+from millrace.schedule.protocol import (
+    Action,
+    Ask,
+    BatchCut,
+    BatchSplit,
+    Begun,
+    Happened,
+    InputEnded,
+    Part,
+    Split,
+    Submit,
+    Turn,
+)
+from millrace.schedule.scheduler import Scheduler, Settings
 from millrace.schedule.spread import MOST_AHEAD, Spread
 from millrace.simulate.trace import Trace
+from millrace.tasks import Ended, Ending, Search, Task, Whole
 
 #: Seconds between looks for stragglers once all is cut.
 TICK = 1.0
@@ -127,21 +144,17 @@ class Simulation:
     records: int
     _events: list[tuple[float, int, int, int, int]] = field(default_factory=list)
     _serial: int = 0
-    #: Tasks that go before others.
-    _urgent: set[int] = field(default_factory=set)
-    #: Units and seconds of each task that is not done.
-    _tasks: dict[int, tuple[int, float]] = field(default_factory=dict)
-    #: Records that are cut, and those before the last batch.
+    #: Each task that is not done, its units and its seconds.
+    _tasks: dict[int, tuple[Task, float, float]] = field(default_factory=dict)
+    #: Records [first, last) of each batch.
+    _batches: dict[BatchId, tuple[int, int]] = field(default_factory=dict)
     _cut_to: int = 0
-    _first_of_last: int = 0
+    _n_batches: int = 0
     _n_tasks: int = 0
     _copies: int = 0
     _busy: int = 0
     _busy_since: float = 0.0
     _busy_seconds: float = 0.0
-    #: Of a database in fragments: (batch, fragment) of each search, and the searches that a batch waits for.
-    _searches: dict[int, tuple[int, int]] = field(default_factory=dict)
-    _left: dict[int, int] = field(default_factory=dict)
     _loads: int = 0
     #: When all was cut, and how long slots had been busy by then.
     _all_cut: tuple[float, float] | None = None
@@ -159,8 +172,11 @@ class Simulation:
         self._desk = _Desk(machine.service_seconds)
         self._level = self._new_level()
         self._memory: list[OrderedDict[int, None]] = [OrderedDict() for _ in range(machine.nodes)]
-        self._scan = SharedScan(machine.fragments, machine.nodes if machine.homes else 1) if machine.fragments else None
-        self._dispatcher = Dispatcher(machine.nodes * machine.cores, self.trace.hint, fixed=(machine.batch, 0))
+        self._scheduler = Scheduler(Settings(
+            slots=machine.nodes * machine.cores, cost=self.trace.hint, batch_size=(machine.batch, 0),
+            fragmented=_fragmented(machine.fragments) if machine.fragments else None,
+            n_nodes=machine.nodes if machine.homes else 1,
+        ))  # fmt: skip
         parts = partitions(machine.nodes, machine.partition_size)
         self._leaders: list[_Leader] = []
         self._part_of: list[int] = []
@@ -194,12 +210,14 @@ class Simulation:
 
     def _run(self) -> Outcome:
         now = 0.0
+        self._tell(Begun(), now)
         self._feed(now)
-        while not self._dispatcher.done:
+        while not self._scheduler.is_done:
             now, what, _, member, task = heapq.heappop(self._events)
             if what == _NODE_GETS:
                 queue = self._queues[member]
-                (queue.appendleft if task in self._urgent else queue.append)(task)
+                is_urgent = task in self._tasks and self._tasks[task][0].urgent
+                (queue.appendleft if is_urgent else queue.append)(task)
                 self._start(member, now)
             elif what == _TASK_ENDED:
                 self._end(member, task, now)
@@ -220,67 +238,65 @@ class Simulation:
     # The coordinator
 
     def _feed(self, now: float) -> None:
-        """Cut as many batches as the dispatcher wants."""
-        while (limits := self._dispatcher.wanted(float(self._total - self.trace.units(self._cut_to)))) is not None:
-            if self._cut_to == self.records:
-                self._count_busy(now)
-                self._all_cut = (now, self._busy_seconds)
-                self._dispatcher.input_ended()
-                for level in (self._level, *(leader.level for leader in self._leaders)):
-                    level.no_more()
-                if self.machine.copies:
-                    self._later(now + TICK, _LOOK, 0, 0)
-                return
-            first, self._cut_to = self._cut_to, self.trace.cut(self._cut_to, self.records, limits[0], limits[1])
-            self._n_tasks += 1
-            self._do(self._dispatcher.batch_cut(*self._batch(self._n_tasks, first, self._cut_to)), now)
+        """Cut as many batches as the scheduler wants."""
+        while ask := self._scheduler.ask(float(self._total - self.trace.units(self._cut_to))):
+            for _ in range(ask.n_batches):
+                if self._cut_to == self.records:
+                    self._end_input(now)
+                    break
+                self._cut(ask, now)
+        self._tell(Turn(), now)
 
-    def _batch(self, number: int, first: int, last: int) -> tuple[int, int, int]:
-        """Records [first, last) are a batch: its number, records and units."""
-        units = self.trace.units(last) - self.trace.units(first)
-        seconds = self.trace.seconds(last) - self.trace.seconds(first)
-        self._tasks[number] = (units, self.trace.startup_seconds + seconds)
-        self._first_of_last = first
-        return number, last - first, units
+    def _cut(self, ask: Ask, now: float) -> None:
+        first, self._cut_to = self._cut_to, self.trace.cut(self._cut_to, self.records, ask.records, ask.units)
+        self._tell(BatchCut(self._part(first, self._cut_to)), now)
 
-    def _split(self, batch: int, records: int, now: float) -> None:
-        """Cut in two what was cut last: nothing fails here, so that no other batch is."""
-        middle = self._first_of_last + records
-        parts = [self._batch(batch, self._first_of_last, middle)]
-        self._n_tasks += 1
-        parts.append(self._batch(self._n_tasks, middle, self._cut_to))
-        self._do(self._dispatcher.batch_split(batch, parts), now)
+    def _end_input(self, now: float) -> None:
+        self._count_busy(now)
+        self._all_cut = (now, self._busy_seconds)
+        self._tell(InputEnded(), now)
+        for level in (self._level, *(leader.level for leader in self._leaders)):
+            level.no_more()
+        if self.machine.copies:
+            self._later(now + TICK, _LOOK, 0, 0)
 
-    def _do(self, actions: list[Action], now: float) -> None:
+    def _part(self, first: int, last: int) -> Part:
+        self._n_batches += 1
+        batch = BatchId(self._n_batches)
+        self._batches[batch] = (first, last)
+        return Part(batch, first, last, self.trace.units(last) - self.trace.units(first))
+
+    def _tell(self, event: Happened, now: float) -> None:
+        self._do(self._scheduler.handle(event, now), now)
+
+    def _do(self, actions: Sequence[Action], now: float) -> None:
         for action in actions:
-            if isinstance(action, Run) and self._scan is not None:
-                fragments = range(1, self.machine.fragments + 1)
-                self._left[action.batch] = len(fragments)
-                self._scan.add(action.batch, fragments)
-                self._search(now)
-            elif isinstance(action, Run):
-                units = float(self._tasks[action.batch][0])
-                if action.urgent:
-                    self._urgent.add(action.batch)
-                self._level.submit(action.batch, None, units, now, urgent=action.urgent)
-                self._root_sends(now)
-            elif isinstance(action, Split):
-                self._split(action.batch, action.records, now)
+            match action:
+                case Submit(task):
+                    self._submit(task, now)
+                case Split(batch, records):
+                    first, last = self._batches.pop(batch)
+                    middle = first + records
+                    self._tell(BatchSplit(batch, [self._part(first, middle), self._part(middle, last)]), now)
+                case _:
+                    pass  # nothing fails here, and nobody reads the output
 
-    def _search(self, now: float) -> None:
-        """Hand out searches of fragments, as the engine does."""
-        while self._scan is not None and len(self._searches) < 2 * self.machine.nodes * self.machine.cores:
-            search = self._scan.next()
-            if not search:
-                return
-            batch, fragment = search
-            units, seconds = self._tasks[batch]
-            work = (seconds - self.trace.startup_seconds) / self.machine.fragments
-            self._n_tasks += 1
-            self._searches[self._n_tasks] = search
-            self._tasks[self._n_tasks] = (units, self.trace.startup_seconds + work)
-            self._level.submit(self._n_tasks, None, float(units), now, fragment=fragment)
-            self._root_sends(now)
+    def _submit(self, task: Task, now: float) -> None:
+        first, last = self._batches[task.batch]
+        units = float(self.trace.units(last) - self.trace.units(first))
+        self._tasks[task.id] = (task, units, self._seconds(task, first, last))
+        self._n_tasks += 1
+        self._level.submit(task, None, units, now)
+        self._root_sends(now)
+
+    def _seconds(self, task: Task, first: int, last: int) -> float:
+        """What a task takes: a search its part of the database; the candidates are few."""
+        work = self.trace.seconds(last) - self.trace.seconds(first)
+        if isinstance(task.kind, Search):
+            work /= self.machine.fragments
+        elif not isinstance(task.kind, Whole):
+            work = 0.0
+        return self.trace.startup_seconds + work
 
     def _root_sends(self, now: float) -> None:
         what = _LEADER_GETS if self._leaders else _NODE_GETS
@@ -290,26 +306,23 @@ class Simulation:
 
     def _root_told(self, member: int, task: int, now: float) -> None:
         now = self._desk.serve(now)
-        seconds = self._tasks[task][1] / self._speed(member) if task in self._tasks else 0.0
-        ended = self._level.ended(member, task, seconds, now, counts=True)
+        seconds = self._tasks[task][2] / self._speed(member) if task in self._tasks else 0.0
+        ended = self._level.ended(member, TaskId(task), seconds, now, counts=True)
         self._root_sends(now)
         if ended:
             self._done(task, seconds, now)
         self._feed(now)
 
     def _done(self, task: int, seconds: float, now: float) -> None:
-        """A task came to its end, and perhaps the batch that it belongs to."""
+        """A task came to its end."""
         del self._tasks[task]
-        if task in self._searches:
-            batch, _ = self._searches.pop(task)
-            self._left[batch] -= 1
-            self._search(now)
-            if self._left[batch]:
-                return
-            del self._left[batch]
-            seconds = self._tasks.pop(batch)[1] + (self.machine.fragments - 1) * self.trace.startup_seconds
-            task = batch
-        self._do(self._dispatcher.attempt_ended(task, Result.DONE, seconds=seconds), now)
+        self._tell(
+            Ended(
+                task=TaskId(task), slot=SlotId(0), ago_seconds=0.0, ending=Ending.DONE, wall_seconds=seconds,
+                committed=_NOTHING,
+            ),
+            now,
+        )  # fmt: skip
 
     def _speed(self, member: int) -> float:
         return 1.0 if self._leaders else self._speeds[member]
@@ -330,9 +343,8 @@ class Simulation:
         if task not in self._tasks:
             return
         now = leader.desk.serve(now)
-        fragment = self._searches[task][1] if task in self._searches else 0
-        units, urgent = float(self._tasks[task][0]), task in self._urgent
-        leader.level.submit(task, None, units, now, urgent=urgent, fragment=fragment)
+        which, units, _ = self._tasks[task]
+        leader.level.submit(which, None, units, now)
         self._leader_sends(number, now)
 
     def _leader_sends(self, number: int, now: float) -> None:
@@ -345,8 +357,8 @@ class Simulation:
         number = self._part_of[node]
         leader = self._leaders[number]
         now = leader.desk.serve(now)
-        seconds = self._tasks[task][1] / self._speeds[node] if task in self._tasks else 0.0
-        ended = leader.level.ended(node, task, seconds, now, counts=True)
+        seconds = self._tasks[task][2] / self._speeds[node] if task in self._tasks else 0.0
+        ended = leader.level.ended(node, TaskId(task), seconds, now, counts=True)
         self._leader_sends(number, now)
         if ended:
             self._later(leader.desk.serve(now) + self.machine.latency_seconds, _ROOT_TOLD, number, task)
@@ -358,7 +370,7 @@ class Simulation:
         while queue and self._free[node]:
             task = queue.popleft()
             # A copy that is still in the queue when the other one ends is not run.
-            seconds = self._tasks[task][1] / self._speeds[node] + self._load(node, task) if task in self._tasks else 0.0
+            seconds = self._tasks[task][2] / self._speeds[node] + self._load(node, task) if task in self._tasks else 0.0
             self._free[node] -= 1
             self._count_busy(now)
             self._busy += 1
@@ -366,9 +378,9 @@ class Simulation:
 
     def _load(self, node: int, task: int) -> float:
         """Seconds that a node needs to read what a task searches, unless it is in its memory."""
-        if task not in self._searches:
+        fragment, memory = self._tasks[task][0].fragment, self._memory[node]
+        if not fragment:
             return 0.0
-        fragment, memory = self._searches[task][1], self._memory[node]
         held = fragment in memory
         memory[fragment] = None
         memory.move_to_end(fragment)
@@ -397,19 +409,29 @@ class Simulation:
         could = cores * seconds
         work = self.trace.seconds(self.records)
         cut_at, busy_by_then = self._all_cut or (seconds, self._busy_seconds)
-        # A batch that is searched in fragments is no task itself.
-        tasks = self._n_tasks * machine.fragments // (machine.fragments + 1) or self._n_tasks
-        startup = tasks * self.trace.startup_seconds
+        startup = self._n_tasks * self.trace.startup_seconds
         efficiency = work / (sum(self._speeds) * machine.cores * seconds)
         starved = (cores * cut_at - busy_by_then) / could
         return Outcome(
-            cores=cores, partitions=len(self._leaders), records=self.records, tasks=tasks, copies=self._copies,
+            cores=cores, partitions=len(self._leaders), records=self.records, tasks=self._n_tasks, copies=self._copies,
             seconds=seconds, work_seconds=work, longest_seconds=self.trace.longest_seconds, efficiency=efficiency, startup_share=startup / could,
             starved_share=starved, tail_share=max(1.0 - efficiency - startup / could - starved, 0.0),
             coordinator_share=self._desk.handled * machine.service_seconds / seconds,
             leader_share=max((leader.desk.handled for leader in self._leaders), default=0)
             * machine.service_seconds / seconds, loads=self._loads,
         )  # fmt: skip
+
+
+def _fragmented(n: int) -> Fragmented:
+    """A database in ``n`` fragments, as far as the scheduler looks at it."""
+    return Fragmented(
+        kind="simulated", fragments=tuple(Fragment(first=k, last=k + 1, size=1, argv=()) for k in range(n)),
+        found=OutputUse(name="found", path=""), finish=(), database="",
+    )  # fmt: skip
+
+
+#: What a task gives here.
+_NOTHING = _core.TaskRef("", (0, 0, 0), False, [], [(0, b"", 0, 0, 0)])
 
 
 def static_seconds(trace: Trace, records: int, cores: int) -> float:

@@ -211,21 +211,21 @@ def _measured(path: Path, rng: random.Random, replay: bool) -> tuple[Costs, str,
             "a run with --keep-run-dir keeps its events.jsonl; distributions are " + ", ".join(sorted(_DRAWN)),
         )
     told = runs.load(read_typed(log))
-    tasks = [task for run in told for task in run.done if task.last > task.first]
+    tasks = [task for run in told for task in run.done if task.records]
     if not tasks:
         raise RefusedError(f"{log}: no task was done", "give the event log of a run that did some work")
     head = told[-1].head
     startup = _startup(tasks)
     # What is measured is a batch: its records count with its mean. Batches of one record say most.
-    weights = [task.last - task.first for task in tasks]
+    weights = [task.records for task in tasks]
     units = [max(round(task.units / n), 1) for task, n in zip(tasks, weights, strict=True)]
-    seconds = [max(_seconds(task) - startup, 1e-6) / n for task, n in zip(tasks, weights, strict=True)]
+    seconds = [max(_seconds(task) - startup * task.tasks, 1e-6) / n for task, n in zip(tasks, weights, strict=True)]
     if replay:
         in_order = sorted(range(len(tasks)), key=lambda k: tasks[k].first)
         chosen = [k for k in in_order for _ in range(weights[k])]
     else:
         chosen = rng.choices(range(len(tasks)), weights, k=POOL)
-    words = f"{len(tasks)} tasks with {sum(weights)} records of {head.tool or 'a run'}"
+    words = f"{sum(task.tasks for task in tasks)} tasks with {sum(weights)} records of {head.tool or 'a run'}"
     return ([units[k] for k in chosen], [seconds[k] for k in chosen]), head.unit, startup, words
 
 
@@ -233,10 +233,10 @@ def _startup(tasks: Sequence[TaskEvent]) -> float:
     """Seconds before the first record, as the scheduler itself would measure them."""
     model = CostModel(CostHint(startup_seconds=0.0))
     for task in tasks:
-        model.observe(task.units, _seconds(task))
+        model.observe(task.units // task.tasks, _seconds(task) / task.tasks)
     return model.startup
 
 
 def _seconds(task: TaskEvent) -> float:
     """CPU where it was measured: it says the same on a busy machine."""
-    return task.cpu or task.t - task.start
+    return task.cpu or task.seconds

@@ -19,8 +19,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from millrace import lock
+from millrace.own import open_private
 from millrace.plan.staging import File, Place
-from millrace.storage.own import open_private
 
 #: File whose lock is held by whoever changes what is in the folder.
 LOCK = ".lock"
@@ -103,7 +104,7 @@ class Cache:
                 os.close(part.descriptor)
                 self._hold(part.file)
             else:
-                fcntl.flock(part.descriptor, fcntl.LOCK_SH)
+                lock.wait_for(part.descriptor, fcntl.LOCK_SH)
                 self._held[part.file.key] = part.descriptor
             part.path.unlink()
 
@@ -132,7 +133,7 @@ class Cache:
             os.close(descriptor)
             self.path_of(file).unlink()
             return False
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        lock.wait_for(descriptor, fcntl.LOCK_SH)
         with suppress(OSError):
             os.utime(descriptor, ns=(time.time_ns(), file.mtime_ns))
         self._held[file.key] = descriptor
@@ -141,7 +142,7 @@ class Cache:
     def _part(self, file: File) -> Part:
         path = self.folder / f".{file.key}.{os.urandom(4).hex()}{PART}"
         descriptor = high(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock.wait_for(descriptor, fcntl.LOCK_EX)
         os.ftruncate(descriptor, file.size)  # others count it as if it were whole
         return Part(file, path, descriptor)
 
@@ -181,12 +182,12 @@ class Cache:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # held for moments only
+            lock.wait_for(descriptor, fcntl.LOCK_EX)  # held for moments only
             yield
         finally:
-            os.close(lock)
+            os.close(descriptor)
 
 
 def own_folder(place: Path) -> Path:
@@ -228,8 +229,5 @@ def _unwritten(about: os.stat_result) -> int:
 
 
 def _can_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+    """Whether no process has the copy; where there are no locks nobody knows, and it stays."""
+    return lock.flock(descriptor, fcntl.LOCK_EX) is True

@@ -125,6 +125,7 @@ class Diamond:
             threads=max(0, n_threads),
             cost=_cost(letters or 0, max(1, n_threads)),
             version=first_line(command, "version"),
+            tested=("2.1.3", "2.1.11", "2.2.8"),
         )
 
 

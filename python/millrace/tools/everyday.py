@@ -201,11 +201,9 @@ RULES: dict[str, tuple[Rule, ...]] = {
     ),
     "exonerate": (
         Rule(
-            "frames the output of each start",
-            "add --verbose 0, or say what stands once: "
-            "millrace run --join 'header:^(Command line|Hostname): ' --join 'footer:^-- completed' ...",
-            without(value(("-V", "--verbose"), "0")),
-            frozenset({"header", "footer"}),
+            "orders the hits of all queries by their targets",
+            "put each query into a file of its own, and name a script with exonerate \"$1\" db.fa > \"$2\": "
+            "millrace run --input FOLDER --output 'OUT/{stem}.txt' -- SCRIPT FOLDER 'OUT/{stem}.txt'",
         ),
     ),
     **dict.fromkeys(

@@ -13,9 +13,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from millrace import formats
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputArg, InputUse, OutputArg, OutputUse, Token, ToolUse
-from millrace.plan import formats
 from millrace.tools.everyday import CARRIES, Call, refusal
 from millrace.tools.joins import joined, ways, words
 

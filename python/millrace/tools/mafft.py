@@ -102,6 +102,7 @@ class Mafft:
             # A shell script of many small programs.
             cost=CostHint(unit="bytes", startup_seconds=0.15, max_records=1),
             version=first_line(command, "--version"),
+            tested=("7.505",),
             notes=("one family a task: MAFFT aligns one file per run", *notes),
         )
 

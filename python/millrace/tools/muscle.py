@@ -131,6 +131,7 @@ def _version3(command: Command, program: str) -> ToolUse:
         # 1: wrong option; 2: the family itself.
         fatal_statuses=(1,),
         version=first_line(command, "-version"),
+        tested=("3.8.1551",),
         notes=("one family a task: MUSCLE 3 aligns one file per run",),
     )
 
@@ -177,6 +178,7 @@ def _version5(command: Command, program: str) -> ToolUse:
         threads=max(1, count_of(threads, program)) if threads else 1,
         cost=CostHint(unit="bytes", startup_seconds=0.005, max_records=1),
         version=first_line(command, "-version"),
+        tested=("5.2",),
         notes=tuple(notes),
     )
 

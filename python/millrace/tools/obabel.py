@@ -127,6 +127,7 @@ class Obabel:
             env={"OMP_NUM_THREADS": "1"},
             records_said=r"^(\d+) molecules? converted\s*$" if counts else "",
             version=first_line(command, "-V"),
+            tested=("3.1.1",),
             notes=tuple(notes),
         )
 
@@ -238,6 +239,11 @@ def _output(found: Sequence[Word], tokens: Tokens) -> OutputUse:
     form = types[-1] if types else _extension(path)
     if path.endswith(".gz"):
         raise RefusedError("obabel: a .gz output is one gzip stream of the whole output", HINTS["z"])
+    if form == "cml" and any(word.name == "x" and "1" in word.typed for word in found):
+        raise RefusedError(
+            "obabel: -x1 writes CML 1, of which one molecule has another form than several: not joined",
+            "leave the 1 out for CML 2, or run this step without millrace",
+        )
     if form not in JOINS:
         raise RefusedError(
             f"obabel: output format '{form}' is not known to be joined exactly",

@@ -9,7 +9,7 @@ from millrace.tools.base import Adapter
 
 _MAFFT = ["mafft", "fftns", "nwns", "linsi", "ginsi", "einsi", "fftnsi", "nwnsi", "qinsi", "xinsi"]
 
-#: Programs (the last part of the path) of each family, by the module with its ``ADAPTER``.
+#: Programs (the last part of the path) of each family, by the module or folder with its ``ADAPTER``.
 FAMILIES = {
     "blast": [
         "blastp",
@@ -23,7 +23,7 @@ FAMILIES = {
         "rpstblastn",
         "deltablast",
     ],
-    "hmmer_fragments": ["hmmscan", "nhmmscan", "hmmsearch", "phmmer", "jackhmmer", "nhmmer"],
+    "hmmer": ["hmmscan", "nhmmscan", "hmmsearch", "phmmer", "jackhmmer", "nhmmer"],
     "muscle": ["muscle", "muscle3", "muscle5"],
     "mafft": _MAFFT + [f"mafft-{name}" for name in _MAFFT],
     "diamond": ["diamond"],

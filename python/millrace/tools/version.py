@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from millrace.model import Command
+from millrace.own import is_own, replace_whole
 
 #: Seconds that a program has for its answer.
 PATIENCE = 10.0
@@ -24,7 +25,8 @@ def first_line(command: Command, *arguments: str) -> str:
     kept = _kept(command.exe, arguments)
     if kept:
         with suppress(OSError):
-            return kept.read_text().rstrip("\n")
+            if line := kept.read_text().rstrip("\n"):
+                return line
     try:
         answer = subprocess.run(
             [command.exe, *arguments],
@@ -46,7 +48,8 @@ def first_line(command: Command, *arguments: str) -> str:
 
 
 def _kept(exe: Path, arguments: tuple[str, ...]) -> Path | None:
-    """Where the answer of this very file lies; None for a script, which may start another program tomorrow."""
+    """Where the answer of this very file lies; None for a script, which may start another program tomorrow, and where
+    another user could have written it, as where ``sudo`` keeps ``HOME``."""
     try:
         with exe.open("rb") as file:
             if file.read(4) != b"\x7fELF":
@@ -56,16 +59,14 @@ def _kept(exe: Path, arguments: tuple[str, ...]) -> Path | None:
     except (OSError, RuntimeError):
         return None
     what = (exe, arguments, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-    return home / "millrace" / "versions" / hashlib.blake2b(repr(what).encode(), digest_size=16).hexdigest()
+    folder = home / "millrace" / "versions"
+    if not is_own(folder):
+        return None
+    return folder / hashlib.blake2b(repr(what).encode(), digest_size=16).hexdigest()
 
 
 def _keep(path: Path, line: str) -> None:
-    """Write in one step, as several runs may; a folder that cannot be written only costs the next run its time."""
-    new = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
+    """A folder that cannot be written only costs the next run its time."""
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        new.write_text(line + "\n")
-        new.replace(path)
-    except OSError:
-        with suppress(OSError):
-            new.unlink()
+        replace_whole(path, f"{line}\n".encode())

@@ -144,6 +144,7 @@ class Vina:
             # Measured: 0.7 to 1.4 s for receptor and maps.
             cost=CostHint(unit="bytes", startup_seconds=1.0, max_records=0 if by_batch else 1),
             version=first_line(command, "--version"),
+            tested=("1.2.3",),
             notes=tuple(notes),
         )
 

@@ -63,3 +63,14 @@ pub enum JournalError {
         problem: String,
     },
 }
+
+impl JournalError {
+    /// This as an error of input and output: the operating system's own, or one with the same words.
+    #[must_use]
+    pub fn into_io(self) -> io::Error {
+        match self {
+            Self::Io(error) => error,
+            other => io::Error::other(other),
+        }
+    }
+}

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::mark::Mark;
-use super::spawn::{Usage, reap_if_ended};
+use super::spawn::{Ending, Reaped, Usage, reap_if_ended};
 
 /// The processes of one slot besides its tool.
 pub(super) struct Family {
@@ -33,7 +33,22 @@ pub(super) enum Left {
     Idle(String),
     /// They were still at work when there was no more time.
     Late,
+    /// This one died of a signal, in words.
+    Killed(String),
 }
+
+/// Signals of which a process dies that has not done its work. By others, programs end what they have started.
+const FATAL: [(i32, &str); 9] = [
+    (libc::SIGKILL, "SIGKILL"),
+    (libc::SIGSEGV, "SIGSEGV"),
+    (libc::SIGBUS, "SIGBUS"),
+    (libc::SIGABRT, "SIGABRT"),
+    (libc::SIGILL, "SIGILL"),
+    (libc::SIGFPE, "SIGFPE"),
+    (libc::SIGSYS, "SIGSYS"),
+    (libc::SIGXCPU, "SIGXCPU"),
+    (libc::SIGXFSZ, "SIGXFSZ"),
+];
 
 /// A process that is killed ends within this time, unless it hangs in the kernel.
 const MOST_KILLING: Duration = Duration::from_secs(20);
@@ -55,23 +70,54 @@ impl Family {
 
     /// Reaps those that have ended, and returns those that live.
     pub(super) fn look(&self, usage: &mut Usage) -> io::Result<Vec<libc::pid_t>> {
-        self.look_for(usage, |pid| self.mark.is_on(pid))
+        self.look_for(usage, |pid| self.mark.is_on(pid), |_, _| ())
+    }
+
+    /// The first look after the tool has ended: those that live; and which of the others has crashed, in words.
+    ///
+    /// Of one that was killed nobody knows whether the tool did that itself before it ended.
+    pub(super) fn look_first(&self, usage: &mut Usage) -> io::Result<(Vec<libc::pid_t>, Option<String>)> {
+        let mut crashed = None;
+        let living = self.look_for(
+            usage,
+            |pid| self.mark.is_on(pid),
+            |pid, ending| {
+                if ending != Some(Ending::Signalled(libc::SIGKILL)) {
+                    crashed =
+                        crashed.take().or(fatal(ending).map(|signal| format!("process {pid} was killed by {signal}")));
+                }
+            },
+        )?;
+        Ok((living, crashed))
     }
 
     /// Reaps what has ended of any slot of the run. A slot does that itself when its tool has ended; a tool that runs
     /// for days may leave many before.
     pub(super) fn reap_of_run(&self) -> io::Result<()> {
-        self.look_for(&mut Usage::default(), |pid| self.mark.is_on_in_any_slot(pid)).map(drop)
+        self.look_for(&mut Usage::default(), |pid| self.mark.is_on_in_any_slot(pid), |_, _| ()).map(drop)
     }
 
-    fn look_for(&self, usage: &mut Usage, is_ours: impl Fn(libc::pid_t) -> bool) -> io::Result<Vec<libc::pid_t>> {
+    /// Looks for processes, and says of each that has ended how.
+    fn look_for(
+        &self,
+        usage: &mut Usage,
+        is_ours: impl Fn(libc::pid_t) -> bool,
+        mut ended: impl FnMut(libc::pid_t, Option<Ending>),
+    ) -> io::Result<Vec<libc::pid_t>> {
         if self.children()?.iter().all(|pid| !is_ours(*pid)) {
             return Ok(vec![]);
         }
         let _reaping = reaping();
         loop {
             let ours: Vec<_> = self.children()?.into_iter().filter(|pid| is_ours(*pid)).collect();
-            let living: Vec<_> = ours.iter().copied().filter(|pid| !reap_if_ended(*pid, usage)).collect();
+            let mut living = vec![];
+            for &pid in &ours {
+                match reap_if_ended(pid, usage) {
+                    Reaped::Lives => living.push(pid),
+                    Reaped::Gone => ended(pid, None),
+                    Reaped::Ended(ending) => ended(pid, Some(ending)),
+                }
+            }
             // What one that has just ended leaves is ours by now.
             if living.len() == ours.len() {
                 return Ok(living);
@@ -80,8 +126,11 @@ impl Family {
     }
 
     /// Waits for what the tool left, as long as it works, but no longer than `deadline` or `goes_on` tells.
+    ///
+    /// `living` is what [`Family::look_first`] has found.
     pub(super) fn wait(
         &self,
+        living: Vec<libc::pid_t>,
         patience: Duration,
         deadline: Option<Instant>,
         goes_on: impl Fn() -> bool,
@@ -90,7 +139,27 @@ impl Family {
         let mut pause = Duration::from_micros(500);
         let window = (patience / 10).min(Duration::from_secs(1));
         let (mut seen, mut seen_at, mut busy_at) = (self.work(), Instant::now(), Instant::now());
-        while !self.look(usage)?.is_empty() {
+        let mut sound = sound(living);
+        loop {
+            let mut killed = None;
+            let living = self.look_for(
+                usage,
+                |pid| self.mark.is_on(pid),
+                |pid, ending| {
+                    if let (Some(name), Some(signal)) = (sound.remove(&pid), fatal(ending)) {
+                        killed = Some(format!("{name} was killed by {signal}"));
+                    }
+                },
+            )?;
+            if let Some(words) = killed {
+                return Ok(Left::Killed(words));
+            }
+            if living.is_empty() {
+                return Ok(Left::Nothing);
+            }
+            for (pid, name) in self::sound(living) {
+                sound.entry(pid).or_insert(name);
+            }
             let now = Instant::now();
             if !goes_on() || deadline.is_some_and(|deadline| now >= deadline) {
                 return Ok(Left::Late);
@@ -107,7 +176,6 @@ impl Family {
             std::thread::sleep(pause);
             pause = (pause * 3 / 2).min(Duration::from_millis(50));
         }
-        Ok(Left::Nothing)
     }
 
     /// Kills all of them. Only a process that hangs in the kernel is left after that.
@@ -178,14 +246,44 @@ impl Family {
     }
 
     fn names(&self) -> String {
-        let name = |pid| {
-            let comm = fs::read(format!("/proc/{pid}/comm")).ok()?;
-            Some(format!("{} (process {pid})", String::from_utf8_lossy(&comm).trim_end()))
-        };
         let living = self.look(&mut Usage::default()).unwrap_or_default();
-        living.into_iter().filter_map(name).collect::<Vec<_>>().join(", ")
+        living.into_iter().map(name).collect::<Vec<_>>().join(", ")
     }
 }
+
+/// The signal in an ending of a process that has not done its work.
+fn fatal(ending: Option<Ending>) -> Option<&'static str> {
+    FATAL.iter().find(|(number, _)| ending == Some(Ending::Signalled(*number))).map(|(_, name)| *name)
+}
+
+/// Those that nobody has killed, with their names: what the tool itself killed in its last moment is still to die of that.
+fn sound(living: Vec<libc::pid_t>) -> HashMap<libc::pid_t, String> {
+    living.into_iter().filter(|pid| !is_dying(*pid)).map(|pid| (pid, name(pid))).collect()
+}
+
+/// A process for a message.
+fn name(pid: libc::pid_t) -> String {
+    let comm = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    format!("{} (process {pid})", String::from_utf8_lossy(&comm).trim_end())
+}
+
+/// Whether a process that has not yet ended has been killed.
+fn is_dying(pid: libc::pid_t) -> bool {
+    let field = |text: &str, name: &str| {
+        let value = text.lines().find_map(|line| line.strip_prefix(name))?.trim();
+        u64::from_str_radix(value, 16).ok()
+    };
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = field(&status, "SigPnd:").unwrap_or(0) | field(&status, "ShdPnd:").unwrap_or(0);
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let flags: u64 =
+        stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6)?.parse().ok()).unwrap_or(0);
+    pending >> (libc::SIGKILL - 1) & 1 == 1 || flags & (EXITING | SIGNALED) != 0
+}
+
+/// Flags of a process in `/proc/PID/stat`: it is about to end; because of a signal.
+const EXITING: u64 = 0x4;
+const SIGNALED: u64 = 0x400;
 
 fn reaping() -> MutexGuard<'static, ()> {
     REAPING.lock().unwrap_or_else(PoisonError::into_inner)

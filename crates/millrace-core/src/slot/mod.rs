@@ -5,6 +5,7 @@
 //! Nothing here knows of records, journals or Python.
 
 mod area;
+mod descriptors;
 mod family;
 mod links;
 mod mark;

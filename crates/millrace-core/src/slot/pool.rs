@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::area::Area;
+use super::descriptors;
 use super::family::{self, Family};
 use super::links::{Links, Watch};
 use super::mark::Mark;
@@ -173,6 +174,7 @@ impl<R: Send + 'static> Pool<R> {
             side_by_side: vec![0; settings.roots.len()],
             closed: false,
         };
+        descriptors::raise();
         family::adopt()?;
         let controls = settings.roots.iter().map(|_| Control::default()).collect();
         let base = settings.roots.first().and_then(|root| root.parent()).unwrap_or(Path::new("/"));

@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
+use super::descriptors;
 use super::mark::Mark;
 
 /// How a process ended.
@@ -20,6 +21,17 @@ pub enum Ending {
     Exited(i32),
     /// By this signal.
     Signalled(i32),
+}
+
+impl Ending {
+    /// What `wait` tells.
+    fn of(status: libc::c_int) -> Self {
+        if libc::WIFSIGNALED(status) {
+            Self::Signalled(libc::WTERMSIG(status))
+        } else {
+            Self::Exited(libc::WEXITSTATUS(status))
+        }
+    }
 }
 
 /// What a process and its waited-for children used.
@@ -162,6 +174,7 @@ unsafe fn become_tool(child: &Child) -> Result<(), c_int> {
         check(libc::setpgid(0, 0))?;
         leave_terminal();
         child.mark.put_on_self();
+        descriptors::give_back();
         // First, as it may undo the death signal, and leaves the child at the root.
         for namespace in &*child.namespaces {
             check(libc::setns(*namespace, 0))?;
@@ -215,18 +228,32 @@ unsafe fn leave_terminal() {
     }
 }
 
-/// Reaps a child of ours if it has ended, and counts what it used; false if it lives.
-pub(super) fn reap_if_ended(pid: libc::pid_t, usage: &mut Usage) -> bool {
+/// What became of a process.
+pub(super) enum Reaped {
+    /// It has not ended.
+    Lives,
+    /// It ended so, and is reaped now.
+    Ended(Ending),
+    /// It is no child of ours, or not any more.
+    Gone,
+}
+
+/// Reaps a child of ours if it has ended, and counts what it used.
+pub(super) fn reap_if_ended(pid: libc::pid_t, usage: &mut Usage) -> Reaped {
+    let mut status = 0;
     // SAFETY: plain data, filled by wait4. Whatever is not our child has nothing to be waited for.
-    unsafe {
+    let (number, used) = unsafe {
         let mut used: libc::rusage = std::mem::zeroed();
-        match libc::wait4(pid, ptr::null_mut(), libc::WNOHANG, &mut used) {
-            0 => return false,
-            number if number == pid => usage.add(Usage::of(&used)),
-            _ => {}
+        (libc::wait4(pid, &raw mut status, libc::WNOHANG, &mut used), used)
+    };
+    match number {
+        0 => Reaped::Lives,
+        number if number == pid => {
+            usage.add(Usage::of(&used));
+            Reaped::Ended(Ending::of(status))
         }
+        _ => Reaped::Gone,
     }
-    true
 }
 
 impl Usage {
@@ -308,11 +335,6 @@ impl Process {
                 return Err(error);
             }
         }
-        let ending = if libc::WIFSIGNALED(status) {
-            Ending::Signalled(libc::WTERMSIG(status))
-        } else {
-            Ending::Exited(libc::WEXITSTATUS(status))
-        };
-        Ok((ending, Usage::of(&usage)))
+        Ok((Ending::of(status), Usage::of(&usage)))
     }
 }

@@ -230,6 +230,8 @@ enum End {
     Late,
     /// These did nothing any more after the tool itself had ended.
     Idle(String),
+    /// This one died of a signal after the tool itself had ended.
+    Killed(String),
 }
 
 impl Place {
@@ -379,6 +381,9 @@ impl Place {
                 self.patience.as_secs_f64()
             )));
         }
+        if let End::Killed(words) = end {
+            return Err(Failure::Said(format!("of what it left at work, {words}")));
+        }
         if let Some(doubt) = sink.doubt(task, &outcome.stderr) {
             return Err(Failure::Said(doubt));
         }
@@ -411,14 +416,21 @@ impl Place {
             process.ended_within(None)?;
         }
         let mut inherited = Usage::default();
-        let mut end = if matches!(in_time, Ok(false)) { End::Late } else { End::Whole };
-        let leaves = !self.family.look(&mut inherited)?.is_empty();
-        if leaves && matches!(in_time, Ok(true)) && !is_killed() && process.ended_well()? {
-            end = match self.family.wait(self.patience, deadline, || !is_killed(), &mut inherited)? {
+        let (left, crashed) = self.family.look_first(&mut inherited)?;
+        let leaves = !left.is_empty();
+        let mut end = match crashed {
+            _ if matches!(in_time, Ok(false)) => End::Late,
+            Some(words) => End::Killed(words),
+            None => End::Whole,
+        };
+        let goes_on = leaves && matches!(end, End::Whole) && in_time.is_ok() && !is_killed();
+        if goes_on && process.ended_well()? {
+            end = match self.family.wait(left, self.patience, deadline, || !is_killed(), &mut inherited)? {
                 Left::Nothing => End::Whole,
                 Left::Late if is_killed() => End::Cut,
                 Left::Late => End::Late,
                 Left::Idle(names) => End::Idle(names),
+                Left::Killed(words) => End::Killed(words),
             };
         }
         // Done before reaping, while the number is ours.

@@ -2,14 +2,14 @@
 //!
 //! The kernel kills a tool when we die; its children and the files in memory are not its business.
 //! The watchdog holds one end of a pipe. When the other end closes, by our exit or our death, it kills every
-//! process that carries the run's token in its environment, or the run's mark, and removes the work directory. It is the only
-//! way in which a run is cleaned up, so it is exercised by every run.
+//! process that carries the run's token in its environment, or the run's mark, and removes the work directory. Every run is
+//! cleaned up in this way, so it is exercised by every run; if somebody has killed the watchdog, the run does so itself.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::mark::Mark;
 
@@ -18,6 +18,8 @@ use super::mark::Mark;
 pub struct Watchdog {
     pipe: Option<OwnedFd>,
     pid: libc::pid_t,
+    root: PathBuf,
+    token: String,
 }
 
 impl Watchdog {
@@ -43,8 +45,10 @@ impl Watchdog {
             }
             pid => {
                 drop((reading, tell));
-                let dog = Self { pipe: Some(writing), pid };
-                File::from(ready).read_exact(&mut [0]).map(|()| dog)
+                let dog = Self { pipe: Some(writing), pid, root: root.to_owned(), token: token.to_owned() };
+                let told = File::from(ready).read_exact(&mut [0]);
+                told.map_err(|_| io::Error::other("the watchdog of this run was killed as it started"))?;
+                Ok(dog)
             }
         }
     }
@@ -65,8 +69,12 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 impl Drop for Watchdog {
     fn drop(&mut self) {
         self.pipe = None;
+        let mut status = 0;
         // SAFETY: our own child, reaped once. Waiting means that nothing is left when we return.
-        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
+        let reaped = unsafe { libc::waitpid(self.pid, &raw mut status, 0) };
+        if reaped != self.pid || libc::WIFSIGNALED(status) {
+            sweep(&self.root, &self.token); // somebody killed it
+        }
     }
 }
 

@@ -165,6 +165,9 @@ impl Joiner for Wrapped {
     }
 }
 
+/// What stands before the name in an id that is only known here.
+const LOCAL: &[u8] = b"lcl|";
+
 /// The searches of one block.
 struct Searches {
     dialect: &'static Dialect,
@@ -206,13 +209,15 @@ impl Searches {
         if self.parsed {
             return Ok(None);
         }
-        let next = query_number(id).filter(|number| *number == self.query || *number == self.query + 1);
+        // psiblast of BLAST+ 2.16 and 2.17 writes the id as a whole.
+        let (kind, name) = id.strip_prefix(LOCAL).map_or((&b""[..], id), |name| (LOCAL, name));
+        let next = query_number(name).filter(|number| *number == self.query || *number == self.query + 1);
         let Some(number) = next else {
             let found = String::from_utf8_lossy(id);
             return Err(self.wrong(format!("expected Query_{}, found '{found}'", self.query + 1)));
         };
         self.query = number;
-        Ok(Some(format!("Query_{}", self.records_before + number).into_bytes()))
+        Ok(Some([kind, format!("Query_{}", self.records_before + number).as_bytes()].concat()))
     }
 
     fn search_number(&mut self, value: &[u8]) -> Result<Option<Vec<u8>>, JoinError> {

@@ -1,0 +1,212 @@
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::candidates::Within;
+use crate::journal::{Journal, Source, TaskHead, TaskRef, scan};
+use crate::slot::{Failure, Sink, Task};
+
+fn head(first: u64, last: u64, fragment: u32) -> TaskHead {
+    TaskHead { first, last, fragment, attempt: 1, quarantined: false, inputs: vec![] }
+}
+
+fn file_of(bytes: &[u8]) -> File {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    file
+}
+
+fn create(folder: &Path) -> (Arc<SharedJournal>, PathBuf) {
+    let path = folder.join("journal");
+    let journal = Journal::create(&path, &[7; 16]).unwrap();
+    (Arc::new(SharedJournal::new(journal, path.clone().into())), path)
+}
+
+/// A journal with one block for each of `texts`, a record each.
+fn stored(folder: &Path, texts: &[&[u8]]) -> Vec<StoredBlock> {
+    let (journal, path) = create(folder);
+    let path: Arc<Path> = path.into();
+    let append = |(k, text): (u64, &&[u8])| {
+        let mut blocks = [Source { stream: 0, name: vec![], file: file_of(text) }];
+        let task = journal.lock().append(&head(k, k + 1, 0), &mut blocks).unwrap();
+        StoredBlock { block: task.blocks[0].clone(), journal: path.clone() }
+    };
+    (0..).zip(texts).map(append).collect()
+}
+
+#[test]
+fn a_journal_that_looks_too_short_is_opened_anew() {
+    let folder = TempDir::new().unwrap();
+    let blocks = stored(folder.path(), &[b"one", b"two"]);
+    let path = &blocks[0].journal;
+    // As a client of a network filesystem, which still has the file of an earlier time.
+    let whole = fs::read(path).unwrap();
+    let earlier = usize::try_from(blocks[0].block.offset).unwrap() + 3;
+    fs::write(folder.path().join("earlier"), &whole[..earlier]).unwrap();
+    fs::rename(path, folder.path().join("now")).unwrap();
+    fs::rename(folder.path().join("earlier"), path).unwrap();
+    let mut journals = Journals::default();
+    assert_eq!(journals.holding(&blocks[0]).unwrap().size(), earlier as u64);
+    fs::rename(folder.path().join("now"), path).unwrap();
+    let mut text = String::new();
+    let reader = journals.holding(&blocks[1]).unwrap();
+    io::Read::read_to_string(&mut reader.read(&blocks[1].block), &mut text).unwrap();
+    assert_eq!(text, "two");
+}
+
+#[test]
+fn a_stream_is_written_over_what_is_there_and_cut_to_its_end() {
+    let folder = TempDir::new().unwrap();
+    let blocks = stored(folder.path(), &[b"h\na\n", b"h\nb\n"]);
+    let out = folder.path().join("out");
+    fs::write(&out, "what an earlier run has left, which is longer").unwrap();
+    let mut writer = StreamWriter::over("header", out.clone(), true).unwrap();
+    blocks.iter().for_each(|block| writer.append(1, block).unwrap());
+    assert_eq!(writer.finish().unwrap(), 6);
+    assert_eq!(fs::read(&out).unwrap(), b"h\na\nb\n");
+    assert_eq!(writer.changed().unwrap(), "");
+    let (length, crc32c) = (6, crc32c::crc32c(b"h\na\nb\n"));
+    let numbered: Vec<_> = blocks.iter().map(|block| (1, block.clone())).collect();
+    let excerpt = joined("header", &numbered, &[], 3).unwrap();
+    assert_eq!((excerpt.bytes.as_slice(), excerpt.length, excerpt.crc32c), (&b"h\na"[..], length, crc32c));
+    assert_eq!(joined("header", &numbered, &["^a$\n".to_owned()], 99).unwrap().bytes, b"h\nb\n");
+}
+
+#[test]
+fn it_is_told_what_somebody_else_has_made_of_the_file() {
+    let folder = TempDir::new().unwrap();
+    let blocks = stored(folder.path(), &[b"some bytes\n"]);
+    let after = |name: &str, harm: &dyn Fn(&Path)| {
+        let out = folder.path().join(name);
+        let mut writer = StreamWriter::over("concat", out.clone(), false).unwrap();
+        writer.append(1, &blocks[0]).unwrap();
+        writer.finish().unwrap();
+        harm(&out);
+        writer.changed().unwrap()
+    };
+    assert_eq!(after("same", &|_| ()), "");
+    assert_eq!(after("gone", &|out| fs::remove_file(out).unwrap()), "is gone");
+    let other = folder.path().join("other");
+    fs::write(&other, "some bytes\n").unwrap();
+    assert_eq!(after("other-file", &|out| fs::rename(&other, out).unwrap()), "is another file now");
+    assert_eq!(after("written", &|out| fs::write(out, "SOME bytes\n").unwrap()), "has been written by somebody else");
+    assert_eq!(after("longer", &|out| fs::write(out, "some bytes\n+").unwrap()), "has been written by somebody else");
+}
+
+#[test]
+fn parts_are_written_at_their_places_as_long_as_that_is_allowed() {
+    let folder = TempDir::new().unwrap();
+    let blocks = stored(folder.path(), &[b"aa", b"bb", b"c"]);
+    let out = folder.path().join("out");
+    fs::write(&out, ".........").unwrap();
+    let writer = PartWriter::open(out.clone()).unwrap();
+    writer.write([(1, &blocks[0]), (3, &blocks[1])].into_iter()).unwrap();
+    let gathered = writer.gather([(7, &blocks[2])].into_iter()).unwrap();
+    assert_eq!((fs::read(&out).unwrap(), writer.unsynced()), (b".aabb....".to_vec(), 4));
+    writer.write_gathered(&gathered).unwrap();
+    assert_eq!(fs::read(&out).unwrap(), b".aabb..c.");
+    writer.sync().unwrap();
+    assert_eq!(writer.unsynced(), 0);
+    writer.allow(Duration::ZERO);
+    std::thread::sleep(Duration::from_millis(1));
+    let refused = writer.write_gathered(&gathered).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
+    assert!(refused.to_string().ends_with("out: the coordinator is silent: nothing more is written"), "{refused}");
+}
+
+#[test]
+fn bytes_that_are_not_what_was_committed_are_not_written() {
+    let folder = TempDir::new().unwrap();
+    let blocks = stored(folder.path(), &[b"right"]);
+    let mut bytes = fs::read(&blocks[0].journal).unwrap();
+    bytes[usize::try_from(blocks[0].block.offset).unwrap()] ^= 1;
+    fs::write(&blocks[0].journal, bytes).unwrap();
+    let out = folder.path().join("out");
+    fs::write(&out, "").unwrap();
+    let writer = PartWriter::open(out.clone()).unwrap();
+    let error = writer.write([(0, &blocks[0])].into_iter()).unwrap_err();
+    assert!(error.to_string().ends_with("the block's checksum is wrong"), "{error}");
+    assert_eq!(fs::read(&out).unwrap(), b"");
+    assert!(extract(&blocks[0], &folder.path().join("block")).is_err());
+}
+
+/// A sink of one stream, with the journal that it commits to.
+fn sink(folder: &Path, join: &str) -> (JournalSink, PathBuf) {
+    let (journal, path) = create(folder);
+    let streams = vec![Stream { name: "hits.tsv".into(), join: join.into() }];
+    let said = ["^Warning: lost.*$".to_owned()];
+    (JournalSink::new(journal, streams, r"^(\d+) done$", &said).unwrap(), path)
+}
+
+fn task() -> Task {
+    Task {
+        id: 1,
+        exe: None,
+        argv: vec![],
+        placements: vec![],
+        outputs: vec![],
+        substitutions: vec![],
+        timeout: None,
+        alone: false,
+    }
+}
+
+fn commit(sink: &JournalSink, purpose: Purpose, text: &[u8]) -> Result<TaskRef, Failure> {
+    sink.expect(1, purpose);
+    sink.commit(&task(), vec![(0, vec![], file_of(text))])
+}
+
+fn plain(head: TaskHead) -> Purpose {
+    Purpose { head, patches: vec![], within: None }
+}
+
+#[test]
+fn what_cannot_be_joined_is_not_committed_but_for_candidates() {
+    let folder = TempDir::new().unwrap();
+    let (sink, path) = sink(folder.path(), "blast-xml");
+    let Err(Failure::Shapeless(why)) = commit(&sink, plain(head(0, 2, 0)), b"no XML\n") else { panic!("committed") };
+    assert!(why.starts_with("hits.tsv is not whole "), "{why}");
+    let Err(Failure::Shapeless(why)) = commit(&sink, plain(head(0, 2, 0)), b"") else { panic!("committed") };
+    assert_eq!(why, "it wrote nothing to hits.tsv");
+    assert!(commit(&sink, plain(head(0, 2, 3)), b"a list of hits").is_ok());
+    assert!(sink.commit(&task(), vec![]).is_err(), "nobody expects it");
+    let found = scan(&path, true).unwrap();
+    assert_eq!(found.tasks.iter().map(|task| task.fragment).collect::<Vec<_>>(), [3]);
+}
+
+#[test]
+fn rows_of_another_slice_are_not_committed() {
+    let folder = TempDir::new().unwrap();
+    let (sink, path) = sink(folder.path(), "concat");
+    let within = |lowest, highest| Purpose {
+        within: Some(Within { subject: 1, bits: 2, evalue: None, lowest, highest }),
+        ..plain(head(0, 1, 1 << 17))
+    };
+    let rows = b"q\ts1\t90\nq\ts2\t80\n";
+    assert!(matches!(commit(&sink, within(85.0, 100.0), rows), Err(Failure::Misplaced)));
+    assert!(scan(&path, true).unwrap().tasks.is_empty());
+    assert!(commit(&sink, within(80.0, 100.0), rows).is_ok());
+    assert_eq!(scan(&path, true).unwrap().tasks.len(), 1);
+}
+
+#[test]
+fn a_tool_that_says_that_it_lost_records_is_not_believed() {
+    let folder = TempDir::new().unwrap();
+    let (sink, _) = sink(folder.path(), "concat");
+    let doubt = |head: TaskHead, stderr: &[u8]| {
+        sink.expect(1, plain(head));
+        sink.doubt(&task(), stderr)
+    };
+    assert_eq!(doubt(head(5, 8, 0), b"1 done\n3 done\n"), None);
+    let wrong = "it was given 3 records and said that it handled ";
+    assert_eq!(doubt(head(5, 8, 0), b"2 done\n"), Some(format!("{wrong}2")));
+    assert_eq!(doubt(head(5, 8, 0), b""), Some(format!("{wrong}nothing")));
+    assert_eq!(doubt(head(5, 8, 1), b""), None, "the search of a fragment");
+    let lost = doubt(head(5, 8, 0), b"3 done\nWarning: lost one\n");
+    assert_eq!(lost.as_deref(), Some("it said: Warning: lost one"));
+}

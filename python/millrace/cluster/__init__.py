@@ -1,0 +1,1 @@
+"""Everything that has ranks: messages, membership, failure detection, partitions, remote slots, output by several nodes."""

@@ -1,0 +1,183 @@
+"""The leader of a partition: a node agent that also hands out tasks to the others of its partition.
+
+To the coordinator a partition is one node with many slots. It is sent tasks by the hundred, which are spread here by
+what its nodes have to do; what became of them goes back many at a time. What the coordinator says to one node of the
+partition, or to all of them, is passed on. If the leader is lost, the run ends and begins again without it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+
+from millrace.cluster import messages as say
+from millrace.cluster.agent import Agent
+from millrace.cluster.failures import SILENCE_SECONDS, FailureDetector
+from millrace.cluster.mpi import World
+from millrace.ids import TaskId
+from millrace.node.agent import Node
+from millrace.node.workdir import WorkDir
+from millrace.schedule.level import Level
+from millrace.schedule.partition import routes
+from millrace.tasks import Ended, Started
+
+#: Seconds without a word of the coordinator after which nothing is said to the others either: they must not take the
+#: leader's words for a sign that the coordinator lives.
+UNHEARD_SECONDS = 4.0
+
+
+def agent(world: World, work: WorkDir, partition_size: int | None) -> Agent:
+    """What this process is: a node agent, in its partition if there are some, or the leader of one."""
+    by = routes(world.size, partition_size)
+    others = [rank for rank, leader in by.items() if leader == world.rank != rank]
+    if others:
+        return Leader(world, work, others)
+    return Agent(world, work, leader=by[world.rank] if by[world.rank] != world.rank else 0)
+
+
+class Leader(Agent):
+    """A node agent and leader of ``others``."""
+
+    def __init__(self, world: World, work: WorkDir, others: Sequence[int]) -> None:
+        super().__init__(world, work)
+        self._links = FailureDetector(world, others)
+        self._level: Level[say.Assignment] = Level()
+        self._ready: set[int] = set()
+        self._leaves, self._others_left = False, set[int]()
+        #: What goes to each node, and to the coordinator, when this turn is over.
+        self._down: dict[int, list[say.Assignment]] = defaultdict(list)
+        self._up: list[Started | Ended] = []
+
+    def _look(self) -> bool:
+        heard = super()._look()
+        try:
+            self._turn(time.monotonic())
+        except Exception as error:
+            self._trouble(error)
+        return heard
+
+    def _rest(self) -> float:
+        return 0.0  # the others may wait for an answer
+
+    def _turn(self, now: float) -> None:
+        """What is left to do when all that came was heard."""
+        if now - self._patience.heard > UNHEARD_SECONDS and self._links.dismissed is None:
+            return  # once it is over, the coordinator has nothing more to say to who has said goodbye
+        if self._on or self._links.dismissed is not None:
+            for rank, why in self._links.turn(now):
+                self._lose(rank, why, now)
+        self._level.look(now)
+        self._hand_out()
+        for rank, assignments in self._down.items():
+            self._links.tell(rank, say.Work(assignments))
+        self._down.clear()
+        if self._up:
+            self._tell(say.Report(self._up))
+            self._up = []
+        if self._leaves and (self._others_left | self._world.failed()).issuperset(self._links.living()):
+            self._leave()
+
+    def _hand_out(self) -> None:
+        for send, assignment in self._level.take():
+            if send.node != self._world.rank:
+                self._down[send.node].append(assignment)
+            elif self._node:
+                self._submit(self._node, assignment)
+
+    # What the coordinator says
+
+    def _obey(self, message: object) -> None:
+        match message:
+            case say.For(rank, inner):
+                if isinstance(inner, say.Setup):
+                    self._expect(rank, inner)
+                self._links.tell(rank, inner)
+            case say.ForAll(inner):
+                for rank in self._links.living():
+                    self._links.tell(rank, inner)
+                self._obey(inner)
+            case say.Work(assignments) if self._node and not self._stopped:
+                self._on = True
+                for assignment in assignments:
+                    self._level.submit(assignment.task, assignment, assignment.batch.weight, time.monotonic())
+                self._hand_out()
+            case say.NoMore():
+                self._level.no_more()
+            case say.Stop(whole):
+                self._links.dismiss(time.monotonic(), whole=whole)
+                super()._obey(message)
+            case say.Leave():
+                self._leaves = True  # after the others
+            case _:
+                super()._obey(message)
+
+    def _set_up(self, setup: say.Setup) -> say.Ready:
+        self._level = Level(setup.use.n_fragments)
+        ready = super()._set_up(setup)
+        self._expect(self._world.rank, setup)
+        return ready
+
+    def _expect(self, rank: int, setup: say.Setup) -> None:
+        self._level.joined(rank, setup.slots, time.monotonic())
+
+    def _withdraw(self, node: Node) -> list[TaskId]:
+        now = time.monotonic()
+        own = super()._withdraw(node)
+        return self._level.withdraw() + [task for task in own if self._level.came_back(self._world.rank, task, now)]
+
+    # What the slots here and the nodes of the partition say
+
+    def _report(self, events: list[Started | Ended]) -> None:
+        self._happened(self._world.rank, events)
+
+    def _allow(self, news: say.Allow) -> None:
+        self._level.joined(news.rank, news.slots, time.monotonic())
+        self._tell(news)
+
+    def _happened(self, node: int, events: Sequence[Started | Ended]) -> None:
+        now = time.monotonic()
+        for event in events:
+            if isinstance(event, Started):
+                news = self._level.started(event.task)
+            else:
+                news = self._level.ended(node, event.task, event.wall_seconds, now, counts=event.is_done)
+            if news:
+                self._up.append(event)
+
+    def _hear(self, rank: int, message: object) -> None:
+        if rank == self._leader:
+            self._obey(message)
+            return
+        if rank in self._links.lost:
+            return  # it stood still and goes on now, but others have its tasks
+        now = time.monotonic()
+        self._links.heard(rank, now)
+        match message:
+            case say.Report(events):
+                self._happened(rank, events)
+            case say.Allow():
+                self._allow(message)
+            case say.Withdrawn(tasks):
+                back = [task for task in tasks if self._level.came_back(rank, task, now)]
+                self._tell(say.Withdrawn(back))
+            case say.Alive():
+                pass
+            case say.Ready():
+                self._ready.add(rank)
+                if len(self._ready) == len(self._links.living()):
+                    self._links.limit = SILENCE_SECONDS
+                self._tell(say.From(rank, message))
+            case say.Bye():
+                self._links.gone.add(rank)
+                self._tell(say.From(rank, message))
+            case say.Left():
+                self._others_left.add(rank)
+            case _:
+                self._tell(say.From(rank, message))
+
+    def _lose(self, rank: int, why: str, now: float) -> None:
+        self._links.lost.add(rank)
+        self._world.broken = True
+        self._down.pop(rank, None)
+        self._tell(say.From(rank, say.Lost(why, self._level.lost(rank, now))))

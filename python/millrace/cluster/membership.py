@@ -1,0 +1,322 @@
+"""The processes of an MPI job as the coordinator knows them: who is there, what each has, who is lost."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millrace import __version__
+from millrace.cluster import messages as say
+from millrace.cluster.failures import (
+    LONGEST_GOODBYE_SECONDS,
+    PERIOD,
+    SILENCE_AT_END_SECONDS,
+    SILENCE_SECONDS,
+    FailureDetector,
+    StartupDeadline,
+)
+from millrace.cluster.mpi import World
+from millrace.cluster.naps import NAP_SECONDS
+from millrace.cluster.programs import Programs
+from millrace.cluster.this_node import OWN, hello
+from millrace.errors import ExitCode, LostError, MillraceError, RefusedError
+from millrace.interrupt import Interrupt
+from millrace.job import Job
+from millrace.launch.mpi_environment import for_tools
+from millrace.model import ToolUse
+from millrace.node.workdir import WorkDir
+from millrace.plan.plan import Plan
+from millrace.report.words import count
+from millrace.rundir import Manifest, RunDir
+from millrace.schedule.partition import routes
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True)
+class Member:
+    """One process of the job and its part of the slots."""
+
+    rank: int
+    hello: say.Hello
+    slots: int
+    #: Number of its first slot among all.
+    first_slot: int
+
+    @property
+    def name(self) -> str:
+        return self.hello.name(self.rank)
+
+
+def share(hellos: Sequence[say.Hello], job: Job, use: ToolUse) -> tuple[list[Member], list[str]]:
+    """Give each process its slots; those on one machine share its cores.
+
+    Returns:
+        The members by rank, and what there is to say of it, in words.
+    """
+    at: dict[str, list[int]] = defaultdict(list)
+    for rank, one in enumerate(hellos):
+        at[one.host].append(rank)
+    members, notes, first = [], [], 0
+    for rank, one in enumerate(hellos):
+        sharers = at[one.host]
+        place, many = sharers.index(rank), len(sharers)
+        n_cores = one.cores // many + (place < one.cores % many)
+        slots = job.slots or max(1, n_cores // use.threads)
+        members.append(Member(rank, one, slots, first))
+        first += slots
+    for host, ranks in at.items():
+        if len(ranks) > 1:
+            n_slots = sum(members[rank].slots for rank in ranks)
+            cores = hellos[ranks[0]].cores
+            notes.append(
+                f"{host}: {len(ranks)} processes share its {cores} cores, {n_slots} slots in all; one is enough"
+            )
+    notes.insert(0, f"slots: {first} in {count(len(hellos), 'process')} on {count(len(at), 'node')}")
+    return members, notes
+
+
+class Membership:
+    """The other processes, from the first word to the last.
+
+    Beyond a size they form partitions: what is for a process of a partition goes by way of its leader.
+
+    Args:
+        partition_size: Nodes of a partition, as the user wants it; see `millrace.schedule.partition`.
+        patience: How many times the usual time the others may take to get ready.
+    """
+
+    def __init__(
+        self, world: World, work: WorkDir, partition_size: int | None = None, patience: float = math.inf
+    ) -> None:
+        self.world, self.work, self._patience = world, work, patience
+        self.hellos: dict[int, say.Hello] = {0: hello(for_tools(os.environ))}
+        self.interrupt: Interrupt | None = None
+        #: With whom this process speaks to reach each of the others.
+        self._route = routes(world.size, partition_size)
+        #: Ranks of each partition, by its leader; those that nobody leads stand alone.
+        self.partitions: dict[int, list[int]] = defaultdict(list)
+        for rank, by in self._route.items():
+            self.partitions[by].append(rank)
+        self._links = FailureDetector(world, self.partitions)
+        self._ready: dict[int, say.Ready] = {}
+        self._left: set[int] = set()
+        self._programs: Programs | None = None
+        #: What each sees of the outputs that may be shared.
+        self.sees: dict[int, frozenset[int]] = {}
+        #: Whether all are ready: from then on the run goes on without a process that is lost.
+        self._works = False
+        #: What there is to say of the partitions, in words.
+        self.notes: list[str] = []
+        #: What has changed on a node while the run was on, as it said with its last word.
+        self.changed = ""
+        if led := [len(ranks) for ranks in self.partitions.values() if len(ranks) > 1]:
+            self.notes.append(f"partitions: {len(led) + 1} of {max(led)} processes at most")
+        #: What this process ends with if it cannot end together with the others.
+        self.exit_code = int(ExitCode.STOPPED)
+
+    # Messages
+
+    def tell(self, rank: int, message: object) -> None:
+        by = self._route[rank]
+        self._links.tell(by, message if by == rank else say.For(rank, message))
+
+    def tell_all(self, message: object) -> None:
+        for rank in self._links.living():
+            self._links.tell(rank, message if len(self.partitions[rank]) == 1 else say.ForAll(message))
+
+    def tell_leaders(self, message: object) -> None:
+        for rank in self._links.living():
+            if len(self.partitions[rank]) > 1:
+                self._links.tell(rank, message)
+
+    def hear(self) -> list[tuple[int, object]]:
+        """What has come that is not this class's own affair; `say.Lost` of a process that the run goes on without.
+
+        Raises:
+            MillraceError: A process cannot go on, or is lost.
+        """
+        found, now, links = [], time.monotonic(), self._links
+        for by, message in self.world.receive():
+            rank = by
+            if isinstance(message, say.From):
+                rank, message = message.rank, message.message
+            if by in links.lost or rank in links.lost:
+                continue  # it stood still and goes on now, but others have its tasks
+            links.heard(by, now)
+            match message:
+                case say.Alive():
+                    pass
+                case say.Hello():
+                    self.hellos[rank] = message
+                case say.Ready():
+                    self._ready[rank] = message
+                    self.sees[rank] = message.sees
+                case say.Bye(changed):
+                    links.gone.add(rank)
+                    self.changed = self.changed or (changed and f"{self.name(rank)}: {changed}")
+                case say.Left():
+                    self._left.add(rank)
+                case say.Lost(why, tasks):
+                    found += self._lose(rank, why, tasks)
+                case say.Signalled(number):
+                    # The launcher has sent it to all of us, perhaps; a second one means "at once".
+                    if self.interrupt and not self.interrupt.signal:
+                        self.interrupt.note(number)
+                case say.Trouble(text, hint, code):
+                    error = MillraceError(f"{self.name(rank)}: {text}", hint)
+                    error.exit_code = ExitCode(code)
+                    raise error
+                case _:
+                    found.append((rank, message))
+        for rank, why in links.turn(now):
+            found += self._lose(rank, why, 0)
+        return found
+
+    def _lose(self, rank: int, why: str, tasks: int) -> list[tuple[int, object]]:
+        """Do without a process, and tell of it; without a leader nothing is known of its partition, so the run ends to begin again."""
+        partition = self.partitions.get(rank, [rank])
+        self._links.lost.update(partition)
+        self.world.broken = True
+        if self._links.dismissed is not None:
+            return []
+        if not self._works or len(partition) > 1:
+            raise LostError(
+                f"{self.name(rank)} is lost: {why}", "nothing that was done is lost: the same command resumes"
+            )
+        return [(rank, say.Lost(why, tasks))]
+
+    @property
+    def gone(self) -> set[int]:
+        """Who has said goodbye: nothing of theirs changes any more."""
+        return self._links.gone
+
+    def name(self, rank: int) -> str:
+        """Host and rank of a process, for people."""
+        known = self.hellos.get(rank)
+        return known.name(rank) if known else f"rank {rank}"
+
+    def _wait(self, done: Callable[[], bool], timeout_seconds: float = math.inf) -> bool:
+        deadline = time.monotonic() + timeout_seconds
+        while not done():
+            if time.monotonic() > deadline:
+                return False
+            if self.interrupt and self.interrupt.count > 1:
+                return False
+            for rank, message in self.hear():
+                if self._links.dismissed is None:
+                    raise say.unexpected(self.name(rank), message)
+            time.sleep(NAP_SECONDS[1] / 2)
+        return True
+
+    def _wait_for_others(self, n_there: Callable[[], int]) -> bool:
+        """Wait until all others are there; false if those that are missing are given up."""
+        others = self.world.size - 1
+        muster = StartupDeadline(time.monotonic(), others, self._patience)
+        return (
+            self._wait(lambda: n_there() == others or muster.is_late(time.monotonic(), n_there()))
+            and n_there() == others
+        )
+
+    # From the first word to the last
+
+    def gather(self) -> list[say.Hello]:
+        """Wait until all are there; returns what they said, by rank.
+
+        Raises:
+            MillraceError: Some do not come.
+            RefusedError: They are of different releases.
+        """
+        if not self._wait_for_others(lambda: len(self.hellos) - 1):
+            self.world.broken = True
+            missing = sorted(set(range(self.world.size)) - set(self.hellos))
+            raise LostError(f"no word from rank {', '.join(map(str, missing))}", "look at these nodes")
+        self.world.all_are_here()
+        found = [self.hellos[rank] for rank in range(self.world.size)]
+        for rank, one in enumerate(found):
+            if one.millrace != __version__:
+                raise RefusedError(
+                    f"{one.name(rank)} has millrace {one.millrace}, {found[0].host} has {__version__}",
+                    "install the same release on all nodes",
+                )
+        return found
+
+    def set_up(
+        self, plan: Plan, rundir: RunDir, manifest: Manifest, members: Sequence[Member], start: int,
+        staged: Mapping[str, Sequence[tuple[str, str]]], shared: dict[int, int],
+    ) -> None:  # fmt: skip
+        """Let all others make their slots ready; returns at once. ``staged``, ``shared``: see `Setup`."""
+        whole = {name: value for name, value in plan.command.environ.items() if name not in OWN}
+        self._programs = programs = Programs(plan, rundir)
+        names = [programs.name_on(member.name, member.hello.machine) for member in members]
+        for member in members[1:]:
+            self.tell(member.rank, say.Setup(
+                use=plan.use, cwd=str(plan.command.cwd), program=names[member.rank],
+                command=programs.command_for(member.hello.machine), environ=whole,
+                nice=plan.job.nice, run_dir=str(rundir.path), run_id=bytes.fromhex(manifest.run_id),
+                journal=str(rundir.journal_of(start, member.rank)), sync=plan.job.sync, slots=member.slots, first_slot=member.first_slot,
+                name=member.name, staged=staged.get(member.hello.host, []), shared=shared,
+                world=plan.world,
+            ))  # fmt: skip
+
+    def wait_until_ready(self) -> None:
+        """Wait until all slots are ready.
+
+        Raises:
+            MillraceError: Some process cannot make them, or has another program.
+        """
+        if not self._wait_for_others(lambda: len(self._ready)):
+            missing = sorted(set(range(1, self.world.size)) - set(self._ready))
+            self.world.broken = True
+            raise LostError(f"{', '.join(map(self.name, missing))} does not get ready", "look at these nodes")
+        if self._programs:
+            self._programs.check((self.name(rank), self.hellos[rank].machine, one) for rank, one in self._ready.items())
+        self._links.limit = SILENCE_SECONDS
+        self._works = True
+
+    def dismiss(self, *, whole: bool = False) -> None:
+        """End the work of all others; when this returns, what they committed is on the disk.
+
+        Args:
+            whole: The outputs are written: who does not answer soon is not waited for.
+        """
+        links = self._links
+        if links.dismissed is not None:
+            return
+        links.dismiss(time.monotonic(), whole=whole)
+        self.tell_all(say.Stop(whole))
+        everybody = self.world.size - 1
+        while True:
+            try:
+                if not self._wait(lambda: len(links.gone | links.lost) == everybody, 2 * LONGEST_GOODBYE_SECONDS):
+                    self.world.broken = True
+                return
+            except MillraceError:
+                continue  # what is wrong with its last words does not matter any more
+
+    def leave(self) -> None:
+        """Let all processes end; to be called when there is nothing more to say."""
+        self.dismiss()
+        self.tell_all(say.Leave())
+        # One that stands still by now would let all others wait for it in MPI.
+        if not self._wait_for_the_end(PERIOD if self.world.broken else SILENCE_AT_END_SECONDS):
+            self.world.broken = True
+        # One that is lost may stand still, and is not at its end then.
+        missing = self._silent({*self._links.living(), *self._links.lost})
+        self.world.leave(self.exit_code, missing=bool(missing))
+
+    def _wait_for_the_end(self, timeout_seconds: float) -> bool:
+        try:
+            return self._wait(lambda: not self._silent(self._links.living()), timeout_seconds)
+        except MillraceError:
+            return False  # as in `dismiss`
+
+    def _silent(self, ranks: Iterable[int]) -> set[int]:
+        """Those that have not said that they end, and are not known to be gone."""
+        return set(ranks) - self._left - self.world.failed()

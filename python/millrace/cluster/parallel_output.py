@@ -1,0 +1,256 @@
+"""The outputs of a job of several processes: the coordinator decides who writes what, and handles no bytes of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millrace import _core
+from millrace.cluster import messages as say
+from millrace.cluster.failures import SILENCE_SECONDS
+from millrace.cluster.journal_visibility import is_lazy
+from millrace.cluster.membership import Membership
+from millrace.committed import Committed
+from millrace.errors import LostError, RefusedError
+from millrace.output.order import Ordered
+from millrace.output.parts import ExtentWriter, Part, Written, number_of, why_alone
+from millrace.output.stage import OrderedWriter
+from millrace.output.streams import Streams, destination
+from millrace.output.whole import Samples
+from millrace.plan.plan import Plan
+from millrace.schedule.extents import Extents, WriteStrategy
+
+if TYPE_CHECKING:
+    from millrace.cluster.collective import Rounds
+
+#: Seconds between looks at what is being written, at the end.
+LOOK_SECONDS = 0.05
+
+
+def write_strategy(plan: Plan) -> WriteStrategy | None:
+    """How the job writes its outputs; None: the coordinator alone does.
+
+    Raises:
+        RefusedError: Not that way on this filesystem.
+    """
+    way = plan.job.write
+    if way == "coordinator":
+        return None
+    if way == "auto":
+        return "merge"
+    if way != "merge" and is_lazy(plan.run_dir):
+        raise RefusedError(
+            f"--write {way}: {plan.run_dir} is on a network filesystem on which two machines that write side by side "
+            "may undo each other's bytes",
+            "use --write merge, which lets one machine write at a time there",
+        )
+    return way
+
+
+def shared(plan: Plan, message: Callable[[str], None]) -> dict[int, int]:
+    """The outputs that any process may write parts of, each with the number of its file (`number_of`).
+
+    They are there already. Why others are not among them is said if the user has asked for a way.
+
+    Raises:
+        RefusedError: See `write_strategy`.
+    """
+    found: dict[int, int] = {}
+    if not write_strategy(plan):
+        return found
+    cwd = plan.command.cwd
+    for stream, output in enumerate(plan.use.outputs):
+        reason = why_alone(output, cwd, plan.run_dir)
+        path = destination(output, cwd)
+        if not reason and path and (number := number_of(path, plan.run_dir)) is not None:
+            found[stream] = number
+        elif plan.job.write != "auto":
+            name = "standard output" if output.path == "-" else output.path
+            message(f"{name} is written by the coordinator: {reason}")
+    return found
+
+
+class ParallelOutput:
+    """The face of `millrace.output.stage.OrderedWriter`; all calls come from the thread that carries messages.
+
+    It only says what is to be sent, and hears what has come: whoever waits for the end carries messages meanwhile.
+
+    Args:
+        streams: All outputs, open at the coordinator.
+        candidates: Those that it may leave to the others; it does if all of them see the same files.
+        journals: The journal of each rank, in this start.
+    """
+
+    def __init__(
+        self, plan: Plan, streams: Streams, candidates: Iterable[int], crew: Membership,
+        journals: Mapping[Path, int], wake: Callable[[], None], message: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._crew, self._journals = crew, journals
+        cwd, self._way = plan.command.cwd, write_strategy(plan)
+        way = self._way
+        self._extents: dict[int, Extents[_core.BlockRef]] = {}
+        self._places: dict[int, tuple[str, Path]] = {}
+        for stream in candidates:
+            output = plan.use.outputs[stream]
+            path = destination(output, cwd)
+            blind = [rank for rank, sees in sorted(crew.sees.items()) if stream not in sees]
+            if blind:
+                message(
+                    f"{output.path} is written by the coordinator: {crew.name(blind[0])} does not see the same file"
+                )
+            elif way and path:
+                self._extents[stream] = Extents(way, range(crew.world.size), in_turn=is_lazy(plan.run_dir))
+                self._places[stream] = (output.name, path)
+        streams.leave(self._extents)
+        self._samples = {stream: Samples() for stream in self._extents}
+        self._numbers = {stream: number_of(path, plan.run_dir) for stream, (_, path) in self._places.items()}
+        self._run_dir = plan.run_dir
+        self._changed: dict[str, str] = {}
+        self._alone = OrderedWriter(streams, wake)
+        self._own = ExtentWriter(
+            plan.use.outputs, cwd, lasting=is_lazy(plan.run_dir), seconds=plan.job.sync, wake=wake,
+        )  # fmt: skip
+        self._rounds: Rounds | None = None
+        if way == "collective" and self._extents:
+            if any(len(ranks) > 1 for ranks in crew.partitions.values()):
+                # A leader that is in a call with all others passes on nothing of what the call waits for.
+                raise RefusedError(
+                    "--write collective: not with partitions", "use --write merge, or a larger --partition-size"
+                )
+            from millrace.cluster.collective import Rounds, Together  # few jobs write so
+
+            crew.tell_all(say.OpenTogether([*self._extents]))
+            crew.world.flush(SILENCE_SECONDS)
+            paths = {stream: path for stream, (_, path) in self._places.items()}
+            self._rounds = Rounds(Together(crew.world, paths, self._own), crew.world.size - 1)
+        self._ordered: Ordered[Committed] = Ordered()
+        self._draining = self._settling = False
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why nothing more is written."""
+        return self._alone.error or self._own.error
+
+    def put(self, task: Committed) -> None:
+        """See `OrderedWriter`."""
+        self._alone.put(task)
+        for _, _, ready in self._ordered.push(task.first, task.last, task):
+            for block in ready.blocks:
+                if extents := self._extents.get(block.stream):
+                    extents.add(block, self._journals.get(block.journal))
+                    self._samples[block.stream].add(block)
+
+    # Messages
+
+    def turn(self, now: float) -> None:
+        """Hand out what is to be written now."""
+        for written in self._own.take():
+            self._note(written)
+        if self._rounds:
+            self._rounds.turn()
+        for stream, extents in self._extents.items():
+            if self._settling:
+                break
+            for write in extents.turn(now, last=self._draining):
+                part = Part(stream, write.number, write.pieces, write.held, self._rounds is not None)
+                if write.rank:
+                    self._crew.tell(write.rank, say.Write(part))
+                else:
+                    self._own.put(part)
+            for write in extents.released():
+                if write.rank:
+                    self._crew.tell(write.rank, say.WriteNow(stream, write.number))
+                else:
+                    self._own.release(stream, write.number)
+
+    def heard(self, found: Sequence[Written]) -> None:
+        """Another process has written something."""
+        for written in found:
+            self._note(written)
+
+    def waits(self, stream: int) -> None:
+        """Another process waits in a call in which all write."""
+        if self._rounds:
+            self._rounds.heard(stream)
+
+    def _note(self, written: Written) -> None:
+        for stream, number in written.parts:
+            self._extents[stream].written(number)
+        for stream, number in written.safe:
+            self._extents[stream].safe([number])
+
+    def lost(self, rank: int) -> None:
+        """A process is lost; others write what it may not have written."""
+        if self._rounds:
+            self._rounds = None  # the others wait for it
+            self._crew.world.broken = True
+            raise LostError(
+                f"{self._crew.name(rank)} is lost, and with --write collective all must write",
+                "nothing that was done is lost: the same command resumes",
+            )
+        for extents in self._extents.values():
+            extents.lost(rank)
+
+    # The end
+
+    def drain(self, timeout_seconds: float) -> int | None:
+        """See `OrderedWriter`; does not wait, as the others can only write when messages are carried."""
+        self._draining = True
+        done = self._alone.drain(0)
+        if self.error or (done is not None and all(each.written_all for each in self._extents.values())):
+            return self._ordered.next
+        return None
+
+    def settle(self, carry: Callable[[float], object]) -> None:
+        """Begin nothing more, and let nobody wait in a call in which all write.
+
+        Args:
+            carry: Carries messages, for at most so many seconds.
+        """
+        self._settling = True
+        if not self._rounds:
+            return
+        deadline = time.monotonic() + SILENCE_SECONDS
+        while any(each.writing for each in self._extents.values()):
+            carry(LOOK_SECONDS)
+            if self.error or time.monotonic() > deadline:
+                self._crew.world.broken = True  # some wait for ever: they end with this process
+                return
+        self._crew.tell_all(say.CloseTogether())
+        self._crew.world.flush(SILENCE_SECONDS)
+        self._rounds.close()
+        self._rounds = None
+
+    def finish(self) -> dict[str, int]:
+        """See `OrderedWriter`; after the others have brought to the disk what they have written."""
+        self._own.close()
+        sizes = {}
+        for stream, extents in self._extents.items():
+            name, path = self._places[stream]
+            for rank in {0, *self._crew.gone}:
+                extents.rank_is_safe(rank)
+            if self._way == "collective" and len(self._crew.gone) < self._crew.world.size - 1:
+                # The MPI library chooses who writes whose bytes: nobody knows what the lost one had.
+                raise LostError(f"a node was lost while {path} came to the disk", "the same command resumes")
+            sizes[name] = extents.size
+            if number_of(path, self._run_dir) != self._numbers[stream]:
+                self._changed[name] = "is another file now" if path.exists() else "is gone"
+                continue
+            if left := extents.unsafe():  # of those who were lost at the very end
+                again = _core.PartWriter(str(path))
+                for write in left:
+                    again.write(write.pieces)
+                again.sync()
+            if words := self._samples[stream].difference(path):
+                self._changed[name] = words
+            with path.open("r+b") as file:
+                file.truncate(extents.size)  # an earlier run may have left something behind it
+                os.fsync(file.fileno())
+        return sizes | self._alone.finish()
+
+    def changed(self) -> dict[str, str]:
+        """See `OrderedWriter`."""
+        return self._changed | self._alone.changed()

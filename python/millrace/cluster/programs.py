@@ -1,0 +1,93 @@
+"""Whether all nodes run one program: the same file on each architecture, the same release on all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import msgspec
+
+from millrace.cluster import messages as say
+from millrace.errors import RefusedError, ToolError
+from millrace.model import Command
+from millrace.plan import fingerprint
+from millrace.plan.plan import Plan
+from millrace.rundir import RunDir, write_whole
+from millrace.sealed import seal, unseal
+
+
+class Programs:
+    """What the coordinator knows of the program on each architecture.
+
+    Args:
+        plan: Names the programs.
+        rundir: Where it is kept for the next start, in which nodes of another architecture may be first.
+    """
+
+    def __init__(self, plan: Plan, rundir: RunDir) -> None:
+        self._plan, self._rundir = plan, rundir
+        self._machine = os.uname().machine
+
+    def name_on(self, who: str, machine: str) -> str:
+        """What the program is called on a node.
+
+        Args:
+            who: The node, for messages.
+            machine: Its architecture, as ``uname -m`` says it.
+
+        Raises:
+            RefusedError: Nobody has said that this architecture may take part.
+        """
+        job = self._plan.job
+        # The same whoever is the coordinator: in the next start it may be a node of another architecture.
+        if machine in job.arch or (not job.arch and machine == self._machine):
+            return job.program_on(machine)
+        others = (
+            f"the job's programs are for {', '.join(job.arch)}" if job.arch else f"the coordinator of {self._machine}"
+        )
+        raise RefusedError(
+            f"{who} is of architecture {machine}, {others}",
+            "results may differ in their last digits: leave the node out, or name the program for each architecture\n"
+            f'in a job file, as in: [arch.{machine}] exe = "{job.command[0]}"',
+        )
+
+    def command_for(self, machine: str) -> Command | None:
+        """The command of which a node of another architecture tells what release it has; None: of the same."""
+        return None if machine == self._machine else msgspec.structs.replace(self._plan.command, environ={})
+
+    def check(self, found: Iterable[tuple[str, str, say.Ready]]) -> None:
+        """Compare what nodes have; each is (the node for messages, its architecture, what it says).
+
+        Raises:
+            ToolError: One has another program.
+        """
+        plan = self._plan
+        own = fingerprint.of_content(plan.command.exe)
+        earlier = self._of_earlier_starts()
+        known = {**earlier, self._machine: own}
+        if earlier.get(self._machine, own) != own:
+            raise ToolError(
+                f"{plan.command.exe}: is not the program with which this run was begun on {self._machine}",
+                "install that one again, or start over with --fresh",
+            )
+        for who, machine, ready in found:
+            if known.setdefault(machine, ready.content) != ready.content:
+                others = "the coordinator has" if machine == self._machine else f"other nodes of {machine} have"
+                raise ToolError(
+                    f"{who}: {ready.exe}: is not the program that {others} under this name",
+                    "results would not be those of one program: install the same release on all nodes",
+                )
+            if machine != self._machine and ready.version != plan.use.version:
+                raise ToolError(
+                    f"{who}: {ready.exe}: is {ready.version or 'of no known version'}, "
+                    f"the coordinator's program {plan.use.version or 'of no known version'}",
+                    "results would not be those of one program: install the same release for all architectures",
+                )
+        if plan.job.arch and known != earlier:
+            write_whole(self._rundir.programs, seal(known))
+
+    def _of_earlier_starts(self) -> dict[str, str]:
+        try:
+            return unseal(self._rundir.programs, dict[str, str], "what programs a run has")
+        except FileNotFoundError:
+            return {}

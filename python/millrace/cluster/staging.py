@@ -1,0 +1,350 @@
+"""Copies of the databases on the nodes of a job: what coordinator and nodes say to each other, and do.
+
+The first process of each node looks after the copies there. The coordinator asks all of them what they have and what
+there is room for, decides (`millrace.plan.staging`), and sends what is missing along a chain of those that lack
+something. Every process then starts its tools where the copies stand in the place of the files.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from millrace.errors import LostError
+from millrace.plan import memory, staging, workplace
+from millrace.plan.filesystems import IN_MEMORY, SHARED, kind
+from millrace.plan.staging import Choice, File, Node
+from millrace.report.words import duration, size
+from millrace.storage.broadcast import Link, Relay
+from millrace.storage.cache import Cache, NoRoom, Part
+from millrace.storage.mounts import why_not
+
+if TYPE_CHECKING:
+    from millrace.cluster.membership import Member, Membership
+    from millrace.interrupt import Interrupt
+    from millrace.plan.plan import Plan
+
+#: Seconds in which not one piece moves, after which some node is taken for lost.
+STILL = 60.0
+
+#: Seconds that may pass in `Keeper.turn`, and of the naps in it.
+TURN, NAP = 0.02, 0.0003
+
+#: Turns in which nothing could be done before there is a nap: what carries the pieces may need its calls to get on.
+PATIENCE = 1
+
+
+#: (copy, file) of each file.
+Pairs = list[tuple[str, str]]
+
+
+class Look(NamedTuple):
+    """What do you have of these files, and what room?"""
+
+    files: tuple[File, ...]
+    way: str
+
+
+class Room(NamedTuple):
+    """The answer."""
+
+    node: Node
+
+
+class Fetch(NamedTuple):
+    """Take your place in the chain."""
+
+    #: What is sent, in order.
+    files: tuple[File, ...]
+    choice: Choice
+    #: Ranks; None: this is the first, or the last.
+    before: int | None
+    after: int | None
+
+
+class Fetched(NamedTuple):
+    """My part is over; ``why_not``: why there are no copies here, or empty."""
+
+    why_not: str
+
+
+class Keeper:
+    """Looks after the copies on one node.
+
+    Args:
+        link: Gives the neighbours in the chain, of which at least one is there.
+        scratch: A folder of this process in memory.
+    """
+
+    def __init__(self, link: Callable[[int | None, int | None], Link] | None, scratch: Path) -> None:
+        self._link, self._scratch = link, scratch
+        self._caches: dict[str, Cache] = {}
+        self._relay: Relay | None = None
+        self._parts: list[Part | None] = []
+        self._cache: Cache | None = None
+        self._idle = 0
+        self._why = ""
+        #: A transfer that was given up: what is under way writes into its memory until the process ends.
+        self._given_up: Relay | None = None
+
+    def look(self, message: Look) -> Node:
+        """What there is on this node. From here on to `close` nobody removes what it has of the files."""
+        for name, place in (("ram", _memory(message.way)), ("disk", _disk(message.way))):
+            if place and name not in self._caches:
+                try:
+                    self._caches[name] = Cache(place)
+                except OSError:
+                    continue  # full, or another's
+        places = {name: cache.look(message.files) for name, cache in self._caches.items()}
+        return Node(
+            host=os.uname().nodename, memory=memory.usable()[0], available=memory.available(), ram=places.get("ram"),
+            disk=places.get("disk"), why_not=why_not(str(self._scratch)),
+        )  # fmt: skip
+
+    def begin(self, message: Fetch, sources: Sequence[str] = ()) -> None:
+        """Begin with this node's part; `turn` goes on with it.
+
+        Args:
+            sources: Where the first one reads the files.
+        """
+        why = ""
+        self._parts = [None] * len(message.files)
+        self._cache = self._caches.get(message.choice.place)
+        if self._cache:
+            lacking = [k for k, file in enumerate(message.files) if file.key in message.choice.missing]
+            try:
+                parts = self._cache.begin([message.files[k] for k in lacking], message.choice.budget)
+                for k, part in zip(lacking, parts, strict=True):
+                    self._parts[k] = part
+            except (NoRoom, OSError) as error:
+                why = error.strerror or str(error)
+        self._why = why
+        neighbours = message.before is not None or message.after is not None
+        self._relay = Relay(
+            [file.size for file in message.files],
+            self._link(message.before, message.after) if self._link and neighbours else None,
+            [part.descriptor if part else None for part in self._parts],
+            sources=sources,
+            last=message.after is None,
+            in_memory=message.choice.place != "disk",
+        )
+
+    @property
+    def busy(self) -> bool:
+        """Whether `turn` has something to do."""
+        return self._relay is not None
+
+    @property
+    def moved(self) -> int:
+        """Grows as long as anything goes on."""
+        return self._relay.moved if self._relay else 0
+
+    def turn(self) -> Fetched | None:
+        """Go on for a moment; the end of this node's part, if that has come.
+
+        Raises:
+            MillraceError: The files cannot be read, or a neighbour is lost.
+            OSError: The same.
+        """
+        assert self._relay
+        try:
+            if not self._go_on(self._relay):
+                return None
+        except BaseException:
+            self.close()
+            raise
+        self._relay.close()
+        why = self._why or self._relay.why_not
+        self._relay = None
+        for part in self._parts:
+            if part and self._cache:
+                if why:
+                    self._cache.drop(part)
+                else:
+                    self._cache.finish(part)
+        self._parts = []
+        return Fetched(why)
+
+    def _go_on(self, relay: Relay) -> bool:
+        """Go on for a moment; whether this part is over."""
+        deadline = time.monotonic() + TURN
+        while not relay.done:
+            self._idle = 0 if relay.turn() else self._idle + 1
+            if self._idle > PATIENCE:
+                relay.wait(NAP)
+            if time.monotonic() > deadline:
+                return False
+        return True
+
+    @property
+    def broken(self) -> bool:
+        """Whether a transfer was given up, so that MPI cannot end in good order."""
+        return self._given_up is not None
+
+    def close(self) -> None:
+        """Give up what is not whole, and let others remove the rest."""
+        if self._relay:
+            self._given_up = self._relay
+            self._relay.close()
+        for part in self._parts:
+            if part and self._cache:
+                self._cache.drop(part)
+        for cache in self._caches.values():
+            cache.close()
+        self._relay, self._parts, self._caches = None, [], {}
+
+
+def _memory(way: str) -> Path | None:
+    if way not in ("auto", "ram"):
+        return None
+    for place in workplace.MEMORY:
+        if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
+            return Path(place)
+    return None
+
+
+def _disk(way: str) -> Path | None:
+    """The folder for copies on disk: the named one, else $TMPDIR; without a word from anybody nothing fills /tmp."""
+    if way.startswith("/"):
+        return Path(way)
+    if way == "ram" or (way == "auto" and "TMPDIR" not in os.environ):
+        return None
+    place = Path(workplace.temporary())
+    return None if kind(place) in SHARED | IN_MEMORY else place
+
+
+def stage(
+    plan: Plan, members: Sequence[Member], crew: Membership | None, scratch: Path, interrupt: Interrupt,
+    message: Callable[[str], None],
+) -> tuple[Keeper, Mapping[str, Pairs]]:  # fmt: skip
+    """Bring copies of the databases to the nodes of a run, where that is asked for or pays.
+
+    Args:
+        members: The processes; none: this one is alone.
+
+    Returns:
+        Who looks after the copies on this node, to be closed at the end, and what tools are to read in the place of what:
+        (copy, file), by host; the host of a process that is alone is empty.
+
+    Raises:
+        MillraceError: A node is lost, or somebody asks to stop.
+        OSError: A file cannot be read.
+    """
+    keeper = Keeper(crew.world.link if crew else None, scratch)
+    way, files = plan.job.stage, staging.look(plan.use.databases, plan.command.cwd)
+    first = {member.hello.host: member.rank for member in reversed(members)} or {"": 0}
+    if not files:
+        return keeper, {}
+    if why := staging.why_in_place(way, files, staging.kinds_of(files), len(first)):
+        if plan.job.verbosity > 0:
+            message(f"databases: read in place; {why}")
+        return keeper, {}
+
+    def hear() -> list[tuple[int, object]]:
+        if interrupt.signal:
+            raise interrupt.error(plan.run_dir)
+        return crew.hear() if crew else []
+
+    def tell(rank: int, message: object) -> None:
+        assert crew
+        crew.tell(rank, message)
+
+    try:
+        found = Staging(keeper, sorted(set(first.values()) - {0}), tell, hear, message).run(way, files)
+    except BaseException:
+        keeper.close()
+        if crew:
+            crew.world.broken |= keeper.broken
+        raise
+    return keeper, {host: found[rank] for host, rank in first.items()}
+
+
+def pairs_of(files: Sequence[File], node: Node, choice: Choice) -> Pairs:
+    """Which copy takes the place of which file on a node; none if it reads in place."""
+    place = {"ram": node.ram, "disk": node.disk}.get(choice.place)
+    return [(os.path.join(place.folder, file.key), file.path) for file in files] if place else []
+
+
+class Staging:
+    """The coordinator's side.
+
+    Args:
+        keeper: Of its own node.
+        ranks: The first processes of the other nodes.
+        tell: Sends a message to a rank.
+        hear: Returns what has come, as (rank, message); raises if it is of no use to go on.
+        message: Tells the user.
+    """
+
+    def __init__(
+        self, keeper: Keeper, ranks: Sequence[int], tell: Callable[[int, object], None],
+        hear: Callable[[], list[tuple[int, object]]], message: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._keeper, self._ranks, self._tell, self._hear, self._message = keeper, ranks, tell, hear, message
+
+    def run(self, way: str, files: Sequence[File]) -> dict[int, Pairs]:
+        """Bring the files to the nodes.
+
+        Returns:
+            What each node's tools are to read, by the rank of its first process.
+
+        Raises:
+            MillraceError: A node is lost.
+            OSError: A file cannot be read.
+        """
+        look = Look(tuple(files), way)
+        for rank in self._ranks:
+            self._tell(rank, look)
+        nodes = {0: self._keeper.look(look)}
+        self._wait(lambda: len(nodes) > len(self._ranks), nodes)
+        nodes = dict(sorted(nodes.items()))
+        choices = dict(zip(nodes, staging.decide(way, files, list(nodes.values())), strict=True))
+        for line in staging.in_words(files, list(nodes.values()), list(choices.values())):
+            self._message(line)
+        if any(choice.missing for choice in choices.values()):
+            for rank, why in self._send(files, nodes, choices).items():
+                self._message(f"databases: {nodes[rank].host} reads them in place after all: {why}")
+                choices[rank] = Choice(place="", why=why)
+        return {rank: pairs_of(files, nodes[rank], choice) for rank, choice in choices.items()}
+
+    def _wait(self, done: Callable[[], bool], nodes: dict[int, Node]) -> None:
+        deadline = time.monotonic() + STILL
+        while not done():
+            for rank, said in self._hear():
+                if isinstance(said, Room):
+                    nodes[rank] = said.node
+            if time.monotonic() > deadline:
+                raise LostError("databases: not all nodes say what room they have", "look at the nodes")
+            time.sleep(NAP)
+
+    def _send(self, files: Sequence[File], nodes: dict[int, Node], choices: dict[int, Choice]) -> dict[int, str]:
+        """Send what is missing anywhere; which nodes have got no copies, and why."""
+        began = time.monotonic()
+        missing = frozenset[str]().union(*(choice.missing for choice in choices.values()))
+        sent = tuple(file for file in files if file.key in missing)
+        chain = [0, *(rank for rank, choice in choices.items() if rank and choice.missing)]
+        for before, rank, after in zip(chain, chain[1:], [*chain[2:], None], strict=False):
+            self._tell(rank, Fetch(sent, choices[rank], before, after))
+        # What an earlier job has left here is nearer than the storage.
+        near = {file: copy for copy, file in pairs_of(files, nodes[0], choices[0])}
+        sources = [near.get(file.path, file.path) if file.key not in choices[0].missing else file.path for file in sent]
+        self._keeper.begin(Fetch(sent, choices[0], None, chain[1] if chain[1:] else None), sources)
+        ended: dict[int, str] = {}
+        seen, since = -1, began
+        while len(ended) < len(chain):
+            if not self._keeper.busy:
+                time.sleep(NAP)
+            elif over := self._keeper.turn():
+                ended[0] = over.why_not
+            ended |= {rank: said.why_not for rank, said in self._hear() if isinstance(said, Fetched)}
+            now, moved = time.monotonic(), self._keeper.moved + len(ended)
+            if moved != seen:
+                seen, since = moved, now
+            elif now - since > STILL:
+                raise LostError(f"databases: no node has got anything for {duration(STILL)}", "look at the nodes")
+        seconds, n_bytes = time.monotonic() - began, sum(file.size for file in sent)
+        self._message(f"databases: {size(n_bytes)} copied to each in {duration(seconds)}, {size(n_bytes / seconds)}/s")
+        return {rank: why for rank, why in ended.items() if why}

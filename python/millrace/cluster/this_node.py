@@ -1,0 +1,86 @@
+"""What a process of an MPI job says of its own machine, and sees to before it works."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from millrace import __version__
+from millrace.cluster import messages as say
+from millrace.errors import MillraceError, RefusedError
+from millrace.model import Command
+from millrace.plan import cores, world
+from millrace.rundir import RunDir
+from millrace.tasks import Ended, Started
+from millrace.tools import registry
+
+if TYPE_CHECKING:
+    pass
+
+Happened = TypeVar("Happened", Started, Ended)
+
+
+def hello(environ: Mapping[str, str]) -> say.Hello:
+    """What there is to say of this process's machine."""
+    n_cores, source = cores.usable(environ)
+    return say.Hello(socket.gethostname(), os.getpid(), n_cores, source, os.uname().machine, __version__)
+
+
+def version_of(command: Command | None, exe: Path, environ: Mapping[str, str]) -> str:
+    """The version line of this node's program, as its adapter knows it; empty if it is not asked for.
+
+    Raises:
+        MillraceError: The program does not work here.
+    """
+    if command is None:
+        return ""
+    command = msgspec.structs.replace(command, exe=exe, environ=dict(environ))
+    return registry.find(command.argv[0]).understand(command).version
+
+
+def same_here(setup: say.Setup, exe: Path) -> tuple[world.File, ...]:
+    """Program and databases as they are on this node.
+
+    Raises:
+        RefusedError: A database is another one here than at the coordinator.
+    """
+    found = world.of_program(setup.use, exe, Path(setup.cwd))
+    there = {file.name: file for file in setup.world}
+    for file in found[1:]:
+        other = there.get(file.name)
+        if other and other.size_bytes != file.size_bytes:
+            raise RefusedError(
+                f"{file.name}: has {file.size_bytes:,} bytes here, {other.size_bytes:,} at the coordinator",
+                "results would not be those of one database: bring the same one to all nodes",
+            )
+    return found
+
+
+def check_shared(run_dir: Path, run_id: bytes) -> None:
+    """See that the run directory here is the coordinator's.
+
+    Raises:
+        RefusedError: It is not.
+    """
+    with suppress(MillraceError):
+        if RunDir(run_dir).read_manifest().run_id == run_id.hex():
+            return
+    raise RefusedError(
+        f"{run_dir}: is not here what it is at the coordinator",
+        "the run directory must be on storage that all nodes share: name one with --run-dir",
+    )
+
+
+#: Variables of which each machine has its own.
+OWN = ("HOSTNAME", "TMPDIR")
+
+
+def own_places(environ: Mapping[str, str]) -> dict[str, str]:
+    """What of the environment is this machine's; the rest is the coordinator's, as a tool's output may depend on it."""
+    return {name: environ[name] for name in OWN if name in environ}

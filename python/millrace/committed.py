@@ -1,0 +1,43 @@
+"""What is known of records that are done or given up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from millrace import _core
+
+
+class Committed(Protocol):
+    """The records ``[first, last)``: a `millrace._core.TaskRef`, or several."""
+
+    @property
+    def first(self) -> int: ...
+    @property
+    def last(self) -> int: ...
+    @property
+    def quarantined(self) -> bool: ...
+    @property
+    def inputs(self) -> Sequence[tuple[int, int]]: ...
+    @property
+    def blocks(self) -> Sequence[_core.BlockRef]: ...
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """All slices of a record; blocks of the same stream follow each other."""
+
+    first: int
+    last: int
+    inputs: Sequence[tuple[int, int]]
+    blocks: Sequence[_core.BlockRef]
+    quarantined: bool = False
+
+
+def gathered(slices: Mapping[int, _core.TaskRef]) -> Gathered:
+    """The result of a record from all of its slices, by number."""
+    one = slices[0]
+    blocks = [block for number in sorted(slices) for block in slices[number].blocks]
+    return Gathered(one.first, one.last, one.inputs, blocks)

@@ -1,0 +1,72 @@
+"""The bytes of the batches at work, by their ids."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+from millrace.ids import BatchId
+from millrace.model import InputUse
+from millrace.node.feed import Batch, Skipped
+from millrace.node.spool import split_batch
+from millrace.plan.plan import Plan
+from millrace.schedule.protocol import Part
+
+
+class Batches:
+    """Keeps batches until they are done, and cuts them on the way."""
+
+    def __init__(self, plan: Plan, inputs: Sequence[InputUse]) -> None:
+        self._plan, self._inputs = plan, inputs
+        self._ids: Iterator[BatchId] = map(BatchId, count(1))
+        self._batches: dict[BatchId, Batch] = {}
+
+    def __getitem__(self, batch: BatchId) -> Batch:
+        return self._batches[batch]
+
+    def items(self) -> Iterator[tuple[BatchId, Batch]]:
+        """All that are at work."""
+        yield from self._batches.items()
+
+    def add(self, batch: Batch, *, is_divisible: bool = True) -> Part:
+        """Keep a batch; returns it as the scheduler knows it."""
+        number = next(self._ids)
+        self._batches[number] = batch
+        return Part(number, batch.first, batch.last, self.units(batch), is_divisible)
+
+    def units(self, part: Batch | Skipped) -> int:
+        """Cost units of a part of the input."""
+        return part.last - part.first if self._plan.use.cost.unit == "records" else part.units
+
+    def split(self, whole: BatchId, records: int) -> list[Part]:
+        """Cut a batch in two after its first ``records``; one part if it cannot be cut."""
+        parts = self._cut(self._batches.pop(whole), records)
+        return [self.add(part, is_divisible=len(parts) > 1) for part in parts]
+
+    def divide(self, whole: BatchId, n: int) -> list[Part]:
+        """Cut a batch in ``n`` parts, or fewer where records belong together; none if it cannot be cut."""
+        rest, parts = self._batches[whole], list[Batch]()
+        for left in range(n, 1, -1):
+            cut = self._cut(rest, math.ceil(rest.n_records / left))
+            if len(cut) == 1:
+                break  # its records belong together
+            parts.append(cut[0])
+            rest = cut[1]
+        if not parts:
+            return []
+        del self._batches[whole]
+        return [self.add(part) for part in (*parts, rest)]
+
+    def _cut(self, whole: Batch, records: int) -> list[Batch]:
+        job = self._plan.job
+        return split_batch(whole, records, self._inputs, self._plan.command.cwd, job.record_start, job.record_end)
+
+    def release(self, batch: BatchId) -> None:
+        """The bytes of a batch are no longer needed."""
+        for path in self._batches.pop(batch).spooled:
+            path.unlink(missing_ok=True)
+
+    def pop(self, batch: BatchId) -> Batch:
+        """Let go of a batch whose files somebody else keeps."""
+        return self._batches.pop(batch)

@@ -1,0 +1,34 @@
+"""How far a run is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millrace.node.feed import Batch, Skipped
+
+
+@dataclass
+class Counts:
+    """What has been done so far, this run and before."""
+
+    records: int = 0
+    units: int = 0
+    bytes: int = 0
+    resumed: int = 0
+    quarantined: int = 0
+    cpu: float = 0.0
+    #: Tools that run.
+    running: int = 0
+
+    def skipped(self, part: Skipped, units: int, n_bytes: int) -> None:
+        """An earlier run has done these records, and so many bytes of the inputs' files."""
+        self.records += part.last - part.first
+        self.resumed += part.last - part.first
+        self.units += units
+        self.bytes += n_bytes
+
+    def done(self, batch: Batch, units: int) -> None:
+        """A batch is done or given up."""
+        self.records += batch.n_records
+        self.units += units
+        self.bytes += batch.bytes

@@ -1,0 +1,112 @@
+"""The errors that end a run before its time, in the user's words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from millrace.engine.quarantine import QuarantineWriter
+from millrace.engine.tool_messages import hint_of
+from millrace.errors import ExitCode, MillraceError, ToolError
+from millrace.node import workdir
+from millrace.node.feed import Batch
+from millrace.plan.plan import Plan
+from millrace.schedule.protocol import Stop, Why
+from millrace.schedule.quarantine_limit import QuarantineLimit
+from millrace.tasks import Ended
+
+
+def stopped(
+    stop: Stop, batch: Batch, argv: list[bytes], tool: str, limit: QuarantineLimit, quarantine: QuarantineWriter
+) -> MillraceError:
+    """The error of a run that the scheduler ends.
+
+    Args:
+        argv: The tool's arguments for ``batch``.
+    """
+    reason = stop.reason or "it failed"
+    if stop.why is Why.MEMORY:
+        return too_little_memory(tool, reason)
+    if stop.why is Why.MANY:
+        return too_many_failures(tool, limit, reason)
+    if stop.why is Why.TOOL:
+        return ToolError(
+            f"{tool} cannot do this work: {reason}\n  command: {quarantine.shown(argv)}",
+            hint_of(
+                tool, reason,
+                "this failed in the same way for every record tried, so it is taken for a fault of the command, not of a record",
+            ),
+        )  # fmt: skip
+    error = MillraceError(
+        f"record {batch.first + 1} ({quarantine.name(batch)}) failed: {reason}",
+        "with --on-failure quarantine the run goes on without it; the same command resumes",
+    )
+    error.exit_code = ExitCode.STOPPED
+    return error
+
+
+def too_many_failures(tool: str, limit: QuarantineLimit, reason: str) -> MillraceError:
+    """The error of a tool that fails for more records than may be given up."""
+    return ToolError(
+        f"{tool} failed for {limit.n_given_up:,} of {limit.n_ended:,} records, the last time so: {reason}",
+        hint_of(
+            tool, reason,
+            "that many failures are taken for a fault of the command or the machine, not of records; once it is gone the same "
+            "command resumes; --max-quarantined allows more",
+        ),
+    )  # fmt: skip
+
+
+def named_in(argv: Sequence[str], written: Sequence[str]) -> str:
+    """The first of the files that the tool has written, and nobody collects, of which its command speaks; else empty.
+
+    >>> named_in(["minimap2", "-o", "a.sam", "ref", "q.fa"], ["q.fa.tmp", "a.sam"])
+    'a.sam'
+    >>> named_in(["awk", "{print > \\"even.txt\\"}"], ["even.txt"])
+    'even.txt'
+    >>> named_in(["tool", "in.fa"], ["a", "fa", "in"])
+    ''
+    """
+    for name in written:
+        alone = re.compile(rf"(?<![\w./-])(?:\./)?{re.escape(name)}(?![\w/-]|\.\w)")
+        if any(alone.search(word) for word in argv[1:]):
+            return name
+    return ""
+
+
+def not_collected(tool: str, name: str) -> ToolError:
+    """The error of a tool that writes a file of which Millrace does not know that it is an output."""
+    return ToolError(
+        f"{tool} writes {name}, which is no output of this run: it would be lost",
+        f"name it: --output {name}, and each other file that the command writes",
+    )
+
+
+def too_little_memory(tool: str, reason: str) -> MillraceError:
+    """The error of a tool that needs more memory than there is, for most records."""
+    return MillraceError(
+        f"{tool} needs more memory than there is: {reason}",
+        "give it more (in Slurm: --mem), then type the same command again: it resumes",
+    )
+
+
+def disk_full(plan: Plan, detail: str) -> MillraceError:
+    """The error of a full disk: where, how much, and that nothing is lost."""
+    if f"/{workdir.prefix()}" in detail:
+        return MillraceError(
+            f"no space left: {detail}",
+            "the files of the tasks at work lie there: free some space, use fewer --slots or a smaller --batch, "
+            "then type the same command again: it resumes",
+        )
+    return MillraceError(
+        f"no space left: {detail}",
+        f"free some space on the disk of {plan.run_dir} (results need about twice the size of the output), "
+        "then type the same command again: it resumes",
+    )
+
+
+def not_kept(ended: Ended, plan: Plan) -> MillraceError:
+    """The error of a result that could not be brought to the journal."""
+    if ended.disk_full:
+        return disk_full(plan, ended.detail)
+    return MillraceError(f"a result could not be kept: {ended.detail}", "nothing is lost: the same command resumes")

@@ -1,0 +1,37 @@
+"""How much of the input is read, and how much is left."""
+
+from __future__ import annotations
+
+from millrace.model import CostHint
+from millrace.node.feed import Batch, Skipped
+
+
+class Intake:
+    """Counts what is read of the input.
+
+    Args:
+        hint: Says what units are.
+        total: Bytes of the inputs' files; None: a pipe, not known.
+    """
+
+    def __init__(self, hint: CostHint, total: int | None) -> None:
+        self._hint, self._total = hint, total
+        #: Bytes of the inputs' files up to the end of what is read.
+        self.offset = 0
+        self._units = 0
+
+    def read(self, part: Batch | Skipped, units: int) -> int:
+        """A part of so many units is read; returns how many bytes of the inputs' files it has."""
+        n_bytes, self.offset = part.offset - self.offset, part.offset
+        self._units += units
+        return n_bytes
+
+    @property
+    def remaining(self) -> float | None:
+        """Units not yet cut, from the bytes not yet read and the units per byte so far; None: unknown."""
+        if self._total is None:
+            return None
+        left = max(self._total - self.offset, 0)
+        if not self.offset:
+            return None if self._hint.unit == "records" else float(left)  # a unit is a byte, or about that
+        return left * (self._units / self.offset)

@@ -1,0 +1,53 @@
+"""The log of tasks in a run's events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from millrace.ids import TaskId
+from millrace.node.feed import Batch
+from millrace.report.event_log import EventLog
+from millrace.report.events import TaskEvent
+from millrace.schedule.protocol import Action, Looked, Output
+from millrace.task_numbers import number_of
+from millrace.tasks import Ended, Ending, Task
+
+#: Endings that are told as they are; all others are failures.
+TOLD_AS_THEY_ARE = (Ending.DONE, Ending.TIMEOUT, Ending.KILLED, Ending.MISPLACED)
+
+
+class TaskLog:
+    """Writes an event for each task that ended.
+
+    Args:
+        units_of: Cost units of a batch.
+    """
+
+    def __init__(self, events: EventLog, units_of: Callable[[Batch], int]) -> None:
+        self._events, self._units_of = events, units_of
+        self._started: dict[TaskId, float] = {}
+
+    def started(self, task: TaskId, at: float) -> None:
+        """A slot has taken a task, so many seconds after the start of the run."""
+        self._started[task] = at
+
+    def ended(self, task: Task, batch: Batch, ended: Ended, at: float, actions: Sequence[Action]) -> None:
+        """A task came to its end.
+
+        Args:
+            actions: What follows from it.
+        """
+        status = ended.ending.value if ended.ending in TOLD_AS_THEY_ARE else "failed"
+        if ended.is_done and any(isinstance(action, Looked) for action in actions):
+            status = "verified"
+        is_result = any(isinstance(action, Output) for action in actions)
+        written = sum(block.length for block in ended.committed.blocks) if ended.committed else 0
+        self._events.write(
+            TaskEvent(
+                t=at, start=self._started.pop(task.id, 0.0), slot=ended.slot, first=batch.first, last=batch.last,
+                units=self._units_of(batch), bytes=batch.bytes, cpu=ended.cpu_seconds, rss=ended.peak_rss_bytes,
+                out=written, attempt=task.attempt, fragment=0 if is_result else number_of(task.kind), status=status,
+                detail=ended.detail,
+            ),
+            at,
+        )  # fmt: skip

@@ -1,0 +1,135 @@
+"""What tools say: warnings passed on once each with their counts, failures in words."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from millrace.report.words import records
+from millrace.tasks import Ended, Ending
+
+#: Different lines of standard error that are passed on; more are only counted.
+MOST_LINES = 20
+
+#: What a terminal would obey: colours are left out, anything else is shown as a question mark.
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+#: Lines of a failure's standard error that are shown.
+SHOWN_LINES = 8
+
+
+class ToolMessages:
+    """Passes on each different line of the tools' standard error once; lines that differ only in numbers are alike.
+
+    A line with numbers may be a sum of what one task did, which nobody is to take for that of the run.
+    """
+
+    def __init__(self, tool: str, message: Callable[[str], None]) -> None:
+        self.tool, self._message = tool.rsplit("/", 1)[-1], message
+        self.counts: Counter[str] = Counter()
+        self._first: dict[str, str] = {}
+        self._extra: set[str] = set()
+        #: Lines of which tasks gave other numbers.
+        self._of_tasks: set[str] = set()
+
+    def hear(self, stderr: bytes, first: int, last: int) -> None:
+        """Take in what the task of the records ``[first, last)`` said."""
+        for line in lines(stderr):
+            key = re.sub(r"\d+", "#", line)
+            self.counts[key] += 1
+            if key not in self._first:
+                self._first[key] = line
+                if len(self._first) <= MOST_LINES:
+                    of = f", of {records(first, last)}" if key != line else ""
+                    self._message(f"{self.tool}{of}: {line}")
+            elif line != self._first[key]:
+                self._of_tasks.add(key)
+
+    def extra(self, paths: Iterable[str]) -> None:
+        """Say once that the tool wrote files that nobody collects."""
+        for path in paths:
+            if path not in self._extra and len(self._extra) < MOST_LINES:
+                self._extra.add(path)
+                self._message(f"{self.tool} also wrote {path}, which is not kept; name it with --output to collect it")
+
+    def repeated(self) -> list[tuple[str, int]]:
+        """(line, how often) of all different lines, most frequent first."""
+        return [(self._shown(key), count) for key, count in self.counts.most_common()]
+
+    def _shown(self, key: str) -> str:
+        return (
+            f"{self._first[key]} [of one task; others gave other numbers]"
+            if key in self._of_tasks
+            else self._first[key]
+        )
+
+
+def lines(stderr: bytes) -> list[str]:
+    """Lines as a terminal would leave them: what a carriage return overwrote is gone."""
+    if not stderr:
+        return []
+    text = stderr.decode(errors="replace")
+    text = _CONTROL.sub("?", _COLOUR.sub("", text))
+    kept = (line.rstrip("\r").rsplit("\r", 1)[-1].rstrip() for line in text.split("\n"))
+    return [line for line in kept if line]
+
+
+def failure_words(event: Ended, record_timeout: float | None, where: str = "") -> str:
+    """Why an attempt failed, in one line, and the tool's own words below.
+
+    Args:
+        where: What of it failed, if not all.
+    """
+    if event.ending is Ending.TIMEOUT:
+        how = f"took longer than {record_timeout:g} s a record"
+    elif event.ending is Ending.MISSING:
+        how = f"exit status 0, but it did not write {event.detail}"
+    elif event.ending in (Ending.SAID, Ending.SHAPELESS):
+        how = f"exit status 0, but {event.detail}"
+    elif event.ending is Ending.SPAWN:
+        how = f"cannot be started: {event.detail}"
+    elif event.signal is not None:
+        how = f"killed by {signal_name(event.signal)}"
+    else:
+        how = f"exit status {event.exit_status}"
+    if event.out_of_memory:
+        how += (
+            ", as memory ran out"
+            if event.signal is not None
+            else " (a process that it had started was killed, as memory ran out)"
+        )
+        how += " though nothing ran beside it" if event.side_by_side <= 1 else ""
+    said = lines(event.stderr)
+    return "\n".join([how + where, *(f"  {line}" for line in said[-SHOWN_LINES:])])
+
+
+#: Programs whose status says that nothing was found.
+_GREPS = frozenset({"grep", "egrep", "fgrep", "zgrep", "rg", "ag"})
+
+
+def hint_of(tool: str, reason: str, other: str) -> str:
+    """What helps where a tool failed for too many records; ``other`` if nothing is known of it."""
+    name = os.path.basename(tool)
+    if name in _GREPS and reason == "exit status 1":
+        return f'{name} ends with status 1 where nothing is found; name a script with: {name} "$@" || [ $? = 1 ]'
+    return other
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def signature(event: Ended, names: Iterable[str]) -> str:
+    """What two failures of the same kind share: everything but names of records, numbers and paths."""
+    text = "\n".join(lines(event.stderr))
+    for name in sorted(filter(None, names), key=len, reverse=True):
+        text = text.replace(name, "")
+    text = re.sub(r"\S*/\S*", "", text)
+    return f"{event.ending.value} {event.exit_status} {event.signal} " + re.sub(r"\d+", "#", text)

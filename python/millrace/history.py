@@ -1,0 +1,33 @@
+"""What is kept of a run that has ended, so that it can be looked at when its run directory is gone."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+
+from millrace.plan.plan import Plan
+from millrace.report.events import read_typed
+from millrace.report.summary import Summary, summarise
+from millrace.rundir import Manifest, RunDir
+from millrace.storage import past
+
+
+def remember(plan: Plan, rundir: RunDir, manifest: Manifest, code: int, message: str = "") -> Summary:
+    """Keep the event log, which is closed, and what the run was; returns the figures of the log.
+
+    Args:
+        code: The exit code of this start.
+        message: Why it did not get to its end.
+    """
+    counted = summarise(read_typed(rundir.events))
+    past.keep(
+        past.Past(
+            run_id=manifest.run_id, ended=datetime.now().astimezone().isoformat(timespec="seconds"),
+            argv=plan.command.argv, host=os.uname().nodename, cwd=str(plan.command.cwd), run_dir=str(plan.run_dir),
+            status=counted.status, exit_code=code, message=message, records_done=counted.records_done,
+            quarantined=len(counted.quarantined), n_starts=counted.n_runs, wall=counted.wall,
+        ),
+        rundir.events,
+        plan.command.environ,
+    )  # fmt: skip
+    return counted

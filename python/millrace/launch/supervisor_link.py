@@ -1,0 +1,106 @@
+"""The coordinator's words with the supervisor that started it, by files that both can see; see `millrace.launch.watch`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from millrace.interrupt import Interrupt
+from millrace.launch import heart
+from millrace.launch.allocation import SUPERVISED
+from millrace.launch.watch import AGAIN, DONE, STDIN, STDOUT, STOP
+
+
+class Supervision:
+    """What the coordinator of a supervised run tells and hears; without a supervisor, nothing.
+
+    Args:
+        environ: Names the files.
+        coordinator: Whether this process is the one that speaks.
+    """
+
+    def __init__(self, environ: Mapping[str, str], *, coordinator: bool = True) -> None:
+        #: Whether there is a supervisor.
+        self.active = bool(environ.get(SUPERVISED))
+        #: How many times the usual time this start may take: more after each in vain. Without a supervisor there is no next.
+        self.patience = float(environ.get(SUPERVISED) or "inf")
+        speaks = self.active and coordinator
+        self._done, self._stop, self._stdin, self._stdout = (
+            Path(environ[name]) if speaks and name in environ else None for name in (DONE, STOP, STDIN, STDOUT)
+        )
+        self._heart = heart.begin(environ) if speaks else None
+        self._interrupt: Interrupt | None = None
+        self._signals = 0
+
+    def begin(self) -> None:
+        """Join standard input and output to their files."""
+        for path, how, number in ((self._stdin, os.O_RDONLY, 0), (self._stdout, os.O_WRONLY, 1)):
+            if path:
+                file = os.open(path, how | os.O_CLOEXEC)
+                os.dup2(file, number)
+                os.close(file)
+
+    def obey(self, interrupt: Interrupt) -> None:
+        """Tell ``interrupt`` of the signals that the supervisor passes on.
+
+        The supervisor never sends SIGTERM. A launcher does, when it has lost a part of the job and gives up the rest;
+        its own end may come much later.
+        """
+        self._interrupt = interrupt
+        if self._heart:
+            self._heart.also = self._listen
+        if self._done:
+            signal.signal(signal.SIGTERM, self._given_up)
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """MPI starts in here: nothing else of this process may get a turn, so there may be no heartbeat."""
+        if not self._heart:
+            yield
+            return
+        self._heart.starting = True
+        self._heart.beat()
+        try:
+            yield
+        finally:
+            self._heart.starting = False
+
+    def _given_up(self, *_: object) -> None:
+        self.lost()
+        os._exit(1)
+
+    def turned(self, records: int) -> None:
+        """The loop has turned; ``records`` are done."""
+        if self._heart:
+            self._heart.turned, self._heart.records = time.monotonic(), records
+
+    def over(self) -> None:
+        """The loop has come to its end."""
+        if self._heart:
+            self._heart.turned = None
+
+    def ended(self, code: int) -> None:
+        """The run is at its end: starting it again would change nothing."""
+        self._tell(str(code))
+
+    def lost(self) -> None:
+        """A part of the job is lost: it is to be started again."""
+        self._tell(AGAIN)
+
+    def _tell(self, text: str) -> None:
+        if self._done:
+            with suppress(OSError):  # whoever started us may have gone
+                self._done.write_text(f"{text}\n")
+
+    def _listen(self) -> None:
+        if not self._stop or not self._interrupt:
+            return
+        with suppress(OSError, ValueError):
+            signals = [int(line) for line in self._stop.read_text().split()]
+            for number in signals[self._signals :]:
+                self._interrupt.note(number)
+            self._signals = max(self._signals, len(signals))

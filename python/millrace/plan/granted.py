@@ -1,0 +1,116 @@
+"""How many cores of this machine a batch system has granted, as it says in the environment. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from millrace.plan.slurm import expand, is_users_step, per_node
+
+#: Set for the processes that a supervisor starts: to the cores of each node, as batch systems tell the first one alone.
+GRANTED = "MILLRACE_GRANTED"
+
+#: Reads a file that the batch system names; empty if it cannot be read.
+Read = Callable[[str], str]
+
+
+def granted(environ: Mapping[str, str], host: str, read: Read) -> tuple[int, str] | None:
+    """Cores granted here, and who says so; None if nothing does.
+
+    Args:
+        host: This machine's name.
+    """
+    # Where a node has a name of its own for Slurm, that is not its host name.
+    host = environ.get("SLURMD_NODENAME") or host
+    for find in (_handed_on, _slurm, _pbs, _grid_engine, _lsf):
+        found = find(environ, host, read)
+        if found and found[0] > 0:
+            return found
+    return None
+
+
+def on_nodes(environ: Mapping[str, str], read: Read) -> dict[str, str]:
+    """The variable that tells processes on all nodes of a Slurm or PBS job what is granted there; empty if nothing is."""
+    cores = _on_slurm_nodes(environ) or _on_pbs_nodes(environ, read)
+    return {GRANTED: " ".join(f"{name}={n}" for name, n in cores.items())} if cores else {}
+
+
+def _on_slurm_nodes(environ: Mapping[str, str]) -> dict[str, int]:
+    cores = per_node(environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
+    return dict(zip(expand(environ.get("SLURM_JOB_NODELIST", "")), cores, strict=False)) if cores else {}
+
+
+def _on_pbs_nodes(environ: Mapping[str, str], read: Read) -> dict[str, int]:
+    """Torque names a node once for each core. PBS Pro does so for each MPI process, and has the cores of a chunk in
+    ``NCPUS``, unless these are its threads: the larger number is never more than what was granted."""
+    path, least = environ.get("PBS_NODEFILE"), _number(environ, "NCPUS")
+    return {name: max(times, least) for name, times in Counter(read(path).split()).items()} if path else {}
+
+
+def _handed_on(environ: Mapping[str, str], host: str, _: Read) -> tuple[int, str] | None:
+    pairs = (word.rpartition("=")[::2] for word in environ.get(GRANTED, "").split())
+    n = _of_host({name: int(n) for name, n in pairs if n.isdigit()}, host)
+    return (n, "granted by the batch system") if n else None
+
+
+def _slurm(environ: Mapping[str, str], host: str, _: Read) -> tuple[int, str] | None:
+    if is_users_step(environ) and (found := _slurm_step(environ)):
+        return found
+    if cores := _on_slurm_nodes(environ):
+        return _of_host(cores, host) or min(cores.values()), "granted by Slurm: SLURM_JOB_CPUS_PER_NODE"
+    for name in ("SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK"):
+        if n := _number(environ, name):
+            return n, f"granted by Slurm: {name}"
+    return None
+
+
+def _slurm_step(environ: Mapping[str, str]) -> tuple[int, str] | None:
+    """Cores of a step that the user has started, for all of its processes on this node."""
+    found = []
+    if n := _number(environ, "SLURM_CPUS_ON_NODE"):
+        found.append((n, "granted by Slurm: SLURM_CPUS_ON_NODE"))
+    tasks = per_node(environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    at = environ.get("SLURM_NODEID", "")
+    here = tasks[int(at)] if at.isdigit() and int(at) < len(tasks) else 1
+    if n := _number(environ, "SLURM_CPUS_PER_TASK"):
+        found.append((n * here, "granted by Slurm: SLURM_CPUS_PER_TASK"))
+    return min(found, default=None)
+
+
+def _pbs(environ: Mapping[str, str], host: str, read: Read) -> tuple[int, str] | None:
+    if n := _of_host(_on_pbs_nodes(environ, read), host):
+        return n, "granted by PBS: PBS_NODEFILE" + (", NCPUS" if n == _number(environ, "NCPUS") else "")
+    for name in ("NCPUS", "PBS_NUM_PPN", "PBS_NP"):
+        if n := _number(environ, name):
+            return n, f"granted by PBS: {name}"
+    return None
+
+
+def _grid_engine(environ: Mapping[str, str], host: str, read: Read) -> tuple[int, str] | None:
+    if path := environ.get("PE_HOSTFILE"):
+        lines = (line.split() for line in read(path).splitlines())
+        if n := _of_host({words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}, host):
+            return n, "granted by Grid Engine: PE_HOSTFILE"
+    n = _number(environ, "NSLOTS")
+    return (n, "granted by Grid Engine: NSLOTS") if n else None
+
+
+def _lsf(environ: Mapping[str, str], host: str, _: Read) -> tuple[int, str] | None:
+    words = environ.get("LSB_MCPU_HOSTS", "").split()
+    if n := _of_host({name: int(n) for name, n in zip(words[::2], words[1::2], strict=False) if n.isdigit()}, host):
+        return n, "granted by LSF: LSB_MCPU_HOSTS"
+    n = _number(environ, "LSB_DJOB_NUMPROC")
+    return (n, "granted by LSF: LSB_DJOB_NUMPROC") if n else None
+
+
+def _of_host(cores: Mapping[str, int], host: str) -> int:
+    """Of the machine called ``host``, with or without its domain; 0 if it is not there."""
+    if host in cores:
+        return cores[host]
+    short = host.partition(".")[0]
+    return next((n for name, n in cores.items() if name.partition(".")[0] == short), 0)
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    text = environ.get(name, "").strip()
+    return int(text) if text.isdecimal() else 0

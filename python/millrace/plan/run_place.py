@@ -1,0 +1,56 @@
+"""Where a run keeps its run directory, if the user does not say."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from millrace import state
+from millrace.model import OutputUse, ToolUse
+
+#: What run directories end with.
+SUFFIX = ".millrace"
+
+
+def find(wanted: str, use: ToolUse, argv: tuple[str, ...], cwd: Path, environ: Mapping[str, str]) -> Path:
+    """``OUTPUT.millrace`` beside the first output that has a name. A run to standard output has its own in the current
+    folder, or, where that cannot be written, in the user's state folder.
+
+    Args:
+        wanted: What the user says; empty: nothing.
+    """
+    if wanted:
+        return cwd / wanted
+    for output in use.outputs:
+        if output.path != "-" and not output.path.startswith("/dev/"):
+            return cwd / (_beside(output) + SUFFIX)
+    here, base = cwd / _digest(argv), state.folder(environ)
+    if _is_writable(cwd) or here.exists() or not base:
+        return here
+    there = next(folder for folder in (base, *base.parents) if folder.exists())
+    return base / "unfinished" / _digest((str(cwd), *argv), argv[0]) if _is_writable(there) else here
+
+
+def _is_writable(folder: Path) -> bool:
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+
+
+def _beside(output: OutputUse) -> str:
+    """The path of an output without what differs from record to record; never in a folder that holds nothing but outputs.
+
+    >>> _beside(OutputUse(name="o", path="a/hits.tsv")), _beside(OutputUse(name="o", path="a/{stem}.txt", layout="record"))
+    ('a/hits.tsv', 'a.stem.txt')
+    """
+    folder, _, rest = output.path.rstrip("/").partition("{")
+    folder, slash, begin = folder.rpartition("/")
+    if not rest or output.layout != "record":
+        return output.path.rstrip("/")
+    name = (begin + rest).replace("{", "").replace("}", "").replace("/", ".")
+    return f"{folder}.{name}" if folder else slash + name
+
+
+def _digest(words: tuple[str, ...], program: str = "") -> str:
+    digest = hashlib.blake2b("\0".join(words).encode(errors="surrogateescape"), digest_size=4).hexdigest()
+    return f"{Path(program or words[0]).name}-{digest}{SUFFIX}"

@@ -1,0 +1,62 @@
+"""What Slurm says in the environment, in its own packed forms. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from millrace.errors import RefusedError
+
+#: Steps below this number are a user's ``srun``; Slurm keeps those above for itself (batch script, interactive shell).
+_FIRST_OF_SLURM = 0xFFFF_FFF0
+
+
+def is_users_step(environ: Mapping[str, str]) -> bool:
+    """Whether this process is in a step that was started with ``srun``."""
+    step = environ.get("SLURM_STEP_ID", "")
+    return step.isdigit() and int(step) < _FIRST_OF_SLURM
+
+
+def per_node(text: str) -> list[int]:
+    """Numbers of each node; empty if they cannot be understood.
+
+    >>> per_node("4(x2),2"), per_node("16"), per_node("?")
+    ([4, 4, 2], [16], [])
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        matched = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
+        if not matched:
+            return []
+        found += [int(matched[1])] * int(matched[2] or 1)
+    return found
+
+
+def expand(text: str) -> Iterator[str]:
+    """The names in a list as Slurm packs it.
+
+    >>> list(expand("login,n[1-3,08-10],r[1-2]c[1,3]"))
+    ['login', 'n1', 'n2', 'n3', 'n08', 'n09', 'n10', 'r1c1', 'r1c3', 'r2c1', 'r2c3']
+
+    Raises:
+        RefusedError: It is no such list.
+    """
+    # A comma within brackets belongs to them.
+    for part in re.findall(r"(?:\[[^\]]*\]|[^,\[\]])+", text):
+        yield from _expand_one(part)
+
+
+def _expand_one(text: str) -> Iterator[str]:
+    before, bracket, rest = text.partition("[")
+    if not bracket:
+        yield before
+        return
+    ranges, _, after = rest.partition("]")
+    for each in ranges.split(","):
+        matched = re.fullmatch(r"(\d+)(?:-(\d+))?", each)
+        if not matched:
+            raise RefusedError(f"{text}: not a list of nodes as Slurm writes it", "name the nodes with --hosts")
+        first, last = matched[1], matched[2] or matched[1]
+        for number in range(int(first), int(last) + 1):
+            for tail in _expand_one(after):
+                yield f"{before}{number:0{len(first)}}{tail}"

@@ -1,0 +1,101 @@
+"""Writes the event log. One that cannot be written any more (a full disk) keeps the reason and falls silent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from millrace.errors import CorruptError
+from millrace.report.events import AnyEvent, EndEvent, Event, TaskEvent, readable
+from millrace.report.thinning import Thinner
+
+#: Longest time that an event waits in memory, in seconds.
+FLUSH_SECONDS = 1.0
+
+
+class EventLog:
+    """Appends events to a file, about once a second. Not for threads.
+
+    Args:
+        path: Created if missing. A last line that a killed run left half written is closed with a newline, so
+            that ours begins on a line of its own.
+
+    Raises:
+        CorruptError: It is a folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        #: Why the log fell silent; None while all is well.
+        self.failure: OSError | None = None
+        self._thinner = Thinner()
+        self._encoder = msgspec.json.Encoder()
+        self._waiting = bytearray()
+        self._flushed_at: float | None = None
+        try:
+            self._file: int | None = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except IsADirectoryError as error:
+            raise CorruptError(f"{path}: is a folder, not the log of a run", "start over with --fresh") from error
+        end = os.fstat(self._file).st_size
+        if end and os.pread(self._file, 1, end - 1) != b"\n":
+            self._waiting += b"\n"
+
+    def __enter__(self) -> EventLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, event: AnyEvent, now: float) -> None:
+        """Append ``event``; of very many tasks, several share a line.
+
+        ``now`` is any clock in seconds that only grows; it decides when the file is written.
+        """
+        if self._file is None:
+            return
+        if isinstance(event, TaskEvent):
+            line = self._thinner.take(event)
+            if line is None:
+                return
+            event = line
+        elif isinstance(event, EndEvent):
+            self._write_rest()
+        self._append(event)
+        if self._flushed_at is None or now - self._flushed_at >= FLUSH_SECONDS:
+            self._flushed_at = now
+            self.flush()
+
+    def _write_rest(self) -> None:
+        for line in self._thinner.rest():
+            self._append(line)
+
+    def _append(self, event: Event) -> None:
+        before = len(self._waiting)
+        try:
+            self._encoder.encode_into(event, self._waiting, -1)
+        except UnicodeEncodeError:
+            del self._waiting[before:]
+            self._waiting += self._encoder.encode(readable(msgspec.to_builtins(event)))
+        self._waiting += b"\n"
+
+    def flush(self) -> None:
+        """Hand everything to the system. Does not wait for the disk: the journal's promise is not ours."""
+        waiting, self._waiting = memoryview(bytes(self._waiting)), bytearray()
+        try:
+            while waiting and self._file is not None:
+                waiting = waiting[os.write(self._file, waiting) :]
+        except OSError as error:
+            self.failure = error
+            self._close_file()
+
+    def close(self) -> None:
+        """Write what is left and close the file. Twice is fine."""
+        self._write_rest()
+        self.flush()
+        self._close_file()
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None

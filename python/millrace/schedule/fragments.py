@@ -1,0 +1,162 @@
+"""A batch in fragments of the database: which searches are handed out, and how what they found is finished. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from millrace.committed import Committed
+from millrace.ids import BatchId
+from millrace.model import Fragmented
+from millrace.schedule.protocol import Divide, Part
+from millrace.schedule.scan import finish_parts, n_slices
+from millrace.schedule.searches import Misplaced, Searches, Setback
+from millrace.tasks import Ended, Finish, Kind, Rank, Search, Slice, Task
+
+if TYPE_CHECKING:
+    from millrace import _core
+
+#: What an earlier run found in fragments, by the extent of the batch.
+FoundBefore = Mapping[tuple[int, int], Mapping[int, "_core.BlockRef"]]
+
+
+class Order(NamedTuple):
+    """A task to be made."""
+
+    batch: BatchId
+    kind: Kind
+    attempt: int
+    urgent: bool = False
+    found: Sequence[_core.BlockRef] = ()
+
+
+class FragmentSearch:
+    """Takes batches from their first search to their result.
+
+    Args:
+        fragmented: How the database is searched.
+        n_nodes: Machines that have a memory of their own for fragments.
+        begun: What an earlier run found.
+    """
+
+    def __init__(self, fragmented: Fragmented, n_nodes: int, begun: FoundBefore) -> None:
+        self._fragmented, self._begun = fragmented, begun
+        self._searches = Searches(len(fragmented.fragments), n_nodes)
+        self._parts: dict[BatchId, Part] = {}
+        #: Batches for which everything is found.
+        self._found_all: list[BatchId] = []
+
+    # Batches
+
+    def begin(self, part: Part, attempt: int) -> None:
+        """An attempt at a batch begins."""
+        self._parts[part.batch] = part
+        if self._searches.begin(part.batch, attempt, self._begun.get((part.first, part.last), {})):
+            self._found_all.append(part.batch)
+
+    def divided(self, whole: BatchId, parts: Sequence[Part]) -> list[Order]:
+        """``whole``, which was to be finished in parts, goes on as these."""
+        units = max(self._parts.pop(whole).units, 1)
+        self._searches.divide(whole, {part.batch: part.units / units for part in parts})
+        self._parts.update({part.batch: part for part in parts})
+        return [self._finish_in_one(part.batch) for part in parts]
+
+    def not_divided(self, batch: BatchId) -> list[Order]:
+        """The records of ``batch``, which was to be finished in parts, belong together."""
+        return [self._finish_in_one(batch)]
+
+    def forget(self, batch: BatchId) -> None:
+        """The batch is done, split or given up."""
+        self._parts.pop(batch, None)
+        self._searches.forget(batch)
+
+    # What is to be done next
+
+    def next_search(self) -> Order | None:
+        """The next search to hand out."""
+        search = self._searches.next()
+        return Order(search[0], Search(search[1]), self._searches.attempt(search[0])) if search else None
+
+    def finish_next(self, slots: int, n_tasks: int, *, is_end: bool) -> Divide | list[Order]:
+        """Finish the next batch for which everything is found: first of all, as it ends a batch. Empty: there is none.
+
+        Args:
+            slots: All slots.
+            n_tasks: Tasks that are with the slots or wait before them.
+            is_end: There will be no more batches.
+        """
+        if not self._found_all:
+            return []
+        batch = self._found_all.pop(0)
+        if ranks := self._searches.take_ranks(batch):
+            return self._in_slices(batch, Slice, len(ranks), ranks) if len(ranks) > 1 else [self._finish_in_one(batch)]
+        idle = slots - n_tasks - len(self._searches.scan) if is_end else 0
+        part, found_bytes = self._parts[batch], self._searches.found_bytes(batch)
+        n_records = part.last - part.first
+        n_parts = finish_parts(n_records, found_bytes, idle) if self._fragmented.divisible else 1
+        if n_parts > 1:
+            return Divide(batch, n_parts)
+        ranked = self._fragmented.ranked
+        # Whatever went wrong before, the next time in one.
+        if ranked and n_records == 1 and not self._searches.was_sliced(batch):
+            # Where fragments do not tell the ranks of subjects, these are found first.
+            first, passes = (Rank, 2) if ranked.argv else (Slice, 1)
+            seconds = self._searches.seconds(batch) or 0.0
+            n = n_slices(found_bytes, seconds, idle, slots, passes)
+            if n > 1:
+                return self._in_slices(batch, first, n, self._searches.blocks(batch))
+        return [self._finish_in_one(batch)]
+
+    def _in_slices(
+        self, batch: BatchId, kind: type[Rank | Slice], n: int, found: Sequence[_core.BlockRef]
+    ) -> list[Order]:
+        self._searches.slice(batch, n)
+        attempt = self._searches.attempt(batch)
+        return [Order(batch, kind(number, n), attempt, True, found) for number in range(n)]
+
+    def _finish_in_one(self, batch: BatchId) -> Order:
+        return Order(batch, Finish(), self._searches.attempt(batch), True, self._searches.blocks(batch))
+
+    # How tasks end
+
+    def done(self, task: Task, ended: Ended) -> Committed | None:
+        """A task is done; the result of its batch, if this was the last that it waited for."""
+        batch, committed = task.batch, ended.committed
+        assert committed is not None  # a task that is done has been committed
+        found_all = False
+        match task.kind:
+            case Search(fragment):
+                found_all = self._searches.found(batch, fragment, committed.blocks[0], ended.wall_seconds)
+            case Rank(number, of):
+                found_all = self._searches.ranked(batch, number, of, committed)
+            case Slice(number, of):
+                return self._searches.sliced(batch, number, of, committed)
+            case _:
+                return committed
+        if found_all:
+            self._found_all.append(batch)
+        return None
+
+    def failed(self, batch: BatchId, setback: Setback) -> None:
+        """One of several tasks of a batch gave nothing: it begins no more of them."""
+        self._searches.failed(batch, setback)
+
+    def settled(self, batch: BatchId) -> Setback | None:
+        """Why a batch has to begin again, once all of its tasks have ended; told once.
+
+        After slices that were of no use, one task writes all of them.
+        """
+        setback = self._searches.settled(batch)
+        if isinstance(setback, Misplaced):
+            self._found_all.append(batch)
+        return setback
+
+    # What is known
+
+    def seconds(self, batch: BatchId) -> float | None:
+        """Wall seconds that the searches of a batch take; None if an earlier run did them all."""
+        return self._searches.seconds(batch) if batch in self._parts else 0.0  # nothing was to be searched
+
+    def share(self, batch: BatchId) -> float:
+        """How much of the work on a batch is done."""
+        return self._searches.share(batch)

@@ -1,0 +1,288 @@
+"""The lives of batches: which runs next, again, in parts, or not at all. Pure: no clock, no file, no process."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from millrace.ids import BatchId
+from millrace.schedule.cutting import Cutting
+from millrace.schedule.protocol import Ask, Failure, Part, Quarantine, Release, Result, Split, Stop, Why
+from millrace.schedule.quarantine_limit import QuarantineLimit
+
+
+@dataclass(frozen=True)
+class Run:
+    """Start an attempt at a batch; ``urgent``: before those that wait."""
+
+    batch: BatchId
+    attempt: int
+    urgent: bool = False
+    #: Nothing is to run beside it on its node.
+    alone: bool = False
+
+
+#: What becomes of a batch next.
+Step = Run | Split | Quarantine | Release | Stop
+
+
+class _State(Enum):
+    #: Cut, and not yet given to a slot.
+    READY = 1
+    #: At a slot, or in the queue before it.
+    RUNNING = 2
+    #: Failed, and held back until it is known whether the tool works at all.
+    HELD = 3
+
+
+@dataclass
+class _Batch:
+    records: int
+    units: int
+    attempt: int = 0
+    state: _State = _State.READY
+    #: No more retries of the whole: on its way down to the culprit.
+    suspect: bool = False
+    #: How often memory ran out for it.
+    starved: int = 0
+
+
+#: So many different single records that fail alike, and none that succeeds, mean that the tool does not work.
+WITNESSES = 3
+
+#: The same for records that fail in different ways: a message may hold something random.
+MOST_WITNESSES = 10
+
+#: Memory runs out for a batch so often before nothing is let run beside it.
+MOST_CROWDED = 2
+
+#: So many records for each of which there is not enough memory, and more of them than are done, are no matter of records.
+MOST_STARVED = 10
+
+
+class Lives:
+    """Decides for each batch, from the time when it is cut until it is done or given up.
+
+    Near the end all that is left is cut, and the largest batch goes first: a long record that starts last ends last.
+    Source: R. L. Graham, Bounds on multiprocessing timing anomalies, SIAM J. Appl. Math. 17(2), 1969 (largest
+    processing time first).
+
+    Args:
+        cutting: Which batches are asked for.
+        retries: Further attempts at a failing batch before it is split, and at a single record.
+        stop_on_failure: End the run at the first record that is given up.
+        proven: The tool is known to work: some record was done before.
+        limit: How many records may be given up.
+    """
+
+    def __init__(
+        self, cutting: Cutting, retries: int = 1, *, stop_on_failure: bool = False, proven: bool = False,
+        limit: QuarantineLimit | None = None,
+    ) -> None:  # fmt: skip
+        self.cutting, self.retries, self.stop_on_failure, self.proven = cutting, retries, stop_on_failure, proven
+        self.limit = limit or QuarantineLimit()
+        self._batches: dict[BatchId, _Batch] = {}
+        self._held: deque[BatchId] = deque()
+        #: Batches that wait for a place in the queues of the slots: (-units, batch), a heap.
+        self._ready: list[tuple[int, BatchId]] = []
+        #: Single records that failed while nothing had succeeded, and how.
+        self._witnesses: dict[BatchId, tuple[Result, str]] = {}
+        #: Single records for which there is not enough memory.
+        self._starved = 0
+
+    @property
+    def done(self) -> bool:
+        """Everything was cut and came to its end."""
+        return self.cutting.ended and not self._batches and not self.cutting.asked
+
+    # Batches
+
+    def ask(self, remaining: float | None, *, several: bool = False) -> Ask | None:
+        """One more batch to cut, or several; None if enough are ready. See `Cutting`."""
+        if not self._held:
+            here = len(self._batches)
+            return self.cutting.ask(remaining, here, several=several) if self.cutting.wants(remaining, here) else None
+        if any(batch not in self._witnesses for batch in self._batches):
+            return None
+        # All that there is has failed: one more record may tell whether anything works.
+        return None if self.cutting.ended or self.cutting.asked else self.cutting.ask_for_one()
+
+    def batch_cut(self, part: Part, *, stays_whole: bool = False) -> list[Step]:
+        """A batch that was asked for is ready.
+
+        Args:
+            stays_whole: It is not to be cut again.
+        """
+        self.cutting.came()
+        batch, records = part.batch, part.records
+        self._batches[batch] = _Batch(records, part.units)
+        if self._held:
+            self._hold(batch)
+            return self._verdict()
+        if records > 1 and self.cutting.is_far_longer(part.units) and not stays_whole:
+            return [Split(batch, records - 1)]  # the last one is the long one
+        return self._add([batch])
+
+    def _add(self, batches: Iterable[BatchId]) -> list[Step]:
+        """Batches may be run."""
+        steps: list[Step] = []
+        for batch in batches:
+            item = self._batches[batch]
+            if item.records == 1 and self.cutting.is_far_longer(item.units):
+                steps.append(self._run(batch, urgent=True))
+            else:
+                heapq.heappush(self._ready, (-item.units, batch))
+        return steps + self._hand_out()
+
+    def _hand_out(self) -> list[Step]:
+        """Give batches that are ready to the slots and their queues, the largest first."""
+        steps: list[Step] = []
+        while self._ready and len(self._batches) - len(self._ready) < self.cutting.most + len(self._held):
+            steps.append(self._run(heapq.heappop(self._ready)[1]))
+        return steps
+
+    def input_ended(self) -> list[Step]:
+        """There is nothing more to cut."""
+        self.cutting.end()
+        return self._verdict()
+
+    def batch_split(self, whole: BatchId, parts: Sequence[Part]) -> list[Step]:
+        """``whole`` is now ``parts``."""
+        fresh = self._batches.pop(whole).state is _State.READY
+        for part in parts:
+            self._batches[part.batch] = _Batch(part.records, part.units, suspect=not fresh)
+        if fresh:
+            return self._add(part.batch for part in parts)
+        if self.proven:
+            return [self._run(part.batch, urgent=True) for part in parts]
+        # The first record alone bears witness; the rest waits for the verdict.
+        for part in parts[1:]:
+            self._hold(part.batch)
+        return [self._run(parts[0].batch, urgent=True)]
+
+    def batch_divided(self, whole: BatchId, parts: Sequence[Part]) -> None:
+        """``whole``, which is at work, goes on as ``parts``."""
+        item = self._batches.pop(whole)
+        for part in parts:
+            self._batches[part.batch] = _Batch(part.records, part.units, item.attempt, item.state, item.suspect)
+
+    # Results
+
+    def attempt_done(self, batch: BatchId, seconds: float | None) -> list[Step]:
+        """An attempt gave the result.
+
+        Args:
+            seconds: Wall time of the attempt, for the cost model; None if it is not known.
+        """
+        item = self._batches.pop(batch)
+        self._witnesses.pop(batch, None)
+        self.limit.done(item.records)
+        if seconds is not None:
+            self.cutting.cost.observe(item.units, seconds, item.records)
+        return [Release(batch), *self._prove(), *self._hand_out()]
+
+    def attempt_failed(self, batch: BatchId, failure: Failure) -> list[Step]:
+        """An attempt gave nothing."""
+        item, result, signature = self._batches[batch], failure.result, failure.signature
+        if result is Result.FATAL:
+            return [Stop(batch, Why.TOOL)]
+        if result is Result.CROWDED:
+            item.starved += 1
+            item.attempt -= 1
+            return [self._run(batch, urgent=True)]
+        if result is Result.STARVED:
+            item.starved = MOST_CROWDED
+        if not self.proven:
+            return self._suspect_tool(batch, result, signature)
+        return self._suspect_record(batch, result, signature)
+
+    def _suspect_record(self, batch: BatchId, result: Result, signature: str) -> list[Step]:
+        item = self._batches[batch]
+        again = result in (Result.FAILED, Result.STARVED) and item.attempt <= self.retries
+        if again and (item.records == 1 or not item.suspect):
+            return [self._run(batch, urgent=True)]
+        if item.records > 1:
+            return [Split(batch, item.records // 2)]
+        if result is Result.STARVED:
+            self._starved += 1
+            if self._starved >= MOST_STARVED and self._starved > self.limit.n_done:
+                return [Stop(batch, Why.MEMORY)]
+        if self.stop_on_failure:
+            return [Stop(batch, Why.RECORD)]
+        if self.limit.give_up(signature):
+            return [Stop(batch, Why.MANY)]
+        return [Quarantine(batch)]
+
+    def batch_quarantined(self, batch: BatchId) -> list[Step]:
+        """The quarantine of ``batch`` is committed."""
+        del self._batches[batch]
+        return [Release(batch), *self._verdict(), *self._hand_out()]
+
+    def _suspect_tool(self, batch: BatchId, result: Result, signature: str) -> list[Step]:
+        """Nothing has succeeded yet: find out with single records whether anything can."""
+        item = self._batches[batch]
+        self._hold(batch)
+        if item.records <= 1:
+            self._witnesses[batch] = (result, signature)
+        # One that is ready takes its place: it may work.
+        return [*self._hand_out(), *self._verdict()]
+
+    def _verdict(self) -> list[Step]:
+        if self.proven or not self._held:
+            return []
+        alike = len(set(self._witnesses.values())) == 1
+        if len(self._witnesses) >= (WITNESSES if alike else MOST_WITNESSES):
+            return [self._stop()]
+        running = any(item.state is _State.RUNNING for item in self._batches.values())
+        more = [batch for batch in self._held if batch not in self._witnesses]
+        if running:
+            return []
+        for batch in more:
+            if self._batches[batch].records > 1:
+                self._held.remove(batch)
+                return [Split(batch, 1)]
+        if more:
+            self._held.remove(more[0])
+            return [self._run(more[0], urgent=True)]
+        if not self.cutting.ended:
+            return []
+        if not alike:
+            return self._prove()  # few records, each bad in its own way
+        # Every record there is has failed alike. They are few, and perhaps what failed was the machine, for once.
+        for batch, (result, _) in self._witnesses.items():
+            if result in (Result.FAILED, Result.STARVED) and self._batches[batch].attempt <= self.retries:
+                del self._witnesses[batch]
+                self._held.remove(batch)
+                return [self._run(batch, urgent=True)]
+        return [self._stop()]
+
+    def _stop(self) -> Stop:
+        """No witness was done."""
+        batch, (result, _) = next(iter(self._witnesses.items()))
+        return Stop(batch, Why.MEMORY if result is Result.STARVED else Why.TOOL)
+
+    def _prove(self) -> list[Step]:
+        """The tool works: failures are the records' own from now on."""
+        self.proven = True
+        held, self._held = list(self._held), deque()
+        steps: list[Step] = []
+        for batch in held:
+            if batch in self._witnesses:
+                steps.extend(self._suspect_record(batch, *self._witnesses[batch]))
+            else:
+                steps.append(self._run(batch))
+        self._witnesses.clear()
+        return steps
+
+    def _hold(self, batch: BatchId) -> None:
+        self._batches[batch].state = _State.HELD
+        self._held.append(batch)
+
+    def _run(self, batch: BatchId, *, urgent: bool = False) -> Run:
+        item = self._batches[batch]
+        item.attempt += 1
+        item.state = _State.RUNNING
+        return Run(batch, item.attempt, urgent, alone=item.starved >= MOST_CROWDED)

@@ -1,0 +1,21 @@
+"""What the end of a task says of its batch. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from millrace.schedule.protocol import Result
+from millrace.tasks import Ended, Ending
+
+
+def result_of(ended: Ended, fatal_statuses: Container[int]) -> Result:
+    """What becomes of a batch of which a task failed.
+
+    Args:
+        fatal_statuses: Exit statuses of the tool that say "not the record's fault".
+    """
+    if ended.out_of_memory:
+        return Result.CROWDED if ended.side_by_side > 1 else Result.STARVED
+    if ended.ending is Ending.SPAWN or ended.exit_status in fatal_statuses:
+        return Result.FATAL
+    return Result.TIMED_OUT if ended.ending is Ending.TIMEOUT else Result.FAILED

@@ -1,0 +1,159 @@
+"""Runs that have ended: what `millrace runs` lists, in the user's state folder, and never needed.
+
+Each has a folder there with its event log and a small file that says what it was. The folder of all of them is made for
+this user alone, and believed only if it is. Whatever goes wrong here is no fault of a run: then nothing is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from millrace import own, state
+from millrace.errors import MillraceError, RefusedError
+from millrace.model import Frozen
+from millrace.sealed import seal, unseal
+
+#: Runs that are kept, the latest ones, and bytes of all of them together.
+MOST, MOST_BYTES = 50, 64 << 20
+
+#: Fewest letters of a name that stand for it.
+LEAST_LETTERS = 4
+
+#: How a folder that is being made begins, and seconds after which whoever made it is dead.
+_NEW, _LONGEST = ".new-", 3600.0
+
+
+class Past(Frozen, frozen=True):
+    """A run that has ended."""
+
+    run_id: str
+    #: When, as ISO 8601.
+    ended: str
+    argv: tuple[str, ...]
+    host: str
+    cwd: str
+    run_dir: str
+    #: ``done``, ``quarantined``, ``interrupted`` or ``stopped``, and the exit code.
+    status: str
+    exit_code: int
+    #: Why, in the words of the end; empty if all went well.
+    message: str
+    records_done: int
+    quarantined: int
+    #: Starts that it took, and their running time in seconds.
+    n_starts: int
+    wall: float
+
+    @property
+    def name(self) -> str:
+        """What it is called in lists."""
+        return self.run_id[:8]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A `Past` run, and where it is kept."""
+
+    past: Past
+    folder: Path
+
+    @property
+    def events(self) -> Path:
+        """Its event log."""
+        return self.folder / "events.jsonl"
+
+
+def keep(past: Past, events: Path, environ: Mapping[str, str]) -> None:
+    """Keep ``past`` with its event log, in the place of what an earlier start of the same run left."""
+    with suppress(OSError):
+        home = _home(environ, make=True)
+        new = Path(tempfile.mkdtemp(prefix=_NEW, dir=home))
+        try:
+            (new / "run.json").write_bytes(seal(past))
+            shutil.copyfile(events, new / "events.jsonl")
+            place = home / past.run_id
+            shutil.rmtree(place, ignore_errors=True)
+            new.rename(place)
+        except OSError:
+            shutil.rmtree(new, ignore_errors=True)
+        _prune(home)
+
+
+def kept(environ: Mapping[str, str]) -> list[Kept]:
+    """All that are kept, the one that ended last at the end."""
+    try:
+        return _look(_home(environ))
+    except OSError:
+        return []
+
+
+def find(run: str, environ: Mapping[str, str]) -> Kept:
+    """The run of this name, or of the run directory that had this path; the latest, if there are several.
+
+    Raises:
+        RefusedError: There is none, or the beginning of a name stands for several.
+    """
+    runs = kept(environ)
+    path = os.path.abspath(run)
+    if there := [each for each in runs if each.past.run_dir == path]:
+        return there[-1]
+    named = [each for each in runs if each.past.run_id.startswith(run)] if len(run) >= LEAST_LETTERS else []
+    if len(named) == 1:
+        return named[0]
+    if named:
+        raise RefusedError(f"{run}: {len(named)} runs begin so", "give more letters: millrace runs lists them")
+    raise RefusedError(f"{run}: no run here", "give the .millrace folder of a run, or a name that millrace runs lists")
+
+
+def _home(environ: Mapping[str, str], *, make: bool = False) -> Path:
+    """The folder of all of them.
+
+    Raises:
+        OSError: It is not there, or not this user's alone.
+    """
+    base = state.folder(environ)
+    if not base:
+        raise FileNotFoundError
+    home = base / "runs"
+    if make:
+        base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, exist_ok=True)
+    os.close(own.open_private(home))
+    return home
+
+
+def _entries(home: Path) -> list[Path]:
+    """Folders of runs, the latest last."""
+    found = []
+    for entry in os.scandir(home):
+        if not entry.name.startswith(_NEW):
+            with suppress(FileNotFoundError):  # another run removes it just now
+                found.append((entry.stat().st_mtime_ns, Path(entry.path)))
+    return [path for _, path in sorted(found)]
+
+
+def _look(home: Path) -> list[Kept]:
+    found = []
+    for folder in _entries(home):
+        with suppress(OSError, MillraceError):  # one that is removed just now, or of another release
+            found.append(Kept(unseal(folder / "run.json", Past, "a run that has ended"), folder))
+    return found
+
+
+def _prune(home: Path) -> None:
+    """Remove the oldest beyond the limits, and what died while it was made."""
+    room = MOST_BYTES
+    for number, folder in enumerate(reversed(_entries(home))):
+        room -= sum(file.stat().st_size for file in os.scandir(folder))
+        if number >= MOST or room < 0:
+            shutil.rmtree(folder, ignore_errors=True)
+    for folder in home.glob(f"{_NEW}*"):
+        if time.time() - folder.stat().st_mtime > _LONGEST:
+            shutil.rmtree(folder, ignore_errors=True)

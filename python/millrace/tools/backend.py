@@ -1,0 +1,87 @@
+"""What every kind of database owes to a search in fragments: the ``backend`` of a family of tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from millrace.model import Fragmented
+from millrace.tasks import Rank, Slice
+
+#: What the search of one fragment wrote: a view of the journal, never all in memory.
+Found = bytes | memoryview
+
+
+class SliceOfCandidates(NamedTuple):
+    """The path of its database, relative to the folder, empty if there are none; lowest and highest rank."""
+
+    database: str
+    lowest: float
+    highest: float
+
+
+class DatabaseBackend(Protocol):
+    """One kind of database. Its methods may start programs; they never change the user's files."""
+
+    def prepare(self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str]) -> Sequence[str]:
+        """Make what the fragments need in the empty ``folder``, once on each node.
+
+        Returns:
+            The text of `millrace.model.DatabaseArg` of each fragment: an absolute path, as a rule.
+
+        Raises:
+            MillraceError: It cannot be made.
+        """
+        ...
+
+    def candidates(
+        self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found]
+    ) -> str:
+        """Make a database of the candidates of one batch in the empty ``folder``.
+
+        Called in a thread of its own, several at a time.
+
+        Args:
+            found: What the search of each fragment wrote, in the order of the fragments.
+
+        Returns:
+            Its path, relative to ``folder``.
+
+        Raises:
+            MillraceError: What was found cannot be understood, or the database cannot be made.
+        """
+        ...
+
+    def slice(
+        self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found], part: Slice | Rank,
+    ) -> SliceOfCandidates | None:  # fmt: skip
+        """Make a database of one slice of the candidates of one query, as `candidates` does of all, or of a share.
+
+        Only where `millrace.model.Fragmented.ranked` is set.
+
+        Args:
+            found: What the search of each fragment wrote; for a slice, if `millrace.model.Ranked.argv` is set, what the
+                search of each share wrote.
+
+        Returns:
+            None if they cannot be ranked, or are not certain to be kept all; then so it is with all slices, or it
+            is seen by their rows.
+        """
+        ...
+
+    def patch(self, fragmented: Fragmented, folder: Path) -> Sequence[tuple[int, str, str]]:
+        """What has to be changed in the outputs of the search of the candidates in ``folder``.
+
+        Returns:
+            (index of the output, patch by name as in ``crates/millrace-core/src/join/fragment``, absolute path of
+            the file that `candidates` has written for it).
+        """
+        ...
+
+
+def find(name: str) -> DatabaseBackend:
+    """The backend called ``name``, as the family of tools that searches such databases."""
+    backend: DatabaseBackend = import_module(f"millrace.tools.{name}.backend").BACKEND
+    return backend

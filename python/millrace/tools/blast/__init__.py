@@ -1,0 +1,5 @@
+"""BLAST+ and its databases."""
+
+from millrace.tools.blast.adapter import ADAPTER
+
+__all__ = ["ADAPTER"]

@@ -1,0 +1,60 @@
+"""Alias files of BLAST databases, as Millrace writes them, and the questions that ``blastdbcmd`` answers."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from millrace._core import Candidates
+from millrace.tools.blast.volumes import ending
+
+#: Name of each kind of database in BLAST's options, by its letter.
+KINDS = {"p": "prot", "n": "nucl"}
+
+
+def write_alias(alias: Path, letter: str, title: str, databases: Sequence[str], *lines: str) -> None:
+    """Write an alias.
+
+    Args:
+        alias: Its path, without the ending.
+        letter: ``p`` or ``n``.
+        databases: What it stands for: paths without ending, relative to its folder or absolute.
+        lines: What else it says, such as ``FIRST_OID 1``.
+    """
+    names = " ".join(f'"{name}"' for name in databases)
+    text = "\n".join((f"TITLE {title}", f"DBLIST {names}", *lines, ""))
+    ending(alias, f"{letter}al").write_text(text, "utf-8", "surrogateescape")
+
+
+def write_masked(
+    entries: Candidates, volumes: Sequence[str], folder: Path, name: str, letter: str, title: str
+) -> list[str]:
+    """Make an alias for each volume in which it has only ``entries``; their names, in ``folder``."""
+    names = [f"{name}{number}" for number in range(len(volumes))]
+    for number, (part, base) in enumerate(zip(names, volumes, strict=True)):
+        entries.write(number, folder / f"{part}.msk")
+        write_alias(folder / part, letter, title, [base], f"OIDLIST {part}.msk")
+    return names
+
+
+def blastdbcmd(
+    letter: str, arguments: Sequence[str], cwd: Path, environ: Mapping[str, str], text: bytes = b""
+) -> subprocess.CompletedProcess[bytes] | None:
+    """Ask ``blastdbcmd`` about a database; None if it is not on the ``PATH``.
+
+    Args:
+        text: Its standard input.
+    """
+    program = shutil.which("blastdbcmd", path=environ.get("PATH"))
+    if program is None:
+        return None
+    return subprocess.run(
+        [program, "-dbtype", KINDS[letter], *arguments],
+        input=text,
+        capture_output=True,
+        cwd=cwd,
+        env=dict(environ),
+        check=False,
+    )

@@ -1,0 +1,193 @@
+"""Fragments and candidates of BLAST databases: alias files over the user's own database, which is never copied.
+
+An alias may name a range of entries (``FIRST_OID``, from 1, and ``LAST_OID``, counted over all volumes) or, for one
+volume, a file of bits (``OIDLIST``); the numbers that BLAST prints (``NSEQ``, ``LENGTH``) and those that go into its
+statistics (``STATS_NSEQ``, ``STATS_TOTLEN``).
+
+Source: ``seqdbalias.cpp`` and ``seqdboidlist.cpp`` of the NCBI C++ Toolkit, and comparison.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from millrace._core import Candidates, HitList, Ranking
+from millrace.errors import MillraceError
+from millrace.model import Fragmented
+from millrace.tasks import Rank, Slice
+from millrace.tools.backend import Found, SliceOfCandidates
+from millrace.tools.blast.alias import blastdbcmd, write_alias, write_masked
+from millrace.tools.blast.lists import unpack
+
+#: Bytes of a list of hits that are read at a time.
+PIECE = 1 << 22
+
+
+class Blast:
+    """Databases in NCBI's format."""
+
+    def prepare(self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str]) -> Sequence[str]:
+        """See `DatabaseBackend.prepare`. A few lines of alias for each fragment."""
+        whole = _Whole(fragmented)
+        databases = whole.databases
+        if whole.listed:
+            listed = Candidates(whole.entries)
+            for first, last in whole.listed:
+                listed.add_range(first, last)
+            databases = [str(folder / name) for name in whole.mask(listed, folder, "listed")]
+        names = []
+        for number, fragment in enumerate(fragmented.fragments):
+            lines = (f"FIRST_OID {fragment.first + 1}", f"LAST_OID {fragment.last}", *whole.numbers)
+            whole.write(folder / f"fragment{number}", databases, *lines)
+            names.append(str(folder / f"fragment{number}"))
+        return names
+
+    def candidates(
+        self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found]
+    ) -> str:
+        """See `DatabaseBackend.candidates`. A bit for each entry of the database.
+
+        A fragment whose list of some query may not have all subjects, or names one that cannot be told, becomes a
+        candidate as a whole: BLAST then searches it once more, which costs time and changes nothing.
+        """
+        whole = _Whole(fragmented)
+        return whole.write_candidates(self._candidates(fragmented, whole, cwd, environ, found), folder)
+
+    def _candidates(
+        self, fragmented: Fragmented, whole: _Whole, cwd: Path, environ: Mapping[str, str], found: Sequence[Found]
+    ) -> Candidates:
+        candidates = Candidates(whole.entries)
+        for fragment, block in zip(fragmented.fragments, found, strict=True):
+            most, names, unknown = _read(HitList(), block, candidates)
+            entries = whole.ordinals(names, cwd, environ)
+            if most >= whole.limit or unknown or entries is None:
+                for first, last in whole.within(fragment.first, fragment.last):
+                    candidates.add_range(first, last)
+            elif not all(candidates.add(entry) for entry in entries):
+                raise MillraceError(f"BLAST has found an entry that {fragmented.database} does not have")
+        return candidates
+
+    def slice(
+        self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found], part: Slice | Rank,
+    ) -> SliceOfCandidates | None:  # fmt: skip
+        """See `DatabaseBackend.slice`. Subjects are ranked by what the lists of hits tell of them."""
+        whole, ranked = _Whole(fragmented), fragmented.ranked
+        assert ranked  # else there are no slices
+        if isinstance(part, Rank):
+            candidates = self._candidates(fragmented, whole, cwd, environ, found)
+            if len(candidates) > ranked.most:
+                return None
+            candidates.deal(part.number, part.of)
+            return SliceOfCandidates(
+                whole.write_candidates(candidates, folder) if len(candidates) else "", 0.0, math.inf
+            )
+        by_evalue = bool(ranked.argv)
+        ranking, n = Ranking(by_evalue=by_evalue), 0
+        for block in found:
+            for piece in _pieces(block):
+                ranking.read(piece)
+            subjects = ranking.finish()
+            if subjects is None or subjects >= whole.limit:
+                return None
+            n += subjects
+        if n > ranked.most:
+            return None
+        within = ranking.slice(part.number, part.of)
+        if not within:
+            return SliceOfCandidates("", 0.0, math.inf)
+        candidates = Candidates(whole.entries)
+        for block in found:
+            _, names, unknown = _read(HitList(within, by_evalue=by_evalue), block, candidates)
+            entries = whole.ordinals(names, cwd, environ)
+            # An id that several entries have may be in several slices.
+            if unknown or entries is None or len({*entries}) != len(names) or not all(map(candidates.add, entries)):
+                return None
+        return SliceOfCandidates(whole.write_candidates(candidates, folder), *within)
+
+    def patch(self, fragmented: Fragmented, folder: Path) -> Sequence[tuple[int, str, str]]:
+        """See `DatabaseBackend.patch`. BLAST writes what it would of the whole database."""
+        return ()
+
+
+def _pieces(block: Found) -> Iterator[bytes]:
+    return (bytes(block[at : at + PIECE]) for at in range(0, len(block), PIECE))
+
+
+def _read(hits: HitList, block: Found, candidates: Candidates) -> tuple[int, list[bytes], int]:
+    """Add what a list names by number to the candidates; see `HitList.finish`."""
+    for piece in _pieces(block):
+        hits.read(piece, candidates)
+    return hits.finish(candidates)
+
+
+class _Whole:
+    """The database as the adapter has described it in `Fragmented.about`."""
+
+    def __init__(self, fragmented: Fragmented) -> None:
+        about = fragmented.about
+        self.letter, self.title, self.limit = about["letter"], about["title"], int(about["limit"])
+        self.databases: list[str] = json.loads(about["databases"])
+        volumes = json.loads(about["volumes"])
+        self.volumes = [str(base) for base, _ in volumes]
+        self.entries = [int(entries) for _, entries in volumes]
+        n_counted, residues_counted = json.loads(about["counted"])
+        #: What the list of the search leaves of the entries; empty: there is no list.
+        self.listed = unpack(about["listed"]) if about["listed"] else []
+        self.numbers = (
+            f"NSEQ {about['entries']}",
+            f"LENGTH {about['residues']}",
+            f"STATS_NSEQ {n_counted}",
+            f"STATS_TOTLEN {residues_counted}",
+            *([f"MIN_SEQ_LENGTH {about['shortest']}"] if self.listed else []),
+        )
+
+    def within(self, first: int, last: int) -> list[tuple[int, int]]:
+        """What is searched of the entries ``[first, last)``."""
+        if not self.listed:
+            return [(first, last)]
+        clipped = ((max(begin, first), min(end, last)) for begin, end in self.listed)
+        return [(begin, end) for begin, end in clipped if begin < end]
+
+    def mask(self, entries: Candidates, folder: Path, name: str) -> list[str]:
+        """See `write_masked`."""
+        return write_masked(entries, self.volumes, folder, name, self.letter, self.title)
+
+    def write(self, path: Path, databases: Sequence[str], *lines: str) -> None:
+        """See `write_alias`."""
+        write_alias(path, self.letter, self.title, databases, *lines)
+
+    def write_candidates(self, candidates: Candidates, folder: Path) -> str:
+        """Write a database of these entries; its name in ``folder``."""
+        self.write(folder / "candidates", self.mask(candidates, folder, "part"), *self.numbers)
+        return "candidates"
+
+    def ordinals(self, names: Sequence[bytes], cwd: Path, environ: Mapping[str, str]) -> list[int] | None:
+        """Ordinals of the entries with these ids; None if one of them is not known."""
+        if not names:
+            return []
+        database = " ".join(f'"{name}"' if " " in name else name for name in self.databases)
+        asked = b"".join(_id(name) + b"\n" for name in set(names))
+        text = self.ask(["-db", database, "-entry_batch", "-", "-outfmt", "%o", "-get_dups"], asked, cwd, environ)
+        if text is None or len(text.split()) < len(set(names)):
+            return None
+        return [int(line) for line in text.split()]
+
+    def ask(self, arguments: Sequence[str], text: bytes, cwd: Path, environ: Mapping[str, str]) -> bytes | None:
+        """What ``blastdbcmd`` answers; None if it has anything to complain of."""
+        answer = blastdbcmd(self.letter, arguments, cwd, environ, text)
+        if answer is None:
+            raise MillraceError("blastdbcmd is not on the PATH; databases with ids need it")
+        return None if answer.returncode != 0 or answer.stderr else answer.stdout
+
+
+def _id(name: bytes) -> bytes:
+    """An id as ``blastdbcmd`` reads it: those of local databases are linked as ``DATABASE:NAME``."""
+    return re.sub(rb"^([^|:]+):(.+)$", rb"gnl|\1|\2", name)
+
+
+#: The backend of this family.
+BACKEND = Blast()

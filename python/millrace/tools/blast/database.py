@@ -1,0 +1,173 @@
+"""What a BLAST database is made of and what BLAST counts of it, through all its aliases.
+
+Source: ``seqdbalias.cpp`` and ``seqdbcommon.cpp`` of the NCBI C++ Toolkit, and comparison: volumes are in the order
+of their file names, then of their paths, whatever the order in ``DBLIST`` or ``-db``; ``TITLE``, ``NSEQ`` and
+``LENGTH`` of an alias stand for those of what it names; ``STATS_NSEQ`` and ``STATS_TOTLEN`` go into the statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from millrace.errors import RefusedError
+from millrace.tools.blast.search_path import SearchPath, split_names
+from millrace.tools.blast.volumes import Volume, ending, read_volume
+
+#: Lines of an alias that leave entries out.
+FILTERS = frozenset(
+    [
+        "GILIST",
+        "TILIST",
+        "SILIST",
+        "SEQIDLIST",
+        "TAXIDLIST",
+        "OIDLIST",
+        "FIRST_OID",
+        "LAST_OID",
+        "MEMB_BIT",
+        "MAXOID",
+        "IPGLIST",
+    ]
+)
+
+
+class NotInFragments(Exception):
+    """Why a command is not searched in fragments, in words."""
+
+
+@dataclass(frozen=True)
+class Database:
+    """What one command searches."""
+
+    letter: str
+    #: Paths without ending, of the databases named in ``-db``.
+    bases: tuple[Path, ...]
+    title: str
+    #: As BLAST prints them.
+    entries: int
+    residues: int
+    #: As they go into its statistics.
+    counted: tuple[int, int]
+    #: In the order of their entries.
+    volumes: tuple[Volume, ...]
+
+    @property
+    def parsed(self) -> bool:
+        """Whether entries have ids of their own."""
+        return any(volume.parsed for volume in self.volumes)
+
+    @property
+    def sequence_bytes(self) -> int:
+        """Bytes of sequences, which a search reads."""
+        return sum(ending(volume.base, f"{volume.letter}sq").stat().st_size for volume in self.volumes)
+
+
+@dataclass(frozen=True)
+class _Node:
+    """An alias or a volume."""
+
+    title: str
+    entries: int
+    residues: int
+    counted: tuple[int, int]
+    volumes: tuple[Volume, ...]
+    #: Lines that leave entries out.
+    filters: tuple[str, ...] = ()
+
+
+def read_database(names: str, letter: str, search: SearchPath) -> Database:
+    """Read the databases named in ``-db``.
+
+    Raises:
+        NotInFragments: Their statistics are not certain.
+        RefusedError: A volume is damaged.
+    """
+    bases = []
+    for name in split_names(names):
+        base = search.base(name, letter)
+        if base is None:
+            raise NotInFragments(f"there is no database {name}")
+        bases.append(base)
+    nodes = [_read(base, letter, search, ()) for base in bases]
+    whole = _sum(nodes)
+    paths = [volume.base for volume in whole.volumes]
+    if len(set(paths)) < len(paths):
+        raise NotInFragments("a volume is named twice")
+    if whole.counted != (sum(v.entries for v in whole.volumes), sum(v.residues for v in whole.volumes)):
+        raise NotInFragments("an alias has statistics other than those of its volumes")
+    if whole.filters:
+        raise NotInFragments(f"{whole.filters[0]} of an alias leaves entries out")
+    if (whole.entries, whole.residues) != whole.counted:
+        raise NotInFragments("an alias counts other entries than those of its volumes")
+    if sum(volume.entries for volume in whole.volumes) == 0:
+        raise NotInFragments("the database is empty")
+    if not whole.title or whole.title != " ".join(whole.title.split()):
+        raise NotInFragments("its title has white space that an alias cannot say")
+    volumes = sorted(whole.volumes, key=lambda volume: (volume.base.name, str(volume.base)))
+    return Database(letter, tuple(bases), whole.title, whole.entries, whole.residues, whole.counted, tuple(volumes))
+
+
+def _read(base: Path, letter: str, search: SearchPath, above: tuple[Path, ...]) -> _Node:
+    alias = ending(base, f"{letter}al")
+    if not alias.exists():
+        return _read_volume(base, letter)
+    if base in above:
+        raise NotInFragments(f"{alias} names itself")
+    keys = dict(_lines(alias))
+    nodes = []
+    for name in split_names(keys.get("DBLIST", "")):
+        if "/" in name and not name.startswith("/"):
+            raise NotInFragments(f"{alias} names {name}: BLAST may take another database of that name")
+        found = search.base(name, letter, base.parent)
+        if found is None:
+            raise NotInFragments(f"{alias} names {name}, which is not there")
+        # An alias may name a volume that has its own name.
+        same = found == base
+        nodes.append(_read_volume(found, letter) if same else _read(found, letter, search, (*above, base)))
+    below = _sum(nodes)
+    return _Node(
+        keys.get("TITLE") or below.title,
+        _number(alias, keys, "NSEQ", below.entries),
+        _number(alias, keys, "LENGTH", below.residues),
+        (
+            _number(alias, keys, "STATS_NSEQ", below.counted[0]),
+            _number(alias, keys, "STATS_TOTLEN", below.counted[1]),
+        ),
+        below.volumes,
+        (*below.filters, *sorted(keys.keys() & FILTERS)),
+    )
+
+
+def _read_volume(base: Path, letter: str) -> _Node:
+    volume = read_volume(base, letter)
+    counts = (volume.entries, volume.residues)
+    return _Node(volume.title, *counts, counts, (volume,))
+
+
+def _lines(alias: Path) -> Iterator[tuple[str, str]]:
+    for line in alias.read_text("utf-8", "surrogateescape").splitlines():
+        key, _, value = line.strip().partition(" ")
+        if key and not key.startswith("#"):
+            yield key, value.strip()
+
+
+def _number(alias: Path, keys: dict[str, str], key: str, default: int) -> int:
+    if key not in keys:
+        return default
+    try:
+        return int(keys[key])
+    except ValueError:
+        raise RefusedError(f"{alias}: {key} is not a number: {keys[key]}", "make the alias again") from None
+
+
+def _sum(nodes: list[_Node]) -> _Node:
+    return _Node(
+        "; ".join(node.title for node in nodes),
+        sum(node.entries for node in nodes),
+        sum(node.residues for node in nodes),
+        (sum(node.counted[0] for node in nodes), sum(node.counted[1] for node in nodes)),
+        tuple(volume for node in nodes for volume in node.volumes),
+        tuple(key for node in nodes for key in node.filters),
+    )

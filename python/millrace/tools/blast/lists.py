@@ -1,0 +1,252 @@
+"""Lists of entries: which entries of a database an option leaves, and what BLAST counts of them.
+
+*Exactness.* With a list BLAST counts anew: the entries that stay and their residues go into its statistics, and the
+length of the shortest one into the preliminary E-value. An alias can say all three (``STATS_NSEQ``, ``STATS_TOTLEN``,
+``MIN_SEQ_LENGTH``), so that the search of a masked database without the list is the search with it. Their mean length
+it cannot say, which only searches without gaps need.
+
+Source: ``seqdbimpl.cpp`` (``x_ScanTotals``), ``seqdbalias.cpp`` (``CSeqDB_MinLengthWalker``) and ``blast_setup.c``
+(``BLAST_GapAlignSetUp``: ``min_subject_length``) of the NCBI C++ Toolkit, and comparison.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import shutil
+import subprocess
+import tempfile
+import zlib
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain, compress, pairwise
+from pathlib import Path
+
+from millrace._core import Candidates
+from millrace.model import Command
+from millrace.tools.blast.alias import blastdbcmd, write_alias, write_masked
+from millrace.tools.blast.database import Database, NotInFragments
+from millrace.tools.blast.volumes import Volume, lengths
+
+#: Options that name entries, and the line of an alias that does the same.
+_LINES = {"seqidlist": "SEQIDLIST", "gilist": "GILIST"}
+
+#: Those that ``blastdbcmd`` has too.
+_TAXA = ("taxids", "taxidlist")
+
+#: Flag with which a taxon is itself alone. Without it BLAST+ 2.16 and 2.17 look for those below in a file of NCBI's;
+#: where that is missing, a search leaves the whole list away with a warning, and ``blastdbcmd`` does not.
+EXACT_TAXA = "no_taxid_expansion"
+
+#: Before these, what is named is left out.
+NEGATIVE = "negative_"
+
+OPTIONS = tuple(prefix + name for prefix in ("", NEGATIVE) for name in (*_LINES, *_TAXA))
+
+#: Words of a list of ids, and comments.
+_WORDS = re.compile(rb"#[^\n]*|[^># \t\r\n][^ \t\r\n]*")
+
+#: Title of the databases that are asked.
+_TITLE = "listed"
+
+#: Entries that are counted at a time.
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What a list leaves of a database."""
+
+    #: Half-open ranges of ordinals over all volumes, in order.
+    runs: tuple[tuple[int, int], ...]
+    entries: int
+    residues: int
+    #: Length of the shortest entry.
+    shortest: int
+
+    def cut(self, shares: Sequence[int]) -> list[tuple[int, int, int]]:
+        """(first, last, residues) of ranges, at most as many as ``shares``, with about so many of the entries that stay."""
+        upto, total = list(accumulate(shares, initial=0)), sum(shares)
+        before = list(accumulate((last - first for first, last in self.runs), initial=0))
+        places = [0]
+        for share in upto[1:-1]:
+            place = self.entries * share // total
+            run = bisect_right(before, place) - 1
+            places.append(self.runs[run][0] + place - before[run] if place else 0)
+        places.append(self.runs[-1][1])
+        return [
+            (first, last, self.residues * (end - begin) // total)
+            for (first, last), (begin, end) in zip(pairwise(places), pairwise(upto), strict=True)
+            if first < last
+        ]
+
+
+def pack(runs: Iterable[tuple[int, int]]) -> str:
+    """Ranges as a text that travels to all nodes.
+
+    >>> unpack(pack([(2, 4), (7, 8)]))
+    [(2, 4), (7, 8)]
+    """
+    edges = chain.from_iterable(runs)
+    steps = array("Q", (after - before for before, after in pairwise(chain([0], edges))))
+    return base64.b85encode(zlib.compress(steps.tobytes(), 1)).decode()
+
+
+def unpack(text: str) -> list[tuple[int, int]]:
+    """The ranges that `pack` was given."""
+    steps = array("Q", zlib.decompress(base64.b85decode(text)))
+    edges = iter(accumulate(steps))
+    return list(zip(edges, edges, strict=True))
+
+
+def listed(option: str, options: Mapping[str, str], database: Database, command: Command) -> Listed:
+    """What ``option``, one of `OPTIONS`, leaves of a database, together with the other ``options``.
+
+    Raises:
+        NotInFragments: It cannot be told.
+    """
+    try:
+        more = (f"-{EXACT_TAXA}",) if EXACT_TAXA in options else ()
+        named = _named(option.removeprefix(NEGATIVE), options[option], database, command, more)
+    except NotInFragments as why:
+        raise NotInFragments(f"-{option}: {why}") from None
+    volumes = database.volumes
+    total = sum(volume.entries for volume in volumes)
+    runs = tuple(others(named, total) if option.startswith(NEGATIVE) else together(named))
+    entries, residues, shortest = _count(runs, volumes)
+    if not entries:
+        raise NotInFragments(f"-{option}: it leaves no entry")
+    return Listed(runs, entries, residues, shortest)
+
+
+def _named(option: str, value: str, database: Database, command: Command, more: Sequence[str]) -> list[int]:
+    """Ordinals of the entries that a list names, in order."""
+    names = [str(base) for base in database.bases]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if option in _TAXA:
+            quoted = " ".join(f'"{name}"' for name in names)
+            found = _ask(["-db", quoted, f"-{option}", value, *more], database, command)
+        else:
+            path = command.cwd / value
+            if option == "seqidlist":
+                path = _as_searched(path, folder / "ids", database, command)
+            line = f"{_LINES[option]} {path}"
+            write_alias(folder / "listed", database.letter, _TITLE, names, line)
+            found = _ask(["-db", f"{folder}/listed", "-entry", "all"], database, command)
+        ordinals = sorted(set(found))
+        # An entry may be named by some of its names: BLAST then shows it without the others.
+        if found != _names_of(ordinals, folder, database, command):
+            raise NotInFragments("an entry of several names is not named by all of them")
+    return ordinals
+
+
+def _as_searched(path: Path, to: Path, database: Database, command: Command) -> Path:
+    """A list of ids as a search reads it.
+
+    With a database of version 5 a search takes each word of a text for an id in any form (``gb|U00096.3|``, ``u00096.3``)
+    and looks for the id itself; an alias looks for the word. ``blastdb_aliastool`` writes a list of the ids themselves.
+
+    Source: ``seqdbgilistset.cpp`` (``s_ProcessSeqIDsForV5``), ``seqdbcommon.cpp`` (``SeqDB_ReadMemorySiList``) and
+    ``seqidlist_writer.cpp``.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise NotInFragments(f"{path}: {error.strerror}") from None
+    if text[:1] == b"\0" or all(volume.version == 4 for volume in database.volumes):
+        return path
+    words = [word.strip() for word in _WORDS.findall(text) if not word.startswith(b"#")]
+    to.write_bytes(b"".join(word + b"\n" for word in words))
+    program = shutil.which("blastdb_aliastool", path=command.environ.get("PATH"))
+    if program is None:
+        raise NotInFragments("blastdb_aliastool is not on the PATH, which reads lists of ids")
+    listed = to.with_suffix(".bsl")
+    arguments = [program, "-seqid_file_in", str(to), "-seqid_file_out", str(listed)]
+    done = subprocess.run(arguments, capture_output=True, env=dict(command.environ), check=False)
+    if done.returncode or done.stderr:
+        raise NotInFragments(
+            f"blastdb_aliastool does not understand it: {done.stderr.decode(errors='replace').strip()}"
+        )
+    return listed
+
+
+def _names_of(ordinals: list[int], folder: Path, database: Database, command: Command) -> list[int]:
+    """Each of ``ordinals``, in order, as often as its entry has names."""
+    mask = Candidates([volume.entries for volume in database.volumes])
+    for ordinal in ordinals:
+        mask.add(ordinal)
+    volumes = [str(volume.base) for volume in database.volumes]
+    parts = write_masked(mask, volumes, folder, "part", database.letter, _TITLE)
+    write_alias(folder / "parts", database.letter, _TITLE, parts)
+    return _ask(["-db", f"{folder}/parts", "-entry", "all"], database, command)
+
+
+def _ask(arguments: Sequence[str], database: Database, command: Command) -> list[int]:
+    """Ordinals of what ``blastdbcmd`` finds, one for each name: it writes as many lines only if a name is asked for."""
+    answer = blastdbcmd(database.letter, [*arguments, "-outfmt", "%o %a"], command.cwd, command.environ)
+    if answer is None:
+        raise NotInFragments("blastdbcmd is not on the PATH, which reads lists of entries")
+    words = [line.split()[0] for line in answer.stdout.splitlines() if line.strip()]
+    if answer.returncode or answer.stderr or not all(word.isdigit() for word in words):
+        why = answer.stderr.decode(errors="replace").strip() or "no numbers"
+        raise NotInFragments(f"blastdbcmd does not know its entries: {why}")
+    return sorted(map(int, words))
+
+
+def together(ordinals: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Ordinals in order as half-open ranges.
+
+    >>> list(together([2, 3, 7]))
+    [(2, 4), (7, 8)]
+    """
+    first = last = -1
+    for ordinal in ordinals:
+        if ordinal != last:
+            if last > first:
+                yield first, last
+            first = ordinal
+        last = ordinal + 1
+    if last > first:
+        yield first, last
+
+
+def others(ordinals: Iterable[int], total: int) -> Iterator[tuple[int, int]]:
+    """What is left of ``total`` entries without those, as half-open ranges.
+
+    >>> list(others([2, 3, 7], 9))
+    [(0, 2), (4, 7), (8, 9)]
+    """
+    for before, after in pairwise(chain([-1], ordinals, [total])):
+        if before + 1 < after:
+            yield before + 1, after
+
+
+def _count(runs: Sequence[tuple[int, int]], volumes: Sequence[Volume]) -> tuple[int, int, int]:
+    """Entries, residues, and length of the shortest."""
+    entries = residues = start = 0
+    shortest = 1 << 31
+    for volume in volumes:
+        for piece in range(0, volume.entries, _PIECE):
+            end = min(piece + _PIECE, volume.entries)
+            chosen = _flags(runs, start + piece, start + end)
+            if not any(chosen):
+                continue
+            found = list(compress(lengths(volume, piece, end), chosen))
+            entries, residues, shortest = entries + len(found), residues + sum(found), min(shortest, min(found))
+        start += volume.entries
+    return entries, residues, shortest
+
+
+def _flags(runs: Sequence[tuple[int, int]], begin: int, end: int) -> bytearray:
+    """A 1 for each entry of ``[begin, end)`` in ``runs``."""
+    flags = bytearray(end - begin)
+    for first, last in runs[max(0, bisect_right(runs, (begin, end)) - 1) :]:
+        if first >= end:
+            break
+        low, high = max(first, begin), min(last, end)
+        if low < high:
+            flags[low - begin : high - begin] = b"\1" * (high - low)
+    return flags

@@ -1,0 +1,322 @@
+"""Which queries share a pass of BLAST over the database, and where that shows in its output.
+
+BLAST reads queries until a pass is full, puts them one behind the other and searches them together. What follows from
+that, with the tests that show it, is in ``docs/exactness-blast.md``. Batches are whole passes where it matters and the
+passes are known. blastn alone sizes its passes by the hits found so far (``CBatchSizeMixer``), so that where they end
+is not known: there a command is refused whose output may depend on it.
+
+Sources, of the NCBI C++ Toolkit: ``blastn_app.cpp``, ``blast_app_util.cpp``, ``split_query_aux_priv.cpp``,
+``na_ungapped.c``, ``blast_parameters.c``, ``blast_stat.c``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from millrace import _core
+from millrace.errors import RefusedError
+from millrace.model import Command
+from millrace.tools.blast import lists
+from millrace.tools.blast.database import NotInFragments, read_database
+from millrace.tools.blast.search_path import SearchPath
+
+#: Residues of queries that share one pass over the database (seen in the archive format: one archive a pass).
+PASS_RESIDUES = {
+    "blastp": 10_000,
+    "rpsblast": 10_000,
+    "blastx": 10_002,
+    "tblastx": 10_002,
+    "rpstblastn": 10_002,
+    "tblastn": 20_000,
+    "psiblast": 0,
+    "deltablast": 0,
+}
+
+#: Programs whose results for a query depend on the other queries of its pass.
+_TOGETHER = frozenset({"blastx", "tblastn", "tblastx", "rpsblast", "rpstblastn"})
+
+#: From about twice this many residues on, blastp cuts a pass into chunks, and where depends on neighbours. A
+#: pass holds less than 10,000 residues before its last record, so no shorter record brings it there.
+_LONG_PROTEIN = 9_800
+
+#: Residues of the first pass of blastn, at least; and of any pass at most, before its last record.
+_FIRST_PASS = 5_000
+_LONGEST_PASS = {"megablast": 4_999_000, "dc-megablast": 4_999_000}
+_LONGEST_PASS_OF_OTHERS = 999_000
+
+#: A pass of twice the chunk size, less the overlap of 100, is cut into chunks; so much more than a pass brings it there.
+_TO_CUT = 1_800
+
+#: Word sizes and (reward, penalty) of the tasks of blastn. rmblastn scores by a matrix, without the rough extension.
+_WORDS = {"megablast": 28, "blastn": 11, "blastn-short": 7, "dc-megablast": 11}
+_SCORES = {"megablast": (1, -2), "blastn-short": (1, -3)}
+_USUAL_SCORES = (2, -3)
+
+#: Bits that an extension without gaps must have (``BLAST_GAP_TRIGGER_NUCL``), and the part of it that the rough one
+#: must have before the exact one is done.
+_TRIGGER_BITS = 27
+_ROUGH_PART = 0.8
+
+#: Shorter words are extended exactly at once.
+_WORD_EXTENDED_ROUGHLY = 11
+
+#: With the lambda of ungapped scores and this K, E-values are never above those of gapped scores, for all pairs of
+#: reward and penalty in ``blast_stat.c`` and the scores in question.
+_LEAST_K = 0.35
+
+#: BLAST takes about this many letters, times the logarithm of the search space, off both lengths: most of all costs of
+#: gaps for the usual scores, and most of all scores.
+_TAKEN_OFF = 3.1
+_TAKEN_OFF_MOST = 14.0
+
+#: What the user may set instead, so that the passes are known: BLAST's own variable.
+_VARIABLE = "BATCH_SIZE"
+
+
+class Lengths(NamedTuple):
+    """Residues of the queries in a file."""
+
+    records: int
+    total: int
+    #: Of those that have any.
+    shortest: int
+    longest: int
+
+
+class Passes(NamedTuple):
+    """What batches have to keep to."""
+
+    #: Residues that fill a pass, if batches must be whole passes, else 0; see `millrace.model.InputUse.pass_residues`.
+    residues: int = 0
+    #: See `millrace.model.InputUse.too_long`.
+    too_long: int = 0
+    note: str = ""
+
+
+def measure(path: Path) -> Lengths | None:
+    """Look at all queries of a file; None if they cannot be read: BLAST says what is wrong."""
+    try:
+        whole = _core.Reader([path], "fasta").skip(1 << 62)
+    except (OSError, ValueError, _core.RecordError):
+        return None
+    return Lengths(whole.records, whole.cost, whole.smallest, whole.largest) if whole else Lengths(0, 0, 0, 0)
+
+
+def passes(program: str, options: dict[str, str], archive: bool, queries: Path | None, command: Command) -> Passes:
+    """What the batches of a command have to keep to.
+
+    Args:
+        archive: Whether the output is ``-outfmt 11``, which has one archive a pass.
+        queries: A file that can be read twice, or None.
+
+    Raises:
+        RefusedError: The output depends on where passes end, and that is not known.
+    """
+    found = (_blastn if program == "blastn" else _fixed)(program, options, archive, queries, command)
+    if found.residues:
+        for name, there in (
+            ("-query_loc", "query_loc" in options),
+            ("-mt_mode 1", options.get("mt_mode", "0") != "0"),
+        ):
+            if there:
+                raise RefusedError(
+                    f"{program} with {name} cannot be joined exactly: it changes which queries share a pass",
+                    f"leave {name} out",
+                )
+    return found
+
+
+def _fixed(program: str, options: dict[str, str], archive: bool, queries: Path | None, command: Command) -> Passes:
+    """Sums of hits (translated or without gaps) are judged by the mean length of the queries of a pass, and the
+    statistics that rpsblast prints are those of whatever the pass searched last."""
+    residues = PASS_RESIDUES[program]
+    together = archive or program in _TOGETHER or "ungapped" in options
+    if not together and program == "blastp":
+        lengths = measure(queries) if queries else None
+        together = lengths is None or lengths.longest >= _LONG_PROTEIN
+    if not together or residues == 0:
+        return Passes()
+    if _VARIABLE in command.environ:
+        raise RefusedError(f"the environment variable {_VARIABLE} changes the passes of BLAST", f"unset {_VARIABLE}")
+    return Passes(
+        residues,
+        0,
+        f"results of {program} depend on which queries share a pass: batches are whole passes of {residues}",
+    )
+
+
+def _blastn(program: str, options: dict[str, str], archive: bool, queries: Path | None, command: Command) -> Passes:
+    lengths = measure(queries) if queries else None
+    if lengths and lengths.records < 2:
+        return Passes()
+    why = _why_together(options, archive, lengths, command)
+    longest = _LONGEST_PASS.get(_task(options), _LONGEST_PASS_OF_OTHERS)
+    too_long = longest + _TO_CUT
+    if not why and lengths and lengths.longest < too_long:
+        return Passes()
+    if fixed := _pass_set(command):
+        return Passes(fixed, 0, f"{_VARIABLE}={fixed}: batches are whole passes of {fixed} residues")
+    if lengths and lengths.total <= _FIRST_PASS:
+        return Passes(_FIRST_PASS, 0, "so few residues are one pass of blastn")
+    if why:
+        raise why
+    if lengths is None:
+        return Passes(0, too_long, f"records of {too_long:,} residues or more are not taken from a pipe")
+    assert queries is not None
+    if stray := _stray(queries, longest, too_long):
+        raise RefusedError(
+            f"record {stray} of {queries.name} has {too_long:,} residues or more and follows shorter ones: BLAST cuts "
+            "such a pass into chunks, and which queries are in it depends on the hits found so far",
+            f"put the longest records first, {_or_set_passes()}",
+        )
+    return Passes(longest, 0, f"records of {too_long:,} residues or more: batches are whole passes of {longest:,}")
+
+
+def _task(options: dict[str, str]) -> str:
+    return options.get("task", "megablast")
+
+
+def _pass_set(command: Command) -> int:
+    """The user's own size of passes; 0: none."""
+    text = command.environ.get(_VARIABLE, "")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def _or_set_passes() -> str:
+    return f"or set {_VARIABLE}=100000 in the environment: BLAST's own variable for the residues of a pass"
+
+
+def _why_together(
+    options: dict[str, str], archive: bool, lengths: Lengths | None, command: Command
+) -> RefusedError | None:
+    """Why the output depends on which queries share a pass, whatever their lengths."""
+    for what, there in (("-outfmt 11", archive), ("-ungapped", "ungapped" in options)):
+        if there:
+            return RefusedError(
+                f"blastn {what} cannot be joined exactly: it depends on which queries share a pass over the "
+                "database, and blastn sizes its passes by the hits found so far",
+                f"{'use -outfmt 5' if archive else 'leave -ungapped out'}, {_or_set_passes()}",
+            )
+    scores = _scores(options)
+    score = _doubtful_score(options, *scores)
+    if not score:
+        return None
+    least = _least_evalue(score, scores, _search_space(options, scores, lengths, command))
+    evalue = _number(options, "evalue", 10.0)
+    if least > evalue:
+        return None
+    return RefusedError(
+        f"blastn -task {_task(options)} cannot be joined exactly with -evalue {evalue:g}: whether it finds a match that "
+        f"scores up to {score} at the first letters of a query depends on the query before or behind it, and for the "
+        f"shortest query here{'' if lengths else ' (not known: it comes from a pipe)'} such a match may have an E-value "
+        f"of {least:.2g}",
+        f"use -evalue {_below(least)} or less, or -task megablast, {_or_set_passes()}",
+    )
+
+
+def _scores(options: dict[str, str]) -> tuple[int, int]:
+    """Reward and penalty."""
+    reward, penalty = _SCORES.get(_task(options), _USUAL_SCORES)
+    return _whole(options, "reward", reward), _whole(options, "penalty", penalty)
+
+
+def _doubtful_score(options: dict[str, str], reward: int, penalty: int) -> int:
+    """The highest score of a match that may be found or not as other queries stand beside it; 0: none.
+
+    A word is first extended four letters at a time, as the subject is packed, over the end of the query into the next
+    one, and exactly only if that gives 0.8 of the score wanted. In the query itself that falls short of the exact score
+    by letters that do not fill a step: three at the end of the query, those that cost most at the other end.
+    """
+    task = _task(options)
+    word = _whole(options, "word_size", _WORDS.get(task, 0))
+    spaced = task == "dc-megablast" or "template_length" in options
+    if task == "rmblastn" or (word < _WORD_EXTENDED_ROUGHLY and not spaced) or reward < 1 or penalty > -1:
+        return 0
+    wanted = int(_ROUGH_PART * int(_TRIGGER_BITS * math.log(2) / _steepness(reward, penalty)))
+    if not spaced and 4 * reward * ((word - 3) // 4) >= wanted:
+        return 0  # the whole steps in the word are enough
+    other_end = max(min(letters * reward, (4 - letters) * -penalty) for letters in (1, 2, 3))
+    return wanted + 3 * reward + other_end - 1
+
+
+def _steepness(reward: int, penalty: int) -> float:
+    """Lambda of scores without gaps: the root of ``exp(x reward) + 3 exp(x penalty) = 4``."""
+    low, high = 0.0, 2.0 / reward
+    for _ in range(60):
+        middle = (low + high) / 2
+        if 0.25 * math.exp(middle * reward) + 0.75 * math.exp(middle * penalty) > 1:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def _search_space(options: dict[str, str], scores: tuple[int, int], lengths: Lengths | None, command: Command) -> float:
+    """Letters of the shortest query times letters of the database, as far as they count: at least so many."""
+    space = _whole(options, "searchsp", 0)
+    if space > 0:
+        return space
+    query = lengths.shortest if lengths and "query_loc" not in options else 1
+    entries, letters = _counted(options, command)
+    letters = _whole(options, "dbsize", 0) or letters
+    off = (_TAKEN_OFF if scores == _USUAL_SCORES else _TAKEN_OFF_MOST) * math.log(max(query * letters, 2))
+    return max(max(query - off, 0) * max(letters - entries * off, 0), query, letters)
+
+
+def _counted(options: dict[str, str], command: Command) -> tuple[int, int]:
+    """Entries and letters of the database that go into the statistics; (1, 1): not known."""
+    try:
+        database = read_database(options["db"], "n", SearchPath(command))
+        names = [name for name in lists.OPTIONS if name in options]
+        if names:
+            listed = lists.listed(names[0], options, database, command)
+            return listed.entries, listed.residues
+    except (KeyError, NotInFragments, RefusedError, OSError):
+        return 1, 1
+    return database.counted
+
+
+def _least_evalue(score: int, scores: tuple[int, int], space: float) -> float:
+    return _LEAST_K * space * math.exp(-_steepness(*scores) * score)
+
+
+def _below(number: float) -> str:
+    """The next number of one digit below, as a user would write it."""
+    power = math.floor(math.log10(number * 0.999))
+    return f"{math.floor(number * 0.999 / 10**power + 1e-9) * 10.0**power:.0g}"
+
+
+def _number(options: dict[str, str], name: str, default: float) -> float:
+    try:
+        return float(options[name])
+    except (KeyError, ValueError):
+        return default  # not given, or BLAST says what is wrong
+
+
+def _whole(options: dict[str, str], name: str, default: int) -> int:
+    try:
+        return int(options[name])
+    except (KeyError, ValueError):
+        return default  # as above
+
+
+def _stray(queries: Path, longest: int, too_long: int) -> int:
+    """1-based number of the first record of at least ``too_long`` that a pass does not begin with; 0: none.
+
+    A record that fills a pass of the greatest size ends any pass.
+    """
+    ended = True
+    for number, residues in enumerate(_residues(queries), 1):
+        if residues >= too_long and not ended:
+            return number
+        ended = residues >= longest
+    return 0
+
+
+def _residues(queries: Path) -> Iterator[int]:
+    reader = _core.Reader([queries], "fasta")
+    while record := reader.skip(1):
+        yield record.cost

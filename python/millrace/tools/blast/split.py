@@ -1,0 +1,197 @@
+"""Physical fragments of a BLAST database: each with files of its own, together a database like the one they are of.
+
+For nodes with storage of their own, or where each node shall have one part of a database in memory. What is made is a
+database of as many volumes as fragments, with an alias over them that has the name and title of the original: the
+entries have the same ordinals and statistics, so that BLAST finds the same in it, and ``--fragments`` cuts it where
+its volumes end. The volumes are made by ``makeblastdb`` itself, and each entry is compared with the original.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from millrace.errors import MillraceError, RefusedError, ToolError
+from millrace.model import Command
+from millrace.tools.blast.alias import KINDS, write_alias
+from millrace.tools.blast.database import Database, NotInFragments, read_database
+from millrace.tools.blast.search_path import SearchPath
+from millrace.tools.blast.volumes import Volume, cut, ending
+
+#: Room that the fragments may take, as a multiple of the original's files.
+ROOM = 1.1
+
+
+@dataclass(frozen=True)
+class Split:
+    """What was made."""
+
+    #: Path of the database, for ``-db``.
+    database: Path
+    volumes: tuple[Volume, ...]
+
+
+def split(name: str, wanted: tuple[int, int], folder: Path, cwd: Path, environ: Mapping[str, str]) -> Split:
+    """Make a database of physical fragments in ``folder``, or nothing.
+
+    Args:
+        name: The database, as after ``-db``.
+        wanted: (number of fragments, bytes of one at most); one of them is 0.
+
+    Raises:
+        RefusedError: There is no such database, it cannot be fragmented, or ``folder`` has one of this name.
+        ToolError: ``makeblastdb`` fails.
+    """
+    database = _read(name, cwd, environ)
+    maker = _Maker(database, environ)
+    made = (cwd / folder / Path(name).name).absolute()
+    alias = ending(made, f"{database.letter}al")
+    if taken := [path for path in (alias, ending(made, f"{database.letter}in")) if path.exists()]:
+        raise RefusedError(f"{taken[0]} is there already", "give another folder with -o, or remove it")
+    if " " in made.name:
+        raise RefusedError(f"{name}: makeblastdb makes no database with a space in its name", "name it otherwise")
+    if not database.parsed and any(ending(volume.base, f"{volume.letter}aa").exists() for volume in database.volumes):
+        raise RefusedError(f"{name} has masks, but no ids", "make it again with makeblastdb -parse_seqids")
+    runs = cut(database.volumes, [1] * _number(database, wanted))
+    made.parent.mkdir(parents=True, exist_ok=True)
+    _check_room(database, made.parent)
+    with _workplace(made.parent) as place:
+        digits = max(2, len(str(len(runs) - 1)))
+        names = [f"{made.name}.{number:0{digits}}" for number in range(len(runs))]
+
+        def make(number: int) -> None:
+            first, last, _ = runs[number]
+            part = place / f"part{number}"
+            write_alias(
+                part, database.letter, database.title, [str(base) for base in database.bases],
+                f"FIRST_OID {first + 1}", f"LAST_OID {last}",
+            )  # fmt: skip
+            maker.make(part, place / "made" / names[number])
+
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+            list(threads.map(make, range(len(runs))))
+        write_alias(place / "made" / made.name, database.letter, database.title, names)
+        _check(database, place / "made" / made.name, cwd, environ)
+        # The alias last: without it the volumes are no database.
+        for path in sorted((place / "made").iterdir(), key=lambda path: path.name == alias.name):
+            path.rename(made.parent / path.name)
+    return Split(made, _read(str(made), cwd, environ).volumes)
+
+
+def _read(name: str, cwd: Path, environ: Mapping[str, str]) -> Database:
+    search = SearchPath(Command(argv=("blastdbcmd",), cwd=cwd, environ=dict(environ), exe=Path("blastdbcmd")))
+    letters = [letter for letter in KINDS if search.base(name, letter)]
+    if not letters:
+        raise RefusedError(f"there is no BLAST database {name}", "give its path without an ending such as .pin")
+    if len(letters) > 1:
+        raise RefusedError(f"{name} is a database of proteins and one of nucleotides", "give them names of their own")
+    try:
+        return read_database(f'"{name}"', letters[0], search)
+    except NotInFragments as why:
+        raise RefusedError(f"{name}: {why}", "split the databases that it is made of") from None
+
+
+def _number(database: Database, wanted: tuple[int, int]) -> int:
+    number, size = wanted
+    return min(number or math.ceil(database.sequence_bytes / size), database.entries)
+
+
+def _check_room(database: Database, folder: Path) -> None:
+    files = (
+        path for volume in database.volumes for path in volume.base.parent.glob(f"{volume.base.name}.{volume.letter}??")
+    )
+    needed, free = ROOM * sum(path.stat().st_size for path in files), shutil.disk_usage(folder).free
+    if needed > free:
+        raise RefusedError(
+            f"{folder} has {free >> 20} MB free, and the fragments need {int(needed) >> 20} MB", "give another with -o"
+        )
+
+
+@contextmanager
+def _workplace(folder: Path) -> Iterator[Path]:
+    """A folder beside what will be made, which goes whatever happens."""
+    with tempfile.TemporaryDirectory(prefix=".millrace-split-", dir=folder) as name:
+        (Path(name) / "made").mkdir()
+        yield Path(name)
+
+
+class _Maker:
+    """Makes the volumes, and checks that each entry is there as it was."""
+
+    def __init__(self, database: Database, environ: Mapping[str, str]) -> None:
+        self._database, self._environ = database, dict(environ)
+        self._programs = {name: self._find(name) for name in ("makeblastdb", "blastdbcmd")}
+        self._kind = ["-dbtype", KINDS[database.letter]]
+
+    def _find(self, name: str) -> str:
+        program = shutil.which(name, path=self._environ.get("PATH"))
+        if program is None:
+            raise ToolError(f"{name} is not on the PATH", "it comes with BLAST+")
+        return program
+
+    def make(self, part: Path, volume: Path) -> None:
+        """Make ``volume`` of the entries of ``part``."""
+        database = self._database
+        command = [self._programs["makeblastdb"], *self._kind, "-out", volume.name, "-title", database.title]
+        command += ["-blastdb_version", str(database.volumes[0].version)]
+        if database.parsed:
+            self._run([*command, "-parse_seqids", "-in", f'"{part}"', "-input_type", "blastdb"], volume.parent, None)
+        else:
+            # makeblastdb would give ids to entries that have none, and keep their old ordinals.
+            with self._ask(part, "%f") as entries:
+                self._run([*command, "-in", "-"], volume.parent, entries.stdout)
+        if self._digest(part) != self._digest(volume):
+            raise MillraceError(f"makeblastdb has not made the entries of {volume.name} as they were")
+
+    def _run(self, command: list[str], folder: Path, stdin: IO[bytes] | None) -> None:
+        # In the folder itself: the name after -out may not have spaces.
+        done = subprocess.run(
+            command, cwd=folder, env=self._environ, stdin=stdin or subprocess.DEVNULL, capture_output=True, check=False
+        )
+        if done.returncode:
+            words = done.stderr.decode(errors="replace").strip() or done.stdout.decode(errors="replace").strip()
+            raise ToolError(f"makeblastdb failed: {words}", "is the database whole? blastdbcheck tells")
+
+    def _digest(self, database: Path) -> bytes:
+        """Of titles, lengths, sequences and taxa of all entries, in order, and of their ids if they have any."""
+        found = hashlib.sha256()
+        with self._ask(database, "%i %t %l %h %T" if self._database.parsed else "%t %l %h %T") as entries:
+            assert entries.stdout is not None  # a pipe was asked for
+            while piece := entries.stdout.read(1 << 20):
+                found.update(piece)
+        return found.digest()
+
+    @contextmanager
+    def _ask(self, database: Path, form: str) -> Iterator[subprocess.Popen[bytes]]:
+        """``blastdbcmd`` that writes all entries.
+
+        Raises:
+            ToolError: It fails.
+        """
+        command = [self._programs["blastdbcmd"], *self._kind, "-db", f'"{database}"', "-entry", "all", "-outfmt", form]
+        with tempfile.TemporaryFile() as words:
+            with subprocess.Popen(command, env=self._environ, stdout=subprocess.PIPE, stderr=words) as process:
+                yield process
+            if process.returncode:
+                words.seek(0)
+                raise ToolError(f"blastdbcmd failed: {words.read().decode(errors='replace').strip()}")
+
+
+def _check(database: Database, made: Path, cwd: Path, environ: Mapping[str, str]) -> None:
+    """What was made must have what BLAST counts of the original."""
+    found = _read(str(made), cwd, environ)
+    if (found.entries, found.residues, found.title) != (database.entries, database.residues, database.title):
+        raise MillraceError(
+            f"makeblastdb has made {found.entries} entries with {found.residues} residues of {database.entries} with "
+            f"{database.residues}"
+        )

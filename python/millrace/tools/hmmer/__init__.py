@@ -1,0 +1,5 @@
+"""HMMER and its targets."""
+
+from millrace.tools.hmmer.fragments import ADAPTER
+
+__all__ = ["ADAPTER"]

@@ -1,0 +1,77 @@
+"""Defaults of a site: where they stand among all that is said, and what is wrong with a file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+from shell import Shell
+
+PLAN = "millrace plan --input in.fa --output o {} -- tee2 in.fa o"
+
+
+def notes(shell: Shell, line: str) -> list[str]:
+    ended = shell.run(line)
+    assert ended.code == 0, ended.shown
+    return [text.removeprefix("note:      ") for text in ended.out.splitlines() if text.startswith("note:")]
+
+
+@pytest.fixture
+def site(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    path = shell.root / "site.toml"
+    path.write_text('slots = 3\nnice = 5\nwork-dir = "/var/tmp"\n')
+    monkeypatch.setenv("MILLRACE_CONFIG", str(path))
+    return shell
+
+
+def test_the_site_gives_way_to_a_job_file_the_environment_and_the_command_line(
+    site: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = site.root / "site.toml"
+    said = notes(site, PLAN.format(""))
+    assert f"slots: 3, from {file}" in said and "slots: 3, as asked" in str(said) and f"nice: 5, from {file}" in said
+    assert any(text.startswith("work directory: in /var/tmp") for text in said)
+    (site.work / "job.toml").write_text('command = "tee2 in.fa o"\ninput = "in.fa"\noutput = "o"\nslots = 4\n')
+    said = notes(site, "millrace plan job.toml")
+    assert "slots: 4, from job.toml" in said and f"nice: 5, from {file}" in said
+    monkeypatch.setenv("MILLRACE_PLAN_SLOTS", "5")
+    assert "slots: 5, from the environment" in notes(site, "millrace plan job.toml")
+    said = notes(site, "millrace plan --slots 6 job.toml")
+    assert "slots: 6, as asked" in str(said) and not any(text.startswith("slots: ") and "from" in text for text in said)
+    assert f"site:      {file}: slots = 3, nice = 5" in site.run("millrace doctor").out
+
+
+def test_the_tools_of_a_run_get_the_priority_of_the_site(site: Shell) -> None:
+    site.tool("niceness", 'cat > /dev/null; cut -d" " -f19 /proc/self/stat')
+    ended = site.run("nice -n 0 millrace run --format fasta --batch 3 --verify 0 -- niceness < in.fa")
+    assert (ended.code, ended.out.split()) == (0, [str(os.nice(0) + 5)]), ended.shown
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("slot = 3", "unknown key 'slot'\n\nhint: did you mean 'slots'?"),
+        ("fresh = true", "unknown key 'fresh'\n\nhint: known keys: nice, slots, stage, work-dir"),
+        ("slots = 0", "slots: expected a whole number >= 1, found 0"),
+        ("slots", "not a TOML job file"),
+    ],
+)
+def test_what_is_wrong_with_the_file_is_said_with_its_name_and_the_key(site: Shell, content: str, words: str) -> None:
+    (site.root / "site.toml").write_text(content)
+    ended = site.run(PLAN.format(""))
+    assert ended.code == 2 and f"{site.root}/site.toml: {words}" in ended.err, ended.shown
+
+
+def test_the_file_in_etc_is_read_unless_another_is_named(shell: Shell) -> None:
+    if os.geteuid() or subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
+        pytest.skip("needs a mount namespace")
+    etc = shell.root / "etc"
+    etc.mkdir()
+    (etc / "millrace.toml").write_text("nice = 7\n")
+    for line, wanted in (("", True), ("MILLRACE_CONFIG= ", False)):
+        inner = f"mount --bind {etc} /etc && {line}{PLAN.format('')}"
+        found = notes(shell, f"unshare --mount sh -c '{inner}'")
+        assert ("nice: 7, from /etc/millrace.toml" in found) is wanted
+    ended = shell.run(f"MILLRACE_CONFIG=nosuch.toml {PLAN.format('')}")
+    assert ended.code == 2 and "nosuch.toml: No such file" in ended.err and "MILLRACE_CONFIG" in ended.err

@@ -1,0 +1,35 @@
+"""What the MPI launcher keeps on a node lies under a name that nobody can know, and goes with the start that it is of."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from rig import Cluster
+from test_lost import ends_well, under_way, wait_for
+
+from millrace.storage import session
+
+
+def folder_of(cluster: Cluster) -> Path:
+    """Of the start that runs, as its coordinator knows it."""
+    coordinator = cluster.find_one("node1", "millrace run")
+    named = dict(entry.partition(b"=")[::2] for entry in Path(f"/proc/{coordinator}/environ").read_bytes().split(b"\0"))
+    return Path(os.fsdecode(named[session.VARIABLE.encode()]))
+
+
+def test_each_start_has_a_folder_of_its_own_and_none_is_left(cluster: Cluster) -> None:
+    process = cluster.start(sleep="1")
+    under_way(cluster)
+    first = folder_of(cluster)
+    assert first.stat().st_mode & 0o777 == 0o700 and list(first.iterdir()), "the launcher's files are there"
+    os.kill(cluster.find_one("node3", "prted"), signal.SIGKILL)
+    wait_for(lambda: "starting again" in cluster.said and cluster.find("node1", "millrace run"))
+    second = folder_of(cluster)
+    assert second != first and second.parent == first.parent
+    first.mkdir(mode=0o777)  # as a stranger does who has seen the name
+    first.chmod(0o777)
+    ends_well(cluster, process)
+    assert not second.exists() and not list(first.iterdir())
+    first.rmdir()

@@ -1,0 +1,588 @@
+"""Made-up lives of a run, from its first start to its last: the scheduler, and nodes that are lost, around a made-up tool.
+
+Real: the scheduler, `Level` and `Spread`, what counts of journals (`effective_tasks`, `begun`), and the order of the output.
+Made up, from one source of random choices: the input, the tool, its failures, nodes, signals, crashes and when tasks end.
+As script: ``python tests/unit/histories.py 50000``.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count, islice
+
+from millrace.committed import Committed
+from millrace.ids import BatchId, SlotId, TaskId
+from millrace.model import CostHint, Fragment, Fragmented, OutputUse, Ranked
+from millrace.output.order import Ordered, effective_tasks
+from millrace.resume import begun
+from millrace.schedule.level import Level
+from millrace.schedule.protocol import (
+    Action,
+    Ask,
+    BatchCut,
+    BatchDivided,
+    BatchQuarantined,
+    BatchSplit,
+    Begun,
+    Divide,
+    Failure,
+    Happened,
+    InputEnded,
+    Interrupted,
+    Kill,
+    Looked,
+    LookWanted,
+    Output,
+    Part,
+    Quarantine,
+    Release,
+    Result,
+    Retry,
+    Split,
+    Stop,
+    Submit,
+    TaskFailed,
+    Turn,
+    Why,
+    Withdraw,
+)
+from millrace.schedule.quarantine_limit import QuarantineLimit
+from millrace.schedule.scan import WORTH_A_SEARCH
+from millrace.schedule.scheduler import Scheduler, Settings
+from millrace.task_numbers import number_of
+from millrace.tasks import Compare, Ended, Ending, Finish, Rank, Search, Slice, SlotsChanged, Task, Whole, Withdrawn
+
+#: Starts of one run at most; then nothing is lost or stopped any more, and it has to end.
+MOST_STARTS = 4
+
+Extent = tuple[int, int]
+
+
+class Broken(AssertionError):
+    """A rule of the house does not hold."""
+
+
+def rule(holds: object, what: str) -> None:
+    if not holds:
+        raise Broken(what)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Bytes in a journal: what they are of."""
+
+    of: tuple[int, int, int]
+    length: int
+
+
+@dataclass(frozen=True)
+class Ref:
+    """What was committed, as a `millrace._core.TaskRef` tells it."""
+
+    first: int
+    last: int
+    fragment: int
+    blocks: list[Block]
+    quarantined: bool = False
+    inputs: list[tuple[int, int]] = field(default_factory=list)
+
+
+def fragmented(choose: random.Random, n: int) -> Fragmented:
+    way = choose.choice(["whole", "divisible", "slices", "ranks"])
+    rank = Ranked(subject=1, bits=2, evalue=None, most=9, argv=("rank",) if way == "ranks" else ())
+    return Fragmented(
+        kind="made up", fragments=tuple(Fragment(first=k, last=k + 1, size=1, argv=()) for k in range(n)),
+        found=OutputUse(name="found", path=""), finish=(), database="", divisible=way == "divisible" or choose.random() < 0.3,
+        ranked=rank if way in ("slices", "ranks") else None,
+    )  # fmt: skip
+
+
+class Job:
+    """What is the same in all starts of a run: input, tool, and journals."""
+
+    def __init__(self, choose: random.Random) -> None:
+        self.choose = choose
+        self.n = choose.choice([0, 1, 1, 2, 3, 5, 8, 12])
+        self.units = [choose.choice([1, 2, 5, 200]) for _ in range(self.n)]
+        #: Records that belong together with the one before.
+        self.glued = {record for record in range(1, self.n) if choose.random() < 0.05}
+        self.retries = choose.choice([0, 1, 1, 2])
+        share = choose.choice([0.0, 0.0, 0.2, 0.6])
+        results = [Result.FAILED, Result.FAILED, Result.TIMED_OUT, Result.STARVED]
+        #: Records that the tool cannot do, and how it fails.
+        self.bad = {record: choose.choice(results) for record in range(self.n) if choose.random() < share}
+        self.in_search = choose.random() < 0.3
+        #: How often what would be done fails by chance, or memory runs out beside others, or slices are of no use.
+        self.flaky, self.crowded = (choose.choice([0.0, 0.0, 0.1]) for _ in range(2))
+        self.misplaced = choose.choice([0.0, 0.0, 0.1, 1.0])
+        self.fatal = choose.random() < 0.02
+        n_fragments = choose.choice([0, 0, 1, 2, 3])
+        self.fragmented = fragmented(choose, n_fragments) if n_fragments else None
+        self.found_bytes = choose.choice([0, WORTH_A_SEARCH, 8 * WORTH_A_SEARCH, 70 * WORTH_A_SEARCH])
+        self.batch_size = choose.choice([(0, 0), (1, 0), (3, 0), (5, 0)])
+        self.stop_on_failure = choose.random() < 0.1
+        #: All that is committed, in order.
+        self.journal: list[Ref] = []
+        self.n_starts = 0
+
+    def units_of(self, first: int, last: int) -> int:
+        return sum(self.units[first:last])
+
+    def run(self) -> None:
+        """Start it, again and again, until it is done or stopped for good."""
+        while True:
+            self.n_starts += 1
+            start = Start(self)
+            if start.run():
+                return
+
+
+@dataclass
+class Node:
+    slots: int
+    queued: deque[Task] = field(default_factory=deque)
+    running: list[Task] = field(default_factory=list)
+
+
+class Start:
+    """One start of a run: what the engine, the nodes and the feeder do."""
+
+    def __init__(self, job: Job) -> None:
+        self.job, self.choose = job, job.choose
+        self.tries = job.n_starts >= MOST_STARTS
+        tasks = effective_tasks(job.journal)  # type: ignore[arg-type]
+        self.committed = tasks
+        self.begun = [] if not job.fragmented else begun(job.journal, tasks)  # type: ignore[arg-type]
+        self.n_nodes = self.choose.choice([1, 1, 2, 3])
+        slots = [self.choose.choice([1, 2, 3]) for _ in range(self.n_nodes)]
+        self.nodes = {number: Node(many) for number, many in enumerate(slots)}
+        self.level: Level[Task] = Level(len(job.fragmented.fragments) if job.fragmented else 0)
+        self.now = 0.0
+        for number, many in enumerate(slots):
+            self.level.joined(number, many, self.now)
+        limit = QuarantineLimit(share=self.choose.choice([None, 1.0, 1.0]))
+        limit.resumed(sum(task.last - task.first for task in tasks if task.quarantined))
+        self.proven = any(not task.quarantined for task in tasks)
+        self.scheduler = Scheduler(
+            Settings(
+                slots=sum(slots), cost=CostHint(unit=self.choose.choice(["residues", "records"])), batch_size=job.batch_size,
+                retries=job.retries, stop_on_failure=job.stop_on_failure, is_proven=self.proven,
+                is_file=self.choose.random() < 0.8, fragmented=job.fragmented, n_nodes=self.n_nodes,
+                begun={(each.first, each.last): each.found for each in self.begun},
+            ),
+            limit,
+        )  # fmt: skip
+        self.output: Ordered[Committed] = Ordered()
+        self.written: list[Extent] = []
+        self.batches: dict[BatchId, Part] = {}
+        self.ids: Iterator[BatchId] = map(BatchId, count(1))
+        self.tasks: dict[TaskId, Task] = {}
+        self.seen: set[TaskId] = set()
+        self.n_submitted = 0
+        #: Attempts that failed, of each batch, and how the last one did.
+        self.failed: dict[BatchId, set[int]] = defaultdict(set)
+        self.last_result: dict[BatchId, Result] = {}
+        #: Batches for which slices were of no use.
+        self.misplaced: set[BatchId] = set()
+        self.looks: set[BatchId] = set()
+        self.at = 0
+        self.done_at = 0
+        self.has_ended = False
+        self.interrupts = 0
+        self.stopped: Stop | None = None
+        for task in tasks:
+            self.put(task)
+        self.tell(Begun())
+
+    # The loop
+
+    def run(self) -> bool:
+        """Whether it came to its end for good."""
+        most = 400 + 300 * (self.job.n + 1)
+        for _ in range(most):
+            if self.stopped:
+                return True  # everything that is committed stays so; the user has to do something
+            if self.scheduler.is_done and (self.interrupts or not self.looks):
+                return self.check_end()
+            if self.turn() == "crash":
+                return False
+        raise Broken("no end in sight")
+
+    def turn(self) -> str:
+        fed = self.feed()
+        self.now += self.choose.choice([0.0, 0.1, 0.3])
+        for node in self.nodes.values():
+            while node.queued and len(node.running) < node.slots:
+                task = node.queued.popleft()
+                node.running.append(task)
+                self.level.started(task.id)
+        if self.stopped:
+            return ""
+        busy = [number for number, node in self.nodes.items() if node.running]
+        what = self.choose.random()
+        if not self.tries and what < 0.01:
+            return "crash"
+        if not self.tries and what < 0.03:
+            self.interrupts += 1
+            self.tell(Interrupted())
+        elif what < 0.05 and len(self.nodes) > 1:
+            self.lose(self.choose.choice(list(self.nodes)))
+        elif what < 0.06:
+            number = self.choose.choice(list(self.nodes))
+            self.nodes[number].slots = self.choose.choice([1, 2])
+            self.level.joined(number, self.nodes[number].slots, self.now)
+            self.send()
+            self.tell(SlotsChanged(sum(node.slots for node in self.nodes.values()), "made up"))
+        elif busy:
+            self.end(self.choose.choice(busy))
+        else:
+            self.now += 1.0
+            self.level.look(self.now)
+            self.send()
+            self.tell(Turn())
+            queued = any(node.queued for node in self.nodes.values())
+            done = self.scheduler.is_done
+            rule(fed or done or queued or self.stopped, "nothing runs, nothing is wanted, and it is not done")
+        self.tell(Turn())
+        return ""
+
+    # The input
+
+    def feed(self) -> bool:
+        fed = False
+        for _ in range(50):
+            if self.stopped or not (ask := self.scheduler.ask(float(self.job.units_of(self.at, self.job.n)))):
+                return fed
+            fed = True
+            for _ in range(ask.n_batches):
+                self.skip()
+                if self.at == self.job.n and (self.job.n or self.committed or self.has_ended):
+                    self.has_ended = True
+                    self.level.no_more()
+                    self.tell(InputEnded())
+                    break
+                self.cut(ask)
+        raise Broken("it asks for ever")
+
+    def skip(self) -> None:
+        while self.done_at < len(self.committed) and self.committed[self.done_at].first == self.at:
+            self.at = self.committed[self.done_at].last
+            self.done_at += 1
+
+    def cut(self, ask: Ask) -> None:
+        first, stop = self.at, self.job.n
+        if self.done_at < len(self.committed):
+            stop = self.committed[self.done_at].first
+        before = [each for each in self.begun if each.first >= first]
+        if before and before[0].first == first:
+            last = before[0].last
+        else:
+            if before:
+                stop = min(stop, before[0].first)
+            last = min(first + 1, stop)
+            while last < stop and not self.is_full(ask, first, last):
+                last += 1
+            while last < stop and last in self.job.glued:
+                last += 1
+        self.at = last
+        self.has_ended = self.job.n == 0
+        self.tell(BatchCut(self.add(first, last)))
+
+    def is_full(self, ask: Ask, first: int, last: int) -> bool:
+        return bool(
+            (ask.records and last - first >= ask.records) or (ask.units and self.job.units_of(first, last) >= ask.units)
+        )
+
+    def add(self, first: int, last: int, *, is_divisible: bool = True) -> Part:
+        units = self.job.units_of(first, last)
+        part = Part(next(self.ids), first, last, units, is_divisible)
+        self.batches[part.batch] = part
+        return part
+
+    # The slots
+
+    def send(self) -> None:
+        for send, task in self.level.take():
+            queue = self.nodes[send.node].queued
+            (queue.appendleft if task.urgent else queue.append)(task)
+
+    def end(self, number: int) -> None:
+        node = self.nodes[number]
+        task = node.running.pop(self.choose.randrange(len(node.running)))
+        beside = len(node.running)
+        ending, result = self.outcome(task, beside)
+        committed = self.commit(task) if ending is Ending.DONE else None
+        self.heard(number, task, ending, result, committed)
+
+    def heard(self, number: int, task: Task, ending: Ending, result: Result, committed: Ref | None) -> None:
+        is_news = self.level.ended(number, task.id, 0.1, self.now, counts=ending is Ending.DONE)
+        self.send()
+        if not is_news:
+            return
+        rule(task.id in self.tasks, "a task ends twice")
+        del self.tasks[task.id]
+        if ending is Ending.MISPLACED:
+            self.misplaced.add(task.batch)
+        if ending in (Ending.DONE, Ending.MISPLACED, Ending.KILLED):
+            self.tell(
+                Ended(
+                    task=task.id, slot=SlotId(0), ago_seconds=0.0, ending=ending, wall_seconds=0.5,
+                    committed=committed,  # type: ignore[arg-type]
+                )
+            )  # fmt: skip
+            return
+        if not isinstance(task.kind, Compare) and result is not Result.CROWDED:
+            self.failed[task.batch].add(task.attempt)
+            self.last_result[task.batch] = result
+        self.tell(TaskFailed(task.id, Failure(result, result.value, "made up")))
+
+    def outcome(self, task: Task, beside: int) -> tuple[Ending, Result]:
+        choose, job, part = self.choose, self.job, self.batches[task.batch]
+        if job.fatal:
+            return Ending.SPAWN, Result.FATAL
+        if isinstance(task.kind, Rank | Slice) and choose.random() < job.misplaced:
+            return Ending.MISPLACED, Result.DONE
+        if beside and not task.alone and choose.random() < job.crowded:
+            return Ending.FAILED, Result.CROWDED
+        sees_bad = job.in_search or not isinstance(task.kind, Search | Rank)
+        for record in range(part.first, part.last):
+            if sees_bad and record in job.bad:
+                return Ending.FAILED, job.bad[record]
+        flaky = choose.random() < job.flaky
+        return (Ending.FAILED, Result.FAILED) if flaky else (Ending.DONE, Result.DONE)
+
+    def commit(self, task: Task) -> Ref:
+        part, fragment = self.batches[task.batch], number_of(task.kind)
+        block = Block((part.first, part.last, fragment), self.job.found_bytes)
+        has_none = isinstance(task.kind, Rank) and self.choose.random() < 0.2  # a share without a subject
+        ref = Ref(part.first, part.last, fragment, [] if has_none else [block])
+        self.job.journal.append(ref)
+        return ref
+
+    def lose(self, number: int) -> None:
+        node = self.nodes.pop(number)
+        for task in node.running:
+            # It may have come to its end, and nobody has heard of it.
+            if task.batch in self.batches and self.choose.random() < 0.3 and self.outcome(task, 1)[0] is Ending.DONE:
+                self.commit(task)
+        self.level.lost(number, self.now)
+        self.send()
+
+    # Actions
+
+    def tell(self, event: Happened) -> None:
+        if not self.stopped:
+            self.do(self.scheduler.handle(event, self.now))
+
+    def do(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            if self.stopped:
+                return
+            match action:
+                case Submit(task):
+                    self.submit(task)
+                case Split(batch, records):
+                    self.split(batch, records)
+                case Divide(batch, n_parts):
+                    self.divide(batch, n_parts)
+                case Output():
+                    self.check_result(action)
+                    self.put(action.result)
+                case Quarantine(batch):
+                    self.quarantine(batch)
+                case Release(batch):
+                    rule(batch in self.batches, "a batch is released that is not there")
+                    rule(not any(task.batch == batch for task in self.tasks.values()), "the bytes of a task are gone")
+                    del self.batches[batch]
+                case Looked(batch):
+                    rule(batch in self.looks, "a look that nobody wanted")
+                    self.looks.remove(batch)
+                    del self.batches[batch]
+                case Withdraw():
+                    self.withdraw()
+                case Kill():
+                    rule(self.interrupts, "killed without need")
+                    self.kill()
+                case Retry(batch):
+                    rule(self.failed[batch] or self.job.crowded, "tried again what has not failed")
+                case Stop():
+                    self.check_stop(action)
+                    self.stopped = action
+
+    def submit(self, task: Task) -> None:
+        part = self.batches.get(task.batch)
+        rule(part is not None, "a task of no batch")
+        assert part
+        rule(task.id not in self.seen, "a task twice")
+        self.seen.add(task.id)
+        rule(not self.interrupts, "new work after the signal")
+        others = [other.kind for other in self.tasks.values() if other.batch == task.batch]
+        rule(task.kind not in others, "the same task of a batch twice at once")
+        if isinstance(task.kind, Whole | Finish):
+            rule(not others, "a batch is finished while something of it runs")
+        rule(task.attempt <= self.job.retries + 2, "more attempts than retries")
+        sliced_again = isinstance(task.kind, Rank | Slice) and task.batch in self.misplaced
+        rule(not sliced_again, "slices that were of no use are tried again")
+        self.check_basis(task, part)
+        self.tasks[task.id] = task
+        self.n_submitted += 1
+        self.level.submit(task, task, float(part.units or 1), self.now)
+        self.send()
+
+    def check_basis(self, task: Task, part: Part) -> None:
+        """See that it has what it builds on."""
+        n = len(self.job.fragmented.fragments) if self.job.fragmented else 0
+        numbers = [block.of[2] for block in task.found]  # type: ignore[attr-defined]
+        extents = {block.of[:2] for block in task.found}  # type: ignore[attr-defined]
+        covers = all(first <= part.first and part.last <= last for first, last in extents)
+        rule(covers, "candidates of other records")
+        match task.kind:
+            case Finish() | Rank():
+                rule(numbers == [*range(1, n + 1)], "a finish without all candidates")
+            case Slice():
+                ranks = all(number > n for number in numbers)
+                rule(numbers == [*range(1, n + 1)] or (ranks and numbers), "slices without ranks")
+                rule(part.last == part.first + 1, "slices of several records")
+            case Search(fragment):
+                rule(1 <= fragment <= n, "no such fragment")
+
+    def parts_of(self, part: Part, records: int) -> list[Extent]:
+        places = [place for place in range(part.first + 1, part.last) if place not in self.job.glued]
+        if not places:
+            return [(part.first, part.last)]
+        wanted = part.first + records
+        place = next((place for place in places if place >= wanted), places[-1])
+        return [(part.first, place), (place, part.last)]
+
+    def split(self, batch: BatchId, records: int) -> None:
+        part = self.batches.pop(batch)
+        rule(0 < records < part.last - part.first, "a split that leaves nothing")
+        rule(not self.interrupts, "a split after the signal")
+        extents = self.parts_of(part, records)
+        parts = [self.add(*extent, is_divisible=len(extents) > 1) for extent in extents]
+        self.tell(BatchSplit(batch, parts))
+
+    def divide(self, batch: BatchId, n_parts: int) -> None:
+        rest, extents = self.batches[batch], list[Extent]()
+        for left in range(n_parts, 1, -1):
+            cut = self.parts_of(rest, -(-(rest.last - rest.first) // left))
+            if len(cut) == 1:
+                break
+            extents.append(cut[0])
+            rest = Part(batch, *cut[1], 0)
+        if not extents:
+            self.tell(BatchDivided(batch, []))
+            return
+        del self.batches[batch]
+        parts = [self.add(*extent) for extent in (*extents, (rest.first, rest.last))]
+        for part in parts:
+            self.failed[part.batch] = set(self.failed[batch])
+        self.tell(BatchDivided(batch, parts))
+
+    def put(self, result: Committed) -> None:
+        rule(result.last > result.first or self.job.n == 0, "a result of nothing")
+        overlaps = any(result.first < last and first < result.last for first, last in self.written)
+        rule(not overlaps and (result.first, result.last) not in self.written, "records twice in the output")
+        self.written.append((result.first, result.last))
+        for _ in self.output.push(result.first, result.last, result):
+            pass
+
+    def check_result(self, output: Output) -> None:
+        part, result = self.batches[output.batch], output.result
+        rule((result.first, result.last) == (part.first, part.last), "the result of other records")
+        rule(not any(record in self.job.bad for record in range(part.first, part.last)), "a result of what failed")
+        codes = [block.of[2] for block in result.blocks]  # type: ignore[attr-defined]
+        if codes != [0]:
+            rule(codes == [number_of(Slice(number, len(codes))) for number in range(len(codes))], "part of a result")
+        self.proven = True
+        if self.choose.random() < 0.1 and not self.interrupts and part.last > part.first:
+            look = self.add(part.first, part.last)
+            self.looks.add(look.batch)
+            self.tell(LookWanted(look, 1, self.choose.random() < 0.5))
+
+    def quarantine(self, batch: BatchId) -> None:
+        part = self.batches[batch]
+        alone = all(record in self.job.glued for record in range(part.first + 1, part.last))
+        rule(alone, "a record given up that did not stand alone")
+        tried = len(self.failed[batch])
+        once = self.last_result.get(batch) is Result.TIMED_OUT
+        rule(tried > self.job.retries or (once and tried), "given up before its retries")
+        rule(not self.job.stop_on_failure, "given up though the user wants no failures")
+        ref = Ref(part.first, part.last, 0, [], quarantined=True)
+        self.job.journal.append(ref)
+        self.put(ref)  # type: ignore[arg-type]
+        self.tell(BatchQuarantined(batch))
+
+    def check_stop(self, stop: Stop) -> None:
+        match stop.why:
+            case Why.TOOL:
+                rule(self.job.fatal or not self.proven, "a tool given up that has worked")
+                rule(self.job.bad or self.job.fatal or self.job.flaky, "a tool given up that works")
+            case Why.RECORD:
+                rule(self.job.stop_on_failure, "stopped for a record")
+
+    def withdraw(self) -> None:
+        for number in self.level.withdraw():
+            self.come_back(number)
+        for number, node in self.nodes.items():
+            queued, node.queued = list(node.queued), deque()
+            for task in queued:
+                if self.level.came_back(number, task.id, self.now):
+                    self.come_back(task.id)
+        self.send()
+
+    def come_back(self, number: TaskId) -> None:
+        del self.tasks[number]
+        self.tell(Withdrawn(number))
+
+    def kill(self) -> None:
+        for number, node in self.nodes.items():
+            running, node.running = node.running, []
+            for task in running:
+                self.heard(number, task, Ending.KILLED, Result.DONE, None)
+
+    # The end
+
+    def check_end(self) -> bool:
+        rule(not self.tasks, "tasks are left at the end")
+        if self.interrupts and not (
+            self.at == self.job.n and self.output.next == self.job.n and not self.output.waiting
+        ):
+            return False  # to be resumed
+        if not self.interrupts:
+            rule(not self.batches, "batches are left at the end")
+            rule(self.output.next == self.job.n and not self.output.waiting, "records are missing in the output")
+        return not self.interrupts
+
+
+def play(seed: int) -> None:
+    """One history; raises `Broken`, or what the scheduler raises, if a rule does not hold."""
+    Job(random.Random(seed)).run()
+
+
+def first_broken(seeds: Iterator[int], most: int) -> tuple[int, Exception] | None:
+    """The first of so many histories in which a rule does not hold, and what became of it."""
+    for seed in islice(seeds, most):
+        try:
+            play(seed)
+        except Exception as error:
+            return seed, error
+    return None
+
+
+def main() -> None:
+    n = int(sys.argv[1]) if len(sys.argv) > 1 else 50_000
+    begin, cpu = time.monotonic(), time.process_time()
+    broken = first_broken(count(), n)
+    print(f"{n:,} histories in {time.monotonic() - begin:.1f} s ({time.process_time() - cpu:.1f} s of CPU)")
+    if broken:
+        raise SystemExit(f"history {broken[0]}: {type(broken[1]).__name__}: {broken[1]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""The page that says where things are names files that are there, and each room."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parent.parent.parent
+PAGE = (REPO / "docs" / "architecture.md").read_text()
+PACKAGE = REPO / "python" / "millrace"
+
+
+def test_what_it_names_is_there() -> None:
+    named = {name for name in re.findall(r"`([\w./-]+)`", PAGE) if "/" in name or name.endswith(".py")}
+    assert len(named) > 40
+    missing = [name for name in sorted(named) if not any((root / name).exists() for root in (PACKAGE, REPO))]
+    assert not missing
+
+
+def test_no_room_is_forgotten() -> None:
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert rooms <= {name.rstrip("/") for name in re.findall(r"^\| `([\w/]+)`", PAGE, re.MULTILINE)}

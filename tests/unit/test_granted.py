@@ -1,0 +1,78 @@
+"""Cores that batch systems grant, as they say so in the environment."""
+
+from __future__ import annotations
+
+import pytest
+
+from millrace.plan.cores import least
+from millrace.plan.granted import granted, on_nodes
+
+#: Files that batch systems name.
+FILES = {
+    "torque": "n1\nn1\nn1\nn2\n",
+    "pro": "n1.site\nn2.site\n",
+    "engine": "n1.site 4 all.q@n1.site UNDEFINED\nn2.site 3 all.q@n2.site UNDEFINED\n",
+}
+
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_CPUS_PER_NODE": "4(x2),2"}
+STEP = {**SLURM, "SLURM_STEP_ID": "0", "SLURM_CPUS_ON_NODE": "4", "SLURM_NODEID": "0"}
+
+
+def read(path: str) -> str:
+    return FILES.get(path, "")
+
+
+@pytest.mark.parametrize(
+    ("environ", "cores", "source"),
+    [
+        ({}, 0, ""),
+        (SLURM, 4, "SLURM_JOB_CPUS_PER_NODE"),
+        ({**SLURM, "SLURMD_NODENAME": "n3"}, 2, "SLURM_JOB_CPUS_PER_NODE"),
+        # In the batch script of sbatch -n2 -c1 on one node.
+        ({"SLURM_JOB_NODELIST": "n1", "SLURM_JOB_CPUS_PER_NODE": "2", "SLURM_CPUS_PER_TASK": "1"}, 2, "SLURM_JOB_CPUS_PER_NODE"),
+        # The shell of salloc may be on a node that is not of the job.
+        ({**SLURM, "SLURM_JOB_NODELIST": "a,b,c"}, 2, "SLURM_JOB_CPUS_PER_NODE"),
+        ({**SLURM, "SLURM_JOB_CPUS_PER_NODE": "many", "SLURM_CPUS_PER_TASK": "3"}, 3, "SLURM_CPUS_PER_TASK"),
+        ({**STEP, "SLURM_CPUS_PER_TASK": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x3)"}, 2, "SLURM_CPUS_PER_TASK"),
+        ({**STEP, "SLURM_CPUS_PER_TASK": "2", "SLURM_STEP_TASKS_PER_NODE": "2,1(x2)"}, 4, "SLURM_CPUS_ON_NODE"),
+        ({**STEP, "MILLRACE_GRANTED": "n1=3 n2=1"}, 3, "batch system"),
+        ({"PBS_NODEFILE": "torque"}, 3, "PBS_NODEFILE"),
+        ({"PBS_NODEFILE": "pro", "NCPUS": "8"}, 8, "NCPUS"),
+        ({"PBS_NODEFILE": "gone", "NCPUS": "8"}, 8, "NCPUS"),
+        ({"PBS_NP": "12", "PBS_NUM_PPN": "6"}, 6, "PBS_NUM_PPN"),
+        ({"PBS_NP": "12"}, 12, "PBS_NP"),
+        ({"NSLOTS": "7", "PE_HOSTFILE": "engine"}, 4, "PE_HOSTFILE"),
+        ({"NSLOTS": "7"}, 7, "NSLOTS"),
+        ({"LSB_DJOB_NUMPROC": "6", "LSB_MCPU_HOSTS": "n2 4 n1 2"}, 2, "LSB_MCPU_HOSTS"),
+        ({"LSB_DJOB_NUMPROC": "6"}, 6, "LSB_DJOB_NUMPROC"),
+        ({"NCPUS": "0", "NSLOTS": "undefined"}, 0, ""),
+    ],
+)  # fmt: skip
+def test_what_is_granted_on_n1(environ: dict[str, str], cores: int, source: str) -> None:
+    found = granted(environ, "n1.site", read)
+    assert found is None if not cores else found and found[0] == cores and source in found[1]
+
+
+@pytest.mark.parametrize(
+    ("environ", "handed"),
+    [
+        ({}, {}),
+        (SLURM, {"n1": 4, "n2": 4, "n3": 2}),
+        ({"PBS_NODEFILE": "torque"}, {"n1": 3, "n2": 1}),
+        ({"PBS_NODEFILE": "pro", "NCPUS": "8"}, {"n1.site": 8, "n2.site": 8}),
+    ],
+)
+def test_other_nodes_of_the_job_are_told_what_is_theirs(environ: dict[str, str], handed: dict[str, int]) -> None:
+    told = on_nodes(environ, read)
+    assert bool(told) == bool(handed)
+    for host, cores in handed.items():
+        found = granted(told, host, read)
+        assert found and found[0] == cores
+    assert not handed or granted(told, "elsewhere", read) is None
+
+
+def test_a_grant_is_never_more_than_there_is() -> None:
+    machine = (2, "cores of this machine")
+    assert least([machine, (400, "granted by Slurm")]) == machine
+    assert least([machine, (1, "CPU quota"), (2, "granted by Slurm")])[0] == 1
+    assert least([machine, (2, "granted by Slurm")]) == (2, "granted by Slurm")

@@ -1,0 +1,346 @@
+"""Lives of batches without a process or a clock: whatever fails in whatever order, every record ends once."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lives import ended, lives_of, part
+
+from millrace.model import CostHint
+from millrace.schedule.lives import MOST_WITNESSES, WITNESSES, Lives, Run, Step
+from millrace.schedule.protocol import Ask, Quarantine, Release, Result, Split, Stop, Why
+from millrace.schedule.quarantine_limit import QuarantineLimit
+from millrace.schedule.sizing import MOST_READY, MOST_TAIL
+
+
+@dataclass
+class World:
+    """Everything around a lives: an input, a tool, and slots that end in any order.
+
+    Args:
+        n_records: Records of the input.
+        bad: What the tool says of the records that it cannot do.
+        timed_out: Bad records at which it hangs instead.
+        flaky: Executions, counted from 1, that fail whatever is in them.
+        sizes: Units of each record; empty: 1.
+    """
+
+    lives: Lives
+    n_records: int
+    bad: dict[int, str] = field(default_factory=dict)
+    timed_out: frozenset[int] = frozenset()
+    flaky: frozenset[int] = frozenset()
+    sizes: list[int] = field(default_factory=list)
+    batches: dict[int, tuple[int, int]] = field(default_factory=dict)
+    queued: deque[int] = field(default_factory=deque)
+    running: list[int] = field(default_factory=list)
+    begun: set[int] = field(default_factory=set)
+    done: list[int] = field(default_factory=list)
+    quarantined: list[int] = field(default_factory=list)
+    tried: set[int] = field(default_factory=set)
+    executions: int = 0
+    largest: int = 0
+    most_in_hand: int = 0
+    cut_to: int = 0
+    serial: int = 0
+    stopped: Stop | None = None
+
+    def run(self, choose: st.DataObject) -> None:
+        """Carry messages until the lives is done or stops; every step must find something to do."""
+        for _ in range(40 * self.n_records + 100):
+            if self.stopped or self.lives.done:
+                return
+            fed = self.feed(choose)
+            while self.queued and len(self.running) < self.lives.cutting.slots:
+                self.running.append(self.queued.popleft())
+            if self.running:
+                position = choose.draw(st.integers(0, len(self.running) - 1), "which ends")
+                batch = self.running.pop(position)
+                first, last = self.batches[batch]
+                if last - first > 1 and not choose.draw(st.integers(0, 15), "goes on in parts, if 0"):
+                    middle = choose.draw(st.integers(first + 1, last - 1), "second part from")
+                    self.divide(batch, [(first, middle), (middle, last)])
+                else:
+                    self.end(batch)
+            else:
+                assert fed or self.stopped or self.lives.done, "nothing runs, nothing is wanted, and it is not done"
+        raise AssertionError("no end in sight")
+
+    def units(self, first: int, last: int) -> int:
+        return sum(self.sizes[first:last]) if self.sizes else last - first
+
+    def feed(self, choose: st.DataObject) -> bool:
+        limits = self.lives.ask(
+            float(self.units(self.cut_to, self.n_records)), several=choose.draw(st.booleans(), "several at once")
+        )
+        if limits is None:
+            return False
+        for _ in range(limits.n_batches):
+            if self.cut_to == self.n_records:
+                self.do(self.lives.input_ended())
+                break
+            self.cut(choose, limits)
+        return True
+
+    def cut(self, choose: st.DataObject, limits: Ask) -> None:
+        first, most = self.cut_to, 1
+        while first + most < self.n_records and most < (limits.records or self.n_records):
+            if limits.units and self.units(first, first + most) >= limits.units:
+                break
+            most += 1
+        count = choose.draw(st.integers(1, most), "records cut") if self.bad or not self.sizes else most
+        self.largest = max(self.largest, count)
+        self.cut_to = first + count
+        self.do(self.lives.batch_cut(part(self.remember(first, self.cut_to), count, self.units(first, self.cut_to))))
+        self.most_in_hand = max(self.most_in_hand, len(self.batches))
+
+    def remember(self, first: int, last: int) -> int:
+        self.serial += 1
+        self.batches[self.serial] = (first, last)
+        return self.serial
+
+    def divide(self, batch: int, extents: list[tuple[int, int]]) -> None:
+        """A batch that runs goes on as several, as in the search of its candidates."""
+        del self.batches[batch]
+        parts = [(self.remember(first, last), last - first, self.units(first, last)) for first, last in extents]
+        self.lives.batch_divided(batch, [part(*each) for each in parts])
+        self.running += [part for part, _, _ in parts]
+        self.begun.update(self.running)
+
+    def end(self, batch: int) -> None:
+        self.executions += 1
+        first, last = self.batches[batch]
+        self.tried.update(range(first, last))
+        culprit = next((record for record in range(first, last) if record in self.bad), None)
+        if culprit is None and self.executions not in self.flaky:
+            self.done.extend(range(first, last))
+            self.do(ended(self.lives, batch, Result.DONE, seconds=0.01 * self.units(first, last)))
+        elif culprit in self.timed_out:
+            self.do(ended(self.lives, batch, Result.TIMED_OUT, "timeout"))
+        else:
+            said = self.bad[culprit] if culprit is not None else "flaky"
+            self.do(ended(self.lives, batch, Result.FAILED, said))
+
+    def do(self, actions: list[Step]) -> None:
+        for action in actions:
+            match action:
+                case Run(batch, _, urgent):
+                    assert batch in self.batches
+                    assert batch not in self.queued and batch not in self.running, "a batch runs twice at once"
+                    if not self.bad and not urgent and batch not in self.begun:
+                        left = [self.units(*self.batches[other]) for other in self.batches.keys() - self.begun]
+                        assert self.units(*self.batches[batch]) == max(left), "a larger one waits"
+                    self.begun.add(batch)
+                    (self.queued.appendleft if urgent else self.queued.append)(batch)
+                case Split(batch, records):
+                    first, last = self.batches.pop(batch)
+                    assert 0 < records < last - first
+                    middle = first + records
+                    parts = [
+                        (self.remember(a, b), b - a, self.units(a, b)) for a, b in ((first, middle), (middle, last))
+                    ]
+                    self.do(self.lives.batch_split(batch, [part(*each) for each in parts]))
+                case Quarantine(batch):
+                    first, last = self.batches[batch]
+                    assert last - first == 1
+                    self.quarantined.append(first)
+                    self.do(self.lives.batch_quarantined(batch))
+                case Release(batch):
+                    del self.batches[batch]
+                case Stop():
+                    self.stopped = action
+                    return
+
+
+def a_lives(slots: int = 2, retries: int = 1, *, proven: bool = False) -> Lives:
+    return lives_of(slots, CostHint(unit="bytes"), retries, (5, 0), proven=proven, limit=QuarantineLimit(share=1.0))
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_every_record_ends_once_and_exactly_the_bad_ones_are_quarantined(choose: st.DataObject) -> None:
+    n_records = choose.draw(st.integers(1, 60), "records")
+    bad = choose.draw(
+        st.dictionaries(st.integers(0, n_records - 1), st.sampled_from(["a", "b", "c"]), max_size=8), "bad"
+    )
+    timed_out = frozenset(choose.draw(st.sets(st.sampled_from(sorted(bad)))) if bad else ())
+    retries = choose.draw(st.integers(0, 2), "retries")
+    size = choose.draw(st.integers(1, 16), "batch")
+    lives = lives_of(
+        choose.draw(st.integers(1, 4), "slots"), CostHint(unit="bytes"), retries, (size, 0),
+        proven=choose.draw(st.booleans(), "resumed"),
+    )  # fmt: skip
+    world = World(lives, n_records, bad, timed_out)
+    world.run(choose)
+    if world.stopped:
+        # The tool is given up only while nothing has succeeded, and after enough single records.
+        assert world.stopped.why is Why.TOOL and not world.done and not world.quarantined
+        failed_alone = world.tried & bad.keys()
+        assert len(failed_alone) >= min(WITNESSES, n_records)
+        return
+    assert sorted(world.done + world.quarantined) == list(range(n_records))
+    assert sorted(world.quarantined) == sorted(bad)
+    assert not world.batches, "a batch was not released"
+    steps = world.largest.bit_length() + 1
+    per_bad = (retries + 1) * 2 + 2 * steps + world.largest
+    assert world.executions <= n_records + 2 * lives.cutting.slots + len(bad) * per_bad
+
+
+SIZES = st.lists(st.one_of(st.integers(1, 50), st.integers(1, 5000)), min_size=1, max_size=120)
+
+
+@settings(max_examples=100)
+@given(st.data())
+@pytest.mark.parametrize("fixed", [(0, 0), (1, 0), (7, 0)])
+def test_every_record_of_any_size_ends_once_and_of_what_waits_the_largest_goes_first(
+    fixed: tuple[int, int], choose: st.DataObject
+) -> None:
+    sizes = choose.draw(SIZES, "units of the records")
+    slots = choose.draw(st.integers(1, 4), "slots")
+    retries = choose.draw(st.integers(0, 1), "retries")
+    bad = choose.draw(st.dictionaries(st.integers(0, len(sizes) - 1), st.just("a"), max_size=3), "bad")
+    hint = CostHint(unit="residues", longest=choose.draw(st.sampled_from([0, max(sizes)]), "longest"))
+    lives = lives_of(slots, hint, retries, fixed, proven=True)
+    world = World(lives, len(sizes), bad, sizes=sizes)
+    world.run(choose)
+    assert sorted(world.done + world.quarantined) == list(range(len(sizes)))
+    assert sorted(world.quarantined) == sorted(bad)
+    assert not world.batches, "a batch was not released"
+    assert world.most_in_hand <= slots * (1 + MOST_READY) + 2 + 2 * len(bad)
+
+
+def measured(slots: int, unit: str = "residues", fixed: tuple[int, int] = (0, 0), longest: int = 5000) -> Lives:
+    """A lives that has seen batches of 1000 units, a millisecond each."""
+    lives = lives_of(slots, CostHint(unit=unit, startup_seconds=0.0, longest=longest), 1, fixed)
+    for number in range(-slots, 0):
+        assert lives.ask(1e9)
+        lives.batch_cut(part(number, 1, 1000))
+    for number in range(-slots, 0):
+        ended(lives, number, Result.DONE, seconds=1.0)
+    return lives
+
+
+def cut(lives: Lives, units: list[int], remaining: float) -> tuple[list[Run], list[int]]:
+    """Cut batches of one record, of so many units, as long as any are wanted; what is started, and not cut."""
+    runs: list[Run] = []
+    for number, size in enumerate(units):
+        if lives.ask(remaining) is None:
+            return runs, units[number:]
+        runs += [action for action in lives.batch_cut(part(number, 1, size)) if isinstance(action, Run)]
+    return runs, []
+
+
+def test_of_the_last_batches_the_largest_go_first() -> None:
+    lives = measured(1, fixed=(1, 0))
+    runs, left = cut(lives, [500, 600, 100, 900, 200, 800], 3000)
+    assert [run.batch for run in runs] == [0, 1] and not left
+    lives.input_ended()
+    order = []
+    for _ in range(6):
+        run = runs.pop(0)
+        order.append(run.batch)
+        actions = ended(lives, run.batch, Result.DONE, seconds=1.0)
+        runs += [action for action in actions if isinstance(action, Run)]
+    assert order == [0, 1, 3, 5, 4, 2]
+    assert lives.done
+
+
+@pytest.mark.parametrize(
+    ("slots", "unit", "remaining", "longest", "why"),
+    [
+        (2, "residues", 18_000, 5000, "much is left"),
+        (2, "records", 900, 5000, "the sizes of records are unknown"),
+        (4, "residues", MOST_TAIL + 1.0, 5000, "it would take too much space"),
+        (2, "residues", None, 5000, "the end is not known"),
+        (2, "residues", 9000, 0, "no record is known to be long"),
+        (1, "residues", 7000, 5000, "nobody waits"),
+    ],
+)
+def test_what_is_left_is_not_cut_beforehand_if(
+    slots: int, unit: str, remaining: float | None, longest: int, why: str
+) -> None:
+    lives = measured(slots, unit, longest=longest)
+    for number in range(2 * slots):
+        assert lives.ask(remaining) is not None
+        lives.batch_cut(part(number, 1, 1000))
+    assert lives.ask(remaining) is None, why
+
+
+def test_a_record_far_longer_than_the_batch_runs_alone_and_before_those_that_wait() -> None:
+    lives = measured(2)
+    limits = lives.ask(30_000.0)
+    assert limits and limits.units == 8000  # much is left, so this is not the end
+    assert lives.batch_cut(part(1, 5, 40_000)) == [Split(1, 4)]
+    assert lives.batch_split(1, [part(2, 4, 7000), part(3, 1, 33_000)]) == [Run(3, 1, urgent=True), Run(2, 1)]
+    assert ended(lives, 2, Result.FAILED, "x") == [Run(2, 2, urgent=True)]  # it has its retries
+
+
+def test_a_batch_that_is_to_stay_whole_is_not_split_for_its_size() -> None:
+    lives = measured(2)
+    assert lives.ask(30_000.0)
+    assert lives.batch_cut(part(1, 5, 40_000), stays_whole=True) == [Run(1, 1)]
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_failures_by_chance_quarantine_nothing_that_a_retry_can_do(choose: st.DataObject) -> None:
+    n_records = choose.draw(st.integers(1, 40), "records")
+    flaky = choose.draw(st.integers(1, 30), "the execution that fails by chance")
+    world = World(a_lives(), n_records, flaky=frozenset({flaky}))
+    world.run(choose)
+    assert not world.stopped
+    assert sorted(world.done) == list(range(n_records))
+
+
+@settings(max_examples=100)
+@given(st.data())
+@pytest.mark.parametrize("ways", ["alike", "each in its own way", "timeout"])
+def test_a_tool_that_never_works_is_stopped_soon(ways: str, choose: st.DataObject) -> None:
+    n_records = choose.draw(st.integers(20, 300), "records")
+    bad = {record: "x" if ways != "each in its own way" else f"x{record}" for record in range(n_records)}
+    slots = choose.draw(st.integers(1, 8), "slots")
+    timed_out = frozenset(bad if ways == "timeout" else ())
+    world = World(lives_of(slots, CostHint(unit="bytes"), 1, (50, 0)), n_records, bad, timed_out)
+    world.run(choose)
+    assert world.stopped and world.stopped.why is Why.TOOL
+    assert not world.quarantined
+    assert world.executions <= 2 * slots + 2 * MOST_WITNESSES
+
+
+@settings(max_examples=5)
+@given(st.data())
+def test_few_records_that_fail_each_in_its_own_way_are_quarantined_one_by_one(choose: st.DataObject) -> None:
+    world = World(a_lives(slots=1), 2, {0: "a", 1: "b"})
+    world.run(choose)
+    assert not world.stopped
+    assert sorted(world.quarantined) == [0, 1]
+
+
+def test_a_fatal_status_stops_at_once() -> None:
+    lives = a_lives()
+    lives.ask(None)
+    lives.batch_cut(part(1, 5, 5))
+    assert ended(lives, 1, Result.FATAL) == [Stop(1, Why.TOOL)]
+
+
+def test_stop_on_failure_ends_at_the_first_record_given_up() -> None:
+    lives = lives_of(1, CostHint(unit="bytes"), 0, (1, 0), stop_on_failure=True, proven=True)
+    lives.ask(None)
+    lives.batch_cut(part(1, 1, 1))
+    assert ended(lives, 1, Result.FAILED, "x") == [Stop(1, Why.RECORD)]
+
+
+def test_a_failing_batch_is_tried_again_before_it_is_split() -> None:
+    lives = a_lives(proven=True)
+    lives.ask(None)
+    assert lives.batch_cut(part(1, 4, 4)) == [Run(1, 1)]
+    assert ended(lives, 1, Result.FAILED, "x") == [Run(1, 2, urgent=True)]
+    assert ended(lives, 1, Result.FAILED, "x") == [Split(1, 2)]
+    assert lives.batch_split(1, [part(2, 2, 2), part(3, 2, 2)]) == [
+        Run(2, 1, urgent=True),
+        Run(3, 1, urgent=True),
+    ]

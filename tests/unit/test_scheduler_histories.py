@@ -1,0 +1,215 @@
+"""The rules of the house, in thousands of made-up runs; and each of them noticed as soon as it is broken."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import histories
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from millrace.schedule.fragments import FragmentSearch
+from millrace.schedule.interruption import Interruption
+from millrace.schedule.level import Level
+from millrace.schedule.lives import Lives
+from millrace.schedule.protocol import Output, Quarantine, Release, Retry, Split, Stop, Why
+from millrace.schedule.scheduler import Scheduler
+from millrace.schedule.searches import Searches
+from millrace.schedule.spread import Spread
+
+#: Histories in which a planted fault is found, at most.
+MOST = 3000
+
+
+def test_the_rules_hold_in_all_histories() -> None:
+    assert histories.first_broken(count(), 2500) is None
+
+
+@pytest.mark.slow
+def test_the_rules_hold_in_very_many_histories() -> None:
+    assert histories.first_broken(count(2500), 50_000) is None
+
+
+@settings(max_examples=200, suppress_health_check=[*HealthCheck])
+@given(st.randoms(use_true_random=False))
+def test_the_rules_hold_whatever_is_chosen(choose: random.Random) -> None:
+    """The same choices, made by Hypothesis, which looks for the smallest history that breaks a rule."""
+    histories.Job(choose).run()
+
+
+Change = Callable[..., Any]
+
+
+def twice(real: Change) -> Change:
+    """Each result is put into the output once more."""
+
+    def changed(self: Scheduler, *words: Any) -> Any:
+        return [each for action in real(self, *words) for each in [action] * (1 + isinstance(action, Output))]
+
+    return changed
+
+
+def loses_the_rest(real: Change) -> Change:
+    return lambda self, whole, parts: real(self, whole, parts[:1])
+
+
+def of_other_records(real: Change) -> Change:
+    def changed(self: Scheduler, *words: Any) -> Any:
+        actions = real(self, *words)
+        for k, action in enumerate(actions):
+            if isinstance(action, Output):
+                other = histories.Ref(action.result.first, action.result.last + 1, 0, list(action.result.blocks))  # type: ignore[arg-type]
+                actions[k] = Output(action.batch, other, action.seconds)  # type: ignore[arg-type]
+        return actions
+
+    return changed
+
+
+def tries_for_ever(real: Change) -> Change:
+    return lambda self, batch, result, signature: [self._run(batch, urgent=True)]
+
+
+def gives_up_at_once(real: Change) -> Change:
+    def changed(self: Lives, batch: Any, result: Any, signature: str) -> Any:
+        return [Quarantine(batch)] if self._batches[batch].records == 1 else real(self, batch, result, signature)
+
+    return changed
+
+
+def gives_up_with_others(real: Change) -> Change:
+    def changed(self: Lives, *words: Any) -> Any:
+        return [Quarantine(step.batch) if isinstance(step, Split) else step for step in real(self, *words)]
+
+    return changed
+
+
+def gives_up_unasked(real: Change) -> Change:
+    """With --on-failure stop too."""
+
+    def changed(self: Lives, *words: Any) -> Any:
+        self.stop_on_failure = False
+        return real(self, *words)
+
+    return changed
+
+
+def accuses_the_tool(real: Change) -> Change:
+    def changed(self: Lives, *words: Any) -> Any:
+        return [Stop(step.batch, Why.TOOL) if isinstance(step, Quarantine) else step for step in real(self, *words)]
+
+    return changed
+
+
+def never(real: Change) -> Change:
+    return lambda *words: None
+
+
+def nothing(real: Change) -> Change:
+    return lambda *words: []
+
+
+def always(real: Change) -> Change:
+    def changed(*words: Any) -> bool:
+        real(*words)
+        return True
+
+    return changed
+
+
+def no(real: Change) -> Change:
+    return lambda *words: False
+
+
+def goes_on(real: Change) -> Change:
+    """The first signal changes nothing."""
+
+    def changed(self: Interruption, now: float) -> Any:
+        actions = real(self, now)
+        self._since = None
+        return actions
+
+    return changed
+
+
+def part_of_it(real: Change) -> Change:
+    """A slice is taken for the result."""
+    return lambda self, task, ended: (
+        real(self, task, ended) or (ended.committed if type(task.kind).__name__ == "Slice" else None)
+    )
+
+
+def forgets_the_ranks(real: Change) -> Change:
+    """Slices are written by the candidates though ranks are needed, which is noticed by what they build on."""
+    return lambda self, batch, kind, n, found: real(self, batch, kind, n, found[:-1])
+
+
+def sends_nothing_on(real: Change) -> Change:
+    """The tasks of a lost node stay with it."""
+
+    def changed(self: Spread, node: int, now: float) -> Any:
+        back, _ = real(self, node, now)
+        return back, []
+
+    return changed
+
+
+def keeps(real: Change) -> Change:
+    """A batch that is done is not released."""
+    return lambda self, *words: [step for step in real(self, *words) if not isinstance(step, Release)]
+
+
+def releases_early(real: Change) -> Change:
+    return lambda self, *words: [
+        each
+        for action in real(self, *words)
+        for each in ([action, Release(action.batch)] if isinstance(action, Retry) else [action])
+    ]
+
+
+def keeps_the_whole(real: Change) -> Change:
+    """A batch that is divided goes on as a whole, too."""
+
+    def changed(self: Lives, whole: Any, parts: Any) -> None:
+        item = self._batches[whole]
+        real(self, whole, parts)
+        self._batches[whole] = item
+
+    return changed
+
+
+PLANTED: list[tuple[str, type, str, Callable[[Change], Change]]] = [
+    ("a result is put into the output twice", Scheduler, "_ended", twice),
+    ("a part of a split batch is lost", Scheduler, "_batch_split", loses_the_rest),
+    ("a part of a divided batch is lost", FragmentSearch, "divided", loses_the_rest),
+    ("a result is of other records", Scheduler, "_ended", of_other_records),
+    ("a slice is taken for the result", FragmentSearch, "done", part_of_it),
+    ("a failing batch is tried for ever", Lives, "_suspect_record", tries_for_ever),
+    ("slices that are of no use are tried for ever", Searches, "was_sliced", no),
+    ("a record is given up at its first failure", Lives, "_suspect_record", gives_up_at_once),
+    ("records are given up with a culprit", Lives, "_suspect_record", gives_up_with_others),
+    ("records are given up though the user wants none to be", Lives, "_suspect_record", gives_up_unasked),
+    ("a tool that works is given up", Lives, "_suspect_record", accuses_the_tool),
+    ("a failed search is never settled", Searches, "settled", never),
+    ("a batch is finished before all is found", Searches, "found", always),
+    ("a finish has not all candidates", FragmentSearch, "_in_slices", forgets_the_ranks),
+    ("held batches are never looked at again", Lives, "_verdict", nothing),
+    ("a ready batch waits for one that is held", Lives, "_hand_out", nothing),
+    ("new work begins after a signal", Interruption, "signalled", goes_on),
+    ("the tasks of a lost node are lost", Spread, "node_lost", sends_nothing_on),
+    ("a task that was out twice is told of twice", Level, "ended", always),
+    ("a batch is not released", Lives, "attempt_done", keeps),
+    ("a batch is released before its next attempt", Scheduler, "_attempt_failed", releases_early),
+    ("a divided batch goes on as a whole, too", Lives, "batch_divided", keeps_the_whole),
+]
+
+
+@pytest.mark.parametrize(("what", "owner", "name", "plant"), PLANTED, ids=[each[0] for each in PLANTED])
+def test_a_planted_fault_is_found(
+    what: str, owner: type, name: str, plant: Callable[[Change], Change], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, plant(getattr(owner, name)))
+    assert histories.first_broken(count(), MOST), what
