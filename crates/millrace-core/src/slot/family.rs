@@ -22,7 +22,16 @@ pub(super) struct Family {
 }
 
 /// Held while ended processes are reaped: between looking at a number and using it, it must not become another's.
-static REAPING: Mutex<()> = Mutex::new(());
+/// What [`Family::reap_of_run`] has reaped stands in it until the slot whose it was looks.
+static REAPING: Mutex<Vec<Ended>> = Mutex::new(vec![]);
+
+/// How a process of a slot has ended.
+struct Ended {
+    mark: Mark,
+    pid: libc::pid_t,
+    ending: Ending,
+    usage: Usage,
+}
 
 /// What became of processes that outlived their tool.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,7 +79,7 @@ impl Family {
 
     /// Reaps those that have ended, and returns those that live.
     pub(super) fn look(&self, usage: &mut Usage) -> io::Result<Vec<libc::pid_t>> {
-        self.look_for(usage, |pid| self.mark.is_on(pid), |_, _| ())
+        self.look_for(usage, |_, _| ())
     }
 
     /// The first look after the tool has ended: those that live; and which of the others has crashed, in words.
@@ -78,44 +87,52 @@ impl Family {
     /// Of one that was killed nobody knows whether the tool did that itself before it ended.
     pub(super) fn look_first(&self, usage: &mut Usage) -> io::Result<(Vec<libc::pid_t>, Option<String>)> {
         let mut crashed = None;
-        let living = self.look_for(
-            usage,
-            |pid| self.mark.is_on(pid),
-            |pid, ending| {
-                if ending != Some(Ending::Signalled(libc::SIGKILL)) {
-                    crashed =
-                        crashed.take().or(fatal(ending).map(|signal| format!("process {pid} was killed by {signal}")));
-                }
-            },
-        )?;
+        let living = self.look_for(usage, |pid, ending| {
+            if ending != Ending::Signalled(libc::SIGKILL) {
+                crashed =
+                    crashed.take().or(fatal(ending).map(|signal| format!("process {pid} was killed by {signal}")));
+            }
+        })?;
         Ok((living, crashed))
     }
 
     /// Reaps what has ended of any slot of the run. A slot does that itself when its tool has ended; a tool that runs
     /// for days may leave many before.
     pub(super) fn reap_of_run(&self) -> io::Result<()> {
-        self.look_for(&mut Usage::default(), |pid| self.mark.is_on_in_any_slot(pid), |_, _| ()).map(drop)
+        let mut kept = reaping();
+        for pid in self.children()? {
+            let Some(mark) = self.mark.of_process(pid) else { continue };
+            let mut usage = Usage::default();
+            if let Reaped::Ended(ending) = reap_if_ended(pid, &mut usage) {
+                kept.push(Ended { mark, pid, ending, usage });
+            }
+        }
+        Ok(())
     }
 
     /// Looks for processes, and says of each that has ended how.
-    fn look_for(
-        &self,
-        usage: &mut Usage,
-        is_ours: impl Fn(libc::pid_t) -> bool,
-        mut ended: impl FnMut(libc::pid_t, Option<Ending>),
-    ) -> io::Result<Vec<libc::pid_t>> {
-        if self.children()?.iter().all(|pid| !is_ours(*pid)) {
+    fn look_for(&self, usage: &mut Usage, mut ended: impl FnMut(libc::pid_t, Ending)) -> io::Result<Vec<libc::pid_t>> {
+        let is_ours = |pid: &libc::pid_t| self.mark.is_on(*pid);
+        let is_alone = !self.children()?.iter().any(is_ours);
+        let mut kept = reaping();
+        kept.retain(|one| {
+            if one.mark == self.mark {
+                usage.add(one.usage);
+                ended(one.pid, one.ending);
+            }
+            one.mark != self.mark
+        });
+        if is_alone {
             return Ok(vec![]);
         }
-        let _reaping = reaping();
         loop {
-            let ours: Vec<_> = self.children()?.into_iter().filter(|pid| is_ours(*pid)).collect();
+            let ours: Vec<_> = self.children()?.into_iter().filter(is_ours).collect();
             let mut living = vec![];
             for &pid in &ours {
                 match reap_if_ended(pid, usage) {
                     Reaped::Lives => living.push(pid),
-                    Reaped::Gone => ended(pid, None),
-                    Reaped::Ended(ending) => ended(pid, Some(ending)),
+                    Reaped::Gone => (),
+                    Reaped::Ended(ending) => ended(pid, ending),
                 }
             }
             // What one that has just ended leaves is ours by now.
@@ -142,15 +159,11 @@ impl Family {
         let mut sound = sound(living);
         loop {
             let mut killed = None;
-            let living = self.look_for(
-                usage,
-                |pid| self.mark.is_on(pid),
-                |pid, ending| {
-                    if let (Some(name), Some(signal)) = (sound.remove(&pid), fatal(ending)) {
-                        killed = Some(format!("{name} was killed by {signal}"));
-                    }
-                },
-            )?;
+            let living = self.look_for(usage, |pid, ending| {
+                if let (Some(name), Some(signal)) = (sound.remove(&pid), fatal(ending)) {
+                    killed = Some(format!("{name} was killed by {signal}"));
+                }
+            })?;
             if let Some(words) = killed {
                 return Ok(Left::Killed(words));
             }
@@ -252,8 +265,8 @@ impl Family {
 }
 
 /// The signal in an ending of a process that has not done its work.
-fn fatal(ending: Option<Ending>) -> Option<&'static str> {
-    FATAL.iter().find(|(number, _)| ending == Some(Ending::Signalled(*number))).map(|(_, name)| *name)
+fn fatal(ending: Ending) -> Option<&'static str> {
+    FATAL.iter().find(|(number, _)| ending == Ending::Signalled(*number)).map(|(_, name)| *name)
 }
 
 /// Those that nobody has killed, with their names: what the tool itself killed in its last moment is still to die of that.
@@ -285,7 +298,7 @@ fn is_dying(pid: libc::pid_t) -> bool {
 const EXITING: u64 = 0x4;
 const SIGNALED: u64 = 0x400;
 
-fn reaping() -> MutexGuard<'static, ()> {
+fn reaping() -> MutexGuard<'static, Vec<Ended>> {
     REAPING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -162,7 +162,7 @@ impl Watch {
         let Ok(processes) = fs::read_dir("/proc") else { return false };
         processes.flatten().any(|process| {
             let pid = process.file_name().to_str().and_then(|name| name.parse().ok());
-            pid.is_some_and(|pid| !self.mark.is_on_in_any_slot(pid)) && holds(&process.path(), &about).is_some()
+            pid.is_some_and(|pid| self.mark.of_process(pid).is_none()) && holds(&process.path(), &about).is_some()
         })
     }
 }

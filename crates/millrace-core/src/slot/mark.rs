@@ -50,9 +50,9 @@ impl Mark {
         number_on(pid) == Some(self.0)
     }
 
-    /// Whether `pid` carries the mark of any slot of this run.
-    pub(super) fn is_on_in_any_slot(self, pid: libc::pid_t) -> bool {
-        number_on(pid).is_some_and(|number| number >> SLOT_BITS == self.0 >> SLOT_BITS)
+    /// What `pid` carries, if it is the mark of any slot of this run.
+    pub(super) fn of_process(self, pid: libc::pid_t) -> Option<Self> {
+        number_on(pid).filter(|number| number >> SLOT_BITS == self.0 >> SLOT_BITS).map(Self)
     }
 }
 

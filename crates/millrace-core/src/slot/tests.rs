@@ -239,6 +239,22 @@ fn what_ends_unnoticed_is_reaped_while_the_tool_runs() {
 }
 
 #[test]
+fn what_crashed_and_was_reaped_meanwhile_does_not_go_by_unseen() {
+    let bench = Bench::new();
+    let pid = bench.file("pid", "");
+    // The tool ends when whoever looks after the pool has reaped what crashed.
+    let script = format!(
+        "(setsid sh -c 'echo $$ > {0}; kill -SEGV $$' &); while ! [ -s {0} ]; do sleep 0.01; done; \
+         while [ -e /proc/$(cat {0}) ]; do sleep 0.01; done",
+        pid.display()
+    );
+    let outcome = bench.run(script_task(&script));
+    let Err(Failure::Said(words)) = &outcome.result else { panic!("{:?}", outcome.result) };
+    assert!(words.contains("was killed by SIGSEGV"), "{words}");
+    assert!(bench.run(script_task("true")).result.is_ok(), "what is of one task counts for the next");
+}
+
+#[test]
 fn a_sweep_finds_what_hides_from_its_parents() {
     let mut bench = Bench::new();
     let secret = String::from_utf8(bench.settings.secret.clone()).unwrap();

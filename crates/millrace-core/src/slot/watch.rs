@@ -168,7 +168,7 @@ fn is_marked(pid: libc::pid_t, token: &str) -> bool {
             && fs::read(place.join("environ"))
                 .is_ok_and(|all| all.split(|byte| *byte == 0).any(|entry| entry == token.as_bytes()))
     };
-    (Mark::of_token(token).is_on_in_any_slot(pid) || has_token())
+    (Mark::of_token(token).of_process(pid).is_some() || has_token())
         && fs::read(place.join("status")).is_ok_and(|status| is_own_and_alive(&status))
 }
 
