@@ -259,7 +259,6 @@ class Snapshot(Frozen, frozen=True):
     bytes_total: int | None
     #: Records that an earlier run had committed (counted in ``records_done`` too).
     records_resumed: int = 0
-    tasks_done: int = 0
     retries: int = 0
     quarantined: int = 0
     #: Seconds of CPU that the tool has used.

@@ -51,7 +51,7 @@ from millrace.report.events import EndEvent, RunEvent, WarningEvent, read_typed
 from millrace.report.words import count
 from millrace.resume import Begun, as_before, begun, chosen, done_extents, outputs_are_there, take_over
 from millrace.rundir import Complete, Manifest, RunDir
-from millrace.storage import session
+from millrace.storage import launcher_folder
 from millrace.task_numbers import kind_of
 from millrace.tasks import Compare
 
@@ -96,7 +96,7 @@ def join(launched: Launched, supervision: Supervision, job: Job) -> Membership |
     from millrace.cluster.mpi import World
 
     try:
-        session.check(os.environ)
+        launcher_folder.check(os.environ)
     except LostError as error:
         if launched.rank:
             sys.exit(f"millrace: rank {launched.rank}: {error.message}")

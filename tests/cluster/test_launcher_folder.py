@@ -9,14 +9,14 @@ from pathlib import Path
 from rig import Cluster
 from test_lost import ends_well, under_way, wait_for
 
-from millrace.storage import session
+from millrace.storage import launcher_folder
 
 
 def folder_of(cluster: Cluster) -> Path:
     """Of the start that runs, as its coordinator knows it."""
     coordinator = cluster.find_one("node1", "millrace run")
     named = dict(entry.partition(b"=")[::2] for entry in Path(f"/proc/{coordinator}/environ").read_bytes().split(b"\0"))
-    return Path(os.fsdecode(named[session.VARIABLE.encode()]))
+    return Path(os.fsdecode(named[launcher_folder.VARIABLE.encode()]))
 
 
 def test_each_start_has_a_folder_of_its_own_and_none_is_left(cluster: Cluster) -> None:

@@ -19,7 +19,7 @@ from millrace.launch.allocation import Allocation, find, parse_hosts
 from millrace.launch.relay import Output, Words
 from millrace.launch.watch import SILENCE_SECONDS, START, Signs
 from millrace.plan.slurm import expand
-from millrace.storage import session
+from millrace.storage import launcher_folder
 
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]"}
 
@@ -270,7 +270,9 @@ def test_shared_memory_of_mpich_loses_its_name_and_nothing_else_does(
 def test_a_sweep_ends_what_carries_the_token_and_nothing_else(tmp_path: Path) -> None:
     token = os.urandom(8).hex()
     by_environment = subprocess.Popen(["sleep", "60"], env={**os.environ, sweep.NAME: token})
-    by_argument = subprocess.Popen(["sh", "-c", "read _", f"--base={session.beginning(token)}0"], stdin=subprocess.PIPE)
+    by_argument = subprocess.Popen(
+        ["sh", "-c", "read _", f"--base={launcher_folder.beginning(token)}0"], stdin=subprocess.PIPE
+    )
     other = subprocess.Popen(["sleep", "60"], env={**os.environ, sweep.NAME: "0" * 16})
     try:
         # Our own children: they are reaped only here, and a process that has ended but is not reaped counts as gone.

@@ -314,6 +314,6 @@ class Engine:
         return Snapshot(
             elapsed=self.now(), slots=self.plan.slots, slots_busy=counts.running, records_done=counts.records,
             units_done=counts.units, unit=self.plan.use.cost.unit, bytes_done=counts.bytes + searched,
-            bytes_total=self.feeder.total, records_resumed=counts.resumed, tasks_done=scheduler.n_done,
+            bytes_total=self.feeder.total, records_resumed=counts.resumed,
             retries=scheduler.n_retries, quarantined=counts.quarantined, cpu=counts.cpu,
         )  # fmt: skip

@@ -20,7 +20,7 @@ from typing import Literal
 from millrace.errors import RefusedError
 from millrace.launch import sweep
 from millrace.launch.allocation import Allocation
-from millrace.storage import session
+from millrace.storage import launcher_folder
 
 Kind = Literal["openmpi", "hydra", "srun"]
 
@@ -173,14 +173,14 @@ def environ_of_ranks(environ: Mapping[str, str], token: str, launcher: Launcher,
     """The environment of the launcher: the user's, and what makes launchers fit for many starts.
 
     Args:
-        folder: That of this start for the launcher's files, see `millrace.storage.session`.
+        folder: That of this start for the launcher's files, see `millrace.storage.launcher_folder`.
     """
     made = dict(environ)
     made[sweep.NAME] = token
     # Daemons keep their files where a sweep finds them; and have the token in their arguments.
     defaults = dict.fromkeys(FOLDERS, str(folder))
     if launcher.kind == "openmpi" and not any(name in environ for name in FOLDERS):
-        made[session.VARIABLE] = str(folder)
+        made[launcher_folder.VARIABLE] = str(folder)
     shell = environ.get(RSH) or SSH
     defaults |= {"PRTE_MCA_plm_ssh_agent": shell, "OMPI_MCA_plm_rsh_agent": shell}
     if environ.get(RSH):

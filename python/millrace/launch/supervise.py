@@ -37,7 +37,7 @@ from millrace.plan.plan import Plan
 from millrace.plan.privacy import folder_mode
 from millrace.report.words import count
 from millrace.rundir import RunDir
-from millrace.storage.session import Session
+from millrace.storage.launcher_folder import LauncherFolder
 
 #: Starts without a new result after which there is no hope.
 MOST_FRUITLESS = 5
@@ -128,7 +128,7 @@ class Supervisor:
             if start.code is not None and (start.code or self._is_whole()):
                 self._tidy(start.code, token)
                 if lost := self._not_answering(alive):
-                    # ToolMessages when it was seen, which may be hours ago.
+                    # Said when it was seen, which may be hours ago.
                     self._say(f"{lost} had no part in the end of this run: not answering")
                 return start.code
             if not self.interrupt.signal and (ends := ending(self.allocation, self.environ)):
@@ -215,8 +215,8 @@ class Start:
         self, supervisor: Supervisor, launcher: command.Launcher, alive: Sequence[str], token: str, *, patience: float
     ) -> None:
         self._s, self._launcher, self._nodes, self._patience = supervisor, launcher, alive, patience
-        self._session = Session(token)
-        environ = command.environ_of_ranks(supervisor.environ, token, launcher, self._session.path)
+        self._folder = LauncherFolder(token)
+        environ = command.environ_of_ranks(supervisor.environ, token, launcher, self._folder.path)
         environ |= {SUPERVISED: f"{patience:.0f}", **supervisor.signs.environ}
         environ |= granted.on_nodes(supervisor.environ, cores.read)
         if path := _stdin_path():
@@ -239,7 +239,7 @@ class Start:
         with selectors.DefaultSelector() as selector, ExitStack() as stack:
             ended = os.pidfd_open(self._process.pid)
             stack.callback(os.close, ended)
-            stack.callback(self._session.close)
+            stack.callback(self._folder.close)
             stack.callback(self._kill)
             pipe = self._process.stdout
             assert pipe

@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from millrace.storage import session
+from millrace.storage import launcher_folder
 
 #: Name of the environment variable that all processes of a job carry.
 NAME = "MILLRACE_LAUNCH"
@@ -66,7 +66,7 @@ def is_marked(pid: int, token: str) -> bool:
         found = f"{NAME}={token}".encode() in file.read().split(b"\0")
     if not found:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            beginning = os.fsencode(session.beginning(token))
+            beginning = os.fsencode(launcher_folder.beginning(token))
             found = any(word.startswith(beginning) for word in SEPARATORS.split(file.read()))
     if not found:
         return False
@@ -103,7 +103,7 @@ def sweep(token: str, work: str = "") -> bool:
             send(pid, token, signal.SIGCONT)
         if not kill and not watchdogs:
             clean(work)
-            session.sweep_job(token)
+            launcher_folder.sweep_job(token)
             return True
         if time.monotonic() > deadline:
             return False
@@ -123,7 +123,7 @@ def clean(work: str) -> None:
 
     for place in workplace.candidates(work):
         workdir.sweep_dead(place)
-    session.sweep_dead()
+    launcher_folder.sweep_dead()
     for path in unused(list(Path("/dev/shm").glob(SEGMENTS))):
         path.unlink(missing_ok=True)
 

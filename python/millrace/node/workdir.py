@@ -13,7 +13,7 @@ from millrace import _core, lock
 from millrace.errors import MillraceError
 from millrace.own import open_private
 from millrace.plan import workplace
-from millrace.storage import session
+from millrace.storage import launcher_folder
 
 #: How long after it was made a folder without anything in it may be someone's who is about to take it.
 BEGUN_SECONDS = 60.0
@@ -73,7 +73,7 @@ def choose(place: Path) -> WorkDir:
     or MPI launchers of theirs, goes."""
     for other in dict.fromkeys([place, *workplace.candidates()]):
         sweep_dead(other)
-    session.sweep_dead()
+    launcher_folder.sweep_dead()
     secret = os.urandom(8).hex()
     return WorkDir(place / f"{prefix()}{secret}", secret)
 

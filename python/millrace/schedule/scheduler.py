@@ -118,7 +118,7 @@ class Scheduler:
         self._alone: set[BatchId] = set()
         self._interruption = Interruption()
         #: Tasks that are done, and attempts after the first.
-        self.n_done, self.n_retries = 0, 0
+        self.n_retries = 0
 
     # What is known
 
@@ -287,9 +287,7 @@ class Scheduler:
             return self._set_back(task.batch, Misplaced())
         result = self._fragments.done(task, ended) if self._fragments else ended.committed
         if result is None:
-            self.n_done += not isinstance(task.kind, Slice)
             return self._settle(task.batch)
-        self.n_done += 1
         seconds: float | None = ended.wall_seconds
         if self._fragments:
             searched = self._fragments.seconds(task.batch)

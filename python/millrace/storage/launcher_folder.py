@@ -33,7 +33,7 @@ VARIABLE = "MILLRACE_MPI_FOLDER"
 BEGUN_SECONDS = 600.0
 
 
-class Session:
+class LauncherFolder:
     """The folder of one start, on this node."""
 
     def __init__(self, token: str) -> None:
