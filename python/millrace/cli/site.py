@@ -27,15 +27,15 @@ def defaults(environ: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
     path = FILE if named is None else Path(named)
     if named == "" or (named is None and not os.path.lexists(path)):
         return "", {}
+    whose = f"it is named by {VARIABLE}" if named else "it is this machine's"
+    hint = f"{whose}: correct it, or pass it over with {VARIABLE}="
     try:
         found = from_toml(path)
     except RefusedError as error:
-        hint = (
-            f"it is named by {VARIABLE}"
-            if named
-            else f"ask who looks after this machine, or pass it over with {VARIABLE}="
-        )
         raise RefusedError(error.message, hint) from error
     check_known(found, KEYS, str(path))
-    from_values({**found, "command": ["none"]}, str(path))
+    try:
+        from_values({**found, "command": ["none"]}, str(path))
+    except RefusedError as error:
+        raise RefusedError(error.message, f"{hint}; {error.hint}") from error
     return str(path), found

@@ -188,8 +188,9 @@ unsafe fn become_tool(child: &Child) -> Result<(), c_int> {
         }
         check(libc::chdir(child.directory))?;
         if child.nice != 0 {
-            // Not being allowed to change priority is no reason not to run.
-            libc::setpriority(libc::PRIO_PROCESS, 0, child.nice);
+            // Lower than ours, as nice(1) does it: never above what whoever started us gave us. At 19 the kernel stops. Not
+            // being allowed to change priority is no reason not to run.
+            libc::setpriority(libc::PRIO_PROCESS, 0, libc::getpriority(libc::PRIO_PROCESS, 0) + child.nice);
         }
         // Python ignores these two; a tool expects the default. No handler of ours may run on our memory.
         let mut action: libc::sigaction = std::mem::zeroed();
