@@ -480,8 +480,6 @@ class Session:
             raise LostError(f"{self.rundir.path}: another process has taken this run over", "wait for its end")
         sizes = engine.stage.finish()
         restore(plan, self.rundir, engine.stage.changed(), self.message)
-        complete = Complete(run_id=self.manifest.run_id, outputs=sizes, kept=plan.job.keep_run_dir)
-        self.rundir.write_complete(complete)
         now = engine.now()
         for line, times in engine.said.repeated():
             events.write(WarningEvent(t=now, text=line, count=times), now)
@@ -495,6 +493,8 @@ class Session:
             ),
             now,
         )
+        events.flush()  # before the run counts as complete, or a kill in between leaves a log of one that is not
+        self.rundir.write_complete(Complete(run_id=self.manifest.run_id, outputs=sizes, kept=plan.job.keep_run_dir))
         events.close()
         code = ExitCode.QUARANTINED if lost else ExitCode.DONE
         counted = history.remember(plan, self.rundir, self.manifest, code)

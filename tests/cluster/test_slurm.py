@@ -168,6 +168,19 @@ def test_without_slurm_nothing_is_submitted(site: Site, millrace: str, tmp_path:
     assert "sbatch: not found here" in done.stderr
 
 
+def test_where_slurm_does_not_answer_its_own_words_are_passed_on(site: Site, millrace: str, tmp_path: Path) -> None:
+    (tmp_path / "sbatch").write_text(
+        "#!/bin/sh\necho 'sbatch: error: Unable to contact slurm controller' >&2\nexit 1\n"
+    )
+    (tmp_path / "sbatch").chmod(0o755)
+    done = subprocess.run(
+        [millrace, "slurm", "-N", "2", "-t", "1:00:00", *site.options()], cwd=site.folder, capture_output=True, text=True, check=False,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "Unable to contact slurm controller\n\nhint: the words are those of sbatch; --dry-run" in done.stderr
+
+
 @pytest.mark.skipif(not shutil.which("bash"), reason="no bash")
 def test_a_pbs_script_is_shell_and_says_what_was_asked(site: Site, millrace: str) -> None:
     options = ["-N", "4", "-t", "1-12", "-c", "16", "--mem", "64gb", "-p", "long", "--setup", "module load blast"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import harness
@@ -152,6 +155,22 @@ def test_a_run_killed_while_it_removes_its_directory_is_known_to_be_done(site: S
     assert code == 0 and "already done" in said
     assert site.executions == executions
     assert not site.run_dir.exists()
+
+
+def test_a_run_killed_behind_its_completion_counts_as_done(site: Site) -> None:
+    kill_behind = (
+        "import os; from millrace.cli import main; from millrace.rundir import RunDir; write = RunDir.write_complete; "
+        "RunDir.write_complete = lambda *words: (write(*words), os.kill(os.getpid(), 9)); main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", kill_behind, *site.command()[3:]], cwd=site.folder, env={**os.environ, "LOG": str(site.log)},
+        stdin=subprocess.DEVNULL, capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert (site.run_dir / "complete.json").exists()
+    code, said = site.run()
+    assert code == 0 and "already done" in said and "unfinished" not in said, said
+    assert site.output.read_bytes() == site.expected
 
 
 def test_a_second_look_passes_or_names_what_differs(site: Site) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -164,6 +165,18 @@ def test_refused_with_a_reason_and_a_way_out(desk: Desk, arguments: list[str]) -
     with pytest.raises(RefusedError) as error:
         desk.understand("psiblast", "-query", "q.fa", "-db", "db", *arguments)
     assert error.value.message and error.value.hint
+
+
+def test_the_hint_for_a_number_that_is_no_format_names_all_that_are_joined(desk: Desk) -> None:
+    with pytest.raises(RefusedError) as error:
+        desk.understand("blastp", "-query", "q.fa", "-db", "db", "-outfmt", "99")
+    named = re.findall("[0-9]+", error.value.hint)
+    for fmt in map(str, range(19)):
+        if fmt in named:
+            desk.understand("blastp", "-query", "q.fa", "-db", "db", "-outfmt", fmt, "-out", "o")
+            continue
+        with pytest.raises(RefusedError):
+            desk.understand("blastp", "-query", "q.fa", "-db", "db", "-outfmt", fmt, "-out", "o")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,6 @@ def submit(command: str, script: str) -> str:
     if done.returncode:
         raise MillraceError(
             f"{command} does not take the job: {done.stderr.strip()}",
-            "change the option that it names, or see --dry-run",
+            f"the words are those of {command}; --dry-run prints the script that it was given",
         )
     return done.stdout.strip()

@@ -204,7 +204,10 @@ class Feeder:
                     n_batches -= 1
             except _core.RecordError as error:
                 self.results.append(
-                    MillraceError(self._as_typed(error), "repair the input, then start over with --fresh")
+                    MillraceError(
+                        self._as_typed(error),
+                        "repair the input and type the command again, with --fresh if results of this one were kept",
+                    )
                 )
             except OSError as error:
                 self.results.append(error if isinstance(error, _core.DiskFull) else MillraceError(str(error)))

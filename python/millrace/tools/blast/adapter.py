@@ -413,7 +413,9 @@ def _join(program: str, options: dict[str, str], fmt: Format, names: Names, note
             notes.append("-outfmt 16: one XML document; Query_N runs on over the batches")
             return "blast-xml2" + suffix
         case _:
-            raise RefusedError(f"-outfmt {fmt.number} is not joined yet", "use -outfmt 0, 5, 6, 7, 10, 11, 15 or 16")
+            raise RefusedError(
+                f"-outfmt {fmt.number} is not joined yet", "use -outfmt 0, 5, 6, 7, 8, 10, 11, 12, 15, 16 or 18"
+            )
 
 
 def _needs_name(names: Names, why: str) -> RefusedError:
