@@ -156,9 +156,10 @@ def run(plan: Plan, supervision: Supervision, crew: Membership | None = None) ->
         stack.push(remove_if_fruitless(rundir, supervised=supervision.active))
         # Also where nothing is left to do, so that no dead run's work directory stays.
         work = crew.work if crew else workdir.choose(plan.work_place)
+        left.check(plan, rundir, manifest)
         if done := already_complete(plan, rundir, manifest, supervision):
             return done
-        left.check(plan, rundir, manifest)
+        left.forget(rundir)
         if crew:
             crew.interrupt = interrupt
             stack.callback(crew.dismiss)
@@ -494,6 +495,7 @@ class Session:
             now,
         )
         events.flush()  # before the run counts as complete, or a kill in between leaves a log of one that is not
+        left.note(plan, self.rundir, self.manifest)
         self.rundir.write_complete(Complete(run_id=self.manifest.run_id, outputs=sizes, kept=plan.job.keep_run_dir))
         events.close()
         code = ExitCode.QUARANTINED if lost else ExitCode.DONE

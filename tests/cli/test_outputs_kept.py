@@ -48,7 +48,9 @@ def test_files_in_a_folder_are_written_again_too_also_those_of_a_complete_run(si
     for k in range(9):
         (site.work / f"d/{k}.fa").write_text(f">f{k}\nMKV\n")
     # In input order with one slot: the first is there long before the last begins.
-    (site.work / "do.f8").write_text("while [ ! -e o/0.txt ]; do sleep 0.01; done; rm o/0.txt; mkdir x; mv o/1.txt x\n")
+    (site.work / "do.f8").write_text(
+        "while [ ! -s o/3.txt ]; do sleep 0.01; done; rm o/0.txt; mkdir x; mv o/1.txt x; sed -i s/MKV/MKW/ o/2.txt\n"
+    )
     line = f"mkdir -p o; {RUN} --keep-run-dir --input d --output 'o/{{stem}}.txt' -- passon d 'o/{{stem}}.txt'"
     ended = site.run(line)
     assert ended.code == 0 and "written again" in ended.err, ended.shown
@@ -57,9 +59,10 @@ def test_files_in_a_folder_are_written_again_too_also_those_of_a_complete_run(si
         return all((site.work / f"o/{k}.txt").read_text() == f">f{k}\nMKV\n" for k in range(9))
 
     assert whole()
-    (site.work / "o/3.txt").unlink()
-    again = site.run(line)
-    assert again.code == 0 and whole(), again.shown
+    for deed in ("rm o/3.txt", "sed -i s/MKV/MKW/ o/4.txt"):
+        site.run(deed)
+        again = site.run(line)
+        assert again.code == 0 and whole(), again.shown
     assert "already done" in site.run(line).err
 
 
@@ -81,6 +84,25 @@ def test_an_output_that_is_what_is_read_is_refused_whatever_its_name(shell: Shel
     assert ended.code == 2 and ("both" in ended.err or "two outputs" in ended.err), ended.shown
     assert (shell.work / "in.fa").read_text() == RECORDS
     assert (shell.work / "db").read_text() == "old\n" and (shell.root / "bin/copy").read_text() == program
+
+
+@pytest.mark.parametrize("deed", ["echo mine >> out", "sed -i s/MKV/mkv/ out"])
+def test_an_output_that_was_changed_since_a_complete_run_is_named_not_called_done(site: Shell, deed: str) -> None:
+    line = f"{RUN} --keep-run-dir --input in.fa --output out -- passon in.fa out"
+    assert site.run(line).code == 0
+    assert "already done" in site.run(f"chmod 600 out; {line}").err
+    site.run(deed)
+    changed = (site.work / "out").read_bytes()
+    for _ in range(2):
+        ended = site.run(line)
+        assert ended.code == 2 and "out: somebody has changed it since this run had written it" in ended.err, (
+            ended.shown
+        )
+        assert (site.work / "out").read_bytes() == changed
+    ended = site.run(f"mv out out.changed; {line}")
+    assert ended.code == 0, ended.shown
+    assert (site.work / "out").read_bytes() == (site.work / "in.fa").read_bytes()
+    assert "already done" in site.run(line).err
 
 
 @pytest.mark.parametrize("deed", ["echo mine >> out", "sed -i s/MKV/mkv/ out", "rm out", ": nothing"])

@@ -1,7 +1,8 @@
-"""Output files as a start left them that did not get to its end, and whether somebody has changed them since.
+"""Output files as a start left them, and whether somebody has changed them since.
 
-A resume writes them from the beginning, over what is there: it would write over whatever somebody has put in. What is
-known is how a start left them that stopped in order; of one that was killed nobody can tell.
+A resume writes them from the beginning, over what is there: it would write over whatever somebody has put in; and of a
+complete run that is kept, they must be what it wrote. What is known is how a start left them that got to its end or
+stopped in order; of one that was killed nobody can tell.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def note(plan: Plan, rundir: RunDir, manifest: Manifest) -> None:
 
 
 def check(plan: Plan, rundir: RunDir, manifest: Manifest) -> None:
-    """See that nobody has changed what an earlier start left, and forget how it was, as it is written from here on.
+    """See that nobody has changed what an earlier start left.
 
     Raises:
         RefusedError: Somebody has.
@@ -54,12 +55,17 @@ def check(plan: Plan, rundir: RunDir, manifest: Manifest) -> None:
                 f"it had {size:,} bytes, and has {size_now:,}" if size_now != size else "its time of change is another"
             )
             quoted = shlex.quote(path)
+            since = "had written it" if rundir.complete.exists() else "was stopped"
             raise RefusedError(
-                f"{path}: somebody has changed it since this run was stopped: {how}",
+                f"{path}: somebody has changed it since this run {since}: {how}",
                 f"move it away (mv {quoted} {quoted}.changed) and type the same command again: it writes the file anew from "
-                f"{rundir.path} and goes on",
+                f"{rundir.path}",
             )
-    rundir.outputs.unlink()
+
+
+def forget(rundir: RunDir) -> None:
+    """From here on the outputs are written."""
+    rundir.outputs.unlink(missing_ok=True)
 
 
 def _look(plan: Plan) -> dict[str, tuple[int, int]]:

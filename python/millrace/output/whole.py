@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from millrace import _core
@@ -12,6 +12,7 @@ from millrace.committed import Committed
 from millrace.errors import CorruptError
 from millrace.output.order import effective_tasks
 from millrace.output.streams import Streams, destination
+from millrace.plan.filesystems import SHARED, kind
 from millrace.plan.plan import Plan
 from millrace.rundir import RunDir
 
@@ -20,6 +21,12 @@ ROUNDS = 3
 
 #: Most blocks of an output that are read again.
 SAMPLES = 32
+
+#: Most bytes of an output that are read at a time.
+PIECE = 1 << 16
+
+#: Most files of a folder on shared storage that are read again.
+MOST_READ = 1024
 
 
 class Samples:
@@ -55,26 +62,43 @@ class Samples:
 
 
 def _holds(file: int, offset: int, block: _core.BlockRef) -> bool:
-    length = min(block.length, 1 << 16)
+    length = min(block.length, PIECE)
     with views([block]) as (view,):
         return os.pread(file, length, offset) == view[:length]
 
 
 def lacking(plan: Plan, tasks: Sequence[Committed]) -> list[tuple[_core.BlockRef, Path]]:
-    """Files of outputs that are folders, or one file a record, that are not there with their size."""
+    """Files of outputs that are folders, or one file a record, that are not there as they were written."""
+    files = list(_in_folders(plan, tasks))
+    # Each look into a file costs a shared filesystem some round trips.
+    shared = any(kind(folder) in SHARED for folder in {path.parent for _, path in files})
+    every = -(-len(files) // MOST_READ) if shared else 1
+    return [(block, path) for n, (block, path) in enumerate(files) if not _is_whole(path, block, read=n % every == 0)]
+
+
+def _in_folders(plan: Plan, tasks: Sequence[Committed]) -> Iterator[tuple[_core.BlockRef, Path]]:
+    """The blocks that are files by themselves, and where they belong."""
     folders = {
-        number: output.layout == "record" for number, output in enumerate(plan.use.outputs) if output.layout != "file"
+        number: plan.command.cwd
+        if output.layout == "record"
+        else destination(output, plan.command.cwd) or plan.command.cwd
+        for number, output in enumerate(plan.use.outputs)
+        if output.layout != "file"
     }
-    found = []
     for task in tasks if folders else ():
         for block in task.blocks:
             if block.stream in folders:
-                output = plan.use.outputs[block.stream]
-                folder = None if folders[block.stream] else destination(output, plan.command.cwd)
-                path = (folder or plan.command.cwd) / os.fsdecode(block.name)
-                if not path.is_file() or path.stat().st_size != block.length:
-                    found.append((block, path))
-    return found
+                yield block, folders[block.stream] / os.fsdecode(block.name)
+
+
+def _is_whole(path: Path, block: _core.BlockRef, *, read: bool) -> bool:
+    """Whether the file has the size of the block, and its bytes."""
+    if not path.is_file() or path.stat().st_size != block.length:
+        return False
+    if not read or not block.length:
+        return True
+    with path.open("rb") as file, views([block]) as (view,):
+        return all(file.read(PIECE) == view[at : at + PIECE] for at in range(0, block.length, PIECE))
 
 
 def committed(rundir: RunDir) -> list[Committed]:
