@@ -366,7 +366,8 @@ class PoolEvent:
         """``done``, ``failed``, ``timeout``, ``killed``, ``missing``, ``said``, ``misplaced``,
         ``shapeless``, ``spawn`` or ``io``."""
     @property
-    def exit_status(self) -> int | None: ...
+    def exit_status(self) -> int | None:
+        """Of the tool, however its task ended; None: it did not end by itself."""
     @property
     def signal(self) -> int | None: ...
     @property
@@ -414,6 +415,7 @@ class Pool:
         streams: Sequence[tuple[str, str]],
         records_said: str,
         failures_said: Sequence[str],
+        ok_statuses: Sequence[int] = ...,
         namespaces: Sequence[int] = ...,
         kills: tuple[str, bool] | None = None,
         links: Sequence[tuple[str, str]] = ...,
@@ -424,6 +426,7 @@ class Pool:
         Args:
             streams: (name for the user, how it is joined) of each output. Blocks that could not be joined are not
                 committed; the task ends as ``shapeless``.
+            ok_statuses: Exit statuses besides 0 with which the program ends well.
             namespaces: Open descriptors, copied, of those in which tools are started.
             kills: File in which the kernel counts what it kills for lack of memory, and whether it counts the
                 processes of our own control group alone.

@@ -22,6 +22,7 @@ MOST_BATCH = 2**32
 MOST_FRAGMENTS = 4096
 
 Slots = Annotated[int, msgspec.Meta(ge=1, le=MOST_SLOTS)]
+ExitStatus = Annotated[int, msgspec.Meta(ge=1, le=255)]
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
@@ -45,6 +46,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     #: How outputs are joined: `millrace.tools.joins`.
     join: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
+    #: Exit statuses besides 0 with which the tool ends well.
+    ok_status: tuple[ExitStatus, ...] = ()
     format: str = ""
     record_start: str = ""
     record_end: str = ""
@@ -188,6 +191,8 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
     for name in ("input", "output", "join", "shared", "hosts"):
         if isinstance(values.get(name), str):
             values[name] = [values[name]]
+    if isinstance(values.get("ok-status"), int):
+        values["ok-status"] = [values["ok-status"]]
     for name in ("batch", "fragments"):
         if isinstance(values.get(name), int):
             values[name] = str(values[name])

@@ -199,6 +199,8 @@ class ToolUse(Frozen, frozen=True):
     cost: CostHint = CostHint()
     #: Exit statuses of the tool that say "not the record's fault" (bad option, missing database).
     fatal_statuses: tuple[int, ...] = ()
+    #: Exit statuses besides 0 with which the tool ends well ("nothing found").
+    ok_statuses: tuple[int, ...] = ()
     #: Regular expression (bytes, multi-line) on the tool's standard error whose group 1 is the number of records that
     #: it handled; if set, a task has failed unless the last match says its batch's number. For tools that lose
     #: records with exit status 0.
@@ -238,6 +240,8 @@ class Command(Frozen, frozen=True):
     joins: tuple[str, ...] = ()
     #: ``--shared FILE`` of the user.
     shared: tuple[str, ...] = ()
+    #: ``--ok-status N`` of the user.
+    ok_statuses: tuple[int, ...] = ()
     #: ``--format`` of the user for inputs that name none; empty: detect.
     format: str = ""
     #: Whether standard input is a file or a pipe (not a terminal, not closed, not /dev/null).

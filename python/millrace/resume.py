@@ -84,6 +84,8 @@ def differences(earlier: Manifest, now: Manifest) -> list[str]:
         found.append("--record-start or --record-end")
     if earlier.use.fragmented != now.use.fragmented:
         found.append(f"--fragments: was {fragments_of(earlier)}, now {fragments_of(now)}")
+    if gone := set(earlier.use.ok_statuses) - set(now.use.ok_statuses):
+        found.append(f"--ok-status: was also {', '.join(map(str, sorted(gone)))}, whose results would stay")
     joins = [{output.path: output.join for output in each.use.outputs} for each in (earlier, now)]
     if joins[0].keys() == joins[1].keys():
         for path, was in joins[0].items():

@@ -482,7 +482,7 @@ class Session:
         sizes = engine.stage.finish()
         restore(plan, self.rundir, engine.stage.changed(), self.message)
         now = engine.now()
-        for line, times in engine.said.repeated():
+        for line, times in (*engine.said.results(), *engine.said.repeated()):
             events.write(WarningEvent(t=now, text=line, count=times), now)
         lost = engine.counts.quarantined
         events.write(

@@ -194,15 +194,6 @@ def test_a_difference_that_only_the_end_has_is_found(filled: Shell) -> None:
     assert ended.code == 5 and f"to {N} when they were run again" in ended.err, ended.shown
 
 
-@pytest.mark.parametrize("name", ["r3", f"r{N - 1}"])
-def test_grep_without_a_match_says_what_helps(filled: Shell, name: str) -> None:
-    run = f"millrace run --slots 2 --batch {BATCH} --max-quarantined 2 --format lines --"
-    ended = filled.run(f"{run} grep -w {name} < in.tsv")
-    assert ended.code == 4 and "grep ends with status 1 where nothing is found" in ended.err, ended.shown
-    filled.tool("found", ended.err.rpartition("a script with: ")[2].strip())
-    assert filled.run(f"{run} found -w {name} < in.tsv").out == filled.run(f"grep -w {name} in.tsv").out != ""
-
-
 def test_what_differs_far_behind_is_seen_too(filled: Shell) -> None:
     filled.tool("tool", 'while read -r line; do head -c 300000 /dev/zero | tr "\\0" x; echo; done')
     equal = filled.run(f"head -60 in.tsv > some; {LARGE} tool < some | wc -c")

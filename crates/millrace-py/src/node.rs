@@ -96,16 +96,16 @@ impl PoolEvent {
 
     #[getter]
     fn exit_status(&self) -> Option<i32> {
-        match self.failure() {
-            Some(Failure::Ended(Ending::Exited(status))) => Some(*status),
+        match self.outcome()?.ending {
+            Some(Ending::Exited(status)) => Some(status),
             _ => None,
         }
     }
 
     #[getter]
     fn signal(&self) -> Option<i32> {
-        match self.failure() {
-            Some(Failure::Ended(Ending::Signalled(signal))) => Some(*signal),
+        match self.outcome()?.ending {
+            Some(Ending::Signalled(signal)) => Some(signal),
             _ => None,
         }
     }
@@ -208,7 +208,7 @@ impl Pool {
 #[pymethods]
 impl Pool {
     #[new]
-    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, streams, records_said, failures_said, namespaces=vec![], kills=None, links=vec![], ignored=vec![]))]
+    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, streams, records_said, failures_said, ok_statuses=vec![], namespaces=vec![], kills=None, links=vec![], ignored=vec![]))]
     #[allow(clippy::too_many_arguments)] // a constructor by keyword; a struct would only say it twice
     fn new(
         journal: &Journal,
@@ -224,6 +224,7 @@ impl Pool {
         streams: Vec<(String, String)>,
         records_said: &str,
         failures_said: Vec<String>,
+        ok_statuses: Vec<i32>,
         namespaces: Vec<RawFd>,
         kills: Option<(PathBuf, bool)>,
         links: Vec<(PathBuf, PathBuf)>,
@@ -243,6 +244,7 @@ impl Pool {
             environ: environ.into_iter().map(CString::new).collect::<Result<_, _>>()?,
             namespaces: Arc::new(namespaces),
             nice,
+            ok_statuses,
             kills: kills.map(|(path, own)| slot::Counter { path, own }),
             slot_mark,
             secret,

@@ -68,6 +68,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         option("--output", multiple=True, metavar="FILE", help="File that the tool writes."),
         option("--join", multiple=True, metavar="[OUTPUT=]HOW", help="How an output is joined: concat (default), header[:N|:REGEX], footer[:N|:REGEX], csv, sam, jsonl, xml:TAG."),
         option("--shared", multiple=True, metavar="FILE", help="File that the tool reads whole, such as a database."),
+        option("--ok-status", type=int, multiple=True, metavar="N", help="Exit status besides 0 with which the tool ends well ('nothing found')."),
         option("--format", metavar="FORMAT", help="Record format of inputs that name none (fasta, fastq, mol2, sdf, lines...)."),
         option("--record-start", metavar="REGEX", help="A record begins at a line that matches."),
         option("--record-end", metavar="REGEX", help="A record ends after a line that matches."),

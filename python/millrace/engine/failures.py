@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from millrace.engine.quarantine import QuarantineWriter
 from millrace.engine.tool_messages import hint_of
 from millrace.errors import ExitCode, MillraceError, ToolError
+from millrace.model import ToolUse
 from millrace.node import workdir
 from millrace.node.feed import Batch
 from millrace.plan.plan import Plan
@@ -17,7 +18,13 @@ from millrace.tasks import Ended
 
 
 def stopped(
-    stop: Stop, batch: Batch, argv: list[bytes], tool: str, limit: QuarantineLimit, quarantine: QuarantineWriter
+    stop: Stop,
+    batch: Batch,
+    argv: list[bytes],
+    use: ToolUse,
+    tool: str,
+    limit: QuarantineLimit,
+    quarantine: QuarantineWriter,
 ) -> MillraceError:
     """The error of a run that the scheduler ends.
 
@@ -28,12 +35,12 @@ def stopped(
     if stop.why is Why.MEMORY:
         return too_little_memory(tool, reason)
     if stop.why is Why.MANY:
-        return too_many_failures(tool, limit, reason)
+        return too_many_failures(use, tool, limit, reason)
     if stop.why is Why.TOOL:
         return ToolError(
             f"{tool} cannot do this work: {reason}\n  command: {quarantine.shown(argv)}",
             hint_of(
-                tool, reason,
+                use.adapter, reason,
                 "this failed in the same way for every record tried, so it is taken for a fault of the command, not of a record",
             ),
         )  # fmt: skip
@@ -45,12 +52,12 @@ def stopped(
     return error
 
 
-def too_many_failures(tool: str, limit: QuarantineLimit, reason: str) -> MillraceError:
+def too_many_failures(use: ToolUse, tool: str, limit: QuarantineLimit, reason: str) -> MillraceError:
     """The error of a tool that fails for more records than may be given up."""
     return ToolError(
         f"{tool} failed for {limit.n_given_up:,} of {limit.n_ended:,} records, the last time so: {reason}",
         hint_of(
-            tool, reason,
+            use.adapter, reason,
             "that many failures are taken for a fault of the command or the machine, not of records; once it is gone the same "
             "command resumes; --max-quarantined allows more",
         ),

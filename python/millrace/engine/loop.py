@@ -225,6 +225,8 @@ class Engine:
         self.said.extra(ended.extra)
         if ended.is_done and task.speaks:
             self.said.hear(ended.stderr, batch.first, batch.last)
+            if ended.exit_status:
+                self.said.status(ended.exit_status)
         if ended.ending is Ending.IO:
             raise not_kept(ended, self.plan)
         self._do(actions)
@@ -273,7 +275,9 @@ class Engine:
                     self.node.kill_all()
                 case Stop(batch):
                     item = self.batches[batch]
-                    raise stopped(action, item, self.node.argv(item), self.said.tool, self.limit, self.quarantine)
+                    raise stopped(
+                        action, item, self.node.argv(item), self.plan.use, self.said.tool, self.limit, self.quarantine
+                    )
 
     def _submit(self, task: Task) -> None:
         batch = self.batches[task.batch]

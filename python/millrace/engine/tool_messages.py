@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 from collections import Counter
@@ -33,6 +32,7 @@ class ToolMessages:
         self.counts: Counter[str] = Counter()
         self._first: dict[str, str] = {}
         self._extra: set[str] = set()
+        self._results: Counter[int] = Counter()
         #: Lines of which tasks gave other numbers.
         self._of_tasks: set[str] = set()
 
@@ -48,6 +48,17 @@ class ToolMessages:
                     self._message(f"{self.tool}{of}: {line}")
             elif line != self._first[key]:
                 self._of_tasks.add(key)
+
+    def status(self, status: int) -> None:
+        """Count an end with a status besides 0 that is a result."""
+        self._results[status] += 1
+
+    def results(self) -> list[tuple[str, int]]:
+        """(words, how often) of ends with a status besides 0 that are results."""
+        return [
+            (f"exit status {status}, which is a result; the exit code of the run does not show it", count)
+            for status, count in sorted(self._results.items())
+        ]
 
     def extra(self, paths: Iterable[str]) -> None:
         """Say once that the tool wrote files that nobody collects."""
@@ -87,9 +98,9 @@ def failure_words(event: Ended, record_timeout: float | None, where: str = "") -
     if event.ending is Ending.TIMEOUT:
         how = f"took longer than {record_timeout:g} s a record"
     elif event.ending is Ending.MISSING:
-        how = f"exit status 0, but it did not write {event.detail}"
+        how = f"exit status {event.exit_status or 0}, but it did not write {event.detail}"
     elif event.ending in (Ending.SAID, Ending.SHAPELESS):
-        how = f"exit status 0, but {event.detail}"
+        how = f"exit status {event.exit_status or 0}, but {event.detail}"
     elif event.ending is Ending.SPAWN:
         how = f"cannot be started: {event.detail}"
     elif event.signal is not None:
@@ -107,16 +118,16 @@ def failure_words(event: Ended, record_timeout: float | None, where: str = "") -
     return "\n".join([how + where, *(f"  {line}" for line in said[-SHOWN_LINES:])])
 
 
-#: Programs whose status says that nothing was found.
-_GREPS = frozenset({"grep", "egrep", "fgrep", "zgrep", "rg", "ag"})
+def hint_of(adapter: str, reason: str, other: str) -> str:
+    """What helps where a tool failed for too many records: ``other``, and more if nothing is known of the tool.
 
-
-def hint_of(tool: str, reason: str, other: str) -> str:
-    """What helps where a tool failed for too many records; ``other`` if nothing is known of it."""
-    name = os.path.basename(tool)
-    if name in _GREPS and reason == "exit status 1":
-        return f'{name} ends with status 1 where nothing is found; name a script with: {name} "$@" || [ $? = 1 ]'
-    return other
+    >>> hint_of("generic", "exit status 1", "try again")
+    'if exit status 1 is no failure (as where nothing is found), say so with --ok-status 1; else, try again'
+    """
+    found = re.fullmatch(r"exit status (\d+)", reason)
+    if not found or adapter != "generic":
+        return other
+    return f"if {found[0]} is no failure (as where nothing is found), say so with --ok-status {found[1]}; else, {other}"
 
 
 def signal_name(number: int) -> str:

@@ -97,7 +97,7 @@ class Node:
             environ=[os.fsencode(f"{name}={value}") for name, value in tool_environ.items()],
             nice=nice, slot_mark=mirror.SLOT_MARK, secret=work.secret.encode(),
             substitutions=list(self._mirror.substitutions), streams=[_stream(output) for output in use.outputs],
-            records_said=use.records_said, failures_said=list(use.failures_said), namespaces=view.namespaces if view else (),
+            records_said=use.records_said, failures_said=list(use.failures_said), ok_statuses=use.ok_statuses, namespaces=view.namespaces if view else (),
             kills=memory.kills_counter(),
             links=list(self._mirror.links), ignored=mirror.written_by_us(use, cwd, self._mirror, hidden),
         )  # fmt: skip

@@ -71,7 +71,7 @@ def make(job: Job, cwd: Path, environ: Mapping[str, str], *, launched: bool = Fa
 def _make(job: Job, cwd: Path, environ: Mapping[str, str], launched: bool) -> Plan:
     command = Command(
         argv=job.command, cwd=cwd, environ=dict(environ), exe=find_program(job.program_on(os.uname().machine), cwd, environ, job.command),
-        inputs=job.input, outputs=job.output, joins=job.join, shared=job.shared, format=job.format or ("regex" if job.record_start or job.record_end else ""),
+        inputs=job.input, outputs=job.output, joins=job.join, shared=job.shared, ok_statuses=job.ok_status, format=job.format or ("regex" if job.record_start or job.record_end else ""),
         stdin_is_data=brings_data(0, pipes=not launched or not job.input or any(re.match("-(:|$)", each) for each in job.input)),
     )  # fmt: skip
     if not job.input:
@@ -79,6 +79,7 @@ def _make(job: Job, cwd: Path, environ: Mapping[str, str], launched: bool) -> Pl
     adapter = registry.find(Path(job.command[0]).name)
     use = with_files(adapter.understand(command), command)
     check_joins(job, use)
+    check_statuses(job, use)
     check_inputs(use, cwd)
     seen = world.of_plan(use, command)  # before anything is read of them that decides
     use = with_formats(use, cwd)
@@ -279,6 +280,15 @@ def check_joins(job: Job, use: ToolUse) -> None:
     if job.join and use.adapter != "generic":
         raise RefusedError(
             f"--join {job.join[0]}: millrace knows how the outputs of {job.command[0]} are joined", "leave --join out"
+        )
+
+
+def check_statuses(job: Job, use: ToolUse) -> None:
+    """Refuse to take for a result what a known tool says of a failure."""
+    if job.ok_status and use.adapter != "generic":
+        raise RefusedError(
+            f"--ok-status {job.ok_status[0]}: millrace knows what the exit statuses of {job.command[0]} say",
+            "leave --ok-status out",
         )
 
 

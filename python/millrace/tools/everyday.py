@@ -38,6 +38,12 @@ class Rule(NamedTuple):
     joins: frozenset[str] = frozenset()
 
 
+#: Exit statuses of programs that are no failures: nothing was found.
+NOTHING_FOUND = dict.fromkeys(
+    ("grep", "egrep", "fgrep", "zgrep", "zegrep", "zfgrep", "bzgrep", "xzgrep", "rg", "ag"), (1,)
+)
+
+
 def refusal(call: Call) -> tuple[str, str] | None:
     """Why ``call`` cannot be answered exactly, and what works instead; None: nothing is known against it."""
     for rule in RULES.get(call.program, ()):

@@ -16,7 +16,7 @@ from pathlib import Path
 from millrace import formats
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputArg, InputUse, OutputArg, OutputUse, Token, ToolUse
-from millrace.tools.everyday import CARRIES, Call, refusal
+from millrace.tools.everyday import CARRIES, NOTHING_FOUND, Call, refusal
 from millrace.tools.joins import joined, ways, words
 
 
@@ -32,6 +32,7 @@ class Generic:
             _input(typed, index, command, tokens) for index, typed in enumerate(_inputs_named(command, program))
         )
         outputs = joined(_outputs(command, tokens, inputs), command.joins)
+        statuses = tuple(dict.fromkeys((*command.ok_statuses, *NOTHING_FOUND.get(program, ()))))
         one_each = any(output.layout == "record" for output in outputs)
         return ToolUse(
             adapter="generic",
@@ -40,7 +41,8 @@ class Generic:
             outputs=outputs,
             databases=tuple(_shared(name, command) for name in command.shared),
             cost=CostHint(max_records=1 if one_each else 0),
-            notes=_notes(program, inputs, outputs, tokens),
+            ok_statuses=statuses,
+            notes=(*_notes(program, inputs, outputs, tokens), *_said_of(statuses)),
         )
 
 
@@ -224,6 +226,13 @@ def _notes(
     if len(inputs) > 1:
         notes.append(f"{len(inputs)} inputs advance together, record by record")
     return tuple(notes)
+
+
+def _said_of(statuses: Sequence[int]) -> tuple[str, ...]:
+    """What `millrace plan` says of exit statuses that are results."""
+    return tuple(
+        f"exit status {status} is a result, as 0 is; the exit code of the run does not show it" for status in statuses
+    )
 
 
 ADAPTER = Generic()

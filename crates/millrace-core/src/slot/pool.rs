@@ -37,6 +37,8 @@ pub struct Settings {
     pub namespaces: Arc<Vec<OwnedFd>>,
     /// Priority, as for `nice`; 0 leaves it.
     pub nice: i32,
+    /// Exit statuses besides 0 with which the program ends well.
+    pub ok_statuses: Vec<i32>,
     /// Where the kernel counts what it kills for lack of memory, if anywhere.
     pub kills: Option<Counter>,
     /// Text in arguments and substitutions that stands for the slot's directory.
@@ -350,6 +352,7 @@ fn place<R>(settings: &Settings, slot: usize, shared: &Shared<R>, kills: Arc<Kil
         environ: settings.environ.clone(),
         namespaces: settings.namespaces.clone(),
         nice: settings.nice,
+        ok_statuses: settings.ok_statuses.clone(),
         kills,
         null: fs_err::File::open("/dev/null")?.into_file(),
         slot_mark: settings.slot_mark.clone(),

@@ -32,6 +32,11 @@ impl Ending {
             Self::Exited(libc::WEXITSTATUS(status))
         }
     }
+
+    /// Whether it did its work: status 0, or one of `statuses`.
+    pub(super) fn is_good(self, statuses: &[i32]) -> bool {
+        matches!(self, Self::Exited(status) if status == 0 || statuses.contains(&status))
+    }
 }
 
 /// What a process and its waited-for children used.
@@ -275,7 +280,7 @@ impl Usage {
 impl Process {
     /// Waits until the process has ended or `timeout` is over; does not reap. Returns whether it has ended.
     pub(super) fn ended_within(&self, timeout: Option<Duration>) -> io::Result<bool> {
-        let Some(timeout) = timeout else { return self.ended_well().map(|_| true) };
+        let Some(timeout) = timeout else { return self.ending().map(|_| true) };
         let deadline = std::time::Instant::now() + timeout;
         // SAFETY: `pid` is our unreaped child, so it cannot have been reused.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid, 0) };
@@ -301,8 +306,8 @@ impl Process {
         }
     }
 
-    /// Waits until the process has ended; does not reap. Returns whether it ended by itself with status 0.
-    pub(super) fn ended_well(&self) -> io::Result<bool> {
+    /// Waits until the process has ended, and tells how; does not reap.
+    pub(super) fn ending(&self) -> io::Result<Ending> {
         loop {
             // SAFETY: plain data, filled by waitid; our unreaped child, which stays unreaped.
             let (result, about) = unsafe {
@@ -312,7 +317,9 @@ impl Process {
             };
             if result == 0 {
                 // SAFETY: waitid has filled in what belongs to an ended child.
-                return Ok(about.si_code == libc::CLD_EXITED && unsafe { about.si_status() } == 0);
+                let number = unsafe { about.si_status() };
+                let by_itself = about.si_code == libc::CLD_EXITED;
+                return Ok(if by_itself { Ending::Exited(number) } else { Ending::Signalled(number) });
             }
             let error = io::Error::last_os_error();
             if error.kind() != io::ErrorKind::Interrupted {

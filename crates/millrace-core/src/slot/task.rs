@@ -123,6 +123,8 @@ pub enum Failure {
 pub struct Outcome<R> {
     /// The sink's receipt, or why there is none.
     pub result: Result<R, Failure>,
+    /// How the tool itself ended; None if it did not start.
+    pub ending: Option<Ending>,
     /// What the tool used.
     pub usage: Usage,
     /// The kernel killed a process of it because memory ran out.
@@ -162,6 +164,7 @@ pub(super) struct Place {
     pub(super) environ: Vec<CString>,
     pub(super) namespaces: Arc<Vec<OwnedFd>>,
     pub(super) nice: i32,
+    pub(super) ok_statuses: Vec<i32>,
     pub(super) kills: Arc<Kills>,
     /// `/dev/null`, the standard input of most tools.
     pub(super) null: File,
@@ -250,6 +253,7 @@ impl Place {
     fn run_once<S: Sink>(&self, task: &Task, control: &Control, sink: &S, doubts: bool) -> Outcome<S::Receipt> {
         let mut outcome = Outcome {
             result: Err(Failure::Killed),
+            ending: None,
             usage: Usage::default(),
             out_of_memory: false,
             wall_seconds: 0.0,
@@ -345,6 +349,7 @@ impl Place {
         outcome.out_of_memory = by_itself.is_some_and(|(ending, _)| watch.is_hit(*ending));
         drop(watch);
         let (ending, end) = waited.map_err(Failure::Io)?;
+        outcome.ending = Some(ending);
         outcome.wall_seconds = begun.elapsed().as_secs_f64();
         let pairs = self.substitutions_of(task);
         outcome.stderr = self.said(&mut stderr, &pairs).map_err(Failure::Io)?;
@@ -358,7 +363,7 @@ impl Place {
                 return Err(Failure::Io(io::Error::new(io::ErrorKind::StorageFull, words)));
             }
         }
-        if ending != Ending::Exited(0) {
+        if !ending.is_good(&self.ok_statuses) {
             // A tool killed because we asked shows as signalled; a tool that ended well just before counts as done.
             if control.is_killed() {
                 return Err(Failure::Killed);
@@ -424,7 +429,7 @@ impl Place {
             None => End::Whole,
         };
         let goes_on = leaves && matches!(end, End::Whole) && in_time.is_ok() && !is_killed();
-        if goes_on && process.ended_well()? {
+        if goes_on && process.ending()?.is_good(&self.ok_statuses) {
             end = match self.family.wait(left, self.patience, deadline, || !is_killed(), &mut inherited)? {
                 Left::Nothing => End::Whole,
                 Left::Late if is_killed() => End::Cut,

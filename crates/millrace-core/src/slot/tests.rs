@@ -57,6 +57,7 @@ impl Bench {
             environ: vec![c"PATH=/usr/bin:/bin".into()],
             namespaces: Arc::default(),
             nice: 0,
+            ok_statuses: vec![],
             kills: None,
             slot_mark: b"\0slot\0".to_vec(),
             secret,

@@ -1,0 +1,86 @@
+"""Exit statuses besides 0 that are results: of programs that are known for it, and of those of which the user says so."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from shell import Shell
+
+#: Lines of the input, and of a batch.
+N, BATCH = 60, 4
+
+RUN = f"millrace run --slots 2 --batch {BATCH} --format lines"
+IS_RESULT = "exit status 1, which is a result; the exit code of the run does not show it"
+
+#: Finds, as grep does; what it starts may still be at work when it ends.
+FINDER = 'grep -w "$1"; code=$?; (sleep 0.2; echo more) & exit $((code * 7))'
+
+
+@pytest.fixture
+def filled(shell: Shell) -> Shell:
+    (shell.work / "in.tsv").write_text("".join(f"r{k}\t{k}\n" for k in range(N)))
+    return shell
+
+
+@pytest.mark.parametrize("name", ["r3", f"r{N - 1}", "r", "nobody"])
+def test_grep_fails_in_no_batch_without_a_match(filled: Shell, name: str) -> None:
+    ended = filled.run(f"{RUN} -- grep -w {name} < in.tsv")
+    assert (ended.code, ended.out) == (0, filled.run(f"grep -w {name} in.tsv").out), ended.shown
+    assert f"{IS_RESULT} ({N // BATCH - bool(ended.out)} times)" in ended.err, ended.shown
+
+
+def test_an_error_of_grep_is_one(filled: Shell) -> None:
+    ended = filled.run(f"{RUN} -- grep '(' -E < in.tsv")
+    assert ended.code == 4 and "exit status 2" in ended.err, ended.shown
+
+
+def test_a_file_a_record_in_which_nothing_is_found_is_empty(filled: Shell) -> None:
+    (filled.work / "d").mkdir()
+    for k in range(5):
+        (filled.work / f"d/{k}.txt").write_text(f"n{k}\n")
+    ended = filled.run(
+        "mkdir o; millrace run --input d --output 'o/{stem}.out' --ok-status 1 -- sh -c 'grep n3 $0 > $1' d 'o/{stem}.out'"
+    )
+    assert ended.code == 0, ended.shown
+    assert [(filled.work / f"o/{k}.out").read_text() for k in range(5)] == ["", "", "", "n3\n", ""]
+
+
+def test_of_another_program_the_user_says_which_status_is_a_result(filled: Shell) -> None:
+    filled.tool("finder", FINDER)
+    ended = filled.run(f"{RUN} --verify 0 --max-quarantined 2 -- finder r3 < in.tsv")
+    assert ended.code == 4 and "say so with --ok-status 7" in ended.err, ended.shown
+    ended = filled.run(f"{RUN} --verify 0 --retry-quarantined --ok-status 7 -- finder r3 < in.tsv")
+    assert ended.code == 0 and "exit status 7, which is a result" in ended.err, ended.shown
+    lines = ended.out.splitlines()  # what it had started is waited for
+    assert lines.count("r3\t3") == 1 and lines.count("more") == len(lines) - 1 >= N // BATCH
+
+
+def test_a_job_file_says_it_as_a_number_or_a_list(filled: Shell) -> None:
+    filled.tool("finder", FINDER)
+    job = 'command = ["finder", "r3"]\nformat = "lines"\nbatch = 4\nverify = 0\nok-status = {}\n'
+    for said in ("7", "[7, 9]"):
+        (filled.work / "job.toml").write_text(job.format(said))
+        ended = filled.run("millrace run job.toml < in.tsv")
+        assert ended.code == 0 and ended.out.count("r3\t3\n") == 1, ended.shown
+    (filled.work / "job.toml").write_text(job.format("0"))
+    ended = filled.run("millrace run job.toml < in.tsv")
+    assert ended.code == 2 and "ok-status: expected a whole number >= 1" in ended.err, ended.shown
+
+
+@pytest.mark.skipif(not shutil.which("phmmer"), reason="phmmer is not installed")
+def test_what_a_known_tool_says_of_a_failure_is_not_taken_for_a_result(shell: Shell) -> None:
+    ended = shell.run("millrace run --ok-status 1 -- phmmer in.fa in.fa")
+    assert ended.code == 2 and "millrace knows what the exit statuses of phmmer say" in ended.err, ended.shown
+
+
+def test_a_resume_does_not_keep_results_that_are_none_any_more(filled: Shell) -> None:
+    filled.tool("finder", "grep -w $1; [ ! -e stop ] || exit 9; exit 7")
+    ended = filled.run(
+        f"{RUN} --keep-run-dir --verify 0 --ok-status 7 --input in.tsv --output o -- sh -c 'finder r3 < $0 > $1' in.tsv o"
+    )
+    assert ended.code == 0, ended.shown
+    ended = filled.run(
+        f"{RUN} --keep-run-dir --verify 0 --input in.tsv --output o -- sh -c 'finder r3 < $0 > $1' in.tsv o"
+    )
+    assert ended.code == 2 and "--ok-status: was also 7, whose results would stay" in ended.err, ended.shown
