@@ -105,6 +105,54 @@ def test_the_tool_reads_the_copy_and_the_next_job_has_it(tmp_path: Path, store: 
     assert b"copied to the local disk of" in words
 
 
+#: Millrace in which somebody writes a database, in place, when a part of it has been copied.
+WRITTEN_MEANWHILE = """
+import os
+from millrace.cli import main
+from millrace.storage import broadcast
+
+read = broadcast._Reader._read
+
+def read_and_write(self, piece, buffer):
+    read(self, piece, buffer)
+    if piece.offset == 0:
+        {deed}
+
+broadcast._Reader._read = read_and_write
+main()
+"""
+
+DEEDS = {
+    "written": "file = open('db', 'r+b'); file.seek(3 << 20); file.write(b'new'); file.close()",
+    "replaced": "open('other', 'wb').write(b'new' + bytes(3 << 20)); os.rename('db', 'kept'); os.rename('other', 'db')",
+}
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_a_copy_of_a_database_that_changed_meanwhile_is_never_used(tmp_path: Path, store: Path, deed: str) -> None:
+    make(tmp_path)
+    (tmp_path / "tool").write_text('#!/bin/sh\ncat > /dev/null\nhead -c 3 "$1"\ncksum < "$1"\n')
+    content = b"old" + os.urandom(3 << 20)
+    (tmp_path / "db").write_bytes(content)
+    shutil.copy2(tmp_path / "db", tmp_path / "backup")
+    program = WRITTEN_MEANWHILE.format(deed=DEEDS[deed])
+    with (tmp_path / "in.fa").open("rb") as stdin:
+        done = subprocess.run(
+            [sys.executable, "-c", program, "run", "--stage", str(store), *tool_words(tmp_path)], cwd=tmp_path, stdin=stdin,
+            capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+    assert done.returncode == 5 and "db: it changed while it was copied" in done.stderr, done.stderr
+    # As it was, by name, size, time of change and, where it was moved, the file itself.
+    if deed == "replaced":
+        os.rename(tmp_path / "kept", tmp_path / "db")
+    else:
+        subprocess.run(["cp", "-p", "backup", "db"], cwd=tmp_path, check=True)
+    text, words = said(tmp_path, str(store))
+    assert b"copied to the local disk of" in words
+    sums = subprocess.run(["cksum"], input=content, capture_output=True, check=True).stdout
+    assert text == "old" + sums.decode()
+
+
 def test_a_copy_in_memory(tmp_path: Path) -> None:
     make(tmp_path)
     (file,) = staging.look([Path("db")], tmp_path)

@@ -21,7 +21,7 @@ MUCH = 1 << 40
 
 
 def file(name: str, size: int = 1000) -> File:
-    return File(path=f"/data/{name}", size=size, mtime_ns=123_000_000_000, inode=1, mode=0o640)
+    return File(path=f"/data/{name}", size=size, mtime_ns=123_000_000_000, inode=1, mode=0o640, ctime_ns=9)
 
 
 def fill(cache: Cache, *files: File, budget: int = MUCH) -> None:

@@ -18,7 +18,7 @@ GB = 10**9
 
 
 def file(name: str = "db.psq", size: int = GB, mtime_ns: int = 1) -> File:
-    return File(path=f"/data/{name}", size=size, mtime_ns=mtime_ns, inode=7, mode=0o644)
+    return File(path=f"/data/{name}", size=size, mtime_ns=mtime_ns, inode=7, mode=0o644, ctime_ns=9)
 
 
 def node(host: str = "a", ram: Place | None = None, disk: Place | None = None, **more: object) -> Node:

@@ -41,7 +41,7 @@ MESSAGES = [
     say.From(3, say.Wrote([Written([(0, 1)], [])])),
     say.ForAll(say.Write(Part(0, 1, [(5, BLOCK)]))),
     staged.Room(staging.Node("host", 1, 2, staging.Place("/dev/shm", 1, 2, 3, frozenset({"key"})), None)),
-    staged.Fetch((staging.File("/db", 1, 2, 3, 4),), staging.Choice("ram", frozenset({"key"})), None, 2),
+    staged.Fetch((staging.File("/db", 1, 2, 3, 4, 5),), staging.Choice("ram", frozenset({"key"})), None, 2),
 ]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -128,6 +129,10 @@ class Keeper:
             self._link(message.before, message.after) if self._link and neighbours else None,
             [part.descriptor if part else None for part in self._parts],
             sources=sources,
+            # Copies that an earlier job has left do not change.
+            changed=partial(
+                staging.changed, [file for file, path in zip(message.files, sources, strict=False) if file.path == path]
+            ),
             last=message.after is None,
             in_memory=message.choice.place != "disk",
         )

@@ -40,12 +40,14 @@ class File(Frozen, frozen=True):
     mtime_ns: int
     inode: int
     mode: int
+    #: When anything at all was done to it: one that was written and put back has another.
+    ctime_ns: int
 
     @property
     def key(self) -> str:
         """Name of its copies: the same as long as the file is."""
         place = _core.crc32c(os.fsencode(os.path.dirname(self.path)))
-        state = f"{place:08x}.{self.inode:x}.{self.size:x}.{self.mtime_ns:x}"
+        state = f"{place:08x}.{self.inode:x}.{self.size:x}.{self.mtime_ns:x}.{self.ctime_ns:x}"
         return f"{state}-{os.path.basename(self.path)[-80:]}"
 
 
@@ -98,9 +100,33 @@ def look(paths: Iterable[Path], cwd: Path) -> list[File]:
         except OSError:
             continue
         if stat.S_ISREG(about.st_mode) and about.st_size:
-            mode = stat.S_IMODE(about.st_mode)
-            found[real] = File(path=real, size=about.st_size, mtime_ns=about.st_mtime_ns, inode=about.st_ino, mode=mode)
+            found[real] = _file(real, about)
     return sorted(found.values(), key=lambda file: (-file.size, file.path))
+
+
+def _file(real: str, about: os.stat_result) -> File:
+    # A filesystem in user space may make up another number each time it is asked.
+    made_up = kind(Path(real).parent).startswith("fuse")
+    return File(
+        path=real, size=about.st_size, mtime_ns=about.st_mtime_ns, inode=0 if made_up else about.st_ino,
+        mode=stat.S_IMODE(about.st_mode), ctime_ns=0 if made_up else about.st_ctime_ns,
+    )  # fmt: skip
+
+
+def changed(files: Iterable[File]) -> str:
+    """The first of ``files`` that is not what it was; empty: all are.
+
+    Each is opened, as a network filesystem may know of others' changes no sooner.
+    """
+    for file in files:
+        try:
+            with open(file.path, "rb") as now:
+                if _file(file.path, os.fstat(now.fileno())) == file:
+                    continue
+        except OSError:
+            pass
+        return file.path
+    return ""
 
 
 def kinds_of(files: Sequence[File]) -> list[str]:

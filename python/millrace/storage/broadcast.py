@@ -14,7 +14,7 @@ import queue
 import struct
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,10 @@ from millrace.plan.filesystems import IN_MEMORY, kind
 
 #: Bytes of a piece; see ``bench/broadcast.py``.
 PIECE = 1 << 20
+
+#: What is wrong with a source that somebody writes or replaces, and what helps.
+CHANGED = "it changed while it was copied to the nodes"
+HINT = "leave databases alone while they are in use; then type the same command again"
 
 #: Pieces that one process has at a time.
 DEPTH = 4
@@ -70,6 +74,7 @@ class Relay:
         sizes: Bytes of each file.
         link: The neighbours; None: there are none.
         sources: For the first process, the files; else it receives.
+        changed: Which of the sources is not what it was, asked when all are read; empty: none.
         targets: Descriptors of this process's own copies, None for those that it does not keep.
         last: Whether nobody comes after it.
         in_memory: Whether the targets are in memory, where writing never waits.
@@ -77,14 +82,14 @@ class Relay:
 
     def __init__(
         self, sizes: Sequence[int], link: Link | None, targets: Sequence[int | None], *, sources: Sequence[str] = (),
-        last: bool = False, in_memory: bool = False, piece: int = PIECE, depth: int = DEPTH,
+        changed: Callable[[], str] = str, last: bool = False, in_memory: bool = False, piece: int = PIECE, depth: int = DEPTH,
     ) -> None:  # fmt: skip
         self._pieces = cut(sizes, piece)
         self._link, self._last = link, last
         most = max(each.length for each in self._pieces)
         self._buffers = _buffers(min(depth, len(self._pieces)), most)
         self._step = threading.Event()
-        self._reader = _Reader(self._pieces, self._buffers, self._step, sources) if sources else None
+        self._reader = _Reader(self._pieces, self._buffers, self._step, sources, changed) if sources else None
         self._writer = _Writer(
             self._pieces, self._buffers, self._step, targets, check=not sources, threaded=not in_memory
         )
@@ -220,9 +225,10 @@ class _Reader(_Worker):
     """Reads ahead: at once what is in memory, as another thread costs more than the copy; the rest in a thread."""
 
     def __init__(
-        self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], step: threading.Event, sources: Sequence[str]
+        self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], step: threading.Event, sources: Sequence[str],
+        changed: Callable[[], str],
     ) -> None:  # fmt: skip
-        self._sources = sources
+        self._sources, self._changed = sources, changed
         self._open = -1, -1
         self._in_memory = False
         self._n = 0
@@ -261,6 +267,9 @@ class _Reader(_Worker):
     def _handle(self, piece: _Piece, buffer: memoryview) -> None:
         try:
             if piece.index < 0:
+                # Without the checksum no copy of these bytes gets its name, on any node.
+                if path := self._changed():
+                    raise CorruptError(f"{path}: {CHANGED}", HINT)
                 struct.pack_into("<I", buffer, 0, self._sum)
             else:
                 self._read(piece, buffer)
@@ -282,7 +291,7 @@ class _Reader(_Worker):
         while done < piece.length:
             n = os.preadv(self._open[1], [buffer[done:]], piece.offset + done)
             if n == 0:
-                raise CorruptError(f"{path}: has become shorter", "leave databases alone while they are in use")
+                raise CorruptError(f"{path}: {CHANGED}", HINT)
             done += n
 
 
