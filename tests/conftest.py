@@ -21,6 +21,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # No test depends on what runs of another one have learnt of a tool.
 os.environ["XDG_STATE_HOME"] = "/dev/null/none"
+# Nor on what the user of this machine says, and has measured.
+os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_CACHE_HOME"] = "/dev/null/none"
 
 
 @pytest.fixture(scope="session")

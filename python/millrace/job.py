@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from millrace.errors import RefusedError
+from millrace.replicas import Replica
+from millrace.replicas import check as check_replicas
 
 #: Far above the cores of any one machine; a slip of the finger ends here, not in an exhausted memory.
 MOST_SLOTS = 16384
@@ -75,6 +77,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     arch: dict[str, Arch] = {}
     #: Nodes that one of them leads; None: none up to some hundred nodes, then as many as do well.
     partition_size: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    #: Where else the bytes of files are.
+    replica: tuple[Replica, ...] = ()
     nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 0
     #: -1 quiet, 0 normal, 1 verbose, 2 with the debug log.
     verbosity: Annotated[int, msgspec.Meta(ge=-1, le=2)] = 0
@@ -212,6 +216,7 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
     job.fragment_size  # noqa: B018 - as well
     job.quarantine_limit  # noqa: B018 - as well
     check_stage(job.stage)
+    check_replicas(job.replica, where)
     return job
 
 
@@ -267,5 +272,6 @@ def _readable(message: str, values: dict[str, Any]) -> str:
     place = place.rstrip("`").split("[")[0]
     text = text.partition(", got")[0]
     text = re.sub(r"`(\w+)(?: \| null)?`", lambda found: _TYPES.get(found[1], found[1]), text)
-    found = f", found {values[place]!r}" if place in values else ""
+    # What a rule has for a place may be a URL with a password.
+    found = f", found {values[place]!r}" if place in values and place != "replica" else ""
     return f"{place + ': ' if place else ''}{text[:1].lower()}{text[1:]}{found}"

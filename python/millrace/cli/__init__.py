@@ -26,6 +26,7 @@ VERBS = (
     "runs",
     "slurm",
     "pbs",
+    "data",
     "db",
     "simulate",
     "doctor",

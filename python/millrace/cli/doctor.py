@@ -21,8 +21,7 @@ def command(as_json: bool) -> None:
     """
     import os
 
-    from millrace import doctor
-    from millrace.cli import site
+    from millrace import doctor, site
     from millrace.cli.run import print_json
     from millrace.report.words import size
 
@@ -38,9 +37,12 @@ def command(as_json: bool) -> None:
         else "no place to write"
     )
     click.echo(f"work:      {where}")
-    file, values = site.defaults(os.environ)
-    said = ", ".join(f"{key} = {value}" for key, value in values.items()) or "nothing"
-    click.echo(f"site:      {f'{file}: {said}' if file else f'no {site.FILE}'}")
+    layers = site.defaults(os.environ)
+    for file, values in layers:
+        said = ", ".join(f"{key} = {value}" for key, value in values.items()) or "nothing"
+        click.echo(f"site:      {file}: {said}")
+    if not layers:
+        click.echo(f"site:      no {site.FILE}")
     click.echo(f"folder:    {folder_words(found.folder)}")
     click.echo(f"pidfd:     {'yes' if found.pidfd else 'no: the kernel is older than 5.3'}")
     click.echo("tools:")

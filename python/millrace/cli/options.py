@@ -109,7 +109,7 @@ def _names() -> set[str]:
 
 def _job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]) -> Job:
     """Option beats environment beats job file beats the site's file beats default."""
-    from millrace.cli import site
+    from millrace import site
 
     sources = {name: ctx.get_parameter_source(name) for name in values}
     said = {name: value for name, value in values.items() if sources[name] not in (ParameterSource.DEFAULT, None)}
@@ -118,16 +118,19 @@ def _job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]) -> J
         raise RefusedError("-q and -v contradict each other", "give one of them")
     if quiet or verbose:
         said["verbosity"] = -1 if quiet else min(verbose, 2)
-    of_site, merged = site.defaults(os.environ)
-    from_file = from_toml(job_file) if job_file else {}
-    origins = dict.fromkeys(merged, of_site) | dict.fromkeys(from_file, str(job_file))
-    merged = {**merged, **from_file}
+    layers = site.defaults(os.environ)
+    if job_file:
+        layers.append(site.Defaults(str(job_file), from_toml(job_file)))
+    merged = site.merged(layers)
+    origins = {key: layer.file for layer in layers for key in layer.values}
     for name, value in said.items():
         key = name.replace("_", "-")
         merged[key] = value
         origins[key] = "the environment" if sources.get(name) is ParameterSource.ENVIRONMENT else ""
     ctx.meta[ORIGINS] = [
-        f"{key}: {_shown(merged[key])}, from {origin}" for key, origin in origins.items() if origin and key != "command"
+        f"{key}: {_shown(merged[key])}, from {origin}"
+        for key, origin in origins.items()
+        if origin and key not in ("command", "replica")
     ]
     if COMMAND in ctx.meta:
         merged["command"] = ctx.meta[COMMAND]

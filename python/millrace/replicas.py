@@ -1,0 +1,135 @@
+"""Where else the bytes of a file are: rules that site, user and job files say. Pure.
+
+A rule's ``*`` stands for the same letters, without ``/``, in the path and in each place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from millrace.errors import RefusedError
+
+#: Kinds of URL that can be read.
+SCHEMES = ("file", "hdfs", "http", "https", "s3", "sftp")
+
+#: Parts of the names of a URL's parameters that are as good as a password.
+_SECRET = re.compile(r"sig|token|key|pass|pwd|secret|credential|auth", re.IGNORECASE)
+
+_HINT = (
+    "credentials in a URL end up in logs and lists of processes: bring them where its client looks, such as ~/.netrc, "
+    "~/.aws/credentials or ~/.ssh/config"
+)
+
+
+class Replica(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    """The bytes of ``path`` are also at each of these places."""
+
+    path: Annotated[str, msgspec.Meta(min_length=1)]
+    at: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...]
+
+
+def check(rules: Iterable[Replica], where: str = "") -> None:
+    """See that the rules can be followed.
+
+    Raises:
+        RefusedError: One of them cannot.
+    """
+    for rule in rules:
+        try:
+            _check(rule)
+        except RefusedError as error:
+            raise RefusedError(f"{where + ': ' if where else ''}replica: {error.message}", error.hint) from error
+
+
+def _check(rule: Replica) -> None:
+    if not rule.path.startswith("/"):
+        raise RefusedError(f"{rule.path}: not an absolute path", "name the file as /folder/file")
+    stars = rule.path.count("*")
+    if stars > 1:
+        raise RefusedError(f"{rule.path}: more than one *", 'as in: path = "/db/nr.*"')
+    for place in rule.at:
+        check_place(place)
+        if place.count("*") != stars:
+            raise RefusedError(
+                f"{shown(place)}: as many * as in {rule.path} are needed",
+                'as in: path = "/db/nr.*", at = ["s3://bucket/nr.*"]',
+            )
+
+
+def is_url(text: str) -> bool:
+    """Whether it is meant as a URL.
+
+    >>> is_url("s3://bucket/nr.faa"), is_url("/db/nr.faa"), is_url("db:nr")
+    (True, False, False)
+    """
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None
+
+
+def check_place(text: str) -> None:
+    """See that it is an absolute path, or a URL that can be read and holds no credentials.
+
+    Raises:
+        RefusedError: It is neither.
+    """
+    if not is_url(text):
+        if not text.startswith("/"):
+            raise RefusedError(f"{text}: neither an absolute path nor a URL", "as in: /db/nr.faa or s3://bucket/nr.faa")
+        return
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError as error:
+        raise RefusedError(f"{shown(text)}: not a URL: {error}", "as in: https://host/folder/file") from error
+    if parts.scheme not in SCHEMES:
+        raise RefusedError(f"{shown(text)}: cannot read {parts.scheme}://", f"known are {', '.join(SCHEMES)}")
+    if parts.password is not None or (parts.username is not None and parts.scheme != "sftp"):
+        raise RefusedError(f"{shown(text)}: holds a user name or password", _HINT)
+    for name, _ in parse_qsl(parts.query, keep_blank_values=True):
+        if _SECRET.search(name):
+            raise RefusedError(f"{shown(text)}: its parameter {name} is as good as a password", _HINT)
+    if parts.scheme != "file" and not parts.hostname:
+        raise RefusedError(f"{shown(text)}: names no {'bucket' if parts.scheme == 's3' else 'host'}", "as in: https://host/folder/file")  # fmt: skip
+    if (parts.hostname or "").startswith("-"):  # ssh would take it for an option
+        raise RefusedError(f"{shown(text)}: not the name of a host", "as in: sftp://host/folder/file")
+
+
+def shown(place: str) -> str:
+    """A place as everybody may see it.
+
+    >>> shown("https://me:secret@host/nr.faa?token=abc"), shown("sftp://me@host/nr.faa")
+    ('https://host/nr.faa?...', 'sftp://me@host/nr.faa')
+    """
+    if not is_url(place):
+        return place
+    scheme, _, rest = place.partition("://")
+    host, slash, path = rest.partition("/")
+    user, at, name = host.rpartition("@")
+    if at and scheme == "sftp" and ":" not in user:
+        name = host
+    path, mark, _ = path.partition("?")
+    return f"{scheme}://{name.partition('?')[0]}{slash}{path}{'?...' if mark or '?' in name else ''}"
+
+
+def of(path: str, rules: Sequence[Replica]) -> tuple[str, ...]:
+    """The places where the bytes of a file also are, in the order of the rules.
+
+    Args:
+        path: Absolute.
+
+    >>> of("/db/nr.00.psq", [Replica(path="/db/nr.*", at=("s3://bucket/nr.*", "/scratch/nr.*"))])
+    ('s3://bucket/nr.00.psq', '/scratch/nr.00.psq')
+    """
+    found: dict[str, None] = {}
+    for rule in rules:
+        before, star, after = rule.path.partition("*")
+        pattern = re.escape(before) + ("([^/]*)" if star else "") + re.escape(after)
+        if match := re.fullmatch(pattern, path):
+            middle = match[1] if star else ""
+            found.update(dict.fromkeys(place.replace("*", middle) for place in rule.at))
+    found.pop(path, None)
+    return tuple(found)

@@ -1,0 +1,92 @@
+"""Defaults of a site and of a user: small files below everything that they say for a job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from millrace.errors import RefusedError
+from millrace.job import check_known, from_toml, from_values
+from millrace.own import is_own
+from millrace.replicas import Replica
+
+#: The site's file, and the environment variable that names another in its place; empty: none.
+FILE, VARIABLE = Path("/etc/millrace.toml"), "MILLRACE_CONFIG"
+
+#: The user's, in his folder of configurations.
+OF_USER = "millrace.toml"
+
+#: What they may say.
+KEYS = frozenset({"nice", "replica", "slots", "stage", "work-dir"})
+
+
+class Defaults(NamedTuple):
+    """What one file says."""
+
+    file: str
+    values: dict[str, Any]
+
+
+def defaults(environ: Mapping[str, str]) -> list[Defaults]:
+    """What the site's file says, and the user's, whose word counts more. Those that are not there are left out.
+
+    Raises:
+        RefusedError: One cannot be read, or says something else.
+    """
+    return [*_of_site(environ), *_of_user(environ)]
+
+
+def merged(layers: list[Defaults]) -> dict[str, Any]:
+    """What all of them say: the later counts more, except that replicas add up."""
+    found: dict[str, Any] = {}
+    for layer in layers:
+        found |= layer.values
+    said = [layer.values["replica"] for layer in reversed(layers) if "replica" in layer.values]
+    if said and all(isinstance(rules, list) for rules in said):  # else the last one is refused
+        found["replica"] = [rule for rules in said for rule in rules]
+    return found
+
+
+def replicas(environ: Mapping[str, str]) -> tuple[Replica, ...]:
+    """Where else files are, as site and user say.
+
+    Raises:
+        RefusedError: A file cannot be read, or is wrong.
+    """
+    return from_values({**merged(defaults(environ)), "command": ["none"]}).replica
+
+
+def _of_site(environ: Mapping[str, str]) -> list[Defaults]:
+    named = environ.get(VARIABLE)
+    path = FILE if named is None else Path(named)
+    if named == "" or (named is None and not os.path.lexists(path)):
+        return []
+    whose = f"it is named by {VARIABLE}" if named else "it is this machine's"
+    hint = f"{whose}: correct it, or pass it over with {VARIABLE}="
+    return [_read(path, hint)]
+
+
+def _of_user(environ: Mapping[str, str]) -> list[Defaults]:
+    try:
+        path = Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / OF_USER
+    except RuntimeError:
+        return []
+    # Where ``sudo`` keeps HOME, it is another user's, who could write anything there.
+    if not path.is_absolute() or not os.path.lexists(path) or not is_own(path):
+        return []
+    return [_read(path, "it is your own: correct it")]
+
+
+def _read(path: Path, hint: str) -> Defaults:
+    try:
+        found = from_toml(path)
+    except RefusedError as error:
+        raise RefusedError(error.message, hint) from error
+    check_known(found, KEYS, str(path))
+    try:
+        from_values({**found, "command": ["none"]}, str(path))
+    except RefusedError as error:
+        raise RefusedError(error.message, f"{hint}; {error.hint}") from error
+    return Defaults(str(path), found)

@@ -1,0 +1,125 @@
+"""What every place owes to whoever reads a file from it."""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from types import ModuleType
+
+from millrace.errors import CorruptError, MillraceError, RefusedError
+from millrace.model import Frozen
+
+#: Bytes of a piece.
+PIECE = 1 << 20
+
+
+class LocationError(MillraceError):
+    """A place cannot be read."""
+
+
+class DeniedError(LocationError):
+    """We may not read there."""
+
+
+class ExpiredError(DeniedError):
+    """We might once."""
+
+
+class MissingError(LocationError):
+    """There is no such file."""
+
+
+class UnreachableError(LocationError):
+    """The server does not answer, or no more: later it may."""
+
+
+class ChangedError(CorruptError):
+    """The file is not the one that it was."""
+
+
+class About(Frozen, frozen=True):
+    """What a place says of a file."""
+
+    size: int
+    #: Another one as soon as the file is another one, as far as the place can tell; empty: it cannot.
+    version: str
+    #: Time of the last change; 0: not told.
+    mtime_ns: int = 0
+    #: ``md5:`` or ``sha256:`` and the digest, where the place knows it; else empty.
+    checksum: str = ""
+    #: Whether a part can be read without what is before it.
+    has_ranges: bool = True
+
+
+class Location(ABC):
+    """A file at a place, or a folder; for one thread."""
+
+    def __init__(self, url: str, shown: str) -> None:
+        self.url = url
+        #: How it is named in all that is said.
+        self.shown = shown
+
+    @abstractmethod
+    def about(self) -> About:
+        """Ask for size and version.
+
+        Raises:
+            MillraceError: It cannot be told, and why.
+        """
+
+    @abstractmethod
+    def stream(self, offset: int, length: int, about: About) -> Iterator[bytes]:
+        """The bytes [offset, offset + length) in pieces, of the version that ``about`` tells of.
+
+        Raises:
+            ChangedError: It is another one now.
+            MillraceError: It cannot be read, and why.
+        """
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """The names of the files in this folder, sorted.
+
+        Raises:
+            MillraceError: It cannot be listed, and why.
+        """
+
+    def read(self, offset: int, length: int, about: About) -> bytes:
+        """These bytes, all of them."""
+        found = b"".join(self.stream(offset, length, about))
+        if len(found) != length:
+            raise self.short(len(found), length)
+        return found
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to close
+        """Let go of connections."""
+
+    def changed(self) -> ChangedError:
+        return ChangedError(f"{self.shown}: changed while it was read", "try again when nobody writes it")
+
+    def short(self, n: int, length: int) -> UnreachableError:
+        return UnreachableError(f"{self.shown}: the answer ended after {n:,} of {length:,} bytes", "try again")
+
+    def missing(self) -> MissingError:
+        return MissingError(f"{self.shown}: no such file", "see that its name is right, and that it is still there")
+
+
+def client(name: str, extra: str, shown: str) -> ModuleType:
+    """Import the library that reads a kind of place.
+
+    Raises:
+        RefusedError: It is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise RefusedError(
+            f"{shown}: reading it needs the Python package {name.partition('.')[0]}, which is not installed",
+            f"pip install 'millrace[{extra}]'",
+        ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without stack traces of servers."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")

@@ -1,0 +1,80 @@
+"""HDFS, by ``hdfs-native``, which needs no Java: settings from ``HADOOP_CONF_DIR``, identity from Kerberos or the user's name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from millrace.storage.clients.base import (
+    About,
+    DeniedError,
+    ExpiredError,
+    Location,
+    LocationError,
+    UnreachableError,
+    client,
+    first_line,
+)
+
+#: Its default are 15 attempts, which take three minutes where nobody answers.
+SETTINGS = {"dfs.client.failover.max.attempts": "3"}
+
+
+class Hdfs(Location):
+    """A closed file, or a folder. What a writer has not closed yet counts as not there."""
+
+    def __init__(self, url: str, shown: str) -> None:
+        super().__init__(url, shown)
+        native = client("hdfs_native", "hdfs", shown)
+        parts = urlsplit(url, allow_fragments=False)
+        self._path = unquote(parts.path) or "/"
+        with self._told():
+            self._client = native.Client(f"hdfs://{parts.netloc}", SETTINGS)
+
+    def about(self) -> About:
+        with self._told():
+            return self._about(self._client.get_file_info(self._path))
+
+    def stream(self, offset: int, length: int, about: About) -> Iterator[bytes]:
+        if not length:
+            return
+        with self._told():
+            if self._about(self._client.get_file_info(self._path)) != about:
+                raise self.changed()
+            with self._client.read(self._path) as reader:
+                for piece in reader.read_range_stream(offset, length):
+                    yield bytes(piece)
+            if self._about(self._client.get_file_info(self._path)) != about:
+                raise self.changed()
+
+    def names(self) -> list[str]:
+        with self._told():
+            entries = list(self._client.list_status(self._path))
+        return sorted(entry.path.rpartition("/")[2] for entry in entries if not entry.isdir)
+
+    def _about(self, status: Any) -> About:
+        if status.isdir:
+            raise LocationError(f"{self.shown}: not a plain file", "name a file")
+        when = status.modification_time
+        return About(size=status.length, version=f"{when:x}.{status.length:x}", mtime_ns=when * 10**6)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say in our words what went wrong, without the server's stack traces."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise self.missing() from error
+        except PermissionError as error:
+            raise DeniedError(f"{self.shown}: permission denied", "see its owner and mode: hdfs dfs -ls") from error
+        except (OSError, RuntimeError, ValueError) as error:
+            raise self._refusal(first_line(error)) from error
+
+    def _refusal(self, text: str) -> LocationError:
+        if "AccessControlException" in text:
+            return DeniedError(f"{self.shown}: permission denied", "see its owner and mode: hdfs dfs -ls")
+        if "GSSAPI" in text or "Kerberos" in text or "token" in text.lower():
+            return ExpiredError(f"{self.shown}: {text}", "see whether your ticket is valid: klist; renew it: kinit")
+        return UnreachableError(f"{self.shown}: {text}", "see whether its NameNode and DataNodes are up")

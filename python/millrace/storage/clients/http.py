@@ -1,0 +1,180 @@
+"""HTTP and HTTPS, by ``requests``: names and passwords from ``~/.netrc``, proxies and certificates from the environment.
+
+Each answer says which version its bytes are of, and that is compared, so that a file that changes between two answers
+is never taken for one. A server that gives the whole file where a part was asked for is understood.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import unquote, urljoin, urlsplit
+
+from millrace.storage.clients.base import (
+    PIECE,
+    About,
+    DeniedError,
+    Location,
+    LocationError,
+    UnreachableError,
+    client,
+    first_line,
+)
+
+#: Seconds until a server has accepted a connection, and between two parts of its answer.
+TIMEOUTS = (10, 60)
+
+
+class Http(Location):
+    """A file behind a URL, or the page that lists a folder."""
+
+    def __init__(self, url: str, shown: str) -> None:
+        super().__init__(url, shown)
+        self._requests = client("requests", "http", shown)
+        self._session = self._requests.Session()
+        # Anything else would be other bytes than those of the file.
+        self._session.headers["Accept-Encoding"] = "identity"
+
+    def about(self) -> About:
+        with self._answer({"Range": "bytes=0-0"}) as answer:
+            return self._about(answer)
+
+    def stream(self, offset: int, length: int, about: About) -> Iterator[bytes]:
+        if not length:
+            return
+        with self._answer({"Range": f"bytes={offset}-{offset + length - 1}"}) as answer:
+            if _version(answer) != about.version or _size(answer) != about.size:
+                raise self.changed()
+            skip = offset - _first(answer)
+            if skip < 0:
+                raise LocationError(
+                    f"{self.shown}: the server gave another part than was asked for", "use another place"
+                )
+            for piece in answer.raw.stream(PIECE, decode_content=False):
+                part = piece[skip : skip + length]
+                skip = max(0, skip - len(piece))
+                length -= len(part)
+                if part:
+                    yield part
+                if not length:
+                    return
+
+    def names(self) -> list[str]:
+        with self._answer({}) as answer:
+            page = _Links()
+            page.feed(answer.text)
+            base = answer.url
+        below = (urljoin(base, link) for link in page.links)
+        folder = urlsplit(base).path.rpartition("/")[0] + "/"
+        paths = [urlsplit(link).path for link in below if urlsplit(link).netloc == urlsplit(base).netloc]
+        names = {unquote(path[len(folder) :]) for path in paths if path.startswith(folder)}
+        return sorted(name for name in names if name and "/" not in name)
+
+    def close(self) -> None:
+        self._session.close()
+
+    @contextmanager
+    def _answer(self, headers: dict[str, str]) -> Iterator[Any]:
+        import urllib3  # comes with requests
+
+        try:
+            with self._session.get(self.url, headers=headers, stream=True, timeout=TIMEOUTS) as answer:
+                if answer.status_code not in (200, 206, 416):
+                    raise self._refusal(answer.status_code, answer.reason)
+                yield answer
+        except self._requests.exceptions.SSLError as error:
+            raise DeniedError(
+                f"{self.shown}: its certificate is not trusted ({first_line(error)})",
+                "name the authority of your site in REQUESTS_CA_BUNDLE",
+            ) from error
+        except (self._requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+            raise UnreachableError(
+                f"{self.shown}: no whole answer ({_cause(error)})", "see whether host and network are up, and try again"
+            ) from error
+
+    def _about(self, answer: Any) -> About:
+        size = _size(answer)
+        if size is None:
+            raise LocationError(f"{self.shown}: the server does not say how large it is", "use another place")
+        mtime_ns = 0
+        with suppress(TypeError, ValueError):
+            mtime_ns = int(parsedate_to_datetime(answer.headers.get("Last-Modified")).timestamp()) * 10**9
+        return About(
+            size=size, version=_version(answer), mtime_ns=mtime_ns, checksum=_checksum(answer.headers),
+            has_ranges=answer.status_code != 200,
+        )  # fmt: skip
+
+    def _refusal(self, status: int, reason: str) -> LocationError:
+        if status in (401, 407):
+            return DeniedError(
+                f"{self.shown}: wants a name and a password ({status})",
+                "write them into ~/.netrc: machine HOST login NAME password WORD; and: chmod 600 ~/.netrc",
+            )
+        if status == 403:
+            return DeniedError(f"{self.shown}: permission denied (403)", "ask its owner, or see ~/.netrc")
+        if status in (404, 410):
+            return self.missing()
+        if status == 429 or status >= 500:
+            return UnreachableError(
+                f"{self.shown}: the server cannot answer now ({status} {reason})", "try again later"
+            )
+        return LocationError(f"{self.shown}: the server answered {status} {reason}", "see whether the URL is right")
+
+
+class _Links(HTMLParser):
+    """The links of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            self.links += [value for name, value in attrs if name == "href" and value]
+
+
+def _version(answer: Any) -> str:
+    parts = (answer.headers.get("ETag"), answer.headers.get("Last-Modified"))
+    return " ".join(part for part in parts if part)
+
+
+def _size(answer: Any) -> int | None:
+    """Bytes of the whole file."""
+    if answer.status_code == 200:
+        text = answer.headers.get("Content-Length", "")
+    else:
+        text = answer.headers.get("Content-Range", "").rpartition("/")[2]
+    return int(text) if text.isdigit() else None
+
+
+def _first(answer: Any) -> int:
+    """Where in the file the answer begins."""
+    found = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
+    return int(found[1]) if answer.status_code == 206 and found else 0
+
+
+def _checksum(headers: Any) -> str:
+    """The digest of the whole file, as RFC 9530 and RFC 3230 write it."""
+    for name in ("Repr-Digest", "Digest"):
+        if found := re.search(r"sha-256=:?([A-Za-z0-9+/]{43}=)", headers.get(name, ""), re.IGNORECASE):
+            return f"sha256:{base64.b64decode(found[1]).hex()}"
+    return ""
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost reason: the outer ones repeat the URL."""
+    seen: BaseException = error
+    while True:
+        inner = next((each for each in seen.args if isinstance(each, BaseException)), None) or getattr(
+            seen, "reason", None
+        )
+        if not isinstance(inner, BaseException):
+            break
+        seen = inner
+    text = seen.strerror if isinstance(seen, OSError) and seen.strerror else first_line(seen)
+    return re.sub(r"^\w+\(.*?\): |^<.*?>: ", "", text)

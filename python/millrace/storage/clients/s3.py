@@ -1,0 +1,139 @@
+"""S3 and what speaks its language, by ``boto3``: credentials, regions and endpoints from where every AWS client has them.
+
+Bytes are asked for by the ETag of the version that they are to be of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from millrace.storage.clients.base import (
+    PIECE,
+    About,
+    DeniedError,
+    ExpiredError,
+    Location,
+    LocationError,
+    UnreachableError,
+    client,
+    first_line,
+)
+
+_EXPIRED = frozenset(["ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"])
+_DENIED = frozenset(
+    ["AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "AuthFailure"]
+)
+_MISSING = frozenset(["NoSuchKey", "NoSuchBucket", "404", "NotFound"])
+_CHANGED = frozenset(["PreconditionFailed", "412", "InvalidRange", "416"])
+_LATER = frozenset(["SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "500", "503"])
+
+
+class S3(Location):
+    """An object, or the objects whose names begin with a folder's."""
+
+    def __init__(self, url: str, shown: str) -> None:
+        super().__init__(url, shown)
+        boto3 = client("boto3", "s3", shown)
+        self._errors = client("botocore.exceptions", "s3", shown)
+        parts = urlsplit(url, allow_fragments=False)
+        self._object = {"Bucket": parts.netloc, "Key": parts.path.lstrip("/")}
+        with self._told():
+            session = boto3.session.Session()
+            unsigned = (
+                {} if session.get_credentials() else {"signature_version": client("botocore", "s3", shown).UNSIGNED}
+            )
+            config = client("botocore.config", "s3", shown).Config(
+                connect_timeout=10, read_timeout=60, retries={"total_max_attempts": 3, "mode": "standard"}, **unsigned
+            )
+            self._client = session.client("s3", config=config)
+
+    def about(self) -> About:
+        with self._told(), self._why():
+            head = self._client.head_object(**self._object)
+        mtime_ns = int(head["LastModified"].timestamp()) * 10**9
+        return About(size=head["ContentLength"], version=head["ETag"], mtime_ns=mtime_ns, checksum=_checksum(head))
+
+    def stream(self, offset: int, length: int, about: About) -> Iterator[bytes]:
+        if not length:
+            return
+        with self._told():
+            answer = self._client.get_object(
+                **self._object, IfMatch=about.version, Range=f"bytes={offset}-{offset + length - 1}"
+            )
+            with closing(answer["Body"]) as body:
+                yield from body.iter_chunks(PIECE)
+
+    def names(self) -> list[str]:
+        prefix = self._object["Key"].rstrip("/") + "/" if self._object["Key"] else ""
+        with self._told():
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._object["Bucket"], Prefix=prefix, Delimiter="/"
+            )
+            return sorted(each["Key"][len(prefix) :] for page in pages for each in page.get("Contents", ()))
+
+    def close(self) -> None:
+        self._client.close()
+
+    @contextmanager
+    def _why(self) -> Iterator[None]:
+        """Have a refusal explained: the answer to a question for the head alone has no words."""
+        try:
+            yield
+        except self._errors.ClientError as error:
+            if error.response["Error"]["Code"] in ("400", "403"):
+                self._client.get_object(**self._object, Range="bytes=0-0")["Body"].close()
+            raise
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say in our words what went wrong."""
+        try:
+            yield
+        except self._errors.ClientError as error:
+            raise self._refusal(error.response["Error"]["Code"]) from error
+        except (self._errors.NoCredentialsError, self._errors.CredentialRetrievalError, self._errors.ProfileNotFound,
+                self._errors.PartialCredentialsError) as error:  # fmt: skip
+            raise DeniedError(f"{self.shown}: {_lower(error)}", "see ~/.aws, or: aws configure list") from error
+        except (self._errors.UnauthorizedSSOTokenError, self._errors.SSOTokenLoadError) as error:
+            raise ExpiredError(f"{self.shown}: {_lower(error)}", "log in again: aws sso login") from error
+        except (self._errors.HTTPClientError, self._errors.BotoCoreError, OSError) as error:
+            raise UnreachableError(
+                f"{self.shown}: no whole answer ({_lower(error)})",
+                "see AWS_ENDPOINT_URL and the network, and try again",
+            ) from error
+
+    def _refusal(self, code: str) -> LocationError | Any:
+        if code in _EXPIRED:
+            return ExpiredError(
+                f"{self.shown}: the credentials have expired ({code})", "log in again, or renew the token"
+            )
+        if code in _DENIED:
+            return DeniedError(
+                f"{self.shown}: permission denied ({code})",
+                "see which credentials are used: aws sts get-caller-identity; a public bucket needs none",
+            )
+        if code in _MISSING:
+            return self.missing()
+        if code in _CHANGED:
+            return self.changed()
+        if code in _LATER:
+            return UnreachableError(f"{self.shown}: the server cannot answer now ({code})", "try again later")
+        return LocationError(
+            f"{self.shown}: the server answered {code}", "see whether bucket, region and endpoint are right"
+        )
+
+
+def _checksum(head: dict[str, Any]) -> str:
+    """The digest of an object that was sent in one piece and is not encrypted with a key of its own."""
+    tag = head["ETag"].strip('"')
+    whole = re.fullmatch(r"[0-9a-f]{32}", tag) and head.get("ServerSideEncryption", "AES256") == "AES256"
+    return f"md5:{tag}" if whole and "SSECustomerAlgorithm" not in head else ""
+
+
+def _lower(error: BaseException) -> str:
+    text = first_line(error)
+    return text[:1].lower() + text[1:]

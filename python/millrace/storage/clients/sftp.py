@@ -1,0 +1,135 @@
+"""SFTP, by the user's own ``ssh``: his keys, agent, known hosts, names and jumps of ``~/.ssh/config`` hold here as well.
+
+``paramiko`` only speaks the protocol, over a socket to ``ssh -s HOST sftp``.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from millrace.errors import RefusedError
+from millrace.storage.clients.base import (
+    About,
+    DeniedError,
+    Location,
+    LocationError,
+    UnreachableError,
+    client,
+)
+
+#: Bytes that a server surely gives in one answer, and those that are asked for at a time.
+ANSWER, WINDOW = 1 << 15, 1 << 23
+
+
+class _Named(socket.socket):
+    """A socket with the one method of a channel that ``paramiko`` asks for besides."""
+
+    def get_name(self) -> str:
+        return "ssh"
+
+
+class Sftp(Location):
+    """A file or folder on a host that ``ssh`` reaches without a password."""
+
+    def __init__(self, url: str, shown: str) -> None:
+        super().__init__(url, shown)
+        self._paramiko = client("paramiko", "sftp", shown)
+        parts = urlsplit(url, allow_fragments=False)
+        self._path = unquote(parts.path) or "/"
+        ssh = shutil.which("ssh")
+        if not ssh:
+            raise RefusedError(f"{shown}: reading it needs ssh, which is not installed", "install an OpenSSH client")
+        user = ["-l", parts.username] if parts.username else []
+        port = ["-p", str(parts.port)] if parts.port else []
+        options = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
+        self._argv = [ssh, "-T", *options, *user, *port, "-s", "--", parts.hostname or "", "sftp"]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        self._socket: _Named | None = None
+        self._talk: Any = None
+
+    def about(self) -> About:
+        with self._told():
+            return self._about(self._sftp().stat(self._path))
+
+    def stream(self, offset: int, length: int, about: About) -> Iterator[bytes]:
+        with self._told(), self._sftp().open(self._path, "rb") as file:
+            if self._about(file.stat()) != about:
+                raise self.changed()
+            end = offset + length
+            for start in range(offset, end, WINDOW):
+                stop = min(start + WINDOW, end)
+                yield from file.readv([(at, min(ANSWER, stop - at)) for at in range(start, stop, ANSWER)])
+            if self._about(file.stat()) != about:
+                raise self.changed()
+
+    def names(self) -> list[str]:
+        with self._told():
+            entries = self._sftp().listdir_attr(self._path)
+        return sorted(entry.filename for entry in entries if stat.S_ISREG(entry.st_mode))
+
+    def close(self) -> None:
+        if self._socket:
+            self._socket.close()
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+            self._process = self._talk = self._socket = None
+        self._said.close()
+
+    def _sftp(self) -> Any:
+        if self._talk is None:
+            ours, theirs = socket.socketpair()
+            self._socket = _Named(fileno=ours.detach())
+            with theirs:
+                end = theirs.fileno()
+                self._process = subprocess.Popen(self._argv, stdin=end, stdout=end, stderr=self._said)
+            self._talk = self._paramiko.SFTPClient(self._socket)
+        return self._talk
+
+    def _about(self, about: Any) -> About:
+        if about.st_mode is not None and not stat.S_ISREG(about.st_mode):
+            raise LocationError(f"{self.shown}: not a plain file", "name a file")
+        return About(
+            size=about.st_size, version=f"{about.st_mtime:x}.{about.st_size:x}", mtime_ns=about.st_mtime * 10**9
+        )
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say in our words what went wrong."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise self.missing() from error
+        except PermissionError as error:
+            raise DeniedError(f"{self.shown}: permission denied", "see its owner and mode on that host") from error
+        except (self._paramiko.SSHException, EOFError, OSError) as error:
+            raise self._of_ssh(error) from error
+
+    def _of_ssh(self, error: BaseException) -> LocationError:
+        """What ``ssh`` said before it ended."""
+        if self._process:
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                return LocationError(f"{self.shown}: the server answered: {error}", "see whether it serves sftp")
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        last = lines[-1].strip().rstrip(".") if lines else str(error)
+        if re.search("Permission denied|Host key verification failed|REMOTE HOST IDENTIFICATION", "\n".join(lines)):
+            return DeniedError(f"{self.shown}: {last}", f"this has to work without a question: {self._as_typed()}")
+        return UnreachableError(f"{self.shown}: {last}", f"see whether this works: {self._as_typed()}")
+
+    def _as_typed(self) -> str:
+        parts = urlsplit(self.url)
+        port = f"-P {parts.port} " if parts.port else ""
+        return f"sftp {port}{parts.username + '@' if parts.username else ''}{parts.hostname}"

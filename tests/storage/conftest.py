@@ -1,0 +1,119 @@
+"""Real servers of files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sftp_server
+import web_server
+from shell import Shell, dead_work_dirs, wait_for_none_left
+
+#: What a user's own clients would be told by his environment.
+OWN = ("NETRC", "HADOOP_CONF_DIR", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY", "all_proxy")
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own, without anybody's credentials."""
+    home = tmp_path_factory.mktemp("home")
+    for name in [*OWN, *(name for name in os.environ if name.startswith("AWS_"))]:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("MILLRACE_CONFIG", "")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    (home / "config").mkdir()
+    return home
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    """As for the tests of the command line."""
+    made = Shell(tmp_path)
+    made.prepare()
+    before = dead_work_dirs()
+    yield made
+    wait_for_none_left(made, before)
+
+
+@pytest.fixture
+def web() -> Iterator[web_server.Web]:
+    pytest.importorskip("requests")
+    with web_server.serve() as web:
+        yield web
+
+
+@pytest.fixture
+def secure_web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[web_server.Web]:
+    """The same by HTTPS, with a certificate of its own, in ``REQUESTS_CA_BUNDLE``."""
+    pytest.importorskip("requests")
+    both = tmp_path / "certificate.pem"
+    made = subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost", "-keyout", tmp_path / "key.pem", "-out", both],
+        capture_output=True,
+    )  # fmt: skip
+    if made.returncode:
+        pytest.skip("needs openssl")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(both))
+    served = tmp_path / "both.pem"
+    served.write_bytes(both.read_bytes() + (tmp_path / "key.pem").read_bytes())
+    with web_server.serve(served) as web:
+        yield web
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[str]:
+    """An S3 server in a process of its own; its address."""
+    pytest.importorskip("boto3")
+    pytest.importorskip("moto.server")
+    code = (
+        "import sys\nfrom moto.server import ThreadedMotoServer\nserver = ThreadedMotoServer('127.0.0.1', 0, verbose=False)\n"
+        "server.start()\nprint(*server.get_host_and_port(), flush=True)\nsys.stdin.read()\nserver.stop()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout and process.stdin
+        host, port = process.stdout.readline().split()
+        yield f"http://{host.decode()}:{port.decode()}"
+        process.stdin.close()
+
+
+@pytest.fixture
+def bucket(moto: str, environment: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a bucket that credentials in ``~/.aws`` open."""
+    import boto3
+
+    (environment / ".aws").mkdir()
+    (environment / ".aws" / "credentials").write_text(
+        "[default]\naws_access_key_id = mark-key-id\naws_secret_access_key = mark-secret-key\n"
+    )
+    (environment / ".aws" / "config").write_text("[default]\nregion = us-east-1\n")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto)
+    boto3.client("s3").create_bucket(Bucket="blast")
+    return "s3://blast"
+
+
+@pytest.fixture(scope="session")
+def ssh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """(``sftp://host:port``, folder of the ``ssh`` that may log in)."""
+    pytest.importorskip("paramiko")
+    if reason := sftp_server.reason_not():
+        pytest.skip(reason)
+    binaries = tmp_path_factory.mktemp("ssh-bin")
+    with sftp_server.serve(tmp_path_factory.mktemp("sshd"), binaries) as url:
+        yield url, binaries
+
+
+@pytest.fixture
+def sftp(ssh_server: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> str:
+    url, binaries = ssh_server
+    monkeypatch.setenv("PATH", f"{binaries}:{os.environ['PATH']}")
+    return url

@@ -1,0 +1,293 @@
+"""Every place gives size, version, parts and names, and tells what is wrong in words."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from web_server import Web
+
+from millrace.errors import MillraceError, RefusedError
+from millrace.storage import locations
+from millrace.storage.clients.base import (
+    ChangedError,
+    DeniedError,
+    ExpiredError,
+    Location,
+    LocationError,
+    MissingError,
+    UnreachableError,
+)
+
+CONTENT = os.urandom(3_000_017)
+
+#: Parts at and across the pieces of clients.
+PARTS = ((0, 1), (0, 3_000_017), (1_048_575, 2), (2_999_990, 27), (32_767, 65_537), (1_500_000, 0))
+
+
+@pytest.fixture(params=["local", "http", "https", "s3", "sftp"])
+def placed(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+    """(URL of a file with CONTENT, beside it ``other``; URL of their folder)."""
+    kind = request.param
+    if kind in ("http", "https"):
+        web: Web = request.getfixturevalue("web" if kind == "http" else "secure_web")
+        web.put("db/other", b"x")
+        return web.put("db/nr 1.faa", CONTENT).replace(" ", "%20"), f"{web.url}/db/"
+    if kind == "s3":
+        import boto3
+
+        url = request.getfixturevalue("bucket")
+        for name, content in (("db/nr 1.faa", CONTENT), ("db/other", b"x"), ("db/deeper/one", b"x")):
+            boto3.client("s3").put_object(Bucket="blast", Key=name, Body=content)
+        return f"{url}/db/nr 1.faa", f"{url}/db"
+    folder = tmp_path / "db"
+    (folder / "deeper").mkdir(parents=True)
+    (folder / "nr 1.faa").write_bytes(CONTENT)
+    (folder / "other").write_bytes(b"x")
+    if kind == "sftp":
+        url = request.getfixturevalue("sftp")
+        return f"{url}{folder}/nr%201.faa", f"{url}{folder}"
+    return str(folder / "nr 1.faa"), str(folder)
+
+
+def read(url: str, offset: int, length: int) -> bytes:
+    with closing(locations.at(url)) as location:
+        return location.read(offset, length, location.about())
+
+
+def test_size_version_parts_and_names_are_those_of_the_file(placed: tuple[str, str]) -> None:
+    with closing(locations.at(placed[0])) as location:
+        about = location.about()
+        assert (about.size, bool(about.version), about) == (len(CONTENT), True, location.about())
+        for offset, length in PARTS:
+            assert location.read(offset, length, about) == CONTENT[offset : offset + length]
+    with closing(locations.at(placed[1])) as folder:
+        assert folder.names() == ["nr 1.faa", "other"]
+
+
+def test_a_file_that_is_not_there_is_said_to_be_missing(placed: tuple[str, str]) -> None:
+    url = placed[0].replace("nr", "nt")
+    with closing(locations.at(url)) as location, pytest.raises(MissingError) as told:
+        location.about()
+    assert told.value.message == f"{url}: no such file" and told.value.hint
+
+
+def change(url: str, content: bytes, request: pytest.FixtureRequest) -> None:
+    """Put other bytes in the place of a file."""
+    if url.startswith("s3:"):
+        import boto3
+
+        boto3.client("s3").put_object(Bucket="blast", Key="db/nr 1.faa", Body=content)
+    elif url.startswith("http"):
+        web: Web = request.getfixturevalue("secure_web" if url.startswith("https") else "web")
+        web.put("db/nr 1.faa", content)
+    else:
+        path = Path("/" + url.split("://")[-1].partition("/")[2].replace("%20", " "))
+        before = path.stat()
+        path.write_bytes(content)
+        os.utime(path, (before.st_atime, before.st_mtime + 2))
+
+
+def test_a_file_that_changes_while_it_is_read_is_never_read_on(
+    placed: tuple[str, str], request: pytest.FixtureRequest
+) -> None:
+    with closing(locations.at(placed[0])) as location:
+        about = location.about()
+        assert location.read(0, 10, about) == CONTENT[:10]
+        change(placed[0], CONTENT[::-1], request)
+        with pytest.raises(ChangedError, match="changed while it was read"):
+            location.read(10, 10, about)
+        assert location.read(10, 10, location.about()) == CONTENT[::-1][10:20]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "words"),
+    [
+        (401, DeniedError, "wants a name and a password"),
+        (403, DeniedError, "permission denied"),
+        (404, MissingError, "no such file"),
+        (418, LocationError, "answered 418"),
+        (429, UnreachableError, "cannot answer now"),
+        (503, UnreachableError, "cannot answer now"),
+    ],
+)
+def test_what_a_web_server_refuses_is_told_with_place_cause_and_hint(
+    web: Web, status: int, kind: type[MillraceError], words: str
+) -> None:
+    url = web.put("nr.faa", CONTENT)
+    web.status = status
+    with pytest.raises(kind) as told:
+        locations.about(url)
+    assert told.value.message.startswith(f"{url}: ") and words in told.value.message and told.value.hint
+
+
+def test_a_web_server_that_cuts_the_connection_is_noticed(web: Web) -> None:
+    url = web.put("nr.faa", CONTENT)
+    web.cut = 100_000
+    with pytest.raises(UnreachableError, match="no whole answer"):
+        read(url, 0, len(CONTENT))
+
+
+def test_a_web_server_without_ranges_gives_the_right_part_and_says_that_it_has_none(web: Web) -> None:
+    url = web.put("nr.faa", CONTENT)
+    web.ranges = False
+    assert locations.about(url).has_ranges is False
+    for offset, length in PARTS:
+        assert read(url, offset, length) == CONTENT[offset : offset + length]
+
+
+def test_an_empty_file_is_one(web: Web) -> None:
+    assert locations.about(web.put("nothing", b"")).size == 0
+    assert read(web.put("nothing", b""), 0, 0) == b""
+
+
+def test_the_digest_that_a_web_server_gives_is_that_of_the_file(web: Web) -> None:
+    url = web.put("nr.faa", CONTENT)
+    web.tells_digest = True
+    assert locations.about(url).checksum == f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
+
+
+def test_the_digest_that_s3_gives_is_that_of_the_object_unless_it_came_in_parts(bucket: str) -> None:
+    import boto3
+
+    client = boto3.client("s3")
+    client.put_object(Bucket="blast", Key="one", Body=CONTENT)
+    assert locations.about(f"{bucket}/one").checksum == f"md5:{hashlib.md5(CONTENT).hexdigest()}"
+    upload = client.create_multipart_upload(Bucket="blast", Key="two")["UploadId"]
+    tag = client.upload_part(Bucket="blast", Key="two", UploadId=upload, PartNumber=1, Body=CONTENT)["ETag"]
+    client.complete_multipart_upload(
+        Bucket="blast", Key="two", UploadId=upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": tag}]}
+    )
+    assert locations.about(f"{bucket}/two").checksum == ""
+    assert read(f"{bucket}/two", 5, 10) == CONTENT[5:15]
+
+
+def test_a_password_in_netrc_opens_a_web_server(web: Web, environment: Path) -> None:
+    url = web.put("nr.faa", CONTENT)
+    web.login = "mark-user:mark-word"
+    with pytest.raises(DeniedError):
+        locations.about(url)
+    netrc = environment / ".netrc"
+    netrc.write_text("machine localhost login mark-user password mark-word\n")
+    netrc.chmod(stat.S_IRUSR | stat.S_IWUSR)
+    assert locations.about(url).size == len(CONTENT)
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(secure_web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = secure_web.put("nr.faa", CONTENT)
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE")
+    monkeypatch.delenv("CURL_CA_BUNDLE", raising=False)
+    with pytest.raises(DeniedError, match="certificate is not trusted"):
+        locations.about(url)
+
+
+def test_servers_that_are_not_there_are_named(sftp: str, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    for url in ("http://127.0.0.1:9/nr.faa", "sftp://127.0.0.1:9/nr.faa", f"{bucket}/nr.faa"):
+        with closing(locations.at(url)) as location, pytest.raises(UnreachableError) as told:
+            location.about()
+        assert (told.value.message.startswith(f"{url}: ") and "refused" in str(told.value)) or "connect" in str(
+            told.value
+        )
+
+
+def test_a_host_whose_key_is_not_known_is_not_believed(sftp: str, tmp_path: Path) -> None:
+    url = sftp.replace("127.0.0.1", "localhost")
+    with closing(locations.at(f"{url}{tmp_path}")) as location, pytest.raises(DeniedError) as told:
+        location.about()
+    assert "Host key verification failed" in told.value.message and "sftp -P" in told.value.hint
+
+
+def refuse_s3(monkeypatch: pytest.MonkeyPatch, code: str, status: int) -> None:
+    """Let the server answer with an error, as AWS does: a question for the head has no words in its answer."""
+    import botocore.endpoint
+    from botocore.awsrequest import AWSResponse
+
+    class Raw:
+        def __init__(self, content: bytes) -> None:
+            self.content = content
+
+        def stream(self, **_: object) -> list[bytes]:
+            return [self.content]
+
+    def send(self: object, request: object) -> AWSResponse:
+        body = b"" if request.method == "HEAD" else f"<Error><Code>{code}</Code></Error>".encode()  # type: ignore[attr-defined]
+        return AWSResponse("http://x", status, {}, Raw(body))
+
+    monkeypatch.setattr(botocore.endpoint.Endpoint, "_send", send)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind", "words"),
+    [
+        ("ExpiredToken", 400, ExpiredError, "the credentials have expired"),
+        ("AccessDenied", 403, DeniedError, "permission denied"),
+        ("InvalidAccessKeyId", 403, DeniedError, "permission denied"),
+    ],
+)
+def test_what_s3_refuses_is_told_with_its_cause(
+    bucket: str, monkeypatch: pytest.MonkeyPatch, code: str, status: int, kind: type[MillraceError], words: str
+) -> None:
+    refuse_s3(monkeypatch, code, status)
+    with pytest.raises(kind, match=words) as told:
+        locations.about(f"{bucket}/nr.faa")
+    assert "mark-" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("ftp://host/nr.faa", "cannot read ftp://"),
+        ("nr.faa", "neither an absolute path nor a URL"),
+        ("https://me:word@host/nr.faa", "https://host/nr.faa: holds a user name or password"),
+        ("sftp://me:word@host/nr.faa", "sftp://host/nr.faa: holds a user name or password"),
+        ("https://host/nr.faa?X-Amz-Signature=word", r"https://host/nr.faa\?...: its parameter X-Amz-Signature"),
+        ("https:///nr.faa", "names no host"),
+        ("https://host:port/nr.faa", "not a URL"),
+        ("sftp://-oProxyCommand=word/nr.faa", "not the name of a host"),
+    ],
+)
+def test_what_is_no_place_is_refused_without_its_secrets(url: str, words: str) -> None:
+    with pytest.raises(RefusedError, match=words) as told:
+        locations.at(url)
+    assert ":word" not in str(told.value) and "=word" not in str(told.value).replace("-oProxyCommand=word", "")
+
+
+@pytest.mark.parametrize(
+    ("url", "package", "extra"),
+    [
+        ("https://host/a", "requests", "http"),
+        ("s3://bucket/a", "boto3", "s3"),
+        ("sftp://host/a", "paramiko", "sftp"),
+        ("hdfs://host/a", "hdfs_native", "hdfs"),
+    ],
+)
+def test_a_client_that_is_not_installed_is_named_with_what_installs_it(
+    monkeypatch: pytest.MonkeyPatch, url: str, package: str, extra: str
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, package, None)
+    with pytest.raises(RefusedError) as told:
+        locations.at(url)
+    assert package in told.value.message and told.value.hint == f"pip install 'millrace[{extra}]'"
+
+
+def test_a_folder_is_no_file(sftp: str, tmp_path: Path) -> None:
+    for url in (str(tmp_path), f"{sftp}{tmp_path}"):
+        with closing(locations.at(url)) as location, pytest.raises(LocationError, match="not a plain file"):
+            location.about()
+
+
+def test_what_ends_too_early_is_not_taken_for_whole(tmp_path: Path) -> None:
+    class Short(Location):
+        about = names = None  # type: ignore[assignment]
+
+        def stream(self, *_: object) -> list[bytes]:  # type: ignore[override]
+            return [b"abc"]
+
+    with pytest.raises(UnreachableError, match="ended after 3 of 4 bytes"):
+        Short.__abstractmethods__ = frozenset()
+        Short("/x", "/x").read(0, 4, None)  # type: ignore[arg-type]

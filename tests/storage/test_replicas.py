@@ -1,0 +1,99 @@
+"""Where else a file is: what site, user and job files say, and what ``millrace data locate`` makes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from shell import Shell
+from web_server import Web
+
+from millrace import site
+from millrace.errors import RefusedError
+from millrace.job import from_values
+from millrace.replicas import Replica, of
+
+
+def rule(path: str, *at: str) -> str:
+    return f"[[replica]]\npath = {json.dumps(path)}\nat = {json.dumps(at)}\n"
+
+
+def test_a_star_stands_for_the_same_letters_in_one_name() -> None:
+    rules = [Replica(path="/db/nr.*", at=("s3://b/x/nr.*", "/c/nr.*")), Replica(path="/db/nr.psq", at=("/d/psq", "/db/nr.psq"))]  # fmt: skip
+    assert of("/db/nr.psq", rules) == ("s3://b/x/nr.psq", "/c/nr.psq", "/d/psq")
+    assert of("/db/nr.00/psq", rules) == of("/db/nt.psq", rules) == of("/db/nrxpsq", rules) == ()
+
+
+def test_the_rules_of_user_and_site_add_up_and_those_of_the_user_come_first(
+    environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site.toml").write_text("nice = 3\nslots = 2\n" + rule("/db/a", "/site/a"))
+    (environment / "config" / "millrace.toml").write_text("nice = 4\n" + rule("/db/a", "/user/a"))
+    monkeypatch.setenv("MILLRACE_CONFIG", str(tmp_path / "site.toml"))
+    assert of("/db/a", site.replicas(os.environ)) == ("/user/a", "/site/a")
+    found = site.merged(site.defaults(os.environ))
+    assert (found["nice"], found["slots"]) == (4, 2)
+
+
+def test_the_user_is_above_the_site_and_below_a_job_file(shell: Shell, environment: Path) -> None:
+    user = environment / "config" / "millrace.toml"
+    user.write_text("nice = 4\nslots = 3\n" + rule("/db/a", "/user/a"))
+    (shell.work / "job.toml").write_text(
+        'command = "tee2 in.fa o"\ninput = "in.fa"\noutput = "o"\nslots = 2\n' + rule("/db/a", "/job/a")
+    )
+    ended = shell.run("millrace plan job.toml")
+    assert f"nice: 4, from {user}" in ended.out and "slots: 2, from job.toml" in ended.out, ended.shown
+    assert f"{user}: nice = 4, slots = 3" in shell.run("millrace doctor").out
+
+
+def test_a_file_of_somebody_else_is_not_believed(environment: Path) -> None:
+    if os.geteuid():
+        pytest.skip("needs root, to give a file away")
+    user = environment / "config" / "millrace.toml"
+    user.write_text(rule("/db/a", "/theirs/a"))
+    os.chown(user, 12345, 12345)
+    assert site.replicas(os.environ) == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "at", "words"),
+    [
+        ("db/nr", ["/a"], "replica: db/nr: not an absolute path"),
+        ("/db/*/nr.*", ["/a"], "replica: /db/*/nr.*: more than one *"),
+        ("/db/nr.*", ["s3://b/nr"], "replica: s3://b/nr: as many * as in /db/nr.* are needed"),
+        ("/db/nr", ["gopher://b/nr"], "replica: gopher://b/nr: cannot read gopher://"),
+        ("/db/nr", ["https://u:word@h/nr"], "replica: https://h/nr: holds a user name or password"),
+        ("/db/nr", ["https://u:word@h/nr", 3], "job.toml: replica: expected text"),
+        ("/db/nr", 3, "job.toml: replica: expected a list of words"),
+    ],
+)
+def test_a_rule_that_cannot_be_followed_is_refused(path: str, at: object, words: str) -> None:
+    with pytest.raises(RefusedError) as told:
+        from_values({"command": ["x"], "replica": [{"path": path, "at": at}]}, "job.toml")
+    assert told.value.message.startswith(words if words.startswith("job") else f"job.toml: {words}")
+    assert "u:word" not in str(told.value)
+
+
+def test_locate_shows_which_places_have_the_bytes(shell: Shell, environment: Path, web: Web) -> None:
+    db = shell.root / "db"
+    db.mkdir()
+    (db / "nr.faa").write_bytes(b"x" * 5000)
+    (db / "old").write_bytes(b"x" * 4999)
+    url = web.put("nr.faa", b"x" * 5000)
+    (environment / "config" / "millrace.toml").write_text(
+        rule(f"{db}/nr.*", f"{web.url}/nr.*", f"{web.url}/nt.*") + rule(f"{db}/nr.faa", f"{db}/old")
+    )
+    ended = shell.run(f"cd {db} && millrace data locate nr.faa")
+    lines = {line.split()[0]: line.split(maxsplit=1)[1] for line in ended.out.splitlines() if line.startswith("  ")}
+    assert lines[f"{db}/nr.faa"].startswith("5.0 kB") and lines[url].startswith("5.0 kB"), ended.shown
+    assert lines[f"{web.url}/nt.faa"] == "no such file"
+    assert lines[f"{db}/old"] == "has 4,999 bytes, not 5,000"
+
+
+def test_locate_says_nothing_of_credentials(shell: Shell, web: Web) -> None:
+    web.login = "a:b"
+    for url in (f"{web.url.replace('//', '//me:mark-word@')}/nr", f"{web.url}/nr?token=mark-word", f"{web.url}/nr?v=mark-word"):  # fmt: skip
+        ended = shell.run(f"millrace data locate '{url}'")
+        assert "mark-word" not in ended.out + ended.err and web.url in ended.out + ended.err, ended.shown
