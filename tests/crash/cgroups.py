@@ -21,21 +21,25 @@ import hashlib, os, time
 def hold(megabytes, folder):
     with open('/proc/self/cgroup', 'rb') as file:
         mark = os.path.join(folder, 'met-' + hashlib.md5(file.read()).hexdigest())
-    first = False
-    try:
-        os.mkdir(mark)
-        first = True
-    except FileExistsError:
+    def link(name):
         try:
-            os.symlink(str(os.getpid()), mark + '/second')
+            os.symlink(str(os.getpid()), mark + name)
+            return True
         except FileExistsError:
-            pass
+            return False
+    def is_gone(name):
+        return os.path.islink(mark + name) and not os.path.exists('/proc/' + os.readlink(mark + name))
+    def wait_until(is_so):
+        deadline = time.monotonic() + 300
+        while not is_so() and time.monotonic() < deadline:
+            time.sleep(0.01)
+    first = link('-first')
+    if not first and link('-second'):
+        wait_until(lambda: os.path.islink(mark + '-held') or is_gone('-first'))
     held = bytearray(megabytes << 20)
-    deadline = time.monotonic() + 300
-    while first and time.monotonic() < deadline:
-        if os.path.islink(mark + '/second') and not os.path.exists('/proc/' + os.readlink(mark + '/second')):
-            break
-        time.sleep(0.01)
+    if first:
+        link('-held')
+        wait_until(lambda: is_gone('-second'))
     return held
 """
 
