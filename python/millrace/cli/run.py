@@ -61,14 +61,14 @@ def command(job: Job, as_json: bool) -> None:
 
 def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_json: bool) -> int:
     """Plan, run and report; the exit code."""
-    from millrace import session as runner
     from millrace.errors import MillraceError
     from millrace.launch import allocation
     from millrace.launch.mpi_environment import for_tools
     from millrace.plan import plan as planner
     from millrace.report import summary
+    from millrace.session import carry_out, rank
 
-    crew = runner.join(launched, supervision, job) if launched else None
+    crew = rank.join(launched, supervision, job) if launched else None
     if supervision.active:
         job = msgspec.structs.replace(job, fresh=False)  # that was for the first start, and is done
     in_job = launched is not None or supervision.active
@@ -88,7 +88,7 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
     gc.freeze()  # what is loaded by now stays to the end: no collection has to look at it
     gc.enable()
     try:
-        finished = runner.run(plan, supervision, crew)
+        finished = carry_out.run(plan, supervision, crew)
     except MillraceError as error:
         if crew:
             crew.exit_code = error.status

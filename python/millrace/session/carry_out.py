@@ -1,0 +1,138 @@
+"""Carry out a plan: take over its run directory, do what is not done yet, and end in order."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millrace import _core, debug
+from millrace.committed import Committed
+from millrace.engine.loop import Engine
+from millrace.errors import RefusedError
+from millrace.interrupt import Interrupt
+from millrace.launch.mpi_environment import garbles_stdin
+from millrace.launch.supervisor_link import Supervision
+from millrace.node import workdir
+from millrace.output import left
+from millrace.plan import learnt
+from millrace.plan.plan import Plan
+from millrace.report import progress
+from millrace.report.event_log import EventLog
+from millrace.report.events import RunEvent
+from millrace.session.claim import Claim, already_complete, claim_run, taken_over
+from millrace.session.earlier import Earlier, open_journals
+from millrace.session.ending import Ending
+from millrace.session.finished import Finished
+from millrace.session.processes import Processes
+from millrace.session.wiring import Wiring
+
+if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
+    from millrace.cluster.membership import Membership
+
+
+def run(plan: Plan, supervision: Supervision, crew: Membership | None = None) -> Finished:
+    """Do ``plan``, resuming what an earlier run of the same command left.
+
+    Args:
+        supervision: Whoever watches over this process.
+        crew: The other processes of an MPI job, whose slots work too.
+
+    Raises:
+        MillraceError: The run did not get to its end; the run directory holds what was done.
+    """
+    if any(item.path == "-" for item in plan.use.inputs) and garbles_stdin(os.environ):
+        raise RefusedError(
+            "standard input: the mpirun of Open MPI 5 does not pass it on as it is",
+            "let each process open the file itself: mpirun ... sh -c 'millrace run ... -- TOOL < FILE'",
+        )
+    with ExitStack() as stack:
+        interrupt = stack.enter_context(Interrupt(supervised=supervision.active))
+        supervision.obey(interrupt)
+        claim = claim_run(plan, supervision, stack)
+        # Also where nothing is left to do, so that no dead run's work directory stays.
+        work = crew.work if crew else workdir.choose(claim.plan.work_place)
+        left.check(claim.plan, claim.rundir, claim.manifest)
+        if done := already_complete(claim, supervision):
+            return done
+        left.forget(claim.rundir)
+        if crew:
+            crew.interrupt = interrupt
+            stack.callback(crew.dismiss)
+        else:
+            # Before any thread, as the watchdog is a fork; and before the folder, so that nothing is left whenever we die.
+            watchdog = _core.Watchdog(str(work.path), work.token)
+            stack.callback(watchdog.close)
+            work.make()
+        claim.lock.keep(taken_over(claim.rundir))
+        return carry_out(claim, Processes(work, interrupt, supervision, crew), stack)
+
+
+def carry_out(claim: Claim, processes: Processes, stack: ExitStack) -> Finished:
+    """Do what is not done yet of a run that is this process's.
+
+    Raises:
+        MillraceError: The run did not get to its end; the run directory holds what was done.
+    """
+    job = claim.plan.job
+    show = stack.enter_context(progress.make(_progress_mode(claim.plan), sys.stderr))
+    say = debug.told(show.message if job.verbosity >= 0 else _nothing)
+    for warning in claim.plan.warnings:
+        say(warning)
+    claim = replace(claim, plan=processes.share(claim.plan, say))
+    processes.stage(claim.plan, stack, say)
+    started = time.monotonic()
+    # A process on another machine that was taken for dead, and is not, goes on with its own journal.
+    earlier = open_journals(claim, alone=not processes.crew and claim.lock.certain, say=say)
+    events = stack.enter_context(EventLog(claim.rundir.events))
+    events.write(_run_event(claim.plan, earlier.tasks), 0.0)
+    wiring = Wiring(claim, processes, earlier, say)
+    ending = Ending(claim, processes, wiring, earlier.journal, events, started, say)
+    try:
+        engine = wiring.engine(stack, events, show, started)
+        stack.callback(_remember_cost, claim.plan, engine)
+        debug.watch(engine)
+        _take_over_results(engine, earlier)
+        engine.run()
+        return ending.finish(engine)
+    except BaseException as error:
+        if stopped := ending.stop(error):
+            raise stopped from error
+        raise
+
+
+def _take_over_results(engine: Engine, earlier: Earlier) -> None:
+    """Put what earlier starts have done into the outputs, and count what they gave up."""
+    for task in earlier.tasks:
+        engine.stage.put(task)
+    engine.counts.quarantined = sum(task.last - task.first for task in earlier.tasks if task.quarantined)
+    engine.limit.resumed(engine.counts.quarantined)
+
+
+def _remember_cost(plan: Plan, engine: Engine) -> None:
+    """Let later runs of the tool begin with what its tasks cost in this one."""
+    if plan.cost_key and (found := engine.scheduler.cost.learnt):
+        learnt.remember(plan.cost_key, found, plan.command.environ)
+
+
+def _progress_mode(plan: Plan) -> progress.Mode:
+    return "none" if plan.job.verbosity < 0 and plan.job.progress == "auto" else plan.job.progress
+
+
+def _run_event(plan: Plan, done: Sequence[Committed]) -> RunEvent:
+    use, argv = plan.use, plan.command.argv
+    return RunEvent(
+        time=datetime.now().astimezone().isoformat(timespec="seconds"), argv=list(argv), tool=Path(argv[0]).name,
+        version=use.version, slots=plan.slots, unit=use.cost.unit, bytes_total=None,
+        records_resumed=sum(task.last - task.first for task in done),
+    )  # fmt: skip
+
+
+def _nothing(_: str) -> None:
+    pass

@@ -1,0 +1,126 @@
+"""Take over a run directory: no other run has it, and what an earlier start of the same run left is this one's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from millrace.errors import ExitCode, LostError, MillraceError
+from millrace.interrupt import StoppedBySignal
+from millrace.launch.heart import PERIOD
+from millrace.launch.supervisor_link import Supervision
+from millrace.launch.sweep import NAME as JOB
+from millrace.lock import Lock
+from millrace.plan.plan import Plan
+from millrace.plan.privacy import folder_mode
+from millrace.report import summary
+from millrace.report.events import read_typed
+from millrace.resume import as_before, outputs_are_there, take_over
+from millrace.rundir import Manifest, RunDir
+from millrace.session.finished import Finished
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A run directory that is this process's, and what is to be done in it."""
+
+    plan: Plan
+    rundir: RunDir
+    manifest: Manifest
+    lock: Lock
+    #: Whether an earlier start of the run has left results.
+    resuming: bool
+
+    @property
+    def run_id(self) -> bytes:
+        """By which journals know the run."""
+        return bytes.fromhex(self.manifest.run_id)
+
+
+def claim_run(plan: Plan, supervision: Supervision, stack: ExitStack) -> Claim:
+    """Take over the run directory of ``plan`` until ``stack`` closes.
+
+    Raises:
+        MillraceError: Somebody else has it, or it holds another run.
+    """
+    rundir = RunDir(plan.run_dir)
+    if supervision.active:
+        wait_for_the_last_start(rundir)
+    lock = rundir.lock(folder_mode(plan), job=os.environ.get(JOB, ""), fresh=plan.job.fresh)
+    stack.callback(lock.close)
+    if not supervision.active:
+        rundir.put_back()  # what a start that was killed had set aside
+    plan = as_before(plan, rundir)
+    manifest, resuming = take_over(plan, rundir)
+    stack.push(remove_if_fruitless(rundir, supervised=supervision.active))
+    return Claim(plan, rundir, manifest, lock, resuming)
+
+
+def taken_over(rundir: RunDir) -> Callable[[str], None]:
+    """What to do when another machine goes on with the run, because this one was frozen: end in order, and keep off."""
+
+    def stop(owner: str) -> None:
+        print(f"millrace: {rundir.path}: {owner} has taken this run over", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    return stop
+
+
+def wait_for_the_last_start(rundir: RunDir) -> None:
+    """Let a coordinator that was killed just now be gone.
+
+    Raises:
+        LostError: It is not.
+    """
+    deadline = time.monotonic() + 10 * PERIOD
+    while rundir.is_running(os.environ.get(JOB, "")):
+        if time.monotonic() > deadline:
+            raise LostError(f"{rundir.path}: the coordinator of an earlier start still has it", "wait for its end")
+        time.sleep(PERIOD / 10)
+
+
+def remove_if_fruitless(rundir: RunDir, *, supervised: bool) -> Callable[..., bool]:
+    """What to do with the run directory at the end of a context: a run that failed with nothing done leaves none, and one
+    that has not begun leaves what was there before.
+
+    Args:
+        supervised: The supervisor sees to what was there before: it may start this again.
+    """
+
+    def leave(_: object, error: BaseException | None, __: object) -> bool:
+        if rundir.earlier.exists() and (supervised or rundir.put_back()):
+            return False
+        # One that was asked to stop has told where it keeps its results, and may be about to be resumed.
+        asked = isinstance(error, StoppedBySignal) and error.number != signal.SIGPIPE
+        if isinstance(error, MillraceError) and not asked and not rundir.holds_results():
+            rundir.remove()
+        return False
+
+    return leave
+
+
+def already_complete(claim: Claim, supervision: Supervision) -> Finished | None:
+    """The result of an earlier run that got to its end, if its outputs are still there; else None."""
+    plan, rundir = claim.plan, claim.rundir
+    complete = rundir.read_complete(claim.manifest)
+    if complete is None:
+        return None
+    if plan.job.retry_quarantined or not outputs_are_there(plan, rundir, complete):
+        # From here on this is a run that is not complete, should it be killed.
+        rundir.complete.unlink()
+        return None
+    try:
+        counted = summary.summarise(read_typed(rundir.events))
+    except OSError:
+        counted = None  # killed while it removed the directory
+    if not complete.kept and not (counted and counted.quarantined):
+        if not supervision.active:  # which does so once it has passed everything on
+            rundir.remove()
+        return Finished(ExitCode.DONE, "already done: an earlier run wrote everything", counted)
+    code = ExitCode.QUARANTINED if counted and counted.quarantined else ExitCode.DONE
+    return Finished(code, f"already done: {rundir.path} holds this run, complete (--fresh starts over)", counted)

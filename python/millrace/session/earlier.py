@@ -1,0 +1,68 @@
+"""What earlier starts of a run have left in its journals, and the journal of this one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from millrace import _core
+from millrace.committed import Committed
+from millrace.errors import CorruptError
+from millrace.resume import Begun, begun, chosen
+from millrace.session.claim import Claim
+from millrace.task_numbers import kind_of
+from millrace.tasks import Compare
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """Results that count, and where those of this start go."""
+
+    #: The number of this start, and its journal, which is open.
+    start: int
+    journal: _core.Journal
+    #: What belongs to the output, in input order.
+    tasks: Sequence[Committed]
+    #: Batches of which some fragments are searched.
+    searched: Sequence[Begun]
+    #: What was computed to compare results with, by its records.
+    looks: Mapping[tuple[int, int], Committed]
+
+
+def open_journals(claim: Claim, *, alone: bool, say: Callable[[str], None]) -> Earlier:
+    """Read the journals of earlier starts, and open that of this one.
+
+    Args:
+        alone: Whether no other process can still write to the run's first journal, so that this start goes on with it.
+        say: Tells the user what is damaged, and computed again.
+
+    Raises:
+        CorruptError: A journal cannot be read, or belongs to another run.
+    """
+    rundir = claim.rundir
+    start = rundir.next_start()
+    path = rundir.journal if alone else rundir.journal_of(start, 0)
+    earlier = rundir.journals() if claim.resuming else []
+    scans = []
+    try:
+        if path in earlier:
+            journal, scan = _core.Journal.open(path, claim.run_id)
+            scans.append((path, scan))
+        else:
+            journal = _core.Journal.create(path, claim.run_id)
+        for other in earlier:
+            if other != path:
+                scans.append((other, _core.scan(other, True)))
+                if scans[-1][1].run_id != claim.run_id:
+                    raise CorruptError(f"{other}: belongs to another run", "start over with --fresh")
+    except (_core.CorruptJournal, IsADirectoryError) as error:
+        also = ", or use the release that began the run" if "this release reads" in str(error) else ""
+        raise CorruptError(str(error), f"start over with --fresh{also}") from error
+    for name, scan in scans:
+        for offset, problem, was_synced in scan.damage:
+            if was_synced:
+                say(f"{name}: byte {offset}: {problem}; what is damaged is not used but computed again")
+    found = [task for _, scan in scans for task in scan.tasks]
+    looks = {(task.first, task.last): task for task in found if kind_of(task.fragment) == Compare()}
+    tasks = chosen(found, claim.plan.job.retry_quarantined)
+    return Earlier(start, journal, tasks, begun(found, tasks), looks)

@@ -1,0 +1,183 @@
+"""End a run in order: everything written and on the disk, or what was done kept and the reason told."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+
+from millrace import _core, history
+from millrace.engine.failures import disk_full
+from millrace.engine.loop import Engine
+from millrace.errors import CorruptError, ExitCode, LostError, MillraceError, RefusedError, ToolError, UnverifiedError
+from millrace.interrupt import StoppedBySignal, nobody_reads
+from millrace.output import left
+from millrace.output.commit import commit
+from millrace.output.streams import withdraw
+from millrace.output.whole import restore
+from millrace.plan.plan import Plan
+from millrace.report.event_log import EventLog
+from millrace.report.events import EndEvent, WarningEvent
+from millrace.report.summary import Summary
+from millrace.report.words import count
+from millrace.rundir import Complete
+from millrace.session.claim import Claim
+from millrace.session.finished import Finished
+from millrace.session.processes import Processes
+from millrace.session.wiring import Wiring
+
+#: Seconds that outputs get at the end of a run that is stopped, to take what is done.
+LAST_WRITES_SECONDS = 5.0
+
+#: Seconds between looks at the outputs, at the end.
+LOOK_SECONDS = 0.05
+
+
+class Ending:
+    """What is done at the end of one start of a run, however it comes.
+
+    Args:
+        started: When the start began, by the monotonic clock.
+    """
+
+    def __init__(
+        self, claim: Claim, processes: Processes, wiring: Wiring, journal: _core.Journal, events: EventLog,
+        started: float, say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._claim, self._processes, self._wiring, self._say = claim, processes, wiring, say
+        self._journal, self._events, self._started = journal, events, started
+
+    def finish(self, engine: Engine) -> Finished:
+        """All batches are done: let everything be written, and call the run complete.
+
+        Raises:
+            MillraceError: It is not.
+        """
+        self._processes.supervision.over()
+        self._drain(engine)  # which other processes may have a part in
+        guard, crew = self._wiring.guard, self._processes.crew
+        if crew:
+            crew.dismiss(whole=True)  # what they committed is on the disk before this run is called complete
+            guard.changed = guard.changed or crew.changed
+        sizes = self._written(engine)
+        lost = engine.counts.quarantined
+        self._log_end(engine, lost)
+        left.note(self._claim.plan, self._claim.rundir, self._claim.manifest)
+        kept = self._claim.plan.job.keep_run_dir
+        self._claim.rundir.write_complete(Complete(run_id=self._claim.manifest.run_id, outputs=sizes, kept=kept))
+        self._events.close()
+        code = ExitCode.QUARANTINED if lost else ExitCode.DONE
+        counted = history.remember(self._claim.plan, self._claim.rundir, self._claim.manifest, code)
+        return self._judge(lost, counted, engine.verifier.outcome(engine.counts.records))
+
+    def stop(self, error: BaseException) -> MillraceError | None:
+        """The run cannot go on: keep what is done; returns the reason for the user, None if ``error`` is not expected."""
+        claim, plan = self._claim, self._claim.plan
+        known = error if isinstance(error, MillraceError) else translated(error, plan)
+        stopped = self._why_changed(error) or known
+        self._settle()
+        never_worked = isinstance(stopped, ToolError) and self._wiring.has_begun and not claim.rundir.holds_results()
+        if isinstance(stopped, UnverifiedError) or never_worked:
+            withdraw(plan.use.outputs, plan.command.cwd, claim.rundir.journals())
+        status, message = "interrupted" if isinstance(stopped, StoppedBySignal) else "stopped", str(stopped or error)
+        now = time.monotonic() - self._started
+        self._events.write(EndEvent(t=now, status=status, message=message), now)
+        self._events.close()
+        self._last_commit(stopped)
+        if self._wiring.alone and self._wiring.alone.drain(LAST_WRITES_SECONDS) is not None:
+            left.note(plan, claim.rundir, claim.manifest)
+        with suppress(OSError):  # a log that nobody could write
+            code = stopped.status if stopped else ExitCode.STOPPED
+            history.remember(plan, claim.rundir, claim.manifest, code, message)
+        return stopped
+
+    def _drain(self, engine: Engine) -> None:
+        """Wait until everything is in the outputs."""
+        interrupt, parallel = self._processes.interrupt, self._wiring.parallel
+        while (covered := engine.stage.drain(0.2)) is None:
+            if interrupt.signal:  # whoever reads the output may have stopped reading
+                raise interrupt.error(self._claim.plan.run_dir)
+            engine.node.events(LOOK_SECONDS)  # other processes have a part in it; the slots have nothing more to tell
+        if parallel:
+            parallel.settle(engine.node.events)
+        if engine.stage.error:
+            raise engine.stage.error
+        if covered != engine.counts.records:
+            raise CorruptError(
+                f"the outputs cover {covered} records of {engine.counts.records}",
+                "this must not happen: please report it",
+            )
+
+    def _written(self, engine: Engine) -> dict[str, int]:
+        """Close the outputs, which are whole; the bytes of each."""
+        claim = self._claim
+        commit(self._journal, self._wiring.guard)
+        if not claim.lock.is_ours():
+            raise LostError(f"{claim.rundir.path}: another process has taken this run over", "wait for its end")
+        sizes = engine.stage.finish()
+        restore(claim.plan, claim.rundir, engine.stage.changed(), self._say)
+        return sizes
+
+    def _log_end(self, engine: Engine, lost: int) -> None:
+        now, done = engine.now(), engine.counts.records - lost
+        for line, times in (*engine.said.results(), *engine.said.repeated()):
+            self._events.write(WarningEvent(t=now, text=line, count=times), now)
+        status = "quarantined" if lost else "done"
+        self._events.write(EndEvent(t=now, status=status, records_done=done, quarantined=lost), now)
+        self._events.flush()  # before the run counts as complete, or a kill in between leaves a log of one that is not
+
+    def _judge(self, lost: int, counted: Summary, verified: str) -> Finished:
+        job, rundir = self._claim.plan.job, self._claim.rundir
+        if lost:
+            text = f"{count(lost, 'record')} quarantined in {rundir.quarantine}; to try again: millrace run --retry-quarantined -- ..."
+            return Finished(ExitCode.QUARANTINED, "\nmillrace: ".join(filter(None, (verified, text))), counted)
+        if not job.keep_run_dir and not self._processes.supervision.active:
+            rundir.remove()
+        return Finished(ExitCode.DONE, verified, counted)
+
+    def _settle(self) -> None:
+        """Let no other process wait for this one while it ends."""
+        if self._wiring.parallel and self._wiring.slots:
+            with suppress(MillraceError):
+                self._wiring.parallel.settle(self._wiring.slots.events)
+
+    def _why_changed(self, error: BaseException) -> MillraceError | None:
+        """The cause of an error, if that is a world that changed: a database half replaced, an input cut short."""
+        if isinstance(error, StoppedBySignal | RefusedError):
+            return None
+        try:
+            self._wiring.guard.look()
+        except CorruptError as changed:
+            return changed
+        return None
+
+    def _last_commit(self, stopped: MillraceError | None) -> None:
+        guard, claim = self._wiring.guard, self._claim
+        try:
+            with suppress(CorruptError):
+                commit(self._journal, guard)
+            unsure = stopped is not None and stopped.exit_code == ExitCode.CORRUPT
+            if guard.changed or (unsure and not isinstance(stopped, UnverifiedError)):
+                # Of what came after the last good look nobody knows in which world it was computed.
+                claim.rundir.write_manifest(msgspec.structs.replace(claim.manifest, world=""))
+            self._journal.sync()
+        except OSError as error:
+            self._say(f"the last results may not be on disk: {error}")
+
+
+def translated(error: BaseException, plan: Plan) -> MillraceError | None:
+    """An error of a library in the user's terms; None for what is not expected."""
+    if isinstance(error, _core.DiskFull):
+        return disk_full(plan, str(error))
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return disk_full(plan, f"{error.filename or plan.run_dir}: {error.strerror}")
+    if isinstance(error, BrokenPipeError):
+        return nobody_reads(plan.run_dir)
+    if isinstance(error, OSError):
+        return MillraceError(str(error), "nothing is lost: the same command resumes")
+    if isinstance(error, _core.CorruptJournal):
+        return CorruptError(str(error))
+    return None

@@ -1,0 +1,57 @@
+"""The processes that have a part in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from millrace.interrupt import Interrupt
+from millrace.launch.supervisor_link import Supervision
+from millrace.node.workdir import WorkDir
+from millrace.plan.plan import Plan
+
+if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
+    from millrace.cluster.membership import Member, Membership
+
+
+@dataclass
+class Processes:
+    """This process, whoever watches over it, and the others of an MPI job."""
+
+    work: WorkDir
+    interrupt: Interrupt
+    supervision: Supervision
+    #: The others; None if there are none.
+    crew: Membership | None = None
+    #: All whose slots work, this one first; empty if there are no others.
+    members: Sequence[Member] = ()
+    #: (copy, file) by host: what tools there are to read in the place of what.
+    staged: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+
+    def share(self, plan: Plan, say: Callable[[str], None]) -> Plan:
+        """``plan`` with the slots of all processes."""
+        if not self.crew:
+            return plan
+        from millrace.cluster.membership import share
+
+        self.members, notes = share(self.crew.gather(), plan.job, plan.use)
+        for note in (*notes, *self.crew.notes):
+            say(note)
+        return msgspec.structs.replace(plan, slots=sum(member.slots for member in self.members))
+
+    def stage(self, plan: Plan, stack: ExitStack, say: Callable[[str], None]) -> None:
+        """Bring copies of the databases to the nodes, where that is asked for or pays, until ``stack`` closes."""
+        if self.crew or plan.job.stage != "auto":
+            from millrace.cluster.staging import stage
+
+            keeper, self.staged = stage(plan, self.members, self.crew, self.work.path, self.interrupt, say)
+            stack.callback(keeper.close)
+
+    @property
+    def own(self) -> Member | None:
+        """What the others know of this process."""
+        return self.members[0] if self.members else None

@@ -1,0 +1,74 @@
+"""Become one process of a job that an MPI launcher has started."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millrace import _core
+from millrace.errors import ExitCode, LostError, RefusedError
+from millrace.interrupt import Interrupt
+from millrace.launch.mpi_environment import Launched
+from millrace.launch.mpi_environment import process as launcher_process
+from millrace.launch.supervisor_link import Supervision
+from millrace.node import workdir
+from millrace.plan import cores, workplace
+from millrace.storage import launcher_folder
+
+if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
+    from millrace.cluster.membership import Membership
+    from millrace.job import Job
+
+
+def join(launched: Launched, supervision: Supervision, job: Job) -> Membership | None:
+    """Become one process of a job.
+
+    Args:
+        job: What is to be done; the rest of the plan is made when the others are there.
+
+    Returns:
+        The others, for the coordinator; None if there are none. In them it does not return: it ends the process when
+        its part is over.
+
+    Raises:
+        RefusedError: There is no MPI, or it is not the launcher's.
+    """
+    cores.unbind(launcher_process())
+    if launched.size == 1:
+        return None
+    from millrace.cluster.leader import agent
+    from millrace.cluster.membership import Membership
+    from millrace.cluster.mpi import World
+
+    try:
+        launcher_folder.check(os.environ)
+    except LostError as error:
+        if launched.rank:
+            sys.exit(f"millrace: rank {launched.rank}: {error.message}")
+        raise
+    slots = job.slots or cores.usable(os.environ)[0]
+    work = workdir.choose(workplace.find(job.work_dir, slots, Path.cwd()).path)
+    watchdog = _core.Watchdog(str(work.path), work.token)  # before any thread; MPI starts some
+    work.make()
+    try:
+        with supervision.starting():
+            world = World(launched, work.path)
+    except RefusedError:
+        watchdog.close()
+        if launched.rank:
+            sys.exit(ExitCode.REFUSED)  # the first one tells
+        raise
+    if world.rank:
+        with Interrupt(supervised=supervision.active) as interrupt:
+            agent(world, work, job.partition_size).run(interrupt)
+        watchdog.close()
+        world.leave(ExitCode.DONE)
+        sys.exit(ExitCode.DONE)
+    crew = Membership(world, work, job.partition_size, supervision.patience)
+    # At the very end, when what went wrong has been said.
+    atexit.register(crew.leave)
+    atexit.register(watchdog.close)
+    return crew

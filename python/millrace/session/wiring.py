@@ -1,0 +1,131 @@
+"""Make the parts of a run and connect them: input, slots, output, journal, and the engine between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from millrace import _core
+from millrace.engine.loop import Engine
+from millrace.engine.quarantine import QuarantineWriter
+from millrace.engine.verify import Verifier, kept, short, stretches
+from millrace.errors import RefusedError
+from millrace.model import InputUse
+from millrace.node.agent import Node, Slots
+from millrace.node.feed import Feeder, FileList, Source
+from millrace.node.spool import open_reader
+from millrace.output.commit import GroupCommit
+from millrace.output.guard import Guard, GuardedWriter
+from millrace.output.stage import OrderedWriter, Stage
+from millrace.output.streams import Streams
+from millrace.report.event_log import EventLog
+from millrace.report.progress import Progress
+from millrace.resume import done_extents
+from millrace.session.claim import Claim
+from millrace.session.earlier import Earlier
+from millrace.session.processes import Processes
+
+if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
+    from millrace.cluster.membership import Membership
+    from millrace.cluster.parallel_output import ParallelOutput
+
+
+class Wiring:
+    """The parts as far as they are made: a run may end while it is being connected."""
+
+    def __init__(self, claim: Claim, processes: Processes, earlier: Earlier, say: Callable[[str], None]) -> None:
+        self._claim, self._processes, self._earlier, self._say = claim, processes, earlier, say
+        self.guard = Guard(claim.plan.world)
+        #: Who writes the outputs: this process alone, or all.
+        self.alone: OrderedWriter | None = None
+        self.parallel: ParallelOutput | None = None
+        self.slots: Slots | None = None
+        #: Whether what an earlier run has left in the outputs is gone.
+        self.has_begun = False
+
+    def engine(self, stack: ExitStack, events: EventLog, show: Progress, started: float) -> Engine:
+        """Make everything, until ``stack`` closes.
+
+        Args:
+            started: When this start began, by the monotonic clock.
+
+        Raises:
+            MillraceError: A node cannot take part, or a file cannot be read or written.
+        """
+        plan, rundir, journal = self._claim.plan, self._claim.rundir, self._earlier.journal
+        streams = Streams(plan.use.outputs, plan.command.cwd, fresh=not self._claim.resuming)
+        stack.callback(streams.give_up)
+        stage, slots, wake = self._workers(stack, streams)
+        feeder = self._feeder(wake)
+        streams.begin()  # not before every check has passed on every node
+        self.has_begun = True
+        rundir.forget()
+        feeder.start()
+        stack.callback(feeder.close)
+        parts, tasks = stretches(plan, self._claim.run_id), self._earlier.tasks
+        verifier = Verifier(
+            plan, parts, self._processes.work.spool, self._earlier.looks, {task.first: task for task in tasks}
+        )
+        group_commit = GroupCommit(journal, plan.job.sync, wake, self.guard)
+        stack.callback(group_commit.close)
+        return Engine(
+            plan=plan, node=slots, supervision=self._processes.supervision, feeder=feeder,
+            stage=GuardedWriter(stage, self.guard, verifier.holds_back), guard=self.guard, journal=journal,
+            commit=group_commit, events=events, interrupt=self._processes.interrupt, show=show.update, message=self._say,
+            begun=started, verifier=verifier, resumes_results=any(not task.quarantined for task in tasks),
+            begun_searches={(batch.first, batch.last): batch.found for batch in self._earlier.searched},
+            quarantine=QuarantineWriter(rundir.quarantine, plan.use, plan.command.cwd),
+        )  # fmt: skip
+
+    def _workers(self, stack: ExitStack, streams: Streams) -> tuple[Stage, Slots, Callable[[], None]]:
+        """Who writes the outputs, the slots, and what makes the engine look for events."""
+        if self._processes.crew:
+            return self._shared(self._processes.crew, stack, streams)
+        node = self._node(stack)
+        self.slots, self.alone = node, OrderedWriter(streams, node.wake)
+        return self.alone, node, node.wake
+
+    def _shared(self, crew: Membership, stack: ExitStack, streams: Streams) -> tuple[Stage, Slots, Callable[[], None]]:
+        from millrace.cluster.parallel_output import ParallelOutput, shared
+        from millrace.cluster.remote_slots import RemoteSlots
+
+        claim, members, start = self._claim, self._processes.members, self._earlier.start
+        candidates = shared(claim.plan, self._say)
+        crew.set_up(claim.plan, claim.rundir, claim.manifest, members, start, self._processes.staged, candidates)
+        node = self._node(stack)
+        crew.wait_until_ready()
+        journals = {claim.rundir.journal_of(start, member.rank): member.rank for member in members}
+        self.parallel = ParallelOutput(claim.plan, streams, candidates, crew, journals, node.wake, self._say)
+        self.slots = RemoteSlots(crew, node, members, claim.plan.use, self._say, self.parallel)
+        return self.parallel, self.slots, node.wake
+
+    def _node(self, stack: ExitStack) -> Node:
+        """The slots of this process."""
+        plan, own = self._claim.plan, self._processes.own
+        node = Node(
+            plan.use, cwd=plan.command.cwd, exe=plan.command.exe, environ=plan.command.environ, work=self._processes.work,
+            slots=own.slots if own else plan.slots, journal=self._earlier.journal, nice=plan.job.nice,
+            hidden=frozenset({plan.run_dir}), staged=self._processes.staged.get(own.hello.host if own else ""),
+        )  # fmt: skip
+        stack.callback(node.close)
+        return node
+
+    def _feeder(self, wake: Callable[[], None]) -> Feeder:
+        plan, earlier = self._claim.plan, self._earlier
+        parts = stretches(plan, self._claim.run_id)
+        return Feeder(
+            plan.use.inputs, [self._source(item) for item in plan.use.inputs], self._processes.work.spool,
+            done_extents(earlier.tasks), wake, [(batch.first, batch.last, batch.inputs) for batch in earlier.searched],
+            kept(parts, earlier.tasks), short(plan, self._claim.run_id),
+        )  # fmt: skip
+
+    def _source(self, item: InputUse) -> Source:
+        cwd, job = self._claim.plan.command.cwd, self._claim.plan.job
+        if item.format == "files":
+            return FileList(item.path.split("\0"), cwd)
+        path = item.path if item.path == "-" else str(cwd / item.path)
+        try:
+            return open_reader([path], item, job.record_start, job.record_end)
+        except (ValueError, OSError, _core.RecordError) as error:
+            raise RefusedError(str(error)) from error
