@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -84,22 +84,30 @@ def end(process: subprocess.Popen[bytes], mark: str) -> None:
 def environment(name: str) -> Path:
     """A Python environment with this source, ``mpi4py`` and the MPI ``name`` (``system``: none); made once."""
     folder = CACHE / name
-    packages = ["mpi4py", "click", "msgspec", "rich", *([] if name == "system" else [name])]
-    command = folder / "bin" / "millrace"
-    if not command.exists():
-        try:
-            subprocess.run([sys.executable, "-m", "venv", folder], check=True, capture_output=True)
-            subprocess.run(
-                [folder / "bin" / "python", "-m", "pip", "install", "-q", *packages], check=True, capture_output=True
-            )
-        except (OSError, subprocess.CalledProcessError) as error:
-            shutil.rmtree(folder, ignore_errors=True)
-            pytest.skip(f"{name}: cannot be installed: {error}")
-        site = next((folder / "lib").glob("python3.*")) / "site-packages"
-        (site / "millrace.pth").write_text(f"{REPO / 'python'}\n")
-        command.write_text(f"#!{folder}/bin/python\nfrom millrace.cli import main\nmain()\n")
-        command.chmod(0o755)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    # Two workers that fill one folder remove each other's files, at times while an MPI job of a third begins.
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "bin" / "millrace").exists():
+            try:
+                _fill(folder, ["mpi4py", "click", "msgspec", "rich", *([] if name == "system" else [name])])
+            except (OSError, subprocess.CalledProcessError) as error:
+                pytest.skip(f"{name}: cannot be installed: {error}")
     return folder
+
+
+def _fill(folder: Path, packages: list[str]) -> None:
+    """Make the environment, whatever an earlier try left; its command comes last, and says that it is whole."""
+    subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True, capture_output=True)
+    subprocess.run(
+        [folder / "bin" / "python", "-m", "pip", "install", "-q", *packages], check=True, capture_output=True
+    )
+    site = next((folder / "lib").glob("python3.*")) / "site-packages"
+    (site / "millrace.pth").write_text(f"{REPO / 'python'}\n")
+    command = folder / "bin" / "millrace.new"
+    command.write_text(f"#!{folder}/bin/python\nfrom millrace.cli import main\nmain()\n")
+    command.chmod(0o755)
+    command.rename(command.with_suffix(""))
 
 
 def find(name: str) -> Mpi:
