@@ -1,7 +1,9 @@
 """Several nodes on one machine: Linux namespaces on a bridge. Root only. For the tests here and ``bench.chaos_cluster``.
 
-Each node has its own network, processes, host name, shared memory and temporary files; the disk is shared, as on a
-cluster. A node dies with the first process of its process namespace: the kernel ends everything in it at once.
+Each node has its own network, processes, host name, shared memory and ``/var/tmp``; the disk is shared, as on a
+cluster, and here ``/tmp`` too. So no two nodes give out the same process numbers: the daemons of Open MPI name their
+folders in ``/tmp`` by them alone, and two that had one folder would write over what their ranks are about to read.
+A node dies with the first process of its process namespace: the kernel ends everything in it at once.
 """
 
 from __future__ import annotations
@@ -19,8 +21,12 @@ from processes import arguments
 
 SHELL = Path(__file__).with_name("remote_shell.py")
 
+#: Process numbers that a node gives out before it comes to those of the next one.
+NUMBERS = 4000
+
 #: Sets a node up and becomes its first process. Its memory filesystem and mounts are its own.
 BOOT = """
+echo {first} > /proc/sys/kernel/ns_last_pid
 hostname {name}
 mount --make-rprivate /
 mount -t tmpfs tmpfs /dev/shm
@@ -95,7 +101,9 @@ class Nodes:
     def start(self, name: str) -> None:
         """Switch a node on, and wait until it answers."""
         number = self.names.index(name)
-        boot = BOOT.format(name=name, python=sys.executable, shell=SHELL, folder=self.folder)
+        boot = BOOT.format(
+            first=300 + number * NUMBERS, name=name, python=sys.executable, shell=SHELL, folder=self.folder
+        )
         hosts = f"mount --bind {self.folder}/hosts /etc/hosts\n"
         self._boots[name] = subprocess.Popen(
             ["unshare", "--net", "--pid", "--uts", "--ipc", "--mount", "--fork", "--kill-child", "--mount-proc",

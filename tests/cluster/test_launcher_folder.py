@@ -19,6 +19,14 @@ def folder_of(cluster: Cluster) -> Path:
     return Path(os.fsdecode(named[launcher_folder.VARIABLE.encode()]))
 
 
+def test_no_daemon_has_the_folder_of_another(cluster: Cluster) -> None:
+    process = cluster.start(sleep="1")
+    under_way(cluster)
+    found = list(folder_of(cluster).glob("prted.*"))
+    assert len(found) == 4, found
+    ends_well(cluster, process)
+
+
 def test_each_start_has_a_folder_of_its_own_and_none_is_left(cluster: Cluster) -> None:
     process = cluster.start(sleep="1")
     under_way(cluster)

@@ -35,8 +35,8 @@ def under_way(cluster: Cluster) -> None:
 def test_a_run_on_named_hosts_uses_all_of_them(cluster: Cluster) -> None:
     process = cluster.start("--verify", "0.5")
     ends_well(cluster, process)
-    assert "slots: 8 in 4 processes on 4 nodes" in cluster.said
-    assert "starting again" not in cluster.said
+    assert "slots: 8 in 4 processes on 4 nodes" in cluster.said, cluster.said
+    assert "starting again" not in cluster.said, cluster.said
 
 
 def test_a_first_host_without_the_shared_folder_is_named_at_once(cluster: Cluster) -> None:
