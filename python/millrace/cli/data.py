@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from millrace.storage.probe import Measured
 
 
 @click.group("data", short_help="Where files lie, and what each place costs.")
@@ -15,27 +19,126 @@ def command() -> None:
     """
 
 
-@command.command("locate", short_help="Show all places of a file.")
+@command.command("locate", short_help="Show all places of a file, and what each costs.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option(
+    "--readers", type=click.IntRange(1), default=1, metavar="N", help="How many will read at the same time (default 1)."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def locate(names: tuple[str, ...], as_json: bool) -> None:
-    """Show all places of a file, and which of them have its bytes now. NAME is a path or a URL.
+def locate(names: tuple[str, ...], readers: int, as_json: bool) -> None:
+    """Show all places of a file, which of them have its bytes now, and what these cost there. NAME is a path or a URL.
 
     \b
     millrace data locate /db/nr.faa
     """
     from millrace import site
     from millrace.cli.run import print_json
+    from millrace.plan.costs import cheapest
     from millrace.replicas import shown
     from millrace.storage import choice
-    from millrace.words import size
 
     rules = site.replicas(os.environ)
-    found = {name: choice.look(choice.absolute(name), rules) for name in names}
+    told = []
+    for name in names:
+        found = choice.look(choice.absolute(name), rules)
+        offers = {offer.place: offer for offer in choice.offers(found, readers, os.environ)}
+        best = cheapest(list(offers.values()))
+        told.append({"name": shown(name), "best": shown(best.place) if best else "", "places": [
+            {"place": shown(each.place), "why_not": each.why_not, "size": each.about.size if each.about else None,
+             **({"seconds": offers[each.place].seconds, "measured": offers[each.place].measured} if each.place in offers else {})}
+            for each in found
+        ]})  # fmt: skip
+    if as_json:
+        print_json(told)
+        return
+    for each in told:
+        _show(each, readers)
+
+
+def _show(told: dict[str, Any], readers: int) -> None:
+    """The places of one file."""
+    from millrace.words import count, size
+
+    click.echo(told["name"])
+    for each in told["places"]:
+        words = each["why_not"]
+        if "seconds" in each:
+            source = f"measured {each['measured']}" if each["measured"] else "a guess: see millrace data probe"
+            words = f"{size(each['size'])} in {_seconds(each['seconds'])}, {source}"
+            if each["place"] == told["best"]:
+                words += f"; the cheapest for {count(readers, 'reader')}"
+        click.echo(f"  {each['place']}  {words}")
+
+
+def _seconds(value: float) -> str:
+    """A time with two digits.
+
+    >>> _seconds(0.00123), _seconds(12.34)
+    ('1.2 ms', '12 s')
+    """
+    from millrace.words import scaled
+
+    return f"{scaled(value * 1e6, (' us', ' ms', ' s'))}" if value < 100 else f"{value:,.0f} s"
+
+
+@command.command("best-path", short_help="Print the cheapest place of a file.")
+@click.argument("name")
+@click.option(
+    "--readers", type=click.IntRange(1), default=1, metavar="N", help="How many will read at the same time (default 1)."
+)
+def best_path(name: str, readers: int) -> None:
+    """Print the path or URL from which a file is read at the least cost.
+
+    \b
+    aligner -db "$(millrace data best-path /db/nr.faa --readers 40)"
+    """
+    from millrace import storage
+
+    click.echo(storage.best_path(name, readers))
+
+
+@command.command("probe", short_help="Measure what places cost.")
+@click.argument("places", metavar="[FILE|URL]...", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def probe(places: tuple[str, ...], as_json: bool) -> None:
+    """Measure what reading costs at places, each by a file there and in less than 5 seconds; default: those of the rules.
+
+    The times are kept for this node, with their date, in ~/.cache/millrace (or in $XDG_CACHE_HOME).
+    """
+    from millrace import site
+    from millrace.cli import say
+    from millrace.cli.run import print_json
+    from millrace.errors import MillraceError
+    from millrace.storage import choice, cost_table
+    from millrace.storage.probe import probe as measure
+
+    found, failed = [], False
+    for place in places or choice.examples(site.replicas(os.environ)):
+        try:
+            measured = measure(choice.absolute(place))
+        except MillraceError as error:
+            say(str(error))
+            failed = True
+            continue
+        cost_table.add(measured, os.environ)
+        found.append(measured)
+        if not as_json:
+            _show_measured(measured)
     if as_json:
         print_json(found)
-        return
-    for name, places in found.items():
-        click.echo(shown(name))
-        for each in places:
-            click.echo(f"  {shown(each.place)}  {each.why_not or size(each.about.size if each.about else 0)}")
+    if failed:
+        raise MillraceError("")
+
+
+def _show_measured(measured: Measured) -> None:
+    from millrace.replicas import shown
+    from millrace.storage.cost_table import server
+    from millrace.words import size
+
+    click.echo(f"{server(measured.place)}, by {shown(measured.place)} ({size(measured.size)})")
+    checks = {check.readers: check for check in measured.checks}
+    for line in measured.cost.lines:
+        words = f"start {_seconds(line.start_seconds)}, {size(1 / line.seconds_per_byte)}/s each"
+        if check := checks.get(line.readers):
+            words += f"; {size(check.size)} predicted {_seconds(check.predicted)}, measured {_seconds(check.measured)}"
+        click.echo(f"  {line.readers} at a time: {words}")

@@ -1,15 +1,20 @@
-"""Which places have the bytes of a file now."""
+"""Which places have the bytes of a file now, and which of them is the cheapest."""
 
 from __future__ import annotations
 
+import fnmatch
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 
 from millrace import replicas
-from millrace.errors import MillraceError
+from millrace.errors import MillraceError, RefusedError
 from millrace.model import Frozen
-from millrace.storage import locations
+from millrace.plan import cores
+from millrace.plan.costs import Offer, cheapest
+from millrace.storage import cost_table, locations
 from millrace.storage.clients.base import About
 
 
@@ -37,6 +42,57 @@ def look(name: str, rules: Sequence[replicas.Replica]) -> list[Found]:
         found = list(pool.map(_ask, places))
     original = next((each.about for each in found if each.about), None)
     return [_compare(each, original) for each in found]
+
+
+def offers(found: Sequence[Found], readers: int, environ: Mapping[str, str]) -> list[Offer]:
+    """What the bytes cost at the places that have them.
+
+    Args:
+        readers: Those of the whole run. Of a filesystem of a node's own only this node reads, with its cores.
+    """
+    table = cost_table.read(environ)
+    here = min(readers, cores.usable(environ)[0])
+    made = []
+    for each in found:
+        if each.about and not each.why_not:
+            cost, when = cost_table.cost_of(each.place, table)
+            own = cost_table.nature(each.place) in ("memory", "disk")
+            day = time.strftime("%Y-%m-%d", time.localtime(when)) if when else ""
+            made.append(Offer(place=each.place, size=each.about.size, cost=cost, readers=here if own else readers, measured=day))  # fmt: skip
+    return made
+
+
+def best(name: str, readers: int, rules: Sequence[replicas.Replica], environ: Mapping[str, str]) -> Offer:
+    """The place from which the bytes of a file cost least.
+
+    Raises:
+        RefusedError: No place has them.
+    """
+    found = look(absolute(name), rules)
+    if offer := cheapest(offers(found, readers, environ)):
+        return offer
+    why = "; ".join(f"{replicas.shown(each.place)}: {each.why_not}" for each in found)
+    raise RefusedError(f"{replicas.shown(name)}: no place has it ({why})", "see: millrace data locate")
+
+
+def examples(rules: Sequence[replicas.Replica]) -> list[str]:
+    """One file, a large one, at each place of the rules that can be listed."""
+    found = []
+    for place in dict.fromkeys(place for rule in rules for place in rule.at):
+        if "*" not in place:
+            found.append(place)
+            continue
+        folder, _, pattern = place.rpartition("/")
+        with suppress(MillraceError), closing(locations.at(folder + "/")) as location:
+            names = fnmatch.filter(location.names(), pattern)[:16]
+            found.append(max((f"{folder}/{name}" for name in names), key=_size, default=""))
+    return [place for place in found if place]
+
+
+def _size(place: str) -> int:
+    with suppress(MillraceError):
+        return locations.about(place).size
+    return 0
 
 
 def _ask(place: str) -> Found:

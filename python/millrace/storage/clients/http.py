@@ -42,6 +42,8 @@ class Http(Location):
 
     def about(self) -> About:
         with self._answer({"Range": "bytes=0-0"}) as answer:
+            if answer.status_code != 200:
+                answer.raw.drain_conn()  # one byte: the connection stays of use
             return self._about(answer)
 
     def stream(self, offset: int, length: int, about: About) -> Iterator[bytes]:
@@ -61,8 +63,8 @@ class Http(Location):
                 length -= len(part)
                 if part:
                     yield part
-                if not length:
-                    return
+                if not length and answer.status_code == 200:
+                    return  # of a part nothing is left, and the connection stays of use
 
     def names(self) -> list[str]:
         with self._answer({}) as answer:

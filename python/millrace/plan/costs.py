@@ -1,0 +1,122 @@
+"""What reading from a place costs, from what was measured there: ``t = t0(c) + n / bw(c)`` for n bytes and c readers. Pure.
+
+The model is that of dSOARS. Readers are those of the whole run: it is the link of the server that they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from millrace.model import Frozen
+
+
+class Sample(Frozen, frozen=True):
+    """How long one of several readers took for so many bytes."""
+
+    readers: int
+    size: int
+    seconds: float
+
+
+class Line(Frozen, frozen=True):
+    """What one of so many readers at the same time has to expect."""
+
+    readers: int
+    start_seconds: float
+    seconds_per_byte: float
+
+    def seconds(self, size: int) -> float:
+        return self.start_seconds + size * self.seconds_per_byte
+
+
+class Cost(Frozen, frozen=True):
+    """What a place costs, by the number of readers, rising."""
+
+    lines: tuple[Line, ...]
+
+    def line(self, readers: int) -> Line:
+        """The line for any number of readers: between those measured, and beyond them as if the link were full."""
+        before = max((line for line in self.lines if line.readers <= readers), key=lambda line: line.readers, default=self.lines[0])  # fmt: skip
+        after = min(
+            (line for line in self.lines if line.readers > readers), key=lambda line: line.readers, default=None
+        )
+        if after is None:
+            slower = max(1.0, readers / before.readers)
+            return Line(readers=readers, start_seconds=before.start_seconds, seconds_per_byte=slower * before.seconds_per_byte)  # fmt: skip
+        share = (readers - before.readers) / (after.readers - before.readers)
+        return Line(
+            readers=readers,
+            start_seconds=before.start_seconds + share * (after.start_seconds - before.start_seconds),
+            seconds_per_byte=before.seconds_per_byte + share * (after.seconds_per_byte - before.seconds_per_byte),
+        )
+
+    def seconds(self, size: int, readers: int) -> float:
+        """How long each of so many readers takes for so many bytes.
+
+        >>> Cost(lines=(Line(readers=1, start_seconds=0.5, seconds_per_byte=1e-8),)).seconds(100_000_000, 4)
+        4.5
+        """
+        return self.line(readers).seconds(size)
+
+
+def fit(samples: Iterable[Sample]) -> Cost:
+    """Find the lines that miss the samples by the least share of each: least squares, weighted by 1 / t².
+
+    Raises:
+        ValueError: There are no samples.
+    """
+    groups: dict[int, list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault(sample.readers, []).append(sample)
+    if not groups:
+        raise ValueError("no samples")
+    return Cost(lines=tuple(_line(readers, groups[readers]) for readers in sorted(groups)))
+
+
+def _line(readers: int, samples: Sequence[Sample]) -> Line:
+    weights = [1 / max(sample.seconds, 1e-9) ** 2 for sample in samples]
+    total = sum(weights)
+    size = sum(w * s.size for w, s in zip(weights, samples, strict=True)) / total
+    time = sum(w * s.seconds for w, s in zip(weights, samples, strict=True)) / total
+    spread = sum(w * (s.size - size) ** 2 for w, s in zip(weights, samples, strict=True))
+    both = sum(w * (s.size - size) * (s.seconds - time) for w, s in zip(weights, samples, strict=True))
+    slope = both / spread if spread else 0.0
+    start = time - slope * size
+    if slope <= 0:  # noise, where larger parts take no longer: at least what the largest of them says
+        largest = max(samples, key=lambda sample: sample.size)
+        slope, start = largest.seconds / largest.size, 0.0
+    elif start < 0:
+        squares = sum(w * s.size**2 for w, s in zip(weights, samples, strict=True))
+        slope, start = sum(w * s.size * s.seconds for w, s in zip(weights, samples, strict=True)) / squares, 0.0
+    return Line(readers=readers, start_seconds=start, seconds_per_byte=slope)
+
+
+#: What is believed of a place that was never measured: a start in seconds, and bytes a second.
+GUESSES = {"memory": (1e-5, 4e9), "disk": (1e-4, 1e9), "shared": (2e-3, 1e8), "network": (5e-2, 5e7)}
+
+
+def guess(kind: str) -> Cost:
+    """What is believed of a place of a kind, one of `GUESSES`, that was never measured."""
+    start, rate = GUESSES[kind]
+    return Cost(lines=(Line(readers=1, start_seconds=start, seconds_per_byte=1 / rate),))
+
+
+class Offer(Frozen, frozen=True):
+    """A place that has the bytes, and what they cost there."""
+
+    place: str
+    size: int
+    cost: Cost
+    #: Those who read from there at the same time.
+    readers: int
+    #: The day of the measurement; empty: it is a guess.
+    measured: str = ""
+
+    @property
+    def seconds(self) -> float:
+        return self.cost.seconds(self.size, self.readers)
+
+
+def cheapest(offers: Sequence[Offer]) -> Offer | None:
+    """The place that costs least; of equals the first."""
+    return min(offers, key=lambda offer: offer.seconds, default=None)

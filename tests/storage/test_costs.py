@@ -1,0 +1,166 @@
+"""What a place costs: the lines through samples, what is believed between and beyond them, and which place is chosen."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shell import Shell
+from test_replicas import rule
+from web_server import Web
+
+from millrace import storage
+from millrace.errors import RefusedError
+from millrace.plan.costs import Cost, Line, Offer, Sample, cheapest, fit, guess
+from millrace.storage import cost_table, locations, probe
+from millrace.storage.clients.base import About, Location
+
+SIZES = (4096, 1 << 18, 1 << 22, 1 << 24)
+
+
+def line(readers: int, start: float, per_byte: float) -> Line:
+    return Line(readers=readers, start_seconds=start, seconds_per_byte=per_byte)
+
+
+@given(st.floats(1e-5, 1), st.floats(1e-10, 1e-5), st.sampled_from([1, 4]))
+def test_a_place_that_follows_the_model_is_found_as_it_is(start: float, per_byte: float, readers: int) -> None:
+    cost = fit([Sample(readers=readers, size=n, seconds=start + n * per_byte) for n in SIZES])
+    for n in (1 << 20, 1 << 30):
+        assert math.isclose(cost.seconds(n, readers), start + n * per_byte, rel_tol=1e-4)
+
+
+@given(st.lists(st.tuples(st.sampled_from(SIZES), st.floats(1e-6, 100)), min_size=1, max_size=8))
+def test_whatever_was_measured_no_place_takes_less_than_nothing(found: list[tuple[int, float]]) -> None:
+    made = fit([Sample(readers=1, size=n, seconds=t) for n, t in found]).lines[0]
+    assert made.start_seconds >= 0 and made.seconds_per_byte > 0
+
+
+def test_between_measured_readers_it_is_interpolated_and_beyond_them_the_link_is_full() -> None:
+    cost = Cost(lines=(line(1, 0.1, 1e-8), line(4, 0.4, 4e-8)))
+    assert math.isclose(cost.seconds(10**8, 2), 0.2 + 2)
+    assert math.isclose(cost.seconds(10**8, 40), 0.4 + 40)
+
+
+def test_the_cheapest_place_depends_on_size_and_readers() -> None:
+    near = Cost(lines=(line(1, 0.001, 1e-8), line(4, 0.001, 4e-8)))
+    wide = Cost(lines=(line(1, 0.2, 1e-8), line(4, 0.2, 1e-8)))
+
+    def chosen(size: int, readers: int) -> str:
+        offers = [Offer(place=p, size=size, cost=c, readers=readers) for p, c in (("near", near), ("wide", wide))]
+        best = cheapest(offers)
+        return best.place if best else ""
+
+    assert [chosen(10**6, 1), chosen(10**9, 1), chosen(10**9, 4)] == ["near", "near", "wide"]
+    assert cheapest([]) is None
+
+
+def test_a_guess_prefers_what_is_nearer() -> None:
+    kinds = ("memory", "disk", "shared", "network")
+    assert sorted(kinds, key=lambda kind: guess(kind).seconds(10**8, 1)) == list(kinds)
+
+
+class Slow(Location):
+    """A place on a clock of its own for each thread: 2 ms and 50 MB/s."""
+
+    now = threading.local()
+
+    @classmethod
+    def clock(cls) -> float:
+        return float(getattr(cls.now, "value", 0.0))
+
+    def about(self) -> About:
+        Slow.now.value = self.clock() + 1e-4
+        return About(size=1 << 26, version="1")
+
+    def read(self, offset: int, length: int, about: About) -> bytes:
+        assert 0 <= offset <= about.size - length
+        self.now.value = self.clock() + 0.002 + length / 50e6
+        return b""
+
+    def stream(self, offset: int, length: int, about: About) -> list[bytes]:  # type: ignore[override]
+        raise NotImplementedError
+
+    def names(self) -> list[str]:
+        return []
+
+
+def test_the_probe_finds_start_and_bandwidth_and_predicts_a_size_that_it_has_not_fitted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(locations, "at", lambda place: Slow(place, place))
+    found = probe.probe("https://host/nr.faa", Slow.clock)
+    assert [each.readers for each in found.cost.lines] == list(probe.READERS)
+    for each in found.cost.lines:
+        assert math.isclose(each.start_seconds, 0.002, rel_tol=1e-6)
+        assert math.isclose(each.seconds_per_byte, 1 / 50e6, rel_tol=1e-6)
+    for check in found.checks:
+        assert math.isclose(check.predicted, check.measured, rel_tol=1e-6)
+    assert len(found.checks) == len(probe.READERS)
+
+
+@pytest.mark.parametrize("top", range(1, len(probe.LADDER)))
+def test_the_size_that_is_predicted_is_not_one_that_is_fitted_if_there_are_enough(top: int) -> None:
+    sizes, held_out = probe._sizes(top)
+    assert (held_out in sizes) is (top == 1) and len(sizes) >= 2 and max(sizes) == probe.LADDER[top]
+
+
+def test_what_was_measured_is_kept_for_this_node_and_decides(shell: Shell, environment: Path, web: Web) -> None:
+    content = os.urandom(1 << 20)
+    url = web.put("nr.faa", content)
+    path = shell.root / "nr.faa"
+    path.write_bytes(content)
+    (environment / "config" / "millrace.toml").write_text(rule(f"{shell.root}/nr.*", f"{web.url}/nr.*"))
+    assert "a guess" in shell.run(f"millrace data locate {path}").out
+    assert storage.best_path(path) == str(path)
+    ended = shell.run("millrace data probe")
+    assert ended.code == 0 and ended.out.startswith(f"{web.url}, by {url} (1.0 MB)"), ended.shown
+    assert "1 at a time: start" in ended.out and "predicted" in ended.out
+    told = json.loads(shell.run(f"millrace data locate --json {path}").out)[0]["places"][1]
+    assert told["measured"] and told["place"] == url
+    found = cost_table.read(os.environ)[web.url]
+    # The table is what decides: a disk that is slower than the server.
+    slow = Cost(lines=(line(1, 100.0, 1.0),))
+    disk = probe.Measured(place=str(path), size=1, cost=slow, checks=found.checks, when=found.when)
+    cost_table.add(disk, os.environ)
+    assert storage.best_path(path) == shell.run(f"millrace data best-path {path} --readers 40").out.strip() == url
+
+
+def test_a_table_that_is_damaged_or_anothers_is_as_good_as_none(environment: Path) -> None:
+    path = cost_table.path_of(os.environ)
+    assert path
+    path.parent.mkdir(parents=True)
+    path.write_text('{"https://host": 3')
+    assert cost_table.read(os.environ) == {}
+    if os.geteuid() == 0:
+        os.chown(path.parent, 12345, 12345)
+        assert cost_table.path_of(os.environ) is None
+
+
+def test_what_cannot_be_measured_is_named_and_the_others_are_measured(shell: Shell, web: Web) -> None:
+    good = web.put("nr.faa", os.urandom(1 << 20))
+    small = web.put("small", b"x")
+    ended = shell.run(f"millrace data probe {small} {web.url}/none {good}")
+    assert ended.code == 1 and f"{small}: too small" in ended.err and f"{web.url}/none: no such file" in ended.err
+    assert f"by {good}" in ended.out
+    web.ranges = False
+    ended = shell.run(f"millrace data probe {good}")
+    assert ended.code == 1 and "gives no parts of files" in ended.err and not ended.out
+
+
+def test_a_file_that_no_place_has_is_refused_with_each_reason(environment: Path, web: Web) -> None:
+    (environment / "config" / "millrace.toml").write_text(rule("/nowhere/nr.*", f"{web.url}/nr.*"))
+    with pytest.raises(RefusedError) as told:
+        storage.best_path("/nowhere/nr.faa")
+    assert f"/nowhere/nr.faa: no such file; {web.url}/nr.faa: no such file" in told.value.message
+
+
+def test_what_readers_share_is_the_server_or_the_filesystem(tmp_path: Path) -> None:
+    assert cost_table.server("sftp://me@host:22/db/nr") == "sftp://host:22"
+    assert cost_table.server("s3://bucket/a/b") == "s3://bucket"
+    assert os.path.ismount(cost_table.server(str(tmp_path / "none")))
