@@ -1,6 +1,6 @@
 """Made-up lives of a run, from its first start to its last: the scheduler, and nodes that are lost, around a made-up tool.
 
-Real: the scheduler, `Level` and `Spread`, what counts of journals (`effective_tasks`, `begun`), and the order of the output.
+Real: the scheduler, `Dispatcher` and `Placement`, what counts of journals (`effective_tasks`, `begun`), and the order of the output.
 Made up, from one source of random choices: the input, the tool, its failures, nodes, signals, crashes and when tasks end.
 As script: ``python tests/unit/histories.py 50000``.
 """
@@ -20,7 +20,7 @@ from millrace.ids import BatchId, SlotId, TaskId
 from millrace.model import CostHint, Fragment, Fragmented, OutputUse, Ranked
 from millrace.output.order import Ordered, effective_tasks
 from millrace.resume import begun
-from millrace.schedule.level import Level
+from millrace.schedule.dispatcher import Dispatcher
 from millrace.schedule.protocol import (
     Action,
     Ask,
@@ -161,10 +161,10 @@ class Start:
         self.n_nodes = self.choose.choice([1, 1, 2, 3])
         slots = [self.choose.choice([1, 2, 3]) for _ in range(self.n_nodes)]
         self.nodes = {number: Node(many) for number, many in enumerate(slots)}
-        self.level: Level[Task] = Level(len(job.fragmented.fragments) if job.fragmented else 0)
+        self.dispatcher: Dispatcher[Task] = Dispatcher(len(job.fragmented.fragments) if job.fragmented else 0)
         self.now = 0.0
         for number, many in enumerate(slots):
-            self.level.joined(number, many, self.now)
+            self.dispatcher.joined(number, many, self.now)
         limit = QuarantineLimit(share=self.choose.choice([None, 1.0, 1.0]))
         limit.resumed(sum(task.last - task.first for task in tasks if task.quarantined))
         self.proven = any(not task.quarantined for task in tasks)
@@ -220,7 +220,7 @@ class Start:
             while node.queued and len(node.running) < node.slots:
                 task = node.queued.popleft()
                 node.running.append(task)
-                self.level.started(task.id)
+                self.dispatcher.started(task.id)
         if self.stopped:
             return ""
         busy = [number for number, node in self.nodes.items() if node.running]
@@ -235,14 +235,14 @@ class Start:
         elif what < 0.06:
             number = self.choose.choice(list(self.nodes))
             self.nodes[number].slots = self.choose.choice([1, 2])
-            self.level.joined(number, self.nodes[number].slots, self.now)
+            self.dispatcher.joined(number, self.nodes[number].slots, self.now)
             self.send()
             self.tell(SlotsChanged(sum(node.slots for node in self.nodes.values()), "made up"))
         elif busy:
             self.end(self.choose.choice(busy))
         else:
             self.now += 1.0
-            self.level.look(self.now)
+            self.dispatcher.look(self.now)
             self.send()
             self.tell(Turn())
             queued = any(node.queued for node in self.nodes.values())
@@ -263,7 +263,7 @@ class Start:
                 self.skip()
                 if self.at == self.job.n and (self.job.n or self.committed or self.has_ended):
                     self.has_ended = True
-                    self.level.no_more()
+                    self.dispatcher.no_more()
                     self.tell(InputEnded())
                     break
                 self.cut(ask)
@@ -307,7 +307,7 @@ class Start:
     # The slots
 
     def send(self) -> None:
-        for send, task in self.level.take():
+        for send, task in self.dispatcher.take():
             queue = self.nodes[send.node].queued
             (queue.appendleft if task.urgent else queue.append)(task)
 
@@ -320,7 +320,7 @@ class Start:
         self.heard(number, task, ending, result, committed)
 
     def heard(self, number: int, task: Task, ending: Ending, result: Result, committed: Ref | None) -> None:
-        is_news = self.level.ended(number, task.id, 0.1, self.now, counts=ending is Ending.DONE)
+        is_news = self.dispatcher.ended(number, task.id, 0.1, self.now, counts=ending is Ending.DONE)
         self.send()
         if not is_news:
             return
@@ -370,7 +370,7 @@ class Start:
             # It may have come to its end, and nobody has heard of it.
             if task.batch in self.batches and self.choose.random() < 0.3 and self.outcome(task, 1)[0] is Ending.DONE:
                 self.commit(task)
-        self.level.lost(number, self.now)
+        self.dispatcher.lost(number, self.now)
         self.send()
 
     # Actions
@@ -431,7 +431,7 @@ class Start:
         self.check_basis(task, part)
         self.tasks[task.id] = task
         self.n_submitted += 1
-        self.level.submit(task, task, float(part.units or 1), self.now)
+        self.dispatcher.submit(task, task, float(part.units or 1), self.now)
         self.send()
 
     def check_basis(self, task: Task, part: Part) -> None:
@@ -527,12 +527,12 @@ class Start:
                 rule(self.job.stop_on_failure, "stopped for a record")
 
     def withdraw(self) -> None:
-        for number in self.level.withdraw():
+        for number in self.dispatcher.withdraw():
             self.come_back(number)
         for number, node in self.nodes.items():
             queued, node.queued = list(node.queued), deque()
             for task in queued:
-                if self.level.came_back(number, task.id, self.now):
+                if self.dispatcher.came_back(number, task.id, self.now):
                     self.come_back(task.id)
         self.send()
 

@@ -103,7 +103,7 @@ class World:
         for action in actions:
             match action:
                 case Run(_, _, urgent):
-                    # As `Spread` does: to the node with the least to do.
+                    # As `Placement` does: to the node with the least to do.
                     queue = min(self.nodes, key=lambda node: len(node.queued) + len(node.running)).queued
                     queue.appendleft(action) if urgent else queue.append(action)
                 case Split(batch, records):

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from millrace.schedule.dispatcher import Dispatcher
 from millrace.schedule.fragments import FragmentSearch
 from millrace.schedule.interruption import Interruption
-from millrace.schedule.level import Level
 from millrace.schedule.lives import Lives
+from millrace.schedule.placement import Placement
 from millrace.schedule.protocol import Output, Quarantine, Release, Retry, Split, Stop, Why
 from millrace.schedule.scheduler import Scheduler
 from millrace.schedule.searches import Searches
-from millrace.schedule.spread import Spread
 
 #: Histories in which a planted fault is found, at most.
 MOST = 3000
@@ -150,7 +150,7 @@ def forgets_the_ranks(real: Change) -> Change:
 def sends_nothing_on(real: Change) -> Change:
     """The tasks of a lost node stay with it."""
 
-    def changed(self: Spread, node: int, now: float) -> Any:
+    def changed(self: Placement, node: int, now: float) -> Any:
         back, _ = real(self, node, now)
         return back, []
 
@@ -199,8 +199,8 @@ PLANTED: list[tuple[str, type, str, Callable[[Change], Change]]] = [
     ("held batches are never looked at again", Lives, "_verdict", nothing),
     ("a ready batch waits for one that is held", Lives, "_hand_out", nothing),
     ("new work begins after a signal", Interruption, "signalled", goes_on),
-    ("the tasks of a lost node are lost", Spread, "node_lost", sends_nothing_on),
-    ("a task that was out twice is told of twice", Level, "ended", always),
+    ("the tasks of a lost node are lost", Placement, "node_lost", sends_nothing_on),
+    ("a task that was out twice is told of twice", Dispatcher, "ended", always),
     ("a batch is not released", Lives, "attempt_done", keeps),
     ("a batch is released before its next attempt", Scheduler, "_attempt_failed", releases_early),
     ("a divided batch goes on as a whole, too", Lives, "batch_divided", keeps_the_whole),

@@ -18,7 +18,7 @@ from millrace.cluster.mpi import World
 from millrace.ids import TaskId
 from millrace.node.agent import Node
 from millrace.node.workdir import WorkDir
-from millrace.schedule.level import Level
+from millrace.schedule.dispatcher import Dispatcher
 from millrace.schedule.partition import routes
 from millrace.tasks import Ended, Started
 
@@ -42,7 +42,7 @@ class Leader(Agent):
     def __init__(self, world: World, work: WorkDir, others: Sequence[int]) -> None:
         super().__init__(world, work)
         self._links = FailureDetector(world, others)
-        self._level: Level[say.Assignment] = Level()
+        self._dispatcher: Dispatcher[say.Assignment] = Dispatcher()
         self._ready: set[int] = set()
         self._leaves, self._others_left = False, set[int]()
         #: What goes to each node, and to the coordinator, when this turn is over.
@@ -67,7 +67,7 @@ class Leader(Agent):
         if self._on or self._links.dismissed is not None:
             for rank, why in self._links.turn(now):
                 self._lose(rank, why, now)
-        self._level.look(now)
+        self._dispatcher.look(now)
         self._hand_out()
         for rank, assignments in self._down.items():
             self._links.tell(rank, say.Work(assignments))
@@ -79,7 +79,7 @@ class Leader(Agent):
             self._leave()
 
     def _hand_out(self) -> None:
-        for send, assignment in self._level.take():
+        for send, assignment in self._dispatcher.take():
             if send.node != self._world.rank:
                 self._down[send.node].append(assignment)
             elif self._node:
@@ -100,10 +100,10 @@ class Leader(Agent):
             case say.Work(assignments) if self._node and not self._stopped:
                 self._on = True
                 for assignment in assignments:
-                    self._level.submit(assignment.task, assignment, assignment.batch.weight, time.monotonic())
+                    self._dispatcher.submit(assignment.task, assignment, assignment.batch.weight, time.monotonic())
                 self._hand_out()
             case say.NoMore():
-                self._level.no_more()
+                self._dispatcher.no_more()
             case say.Stop(whole):
                 self._links.dismiss(time.monotonic(), whole=whole)
                 super()._obey(message)
@@ -113,18 +113,20 @@ class Leader(Agent):
                 super()._obey(message)
 
     def _set_up(self, setup: say.Setup) -> say.Ready:
-        self._level = Level(setup.use.n_fragments)
+        self._dispatcher = Dispatcher(setup.use.n_fragments)
         ready = super()._set_up(setup)
         self._expect(self._world.rank, setup)
         return ready
 
     def _expect(self, rank: int, setup: say.Setup) -> None:
-        self._level.joined(rank, setup.slots, time.monotonic())
+        self._dispatcher.joined(rank, setup.slots, time.monotonic())
 
     def _withdraw(self, node: Node) -> list[TaskId]:
         now = time.monotonic()
         own = super()._withdraw(node)
-        return self._level.withdraw() + [task for task in own if self._level.came_back(self._world.rank, task, now)]
+        return self._dispatcher.withdraw() + [
+            task for task in own if self._dispatcher.came_back(self._world.rank, task, now)
+        ]
 
     # What the slots here and the nodes of the partition say
 
@@ -132,16 +134,16 @@ class Leader(Agent):
         self._happened(self._world.rank, events)
 
     def _allow(self, news: say.Allow) -> None:
-        self._level.joined(news.rank, news.slots, time.monotonic())
+        self._dispatcher.joined(news.rank, news.slots, time.monotonic())
         self._tell(news)
 
     def _happened(self, node: int, events: Sequence[Started | Ended]) -> None:
         now = time.monotonic()
         for event in events:
             if isinstance(event, Started):
-                news = self._level.started(event.task)
+                news = self._dispatcher.started(event.task)
             else:
-                news = self._level.ended(node, event.task, event.wall_seconds, now, counts=event.is_done)
+                news = self._dispatcher.ended(node, event.task, event.wall_seconds, now, counts=event.is_done)
             if news:
                 self._up.append(event)
 
@@ -159,7 +161,7 @@ class Leader(Agent):
             case say.Allow():
                 self._allow(message)
             case say.Withdrawn(tasks):
-                back = [task for task in tasks if self._level.came_back(rank, task, now)]
+                back = [task for task in tasks if self._dispatcher.came_back(rank, task, now)]
                 self._tell(say.Withdrawn(back))
             case say.Alive():
                 pass
@@ -180,4 +182,4 @@ class Leader(Agent):
         self._links.lost.add(rank)
         self._world.broken = True
         self._down.pop(rank, None)
-        self._tell(say.From(rank, say.Lost(why, self._level.lost(rank, now))))
+        self._tell(say.From(rank, say.Lost(why, self._dispatcher.lost(rank, now))))

@@ -19,7 +19,7 @@ from millrace.node.agent import Slots
 from millrace.node.feed import Batch
 from millrace.output.parts import Written
 from millrace.report.words import count
-from millrace.schedule.level import Level
+from millrace.schedule.dispatcher import Dispatcher
 from millrace.tasks import Ended, News, SlotsChanged, Started, Task, Withdrawn, Woken
 
 #: Shortest nap of the coordinator, in seconds: nodes have tasks ahead, and what comes in a bunch costs less.
@@ -66,13 +66,13 @@ class RemoteSlots:
         output: OutputMessages,
     ) -> None:
         self._crew, self._own, self._members, self._use, self._message = crew, own, members, use, message
-        self._level: Level[tuple[Task, Batch]] = Level(use.n_fragments)
+        self._dispatcher: Dispatcher[tuple[Task, Batch]] = Dispatcher(use.n_fragments)
         self._nap = BUSY_NAP_SECONDS
         #: What is to be sent to each rank when this turn is over.
         self._work: dict[int, list[say.Assignment]] = defaultdict(list)
         self._output = output
         self.argv, self.n_nodes = own.argv, len(members)
-        #: Ranks of each node as this level sees it: a partition is one.
+        #: Ranks of each node as this process sees it: a partition is one.
         self._of = {0: [0], **crew.partitions}
         #: Slots of each rank that are used.
         self._slots = [member.slots for member in members]
@@ -82,20 +82,20 @@ class RemoteSlots:
     def _join(self, node: int) -> None:
         """A node is there, or has other slots than before."""
         ranks = self._of[node]
-        self._level.joined(node, sum(self._slots[rank] for rank in ranks), time.monotonic(), len(ranks))
+        self._dispatcher.joined(node, sum(self._slots[rank] for rank in ranks), time.monotonic(), len(ranks))
 
     def no_more(self) -> None:
         """See `Slots`: from here on, what takes too long may be run twice."""
-        self._level.no_more()
+        self._dispatcher.no_more()
         self._crew.tell_leaders(say.NoMore())
 
     def submit(self, task: Task, batch: Batch) -> None:
         """See `Slots`."""
-        self._level.submit(task, (task, batch), batch.weight, time.monotonic())
+        self._dispatcher.submit(task, (task, batch), batch.weight, time.monotonic())
         self._send()
 
     def _send(self) -> None:
-        for send, (task, batch) in self._level.take():
+        for send, (task, batch) in self._dispatcher.take():
             if send.node == 0:
                 self._own.submit(task, batch)
             else:
@@ -123,7 +123,7 @@ class RemoteSlots:
             for rank, message in self._crew.hear():
                 found += self._heard(rank, message)
             now = time.monotonic()
-            self._level.look(now)
+            self._dispatcher.look(now)
             self._output.turn(now)
             self._send()
             self._flush()
@@ -173,20 +173,20 @@ class RemoteSlots:
             case SlotsChanged(slots, why):
                 return [self._allowed(node, slots, why)]
             case Started(task):
-                return [event] if self._level.started(task) else []
+                return [event] if self._dispatcher.started(task) else []
             case Withdrawn(task):
                 return self._came_back(node, task)
             case Woken():
                 return [event]
             case Ended():
-                is_news = self._level.ended(
+                is_news = self._dispatcher.ended(
                     node, event.task, event.wall_seconds, time.monotonic(), counts=event.is_done
                 )
                 self._send()
                 return [event] if is_news else []
 
     def _came_back(self, node: int, task: TaskId) -> list[News]:
-        alone = self._level.came_back(node, task, time.monotonic())
+        alone = self._dispatcher.came_back(node, task, time.monotonic())
         self._send()
         return [Withdrawn(task)] if alone else []
 
@@ -195,7 +195,7 @@ class RemoteSlots:
         self._output.lost(rank)
         if rank in self._of:
             self._work.pop(rank, None)
-            tasks = self._level.lost(rank, time.monotonic())
+            tasks = self._dispatcher.lost(rank, time.monotonic())
         else:
             leader = next(leader for leader, ranks in self._of.items() if rank in ranks)
             self._of[leader] = [other for other in self._of[leader] if other != rank]
@@ -207,7 +207,7 @@ class RemoteSlots:
 
     def withdraw(self) -> list[TaskId]:
         """See `Slots`."""
-        back = self._level.withdraw()
+        back = self._dispatcher.withdraw()
         back += [task for task in self._own.withdraw() if self._came_back(0, task)]
         self._flush()
         self._crew.tell_all(say.Withdraw())

@@ -1,7 +1,7 @@
 """A discrete-event simulation of a job on a cluster. Every decision is made by the code of real runs.
 
-Real: the `Scheduler` with its batch sizes (`sizing`) and, for a database in fragments, its searches and finishes; `Level`
-with its `Spread` and `Homes` at the root and in each partition; the rule that forms `partitions`. Simulated: the clock; a
+Real: the `Scheduler` with its batch sizes (`sizing`) and, for a database in fragments, its searches and finishes; `Dispatcher`
+with its `Placement` and `Homes` at the root and in each partition; the rule that forms `partitions`. Simulated: the clock; a
 coordinator and partition leaders that handle one message after the other; messages that take a fixed time; slots that take
 the time that the trace says; nodes that keep the fragments that they searched last in memory. Not simulated: the start of
 the job, staging of databases, writing of the output, failures.
@@ -20,8 +20,10 @@ from itertools import pairwise
 from millrace import _core
 from millrace.ids import BatchId, SlotId, TaskId
 from millrace.model import Fragment, Fragmented, OutputUse
-from millrace.schedule.level import Level
+from millrace.schedule.dispatcher import Dispatcher
+from millrace.schedule.node_load import MOST_AHEAD
 from millrace.schedule.partition import partitions
+from millrace.schedule.placement import Placement
 from millrace.schedule.protocol import (
     Action,
     Ask,
@@ -36,7 +38,6 @@ from millrace.schedule.protocol import (
     Turn,
 )
 from millrace.schedule.scheduler import Scheduler, Settings
-from millrace.schedule.spread import MOST_AHEAD, Spread
 from millrace.simulate.trace import Trace
 from millrace.tasks import Ended, Ending, Search, Task, Whole
 
@@ -128,7 +129,7 @@ class _Leader:
     """A partition: the desk of its leader, and how it spreads tasks over its nodes."""
 
     desk: _Desk
-    level: Level[None]
+    dispatcher: Dispatcher[None]
 
 
 # What happens, in the words of the one to whom it happens. The number decides between events of one time.
@@ -170,7 +171,7 @@ class Simulation:
         self._free = [machine.cores] * machine.nodes
         self._queues: list[deque[int]] = [deque() for _ in range(machine.nodes)]
         self._desk = _Desk(machine.service_seconds)
-        self._level = self._new_level()
+        self._dispatcher = self._new_dispatcher()
         self._memory: list[OrderedDict[int, None]] = [OrderedDict() for _ in range(machine.nodes)]
         self._scheduler = Scheduler(Settings(
             slots=machine.nodes * machine.cores, cost=self.trace.hint, batch_size=(machine.batch, 0),
@@ -182,20 +183,20 @@ class Simulation:
         self._part_of: list[int] = []
         if len(parts) == 1:
             for node in parts[0]:
-                self._level.joined(node, machine.cores, 0.0)
+                self._dispatcher.joined(node, machine.cores, 0.0)
             return
         for number, part in enumerate(parts):
-            leader = _Leader(_Desk(machine.service_seconds), self._new_level())
+            leader = _Leader(_Desk(machine.service_seconds), self._new_dispatcher())
             for node in part:
-                leader.level.joined(node, machine.cores, 0.0)
+                leader.dispatcher.joined(node, machine.cores, 0.0)
                 self._part_of.append(number)
             self._leaders.append(leader)
-            self._level.joined(number, machine.cores * len(part), 0.0, members=len(part))
+            self._dispatcher.joined(number, machine.cores * len(part), 0.0, members=len(part))
 
-    def _new_level(self) -> Level[None]:
+    def _new_dispatcher(self) -> Dispatcher[None]:
         machine = self.machine
-        spread = Spread(2 * machine.latency_seconds, MOST_AHEAD if machine.prefetch else 0)
-        return Level(machine.fragments if machine.homes else 0, spread)
+        placement = Placement(2 * machine.latency_seconds, MOST_AHEAD if machine.prefetch else 0)
+        return Dispatcher(machine.fragments if machine.homes else 0, placement)
 
     def run(self) -> Outcome:
         """Run the job to its end."""
@@ -255,8 +256,8 @@ class Simulation:
         self._count_busy(now)
         self._all_cut = (now, self._busy_seconds)
         self._tell(InputEnded(), now)
-        for level in (self._level, *(leader.level for leader in self._leaders)):
-            level.no_more()
+        for dispatcher in (self._dispatcher, *(leader.dispatcher for leader in self._leaders)):
+            dispatcher.no_more()
         if self.machine.copies:
             self._later(now + TICK, _LOOK, 0, 0)
 
@@ -286,7 +287,7 @@ class Simulation:
         units = float(self.trace.units(last) - self.trace.units(first))
         self._tasks[task.id] = (task, units, self._seconds(task, first, last))
         self._n_tasks += 1
-        self._level.submit(task, None, units, now)
+        self._dispatcher.submit(task, None, units, now)
         self._root_sends(now)
 
     def _seconds(self, task: Task, first: int, last: int) -> float:
@@ -300,14 +301,14 @@ class Simulation:
 
     def _root_sends(self, now: float) -> None:
         what = _LEADER_GETS if self._leaders else _NODE_GETS
-        for send, _ in self._level.take():
+        for send, _ in self._dispatcher.take():
             self._copies += send.duplicate
             self._later(self._desk.serve(now) + self.machine.latency_seconds, what, send.node, send.task)
 
     def _root_told(self, member: int, task: int, now: float) -> None:
         now = self._desk.serve(now)
         seconds = self._tasks[task][2] / self._speed(member) if task in self._tasks else 0.0
-        ended = self._level.ended(member, TaskId(task), seconds, now, counts=True)
+        ended = self._dispatcher.ended(member, TaskId(task), seconds, now, counts=True)
         self._root_sends(now)
         if ended:
             self._done(task, seconds, now)
@@ -330,9 +331,9 @@ class Simulation:
     def _look(self, now: float) -> None:
         """Look for stragglers."""
         for number, leader in enumerate(self._leaders):
-            leader.level.look(now)
+            leader.dispatcher.look(now)
             self._leader_sends(number, now)
-        self._level.look(now)
+        self._dispatcher.look(now)
         self._root_sends(now)
         self._later(now + TICK, _LOOK, 0, 0)
 
@@ -344,12 +345,12 @@ class Simulation:
             return
         now = leader.desk.serve(now)
         which, units, _ = self._tasks[task]
-        leader.level.submit(which, None, units, now)
+        leader.dispatcher.submit(which, None, units, now)
         self._leader_sends(number, now)
 
     def _leader_sends(self, number: int, now: float) -> None:
         desk = self._leaders[number].desk
-        for send, _ in self._leaders[number].level.take():
+        for send, _ in self._leaders[number].dispatcher.take():
             self._copies += send.duplicate
             self._later(desk.serve(now) + self.machine.latency_seconds, _NODE_GETS, send.node, send.task)
 
@@ -358,7 +359,7 @@ class Simulation:
         leader = self._leaders[number]
         now = leader.desk.serve(now)
         seconds = self._tasks[task][2] / self._speeds[node] if task in self._tasks else 0.0
-        ended = leader.level.ended(node, TaskId(task), seconds, now, counts=True)
+        ended = leader.dispatcher.ended(node, TaskId(task), seconds, now, counts=True)
         self._leader_sends(number, now)
         if ended:
             self._later(leader.desk.serve(now) + self.machine.latency_seconds, _ROOT_TOLD, number, task)

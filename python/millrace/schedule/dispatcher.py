@@ -1,6 +1,6 @@
-"""One level of dispatch: the tasks of all nodes at the coordinator, those of a partition at its leader. Pure.
+"""The tasks of all nodes at the coordinator, or those of a partition at its leader, and where they go. Pure.
 
-What `Spread` decides, for tasks that carry something, may be out twice, and are told of once.
+What `Placement` decides, for tasks that carry something, may be out twice, and are told of once.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Generic, TypeVar
 
 from millrace.ids import TaskId
 from millrace.schedule.locality import Homes
-from millrace.schedule.spread import Send, Spread
+from millrace.schedule.placement import Placement, Send
 from millrace.tasks import Task
 
 Load = TypeVar("Load")
 
 #: Seconds between looks for tasks that take too long while slots are idle.
-LOOK_FOR_STRAGGLERS = 0.25
+STRAGGLER_LOOK_SECONDS = 0.25
 
 
 @dataclass(slots=True)
@@ -28,18 +28,18 @@ class _Out(Generic[Load]):
     started: bool = False
 
 
-class Level(Generic[Load]):
-    """The tasks of one level and the nodes that they are spread over.
+class Dispatcher(Generic[Load]):
+    """Sends tasks to nodes, and tells of each once.
 
     Whatever happens may send tasks to nodes: `take` them after each call.
 
     Args:
         fragments: Fragments of the database; 0: it is whole.
-        spread: How tasks are spread, if not as usual.
+        placement: How tasks are placed, if not as usual.
     """
 
-    def __init__(self, fragments: int = 0, spread: Spread | None = None) -> None:
-        self._spread = spread or Spread()
+    def __init__(self, fragments: int = 0, placement: Placement | None = None) -> None:
+        self._placement = placement or Placement()
         self._homes = Homes(fragments)
         self._out: dict[TaskId, _Out[Load]] = {}
         self._sends: list[Send] = []
@@ -54,14 +54,14 @@ class Level(Generic[Load]):
     # Nodes
 
     def joined(self, node: int, slots: int, now: float, members: int = 1) -> None:
-        """A node is there, or has another number of slots than before; see `Spread.node_joined`."""
+        """A node is there, or has another number of slots than before; see `Placement.node_joined`."""
         self._homes.joined(node, slots)
-        self._note(self._spread.node_joined(node, slots, now, members))
+        self._note(self._placement.node_joined(node, slots, now, members))
 
     def lost(self, node: int, now: float) -> int:
         """A node is gone; return how many tasks of its own go to others."""
         self._homes.lost(node)
-        back, sends = self._spread.node_lost(node, now)
+        back, sends = self._placement.node_lost(node, now)
         self._note(sends)
         return len(back)
 
@@ -71,7 +71,7 @@ class Level(Generic[Load]):
         """A task is to be done, of so many units of work; ``load`` is sent with it."""
         self._out[task.id] = _Out(load, task.fragment)
         prefer = self._homes.of(task.fragment)
-        self._note(self._spread.task_ready(task.id, units, now, urgent=task.urgent, prefer=prefer))
+        self._note(self._placement.task_ready(task.id, units, now, urgent=task.urgent, prefer=prefer))
 
     def started(self, task: TaskId) -> bool:
         """A slot has taken a task. Whether that is news."""
@@ -82,9 +82,9 @@ class Level(Generic[Load]):
         return True
 
     def ended(self, node: int, task: TaskId, seconds: float, now: float, *, counts: bool) -> bool:
-        """A task came to its end at a node; see `Spread.task_ended`. Whether it is the end of the task."""
-        self._note(self._spread.task_ended(node, task, seconds, now, counts=counts))
-        if task not in self._out or (not counts and self._spread.holders(task)):
+        """A task came to its end at a node; see `Placement.task_ended`. Whether it is the end of the task."""
+        self._note(self._placement.task_ended(node, task, seconds, now, counts=counts))
+        if task not in self._out or (not counts and self._placement.holders(task)):
             return False  # it has ended before, or another slot may do better
         del self._out[task]
         return True
@@ -95,7 +95,7 @@ class Level(Generic[Load]):
 
     def withdraw(self) -> list[TaskId]:
         """Take back all tasks that are not sent; they are forgotten."""
-        back = [TaskId(task) for task in self._spread.withdraw()]
+        back = [TaskId(task) for task in self._placement.withdraw()]
         for task in back:
             del self._out[task]
         return back
@@ -105,10 +105,10 @@ class Level(Generic[Load]):
         self._last = True
 
     def look(self, now: float) -> None:
-        """Send what takes too long to idle slots too; to be called now and then. See `Spread.straggling`."""
-        if self._last and self._out and now - self._looked > LOOK_FOR_STRAGGLERS:
+        """Send what takes too long to idle slots too; to be called now and then. See `Placement.straggling`."""
+        if self._last and self._out and now - self._looked > STRAGGLER_LOOK_SECONDS:
             self._looked = now
-            self._note(self._spread.straggling(now))
+            self._note(self._placement.straggling(now))
 
     def _note(self, sends: list[Send]) -> None:
         for send in sends:

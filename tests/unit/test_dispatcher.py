@@ -1,4 +1,4 @@
-"""One level of dispatch: what is sent, and what is told of it."""
+"""Dispatch: what is sent, and what is told of it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.ids import BatchId, TaskId
-from millrace.schedule.level import LOOK_FOR_STRAGGLERS, Level
+from millrace.schedule.dispatcher import STRAGGLER_LOOK_SECONDS, Dispatcher
 from millrace.tasks import Search, Task, Whole
 
 
-def level(*slots: int, fragments: int = 0) -> Level[str]:
-    found: Level[str] = Level(fragments)
+def dispatcher(*slots: int, fragments: int = 0) -> Dispatcher[str]:
+    found: Dispatcher[str] = Dispatcher(fragments)
     for node, many in enumerate(slots):
         found.joined(node, many, 0.0)
     return found
@@ -21,19 +21,19 @@ def task_of(number: int, fragment: int = 0) -> Task:
     return Task(id=TaskId(number), batch=BatchId(number), kind=Search(fragment) if fragment else Whole())
 
 
-def sent(one: Level[str]) -> list[tuple[int, str]]:
+def sent(one: Dispatcher[str]) -> list[tuple[int, str]]:
     return [(send.node, load) for send, load in one.take()]
 
 
 def test_a_task_is_sent_with_what_it_carries_and_once() -> None:
-    one = level(1, 1)
+    one = dispatcher(1, 1)
     one.submit(task_of(7), "seven", 1.0, 0.0)
     assert sent(one) == [(0, "seven")]
     assert sent(one) == []
 
 
 def test_of_a_task_that_is_out_twice_the_first_result_is_told() -> None:
-    one = level(1, 1)
+    one = dispatcher(1, 1)
     for task, name in ((1, "a"), (2, "b")):
         one.submit(task_of(task), name, 1.0, 0.0)
     assert sent(one) == [(0, "a"), (1, "b")]
@@ -46,12 +46,12 @@ def test_of_a_task_that_is_out_twice_the_first_result_is_told() -> None:
     assert sent(one) == [(1, "a")]
     assert not one.ended(0, 1, 1.0, 52.0, counts=False), "the copy may do better"
     assert one.ended(1, 1, 1.0, 53.0, counts=True)
-    one.look(53.0 + 2 * LOOK_FOR_STRAGGLERS)
+    one.look(53.0 + 2 * STRAGGLER_LOOK_SECONDS)
     assert sent(one) == []
 
 
 def test_tasks_of_a_lost_node_go_to_others() -> None:
-    one = level(2, 2)
+    one = dispatcher(2, 2)
     for task in range(4):
         one.submit(task_of(task), str(task), 1.0, 0.0)
     sent(one)
@@ -61,7 +61,7 @@ def test_tasks_of_a_lost_node_go_to_others() -> None:
 
 
 def test_what_comes_back_is_told_of_if_nobody_else_has_it() -> None:
-    one = level(1)
+    one = dispatcher(1)
     for task in range(4):
         one.submit(task_of(task), str(task), 1.0, 0.0)
     out = [load for _, load in sent(one)]
@@ -77,7 +77,7 @@ def test_what_comes_back_is_told_of_if_nobody_else_has_it() -> None:
 def test_no_slot_is_idle_while_a_task_against_any_fragment_waits(
     slots: list[int], fragments: int, script: list[int]
 ) -> None:
-    one = level(*slots, fragments=fragments)
+    one = dispatcher(*slots, fragments=fragments)
     out: dict[int, list[int]] = {node: [] for node in range(len(slots))}
     waits: set[int] = set()
     now = 0.0
@@ -97,7 +97,7 @@ def test_no_slot_is_idle_while_a_task_against_any_fragment_waits(
 
 
 def test_a_node_is_given_again_the_fragments_that_it_has() -> None:
-    one = level(2, 2, 2, 2, fragments=4)
+    one = dispatcher(2, 2, 2, 2, fragments=4)
     at: dict[int, set[int]] = {}
     out: list[tuple[int, int]] = []
     task = ended = 0

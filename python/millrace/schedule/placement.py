@@ -1,0 +1,224 @@
+"""Which node gets which task: the same class places over partitions at the root, over nodes in a partition.
+
+Pure: what happened comes in with its time, what to send goes out. Times are seconds on any one clock.
+
+A node is sent as many tasks as it has slots, and so many more that no slot waits for the network: those that end
+while a message is under way. Task times and the delay of messages are measured from what comes back.
+
+How to use it: carry out every `Send` in the order given, and report every end. A task may be out twice (a duplicate
+near the end); its first end counts, `Placement.is_open` tells before it is reported. Call `Placement.straggling` now
+and then once no more tasks will come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from millrace.schedule import stragglers
+from millrace.schedule.node_load import MOST_AHEAD, NodeLoad, Room, Speeds
+from millrace.schedule.waiting import PlacedTask, Waiting
+
+
+class Send(NamedTuple):
+    """Send ``task`` to ``node``; ``duplicate``: it is out elsewhere too, and the first end counts."""
+
+    node: int
+    task: int
+    duplicate: bool = False
+
+
+class Placement:
+    """Places tasks on nodes.
+
+    While a task waits, no slot is idle and urgent tasks go first. A task goes to a node that it prefers when that
+    leaves no slot idle, and is then passed over by at most as many later tasks as there are slots.
+
+    Args:
+        latency_seconds: See `Speeds`.
+        most_ahead: See `Speeds`.
+    """
+
+    def __init__(self, latency_seconds: float = 0.005, most_ahead: int = MOST_AHEAD) -> None:
+        self._nodes: dict[int, NodeLoad] = {}
+        self._tasks: dict[int, PlacedTask] = {}
+        self._slots, self._serial = 0, 0
+        self._waiting = Waiting()
+        self._speeds = Speeds(latency_seconds, most_ahead)
+        self._room = Room(self._nodes, self._speeds)
+
+    # What is known
+
+    @property
+    def waiting(self) -> int:
+        """Tasks that are not sent."""
+        return self._waiting.count
+
+    @property
+    def slots(self) -> int:
+        """Slots of all nodes."""
+        return self._slots
+
+    def depth(self, node: int) -> int:
+        """Tasks that ``node`` is sent at most."""
+        return self._nodes[node].depth
+
+    def is_open(self, task: int) -> bool:
+        """Whether ``task`` waits or is out, and has not ended anywhere."""
+        return task in self._tasks and not self._tasks[task].ended
+
+    def holders(self, task: int) -> tuple[int, ...]:
+        """Nodes at which ``task`` is out, also after its first end."""
+        return tuple(self._tasks[task].nodes) if task in self._tasks else ()
+
+    # Nodes
+
+    def node_joined(self, node: int, slots: int, now: float, members: int = 1) -> list[Send]:
+        """A node is there, or has another number of slots than before.
+
+        Args:
+            members: Nodes that it stands for, if it is a partition; each of them gets a task ahead.
+
+        Raises:
+            ValueError: ``slots`` is below 1.
+        """
+        if slots < 1:
+            raise ValueError(f"node {node} has {slots} slots")
+        item = self._nodes.setdefault(node, NodeLoad(slots))
+        self._waiting.node_joined(node)
+        item.slots, item.members = slots, members
+        item.start(now)
+        self._slots = sum(other.slots for other in self._nodes.values())
+        item.depth = self._speeds.depth(item)
+        return self._fill(node, now)
+
+    def node_lost(self, node: int, now: float) -> tuple[list[int], list[Send]]:
+        """A node is gone.
+
+        Returns:
+            Tasks that were out there alone, which wait again, before all others; and what to send.
+        """
+        item = self._nodes.pop(node, None)
+        if item is None:
+            return [], []
+        self._slots -= item.slots
+        self._waiting.node_lost(node)
+        back = []
+        for number in (*item.running, *item.queued):
+            task = self._tasks[number]
+            task.nodes.remove(node)
+            if task.ended:
+                self._forget(task)
+            elif not task.nodes:
+                back.append(task)
+        self._waiting.put_back(back)
+        sends: list[Send] = []
+        # One at a time: a whole queue for one node would leave slots of others idle.
+        while (best := self._room.best()) is not None and (sent := self._fill(best, now, most=1)):
+            sends.extend(sent)
+        return [task.number for task in back], sends
+
+    # Tasks
+
+    def task_ready(
+        self, task: int, units: float, now: float, *, urgent: bool = False, prefer: Sequence[int] = ()
+    ) -> list[Send]:
+        """A task is to be sent: at once where there is room, else when there is.
+
+        Args:
+            task: Its number; no other task ever had it.
+            units: Cost units, the same for all tasks (see `CostHint.unit`).
+            urgent: Before all that is not urgent.
+            prefer: Nodes where it is cheaper, such as those that hold its database fragment.
+
+        Raises:
+            ValueError: The task is known already.
+        """
+        if task in self._tasks:
+            raise ValueError(f"task {task} is known already")
+        self._serial += 1
+        item = self._tasks[task] = PlacedTask(task, max(units, 0.0), self._serial, tuple(prefer))
+        node = self._place(item, urgent)
+        if node is None:
+            self._waiting.add(item, urgent=urgent)
+            return []
+        return [self._send(node, item, now)]
+
+    def task_ended(self, node: int, task: int, seconds: float, now: float, *, counts: bool = True) -> list[Send]:
+        """A task came to its end at a node, well or not; the end of a node that was lost changes nothing.
+
+        Args:
+            seconds: Wall time of its run there; 0: it did not run, and says nothing of the node.
+            counts: False: it gave nothing, so a copy that is out elsewhere is waited for.
+        """
+        item = self._nodes.get(node)
+        if item is None or not (task in item.running or task in item.queued):
+            return []
+        sent = item.give(task, now)
+        known = self._tasks[task]
+        known.nodes.remove(node)
+        known.ended = known.ended or counts or not known.nodes
+        self._forget(known)
+        if seconds > 0:
+            delay = None if sent is None else max(now - sent - seconds, 0.0)
+            self._speeds.measure(item, known.units, seconds, delay)
+        return self._fill(node, now)
+
+    def withdraw(self) -> list[int]:
+        """Take back all tasks that are not sent; they are forgotten."""
+        waiting = [task.number for task in self._tasks.values() if task.waiting]
+        for number in waiting:
+            del self._tasks[number]
+        self._waiting.clear()
+        return waiting
+
+    def straggling(self, now: float) -> list[Send]:
+        """Duplicate tasks on idle slots where that is likely to end sooner. Only for when no more tasks will come."""
+        if self._waiting.count or not self._speeds.is_known:
+            return []
+        return [
+            self._send(node, task, now) for node, task in stragglers.copies(self._nodes, self._tasks, self._speeds, now)
+        ]
+
+    # Choosing
+
+    def _place(self, task: PlacedTask, urgent: bool) -> int | None:
+        """The node that a new task goes to at once, if any."""
+        best = self._room.best()
+        if best is None:
+            return None
+        living = [node for node in task.prefer if node in self._nodes]
+        roomy = [node for node in living if self._nodes[node].out < self._nodes[node].depth]
+        if roomy:
+            preferred = min(roomy, key=self._room.key)
+            if self._nodes[preferred].idle or not self._nodes[best].idle:
+                return preferred
+        if urgent or self._nodes[best].idle or not living:
+            return best
+        return None  # its nodes have a queue in which there will be room soon, and no slot is idle
+
+    def _fill(self, node: int, now: float, most: int = 0) -> list[Send]:
+        """Send what waits to a node until it has enough, or ``most`` tasks."""
+        item = self._nodes[node]
+        sends: list[Send] = []
+        while self._waiting.count and item.out < item.depth and (not most or len(sends) < most):
+            task = self._waiting.take(node, self._slots, idle=item.idle > 0)
+            if task is None:
+                break
+            sends.append(self._put(node, task, now))
+        self._room.note(node)
+        return sends
+
+    def _send(self, node: int, task: PlacedTask, now: float) -> Send:
+        sent = self._put(node, task, now)
+        self._room.note(node)
+        return sent
+
+    def _put(self, node: int, task: PlacedTask, now: float) -> Send:
+        self._nodes[node].take(task.number, now)
+        task.nodes.append(node)
+        return Send(node, task.number, duplicate=len(task.nodes) > 1)
+
+    def _forget(self, task: PlacedTask) -> None:
+        if task.ended and not task.nodes:
+            del self._tasks[task.number]

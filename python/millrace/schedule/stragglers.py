@@ -1,0 +1,57 @@
+"""Which tasks are run twice near the end, because that is likely to end sooner. Pure.
+
+Source: backup tasks of MapReduce (Dean and Ghemawat 2004, 3.6); the comparison of what is left with a new run is that
+of LATE (Zaharia et al. 2008).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from millrace.schedule.node_load import NodeLoad, Speeds
+from millrace.schedule.waiting import PlacedTask
+
+
+def copies(
+    nodes: Mapping[int, NodeLoad], tasks: Mapping[int, PlacedTask], speeds: Speeds, now: float
+) -> Iterator[tuple[int, PlacedTask]]:
+    """(node, task) of copies to be sent, each before the next is asked for.
+
+    A task is out twice at most. It is copied if what is left of it is likely longer than a run from its start on the
+    node with the idle slot: it waits behind others, its node is slow, or it is overdue. Of an overdue task, as much is
+    taken to be left as has passed.
+    """
+    idle = [(speeds.rate(item), node) for node, item in nodes.items() if item.idle]
+    if not idle:
+        return
+    idle.sort(key=lambda pair: (-pair[0], pair[1]))
+    left = sorted(
+        (
+            (seconds, -number)
+            for item in nodes.values()
+            for number, seconds in _left(item, tasks, speeds, now).items()
+            if not tasks[number].ended and len(tasks[number].nodes) == 1
+        ),
+        reverse=True,
+    )
+    for seconds, negative in left:
+        task = tasks[-negative]
+        found = next(((rate, node) for rate, node in idle if node not in task.nodes), None)
+        if found is None:
+            continue
+        rate, node = found
+        if seconds <= task.units / rate + speeds.latency(nodes[node]):
+            continue
+        yield node, task
+        if not nodes[node].idle:
+            idle.remove(found)
+            if not idle:
+                return
+
+
+def _left(item: NodeLoad, tasks: Mapping[int, PlacedTask], speeds: Speeds, now: float) -> dict[int, float]:
+    """Seconds until each task at a node likely ends."""
+    running = {number: speeds.left(item, number, tasks[number].units, now) for number in item.running}
+    # What waits there waits at least for the first slot: a node that stands still never has one.
+    wait = min(running.values(), default=0.0)
+    return running | {number: wait + tasks[number].units / speeds.rate(item) for number in item.queued}
