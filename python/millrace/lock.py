@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 #: Seconds between signs of life.
-PERIOD = 5.0
+BEAT_SECONDS = 5.0
 
 #: Seconds of silence after which the owner on another machine is taken for dead.
-STALE = 30.0
+STALE_SECONDS = 30.0
 
 #: Seconds between looks at who has the file.
-LOOK = 0.5
+LOOK_SECONDS = 0.5
 
 
 class HeldError(Exception):
@@ -124,7 +124,7 @@ class Lock:
         os.close(self.descriptor)
 
     def _beat(self, lost: Callable[[str], None]) -> None:
-        while not self._end.wait(PERIOD):
+        while not self._end.wait(BEAT_SECONDS):
             with suppress(OSError):  # the next time, perhaps
                 os.utime(self.descriptor)
             other = read(self.path)
@@ -136,7 +136,7 @@ class Lock:
 def take(path: Path, job: str = "") -> Lock:
     """Take the file for this process, making it if it is not there.
 
-    Waits for at most `STALE` seconds where the last owner, of another machine, may be dead.
+    Waits for at most `STALE_SECONDS` seconds where the last owner, of another machine, may be dead.
 
     Args:
         job: What all processes of a supervised job share: no two of them want the file at the same time, and those
@@ -163,7 +163,7 @@ def take(path: Path, job: str = "") -> Lock:
             continue
         seen = os.fstat(descriptor).st_mtime
         os.close(descriptor)
-        time.sleep(LOOK)
+        time.sleep(LOOK_SECONDS)
 
 
 def _try(path: Path, descriptor: int, job: str, seen: float | None) -> Lock | None:
@@ -177,7 +177,7 @@ def _try(path: Path, descriptor: int, job: str, seen: float | None) -> Lock | No
             beat = os.fstat(descriptor).st_mtime
             if certain and owner.is_alive_here():
                 raise HeldError(owner)
-            if not certain and now - beat < STALE:
+            if not certain and now - beat < STALE_SECONDS:
                 if seen is not None and beat != seen:
                     raise HeldError(owner)
                 return None
@@ -211,7 +211,7 @@ def is_held(path: Path, job: str = "") -> bool:
             return False
         if owner.place == place():
             return owner.is_alive_here()
-        return time.time() - os.fstat(descriptor).st_mtime < STALE
+        return time.time() - os.fstat(descriptor).st_mtime < STALE_SECONDS
     finally:
         os.close(descriptor)
 
@@ -307,6 +307,6 @@ def _open_gate(gate: Path) -> None:
     """Remove what a process left that was killed in the moment that it takes to look."""
     with suppress(OSError):
         owner, age = read(gate), time.time() - gate.stat().st_mtime
-        dead = not owner.is_alive_here() if owner and owner.place == place() else age > STALE
+        dead = not owner.is_alive_here() if owner and owner.place == place() else age > STALE_SECONDS
         if dead:
             gate.unlink()

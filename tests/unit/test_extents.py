@@ -21,7 +21,7 @@ class Bytes:
         return len(self.content)
 
 
-LATER = extents.LONGEST_WAIT
+LATER = extents.LONGEST_WAIT_SECONDS
 
 
 def block(kilobytes: int) -> Bytes:

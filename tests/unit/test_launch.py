@@ -17,7 +17,7 @@ from millrace.errors import RefusedError
 from millrace.launch import command, heart, sweep
 from millrace.launch.allocation import Allocation, find, parse_hosts
 from millrace.launch.relay import Output, Words
-from millrace.launch.watch import SILENCE_SECONDS, START, Signs
+from millrace.launch.watch import SILENCE_SECONDS, START_SECONDS, Signs
 from millrace.plan.slurm import expand
 from millrace.storage import launcher_folder
 
@@ -169,7 +169,7 @@ def test_silence_is_counted_from_the_last_sign_of_life(tmp_path: Path, monkeypat
     signs = Signs(tmp_path)
     signs.begin()
     signs.listen()
-    now[0] += START - 1  # nobody is heard before MPI has started
+    now[0] += START_SECONDS - 1  # nobody is heard before MPI has started
     assert not signs.silent_for(4, 1.0)
     (tmp_path / "heartbeat").write_text("1 40\n")
     signs.listen()
@@ -210,7 +210,7 @@ def test_a_coordinator_that_has_not_begun_long_after_others_is_frozen(
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     signs = Signs(tmp_path)
-    for took, limit in ((1.0, SILENCE_SECONDS), (5.0, 15.0), (15.0, START)):
+    for took, limit in ((1.0, SILENCE_SECONDS), (5.0, 15.0), (15.0, START_SECONDS)):
         signs.begin()
         begun, now[0] = now[0], now[0] + took
         assert heart.begin({**signs.environ, "PMI_RANK": "2", "PMI_SIZE": "3"}) is None

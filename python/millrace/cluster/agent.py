@@ -12,7 +12,7 @@ import msgspec
 
 from millrace import _core
 from millrace.cluster import messages as say
-from millrace.cluster.failures import PERIOD, SILENCE_SECONDS, SilenceTimer
+from millrace.cluster.failures import SIGN_OF_LIFE_SECONDS, SILENCE_SECONDS, SilenceTimer
 from millrace.cluster.journal_visibility import JournalVisibility, is_lazy
 from millrace.cluster.mpi import World
 from millrace.cluster.naps import GROWTH, NAP_SECONDS
@@ -27,7 +27,7 @@ from millrace.node.feed import Batch
 from millrace.node.workdir import WorkDir
 from millrace.output.commit import GroupCommit, commit
 from millrace.output.guard import Guard
-from millrace.output.parts import LEASE, ExtentWriter, number_of, paths_of
+from millrace.output.parts import LEASE_SECONDS, ExtentWriter, number_of, paths_of
 from millrace.plan import fingerprint
 from millrace.plan.plan import find_program
 from millrace.schedule.pace import Pace
@@ -78,7 +78,7 @@ class Agent:
             now = time.monotonic()
             if self._patience.turn(now, heard=happened) > SILENCE_SECONDS and self._on:
                 os._exit(1)  # the watchdog ends the tools
-            if now - self._told > PERIOD:
+            if now - self._told > SIGN_OF_LIFE_SECONDS:
                 self._tell(say.Alive())
                 if 0 in self._world.failed():  # only where MPI goes on without it; its last word may have gone with it
                     if not self._stopped:
@@ -92,7 +92,7 @@ class Agent:
             self._wait()
             heard = self._world.receive()
             if heard and self._parts:
-                self._parts.allow(LEASE)
+                self._parts.allow(LEASE_SECONDS)
             for rank, message in heard:
                 self._hear(rank, message)
         except Exception as error:
@@ -215,7 +215,7 @@ class Agent:
 
     def _leave(self) -> None:
         self._tell(say.Left())
-        self._world.flush(PERIOD)
+        self._world.flush(SIGN_OF_LIFE_SECONDS)
         self._left = True
 
     def _tell(self, message: object) -> None:
@@ -275,7 +275,7 @@ class Agent:
             self._parts = ExtentWriter(
                 setup.use.outputs, cwd, lasting=is_lazy(run_dir), seconds=setup.sync, wake=node.wake,
             )  # fmt: skip
-            self._parts.allow(LEASE)
+            self._parts.allow(LEASE_SECONDS)
         return frozenset(sees)
 
     def _submit(self, node: Node, assignment: say.Assignment) -> None:

@@ -9,7 +9,7 @@ from millrace.cluster import messages as say
 from millrace.cluster.mpi import World
 
 #: Seconds between signs of life.
-PERIOD = 1.0
+SIGN_OF_LIFE_SECONDS = 1.0
 
 #: Seconds without a sign of life after which the other is lost.
 SILENCE_SECONDS = 10.0
@@ -117,7 +117,7 @@ class FailureDetector:
         The caller takes those that it gives up into `lost`.
         """
         self._world.push()
-        if now - self._turned < PERIOD / 4:
+        if now - self._turned < SIGN_OF_LIFE_SECONDS / 4:
             return []
         self._turned = now
         failed = self._world.failed()
@@ -130,7 +130,7 @@ class FailureDetector:
                 found.append((rank, "its process is gone"))
             elif patience.turn(now, heard=False) > limit:
                 found.append((rank, f"no sign of life for {limit:.0f} s"))
-            elif now - self._told[rank] > PERIOD:
+            elif now - self._told[rank] > SIGN_OF_LIFE_SECONDS:
                 self.tell(rank, say.Ping())
         return found
 

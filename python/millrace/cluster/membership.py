@@ -14,7 +14,7 @@ from millrace import __version__
 from millrace.cluster import messages as say
 from millrace.cluster.failures import (
     LONGEST_GOODBYE_SECONDS,
-    PERIOD,
+    SIGN_OF_LIFE_SECONDS,
     SILENCE_AT_END_SECONDS,
     SILENCE_SECONDS,
     FailureDetector,
@@ -305,7 +305,7 @@ class Membership:
         self.dismiss()
         self.tell_all(say.Leave())
         # One that stands still by now would let all others wait for it in MPI.
-        if not self._wait_for_the_end(PERIOD if self.world.broken else SILENCE_AT_END_SECONDS):
+        if not self._wait_for_the_end(SIGN_OF_LIFE_SECONDS if self.world.broken else SILENCE_AT_END_SECONDS):
             self.world.broken = True
         # One that is lost may stand still, and is not at its end then.
         missing = self._silent({*self._links.living(), *self._links.lost})

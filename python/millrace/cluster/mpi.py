@@ -26,7 +26,7 @@ from millrace.report.words import count, duration
 from millrace.schedule.packing import Packing
 
 #: Longest piece of a message, in bytes.
-PIECE = 4 << 20
+PIECE_BYTES = 4 << 20
 
 #: Pieces under way to one rank.
 IN_FLIGHT = 8
@@ -38,7 +38,7 @@ LONGEST_ABORT, LONGEST_FINALIZE = 2, 30
 LONGEST_INIT_SECONDS, LONGEST_INIT_PER_PROCESS = 120.0, 0.1
 
 #: Seconds between the start of Open MPI and the first message.
-AFTER_INIT = 0.2
+AFTER_INIT_SECONDS = 0.2
 
 #: Messages taken in one look, so that whoever looks does something else too.
 MOST_AT_ONCE = 256
@@ -83,7 +83,7 @@ class World:
         if "Open MPI" in name and launched.size > 1:
             # A process that is still on its way out of MPI_Init must not get a message: it would crash
             # (https://github.com/open-mpi/ompi/issues/12495). Nobody can tell that it is, so let it have its time.
-            time.sleep(AFTER_INIT)
+            time.sleep(AFTER_INIT_SECONDS)
         self._mpi, self._comm = MPI, MPI.COMM_WORLD
         self.rank, self.size = self._comm.rank, self._comm.size
         if self.size != launched.size:
@@ -109,12 +109,12 @@ class World:
         box = self._out.setdefault(rank, _Outbox())
         if self._packing.pays(len(content)):
             content, last = self._packed(content), LAST_PACKED
-        if len(content) <= PIECE:
+        if len(content) <= PIECE_BYTES:
             box.waiting.append((content, last))
         else:
             view = memoryview(content)
-            cuts = range(0, len(content), PIECE)
-            box.waiting.extend((view[at : at + PIECE], last if at == cuts[-1] else MORE) for at in cuts)
+            cuts = range(0, len(content), PIECE_BYTES)
+            box.waiting.extend((view[at : at + PIECE_BYTES], last if at == cuts[-1] else MORE) for at in cuts)
         self._push(rank, box)
 
     def _packed(self, content: bytes) -> bytes:

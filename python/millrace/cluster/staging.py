@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from millrace.plan.plan import Plan
 
 #: Seconds in which not one piece moves, after which some node is taken for lost.
-STILL = 60.0
+STILL_SECONDS = 60.0
 
 #: Seconds that may pass in `Keeper.turn`, and of the naps in it.
 TURN, NAP = 0.02, 0.0003
@@ -316,7 +316,7 @@ class Staging:
         return {rank: pairs_of(files, nodes[rank], choice) for rank, choice in choices.items()}
 
     def _wait(self, done: Callable[[], bool], nodes: dict[int, Node]) -> None:
-        deadline = time.monotonic() + STILL
+        deadline = time.monotonic() + STILL_SECONDS
         while not done():
             for rank, said in self._hear():
                 if isinstance(said, Room):
@@ -348,8 +348,10 @@ class Staging:
             now, moved = time.monotonic(), self._keeper.moved + len(ended)
             if moved != seen:
                 seen, since = moved, now
-            elif now - since > STILL:
-                raise LostError(f"databases: no node has got anything for {duration(STILL)}", "look at the nodes")
+            elif now - since > STILL_SECONDS:
+                raise LostError(
+                    f"databases: no node has got anything for {duration(STILL_SECONDS)}", "look at the nodes"
+                )
         seconds, n_bytes = time.monotonic() - began, sum(file.size for file in sent)
         self._message(f"databases: {size(n_bytes)} copied to each in {duration(seconds)}, {size(n_bytes / seconds)}/s")
         return {rank: why for rank, why in ended.items() if why}

@@ -15,10 +15,10 @@ from millrace.launch import mpi_environment as launched
 from millrace.launch.watch import HEARTBEAT, OTHERS, STARTING
 
 #: Seconds between heartbeats.
-PERIOD = 1.0
+BEAT_SECONDS = 1.0
 
 #: Seconds without a turn of the loop after which there are none.
-LONGEST_TURN = 10.0
+LONGEST_TURN_SECONDS = 10.0
 
 
 class Heart:
@@ -52,11 +52,11 @@ class Heart:
     def _serve(self) -> None:
         while True:
             turned = self.turned
-            if turned is None or time.monotonic() - turned < LONGEST_TURN:
+            if turned is None or time.monotonic() - turned < LONGEST_TURN_SECONDS:
                 self.beat()
             if self.also:
                 self.also()
-            time.sleep(PERIOD)
+            time.sleep(BEAT_SECONDS)
 
 
 #: Ranks that say that they have begun: enough, should one be lost, and few enough for any shared disk.

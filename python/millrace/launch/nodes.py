@@ -18,7 +18,7 @@ from millrace.launch.allocation import Allocation
 from millrace.plan import workplace
 
 #: Seconds within which a node answers, or is taken for lost.
-PATIENCE = 8.0
+ANSWER_SECONDS = 8.0
 
 #: The same once others have answered: at least so long, and so many times as long as they took.
 LEAST, TIMES = 1.5, 4.0
@@ -57,8 +57,8 @@ def sweep_all(
         time.sleep(0.01)
         now = time.monotonic()
         # Where most have answered, those that have not are not slow but gone.
-        quick = sorted(answered.values())[len(answered) // 2] if len(answered) >= len(nodes) / 2 else PATIENCE
-        patience = min(PATIENCE, max(LEAST, TIMES * quick))
+        quick = sorted(answered.values())[len(answered) // 2] if len(answered) >= len(nodes) / 2 else ANSWER_SECONDS
+        patience = min(ANSWER_SECONDS, max(LEAST, TIMES * quick))
         for node, (process, begun) in list(asked.items()):
             if process.poll() is None and now - begun < patience:
                 continue

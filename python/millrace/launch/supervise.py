@@ -46,16 +46,16 @@ MOST_FRUITLESS = 5
 LOCK = "lock"
 
 #: Seconds between looks at the heartbeat.
-TICK = 0.2
+TICK_SECONDS = 0.2
 
 #: Seconds that the launcher gets to end by itself once the run is at its end.
-LAST = 5.0
+LAST_WORDS_SECONDS = 5.0
 
 #: Seconds that another supervisor's guard gets to clean up.
-OTHERS = 10.0
+TAKEOVER_SECONDS = 10.0
 
 #: Seconds that a run which was asked to stop gets to do so: its own time for that, and some more.
-STOPPING = 40.0
+STOP_SECONDS = 40.0
 
 
 @dataclass
@@ -189,7 +189,7 @@ class Supervisor:
         """Nothing before the first new start; a fault that stays gets some time to go away."""
         deadline = time.monotonic() + (2.0 ** (turn - 1) if turn > 0 else 0.0)
         while time.monotonic() < deadline and not self.interrupt.signal:
-            time.sleep(TICK)
+            time.sleep(TICK_SECONDS)
 
     def _not_answering(self, alive: Sequence[str]) -> str:
         return some([node for node in self.allocation.nodes if node not in alive])
@@ -254,7 +254,7 @@ class Start:
         finished = stopped = None
         has_ended = False
         while True:
-            for key, _ in selector.select(TICK):
+            for key, _ in selector.select(TICK_SECONDS):
                 if key.data is None:
                     has_ended = True
                     selector.unregister(key.fileobj)
@@ -269,7 +269,7 @@ class Start:
             if self.code is not None or has_ended:
                 # What a killed launcher has started may hold the pipes open.
                 finished = finished or now
-                if now - finished > LAST * (1.0 if self.code is not None else 0.1):
+                if now - finished > LAST_WORDS_SECONDS * (1.0 if self.code is not None else 0.1):
                     return self._ending()
             elif signs.again():
                 return "a part of the job is lost"
@@ -278,7 +278,7 @@ class Start:
             if interrupt.signal:
                 stopped = stopped or now
                 signs.stop([interrupt.signal] * interrupt.count)
-                if now - stopped > STOPPING or (interrupt.count > 2) or (interrupt.count > 1 and not signs.alive):
+                if now - stopped > STOP_SECONDS or (interrupt.count > 2) or (interrupt.count > 1 and not signs.alive):
                     return "asked to stop"
 
     def _ending(self) -> str:
@@ -338,7 +338,7 @@ def take(folder: Path) -> Lock:
         RefusedError: Another supervisor has it, or it cannot be made.
     """
     # The guard of one that was killed just now holds it until everything is cleaned up.
-    deadline = time.monotonic() + OTHERS
+    deadline = time.monotonic() + TAKEOVER_SECONDS
     while True:
         try:
             folder.mkdir(0o700, parents=True, exist_ok=True)
@@ -358,7 +358,7 @@ def take(folder: Path) -> Lock:
             raise RefusedError(
                 f"{folder}: {error.strerror}", "name a place that can be written with --run-dir"
             ) from error
-        time.sleep(TICK)
+        time.sleep(TICK_SECONDS)
 
 
 def run(plan: Plan, allocation: Allocation, environ: Mapping[str, str]) -> int:

@@ -35,7 +35,7 @@ SEGMENTS, YOUNG = "mpich_shm_*", 5.0
 LACKS = 3
 
 #: Longest that we wait for killed processes to be gone; one that hangs in the kernel ends when the kernel lets it.
-PATIENCE = 6.0
+KILL_SECONDS = 6.0
 
 
 def marked(token: str) -> tuple[list[int], list[int]]:
@@ -94,7 +94,7 @@ def sweep(token: str, work: str = "") -> bool:
     """
     if not TOKEN.fullmatch(token):
         raise ValueError("not the token of a job")
-    deadline, pause = time.monotonic() + PATIENCE, 0.002
+    deadline, pause = time.monotonic() + KILL_SECONDS, 0.002
     while True:
         kill, watchdogs = marked(token)
         for pid in kill:

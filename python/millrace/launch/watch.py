@@ -26,10 +26,10 @@ STARTING = "starting"
 SILENCE_SECONDS = 10.0
 
 #: The same until its first heartbeat: the launcher reaches the nodes, Python starts.
-START = 20.0
+START_SECONDS = 20.0
 
 #: What each node adds until MPI has started on all.
-START_PER_NODE = 0.1
+START_SECONDS_PER_NODE = 0.1
 
 #: The same once another rank has begun, in the times that this one took: the coordinator is not slow then. At least
 #: `SILENCE_SECONDS`, at most what it would be otherwise.
@@ -90,9 +90,9 @@ class Signs:
 
     def silent_for(self, n_nodes: int, patience: float) -> float:
         """Seconds of silence, if they are too many; else 0. ``patience`` stretches the limits."""
-        limit = SILENCE_SECONDS if self.alive else START
+        limit = SILENCE_SECONDS if self.alive else START_SECONDS
         if self._starting or not self.alive:
-            limit += START_PER_NODE * n_nodes
+            limit += START_SECONDS_PER_NODE * n_nodes
         if not self.alive and self._others is not None:
             limit = min(limit, max(SILENCE_SECONDS, TIMES * self._others))
         silence = time.monotonic() - self._changed

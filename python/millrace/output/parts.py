@@ -23,13 +23,13 @@ SYNC_BYTES = 256 << 20
 SYNC_SECONDS = 10.0
 
 #: Blocks of this size and more are not written together with others: no process has to hold one in its memory.
-LARGE = 32 << 20
+LARGE_BYTES = 32 << 20
 
 #: Bytes of a part that is fetched before its turn comes; a larger one is not, for the same reason.
-MOST_FETCHED = 64 << 20
+MOST_FETCHED_BYTES = 64 << 20
 
 #: Seconds after the coordinator was last heard in which parts are written. Later it may have given them to another.
-LEASE = 10.0
+LEASE_SECONDS = 10.0
 
 
 class Part(NamedTuple):
@@ -193,7 +193,7 @@ class ExtentWriter:
                 elif part.together:
                     self._prepare(part)
                 elif part.held:
-                    small = sum(block.length for _, block in part.pieces) <= MOST_FETCHED
+                    small = sum(block.length for _, block in part.pieces) <= MOST_FETCHED_BYTES
                     fetched = self._file(part.stream).gather(part.pieces) if small else None
                     self._held[Release(part.stream, part.number)] = part, fetched
                 else:
@@ -212,8 +212,8 @@ class ExtentWriter:
         self._written((part.stream, part.number))
 
     def _prepare(self, part: Part) -> None:
-        self._file(part.stream).write([(at, block) for at, block in part.pieces if block.length >= LARGE])
-        small = [(at, block) for at, block in part.pieces if block.length < LARGE]
+        self._file(part.stream).write([(at, block) for at, block in part.pieces if block.length >= LARGE_BYTES])
+        small = [(at, block) for at, block in part.pieces if block.length < LARGE_BYTES]
         with views([block for _, block in small]) as contents:
             pieces = [(at, bytes(content)) for (at, _), content in zip(small, contents, strict=True)]
         self._prepared.append(Prepared(part.stream, part.number, pieces))

@@ -23,7 +23,7 @@ ROUNDS = 3
 SAMPLES = 32
 
 #: Most bytes of an output that are read at a time.
-PIECE = 1 << 16
+PIECE_BYTES = 1 << 16
 
 #: Most files of a folder on shared storage that are read again.
 MOST_READ = 1024
@@ -62,7 +62,7 @@ class Samples:
 
 
 def _holds(file: int, offset: int, block: _core.BlockRef) -> bool:
-    length = min(block.length, PIECE)
+    length = min(block.length, PIECE_BYTES)
     with views([block]) as (view,):
         return os.pread(file, length, offset) == view[:length]
 
@@ -98,7 +98,7 @@ def _is_whole(path: Path, block: _core.BlockRef, *, read: bool) -> bool:
     if not read or not block.length:
         return True
     with path.open("rb") as file, views([block]) as (view,):
-        return all(file.read(PIECE) == view[at : at + PIECE] for at in range(0, block.length, PIECE))
+        return all(file.read(PIECE_BYTES) == view[at : at + PIECE_BYTES] for at in range(0, block.length, PIECE_BYTES))
 
 
 def committed(rundir: RunDir) -> list[Committed]:

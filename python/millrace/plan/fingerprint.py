@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 #: A file is read whole up to this size, above it in samples.
-WHOLE = 64 << 20
+WHOLE_BYTES = 64 << 20
 SAMPLES = 64
-SAMPLE = 64 << 10
+SAMPLE_BYTES = 64 << 10
 
 
 def of_content(path: Path) -> str:
@@ -23,13 +23,13 @@ def of_content(path: Path) -> str:
     size = path.stat().st_size
     digest = hashlib.blake2b(digest_size=16)
     with path.open("rb") as file:
-        if size <= WHOLE:
+        if size <= WHOLE_BYTES:
             while block := file.read(1 << 20):
                 digest.update(block)
         else:
             for k in range(SAMPLES):
-                file.seek((size - SAMPLE) * k // (SAMPLES - 1))
-                digest.update(file.read(SAMPLE))
+                file.seek((size - SAMPLE_BYTES) * k // (SAMPLES - 1))
+                digest.update(file.read(SAMPLE_BYTES))
     return f"{size} bytes, {digest.hexdigest()}"
 
 

@@ -11,7 +11,7 @@ from millrace.formats import COMPRESSED
 from millrace.model import InputUse, ToolUse
 
 #: Bytes that are looked at.
-HEAD = 64 << 10
+HEAD_BYTES = 64 << 10
 
 #: How compressed files begin.
 MAGIC = (b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0")
@@ -55,6 +55,6 @@ def _heads(use: ToolUse, cwd: Path) -> Iterator[tuple[InputUse, bytes]]:
         try:
             if path.is_file():
                 with path.open("rb") as file:
-                    yield item, file.read(HEAD)
+                    yield item, file.read(HEAD_BYTES)
         except OSError:
             continue  # reading on will say what is wrong

@@ -26,7 +26,7 @@ AVAILABLE_SHARE = 0.8
 DISK_SHARE = 0.9
 
 #: Bytes of all databases below which a copy is not worth its pains.
-LEAST = 1 << 20
+LEAST_BYTES = 1 << 20
 
 WHERE = {"ram": "memory", "disk": "local disk"}
 
@@ -149,7 +149,7 @@ def why_in_place(way: str, files: Sequence[File], kinds: Sequence[str], n_nodes:
         return ""
     if n_nodes == 1:
         return "there is one node"
-    if sum(file.size for file in files) < LEAST:
+    if sum(file.size for file in files) < LEAST_BYTES:
         return "they are small"
     if not any(each in SHARED for each in kinds):
         return f"on {' and '.join(kinds)}, which is each node's own"

@@ -28,7 +28,7 @@ DISKS = ("/var/tmp",)
 VARIABLE = "MILLRACE_WORK"
 
 #: Free bytes below which a place is passed over (a container's /dev/shm often has 64 MB).
-LEAST_FREE = 256 << 20
+LEAST_FREE_BYTES = 256 << 20
 
 #: Batches whose bytes a slot may hold: one at work and one that waits, and their results.
 BATCHES = 4
@@ -103,7 +103,7 @@ def temporary() -> str:
 
 def is_usable(place: Path) -> bool:
     """Whether a work directory may be made in ``place``: it can be written, has room, and no other machine sees it."""
-    if not os.access(place, os.W_OK | os.X_OK) or why_open(place) or shutil.disk_usage(place).free < LEAST_FREE:
+    if not os.access(place, os.W_OK | os.X_OK) or why_open(place) or shutil.disk_usage(place).free < LEAST_FREE_BYTES:
         return False
     return str(place) in MEMORY or filesystems.kind(place) not in filesystems.SHARED
 

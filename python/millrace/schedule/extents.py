@@ -20,11 +20,11 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 WriteStrategy = Literal["merge", "individual", "collective"]
 
-#: Bytes of an extent: it waits for this many, at most `LONGEST_WAIT` seconds, and it ends with the block that brings it
+#: Bytes of an extent: it waits for this many, at most `LONGEST_WAIT_SECONDS` seconds, and it ends with the block that brings it
 #: to `MOST_BYTES`. Large enough that messages do not count; small enough that all ranks have their turn.
 LEAST_BYTES = 4 << 20
 MOST_BYTES = 32 << 20
-LONGEST_WAIT = 0.5
+LONGEST_WAIT_SECONDS = 0.5
 
 #: Extents that are under way where one is written after the other: the bytes of the next ones are fetched.
 AHEAD = 3
@@ -66,7 +66,7 @@ class _Lane(Generic[Block]):
     def is_ready(self, now: float) -> bool:
         if self.blocks and self.since is None:
             self.since = now
-        return self.size >= LEAST_BYTES or (self.since is not None and now - self.since >= LONGEST_WAIT)
+        return self.size >= LEAST_BYTES or (self.since is not None and now - self.since >= LONGEST_WAIT_SECONDS)
 
     def take(self, most: int = MOST_BYTES) -> Iterator[tuple[int, Block, int | None]]:
         taken = 0

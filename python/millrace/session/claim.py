@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from millrace.errors import ExitCode, LostError, MillraceError
 from millrace.interrupt import StoppedBySignal
-from millrace.launch.heart import PERIOD
+from millrace.launch.heart import BEAT_SECONDS
 from millrace.launch.supervisor_link import Supervision
 from millrace.launch.sweep import NAME as JOB
 from millrace.lock import Lock
@@ -77,11 +77,11 @@ def wait_for_the_last_start(rundir: RunDir) -> None:
     Raises:
         LostError: It is not.
     """
-    deadline = time.monotonic() + 10 * PERIOD
+    deadline = time.monotonic() + 10 * BEAT_SECONDS
     while rundir.is_running(os.environ.get(JOB, "")):
         if time.monotonic() > deadline:
             raise LostError(f"{rundir.path}: the coordinator of an earlier start still has it", "wait for its end")
-        time.sleep(PERIOD / 10)
+        time.sleep(BEAT_SECONDS / 10)
 
 
 def remove_if_fruitless(rundir: RunDir, *, supervised: bool) -> Callable[..., bool]:
