@@ -19,8 +19,8 @@ def test_content_counts_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_large_file_is_sampled_at_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fingerprint, "WHOLE", 1000)
-    monkeypatch.setattr(fingerprint, "SAMPLE", 10)
+    monkeypatch.setattr(fingerprint, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(fingerprint, "SAMPLE_BYTES", 10)
     path = tmp_path / "large"
     path.write_bytes(bytes(5000))
     before = fingerprint.of_content(path)
