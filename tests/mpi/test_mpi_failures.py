@@ -128,15 +128,16 @@ def test_results_of_several_processes_are_taken_over_by_one_machine_and_back(an_
     job = Job(an_mpi, 3, site, executions=5, SLEEP="0.3")
     os.kill(job.ranks[2], signal.SIGKILL)
     job.ends()
+    before = site.executions
     local = site.start(SLEEP="0.3")
-    assert harness.wait_until(lambda: site.executions >= 10)
+    assert harness.wait_until(lambda: site.executions >= before + 5)
     local.send_signal(signal.SIGTERM)
     local.communicate(timeout=harness.LONGEST_SECONDS)
     journals = list(site.run_dir.glob("journal*.mrj"))
     assert len(journals) == 4
     tasks = effective_tasks(task for path in journals for task in _core.scan(path, True).tasks)
     committed = sum(task.last - task.first for task in tasks)
-    assert committed >= 7 * 4
+    assert committed >= 2 * 4, "of the five that one machine has begun on its two slots, two are done"
     code, text = whole(an_mpi, 2, site, "--keep-run-dir")
     assert code == 0, text
     assert site.output.read_bytes() == site.expected
