@@ -159,6 +159,9 @@ def sniff(path: str | PathLike[str]) -> str | None:
 class CorruptJournal(Exception):
     """A journal, or a block that is to be joined, does not hold what was committed."""
 
+class Misfit(CorruptJournal):
+    """A block cannot be joined with those before it."""
+
 def crc32c(data: bytes | memoryview) -> int:
     """CRC-32C of ``data``, which is not copied. Other threads run meanwhile."""
 

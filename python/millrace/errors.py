@@ -67,6 +67,10 @@ class CorruptError(MillraceError):
     exit_code = ExitCode.CORRUPT
 
 
+class MisfitError(CorruptError):
+    """Results that are sound alone cannot be joined."""
+
+
 class UnverifiedError(MillraceError):
     """The tool gave other bytes for the same records in other pieces: its output cannot be the serial one."""
 

@@ -127,7 +127,7 @@ def outputs_are_there(plan: Plan, rundir: RunDir, complete: Complete) -> bool:
     """
     if complete.kept:
         try:
-            if lacking(plan, committed(rundir)):
+            if lacking(plan, committed(rundir, complete.run_id)):
                 return False
         except (OSError, _core.CorruptJournal):
             return False  # told when they are opened

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import os
 import re
 import shutil
@@ -21,6 +23,9 @@ from millrace.sealed import HINT, seal, unseal
 
 #: Layout version of the manifest.
 VERSION = 1
+
+#: How names of files begin that are removed while they are open: on NFS, and on filesystems in user space.
+STILL_OPEN = (".nfs", ".fuse_hidden")
 
 #: Names of journals: of a run on one machine, and of a rank in the n-th start on several.
 _JOURNAL = re.compile(r"journal(?:-(\d+)-(\d+))?\.mrj")
@@ -110,6 +115,11 @@ class RunDir:
     def outputs(self) -> Path:
         """How outputs were left by a start that stopped in order; see `millrace.output.left`."""
         return self.path / "outputs.json"
+
+    @property
+    def unfit(self) -> Path:
+        """Results that do not fit the others, and are computed again; see `millrace.output.unfit`."""
+        return self.path / "unfit.json"
 
     @property
     def complete(self) -> Path:
@@ -229,7 +239,7 @@ class RunDir:
         except OSError:
             lock = self.path / "lock"  # not a folder to write in
         _delete(lock)  # of which somebody may have made a folder
-        self.path.rmdir()
+        _remove_folder(self.path)
 
     @property
     def _old_lock(self) -> Path:
@@ -249,12 +259,19 @@ class RunDir:
     def foreign(self) -> str:
         """Name of an entry that is none of ours, or empty: such a folder is not used, and never cleared."""
         ours = {"lock", "lock.taking", "job.json", "job.json.new", "events.jsonl", "quarantine", "complete.json",
-                "complete.json.new", "programs.json", "programs.json.new", "outputs.json", "outputs.json.new", "report.html",
+                "complete.json.new", "programs.json", "programs.json.new", "outputs.json", "outputs.json.new", "unfit.json", "unfit.json.new", "report.html",
                 "report.html.new", "earlier"}  # fmt: skip
         try:
             names = os.listdir(self.path)
             return next(
-                (name for name in names if name not in ours and not _JOURNAL.fullmatch(name.removesuffix(".new"))), ""
+                (
+                    name
+                    for name in names
+                    if name not in ours
+                    and not _JOURNAL.fullmatch(name.removesuffix(".new"))
+                    and not name.startswith(STILL_OPEN)
+                ),
+                "",
             )
         except OSError:
             return ""  # not there yet; or not to be read, which taking the lock tells
@@ -300,6 +317,22 @@ def _delete(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def _remove_folder(path: Path) -> None:
+    """Remove an empty folder; where files that this process still has open stay under other names, once it closes them."""
+    try:
+        path.rmdir()
+    except OSError:
+        if not all(name.startswith(STILL_OPEN) for name in os.listdir(path)):
+            raise
+        atexit.register(_remove_at_last, path)
+
+
+def _remove_at_last(path: Path) -> None:
+    gc.collect()  # closes what nobody has any more
+    with contextlib.suppress(OSError):
+        path.rmdir()
 
 
 def write_whole(path: Path, content: bytes) -> None:

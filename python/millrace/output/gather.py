@@ -8,6 +8,7 @@ from pathlib import Path
 from millrace import _core
 from millrace.committed import Committed
 from millrace.errors import CorruptError, RefusedError
+from millrace.output import unfit
 from millrace.output.order import effective_tasks
 from millrace.output.streams import Streams
 from millrace.rundir import Manifest, RunDir
@@ -41,7 +42,7 @@ def gather(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> Gathe
     except (_core.CorruptJournal, OSError) as error:
         raise CorruptError(str(error), "the results are lost: run the command again with --fresh") from error
     damaged = [f"{path}: byte {offset}: {problem}" for path, scan in scans for offset, problem, _ in scan.damage]
-    tasks = effective_tasks(task for _, scan in scans for task in scan.tasks)
+    tasks = effective_tasks(unfit.without(rundir, manifest.run_id, (task for _, scan in scans for task in scan.tasks)))
     gaps, missing = _gaps(tasks), list[str]()
     if rundir.complete.exists():
         damaged += gaps

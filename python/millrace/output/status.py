@@ -7,6 +7,7 @@ from pathlib import Path
 from millrace import _core
 from millrace.errors import CorruptError
 from millrace.model import Frozen
+from millrace.output import unfit
 from millrace.output.order import effective_tasks
 from millrace.rundir import RunDir
 
@@ -46,7 +47,7 @@ def look(run_dir: Path) -> Status:
             raise CorruptError(str(error), "the results are lost: run the command again with --fresh") from error
         tasks += scan.tasks
         damage += [f"{path.name}: byte {offset}: {problem}" for offset, problem, _ in scan.damage]
-    counting = effective_tasks(tasks)
+    counting = effective_tasks(unfit.without(rundir, manifest.run_id, tasks))
     reached = 0
     for task in counting:
         if task.first != reached:

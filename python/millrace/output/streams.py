@@ -9,10 +9,17 @@ from pathlib import Path
 
 from millrace import _core
 from millrace.committed import Committed
-from millrace.errors import CorruptError
+from millrace.errors import CorruptError, MisfitError
 from millrace.model import OutputUse
 from millrace.plan.filesystems import SHARED, kind
+from millrace.report.words import records
 from millrace.rundir import sync_folder
+
+#: What helps where results do not fit together.
+MISFIT_HINT = (
+    "the same command computes again what does not fit the rest; if it ends so again, the tool writes there what is another "
+    "each time or for each batch (a time, a host, a warning): let it leave that out, or say with --join what frames its output"
+)
 
 
 def destination(output: OutputUse, cwd: Path) -> Path | None:
@@ -122,7 +129,7 @@ class Streams:
         try:
             for block in task.blocks:
                 if (writer := self._writers.get(block.stream)) is not None:
-                    with self._placed(block.stream):
+                    with self._placed(block.stream, records(task.first, task.last)):
                         writer.append(n_records, block)
                 elif (folder := self._folders.get(block.stream)) is not None:
                     path = os.path.join(folder, os.fsdecode(block.name))
@@ -140,14 +147,17 @@ class Streams:
                 writer.flush()
 
     @contextmanager
-    def _placed(self, number: int) -> Iterator[None]:
-        """Add the name of the output to an error of the operating system or of the join, which do not know it."""
+    def _placed(self, number: int, where: str = "") -> Iterator[None]:
+        """Add the name of the output, and of the records, to an error of the operating system or of the join, which do
+        not know it."""
         path = self._outputs[number].path
         name = "standard output" if path == "-" else path
         try:
             yield
         except BrokenPipeError:
             raise
+        except _core.Misfit as error:
+            raise MisfitError(f"{name}: {where}: {error}", MISFIT_HINT) from error
         except _core.CorruptJournal as error:
             raise CorruptError(f"{name}: {error}") from error
         except OSError as error:

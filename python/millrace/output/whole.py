@@ -10,6 +10,7 @@ from millrace import _core
 from millrace.blocks import views
 from millrace.committed import Committed
 from millrace.errors import CorruptError
+from millrace.output import unfit
 from millrace.output.order import effective_tasks
 from millrace.output.streams import Streams, destination
 from millrace.plan.filesystems import SHARED, kind
@@ -101,12 +102,15 @@ def _is_whole(path: Path, block: _core.BlockRef, *, read: bool) -> bool:
         return all(file.read(PIECE_BYTES) == view[at : at + PIECE_BYTES] for at in range(0, block.length, PIECE_BYTES))
 
 
-def committed(rundir: RunDir) -> list[Committed]:
+def committed(rundir: RunDir, run_id: str) -> list[Committed]:
     """What the journals hold of the outputs, in input order."""
-    return effective_tasks(task for path in rundir.journals() for task in _core.scan(str(path), False).tasks)
+    found = (task for path in rundir.journals() for task in _core.scan(str(path), False).tasks)
+    return effective_tasks(unfit.without(rundir, run_id, found))
 
 
-def restore(plan: Plan, rundir: RunDir, changed: Mapping[str, str], message: Callable[[str], None]) -> None:
+def restore(
+    plan: Plan, rundir: RunDir, run_id: str, changed: Mapping[str, str], message: Callable[[str], None]
+) -> None:
     """Write again what somebody else has changed, from the journals.
 
     Args:
@@ -117,7 +121,7 @@ def restore(plan: Plan, rundir: RunDir, changed: Mapping[str, str], message: Cal
     """
     paths = {output.name: output.path for output in plan.use.outputs}
     in_folders = any(output.layout != "file" for output in plan.use.outputs)
-    tasks = committed(rundir) if changed or in_folders else []
+    tasks = committed(rundir, run_id) if changed or in_folders else []
     for _ in range(ROUNDS):
         missing = lacking(plan, tasks)
         if not changed and not missing:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from millrace import _core
 from millrace.committed import Committed
 from millrace.errors import CorruptError
+from millrace.output import unfit
+from millrace.report.words import count
 from millrace.resume import Begun, begun, chosen
 from millrace.session.claim import Claim
 from millrace.task_numbers import kind_of
@@ -62,7 +64,10 @@ def open_journals(claim: Claim, *, alone: bool, say: Callable[[str], None]) -> E
         for offset, problem, was_synced in scan.damage:
             if was_synced:
                 say(f"{name}: byte {offset}: {problem}; what is damaged is not used but computed again")
-    found = [task for _, scan in scans for task in scan.tasks]
+    held = [task for _, scan in scans for task in scan.tasks]
+    found = unfit.without(rundir, claim.manifest.run_id, held)
+    if n_odd := len(held) - len(found):
+        say(f"{count(n_odd, 'result')} did not fit the others, and what they are of is computed again")
     looks = {(task.first, task.last): task for task in found if kind_of(task.fragment) == Compare()}
     tasks = chosen(found, claim.plan.job.retry_quarantined)
     return Earlier(start, journal, tasks, begun(found, tasks), looks)

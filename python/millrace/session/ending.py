@@ -12,9 +12,18 @@ import msgspec
 from millrace import _core, history
 from millrace.engine.failures import disk_full
 from millrace.engine.loop import Engine
-from millrace.errors import CorruptError, ExitCode, LostError, MillraceError, RefusedError, ToolError, UnverifiedError
+from millrace.errors import (
+    CorruptError,
+    ExitCode,
+    LostError,
+    MillraceError,
+    MisfitError,
+    RefusedError,
+    ToolError,
+    UnverifiedError,
+)
 from millrace.interrupt import StoppedBySignal, nobody_reads
-from millrace.output import left
+from millrace.output import left, unfit
 from millrace.output.commit import commit
 from millrace.output.streams import withdraw
 from millrace.output.whole import restore
@@ -87,6 +96,9 @@ class Ending:
         self._events.write(EndEvent(t=now, status=status, message=message), now)
         self._events.close()
         self._last_commit(stopped)
+        if isinstance(stopped, MisfitError):
+            with suppress(OSError, CorruptError):
+                unfit.note(claim.rundir, claim.manifest.run_id, plan.use.outputs)
         if self._wiring.alone and self._wiring.alone.drain(LAST_WRITES_SECONDS) is not None:
             left.note(plan, claim.rundir, claim.manifest)
         with suppress(OSError):  # a log that nobody could write
@@ -118,7 +130,7 @@ class Ending:
         if not claim.lock.is_ours():
             raise LostError(f"{claim.rundir.path}: another process has taken this run over", "wait for its end")
         sizes = engine.stage.finish()
-        restore(claim.plan, claim.rundir, engine.stage.changed(), self._say)
+        restore(claim.plan, claim.rundir, claim.manifest.run_id, engine.stage.changed(), self._say)
         return sizes
 
     def _log_end(self, engine: Engine, lost: int) -> None:
@@ -160,7 +172,7 @@ class Ending:
             with suppress(CorruptError):
                 commit(self._journal, guard)
             unsure = stopped is not None and stopped.exit_code == ExitCode.CORRUPT
-            if guard.changed or (unsure and not isinstance(stopped, UnverifiedError)):
+            if guard.changed or (unsure and not isinstance(stopped, UnverifiedError | MisfitError)):
                 # Of what came after the last good look nobody knows in which world it was computed.
                 claim.rundir.write_manifest(msgspec.structs.replace(claim.manifest, world=""))
             self._journal.sync()

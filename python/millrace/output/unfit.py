@@ -1,0 +1,105 @@
+"""Results that are sound alone, but do not fit together: which they are, and that a resume computes them again.
+
+A tool may have begun some batches with another header than the rest, such as with a warning. Who is right is not known: the
+most are taken to be. What does not fit stays in its journal, and its place is noted beside it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TypeAlias
+
+from millrace import _core
+from millrace.committed import Committed
+from millrace.model import Frozen, OutputUse
+from millrace.output.order import effective_tasks
+from millrace.rundir import RunDir, write_whole
+from millrace.sealed import seal, unseal
+
+#: A task, and what it wrote to the stream in question.
+Result: TypeAlias = tuple[Committed, _core.BlockRef]
+
+Place: TypeAlias = tuple[str, int, int]
+
+
+class Unfit(Frozen, frozen=True):
+    """Places of results that do not count."""
+
+    run_id: str
+    #: Of the first block of each: name of its journal, where it is in it, and its checksum.
+    places: tuple[Place, ...]
+
+
+def without(rundir: RunDir, run_id: str, tasks: Iterable[_core.TaskRef]) -> list[_core.TaskRef]:
+    """Those of ``tasks`` that count.
+
+    Raises:
+        CorruptError: The note on those that do not is not what was written.
+    """
+    places = _noted(rundir, run_id)
+    return [task for task in tasks if not places or not task.blocks or _place(task) not in places]
+
+
+def note(rundir: RunDir, run_id: str, outputs: Sequence[OutputUse]) -> int:
+    """Find the results that do not fit the others, and note them; returns how many.
+
+    Raises:
+        OSError: It cannot be noted.
+    """
+    places = _noted(rundir, run_id)
+    found = [task for path in rundir.journals() for task in _core.scan(path, False).tasks]
+    tasks = [task for task in effective_tasks(without(rundir, run_id, found)) if task.blocks]
+    odd = {
+        _place(task)
+        for number, output in enumerate(outputs)
+        if output.layout == "file" and output.join != "concat"
+        for task in _odd_ones(output.join, number, tasks)
+    }
+    if odd:
+        write_whole(rundir.unfit, seal(Unfit(run_id=run_id, places=tuple(sorted(places | odd)))))
+    return len(odd)
+
+
+def _noted(rundir: RunDir, run_id: str) -> set[Place]:
+    with suppress(FileNotFoundError):
+        noted = unseal(rundir.unfit, Unfit, "which results do not fit the others")
+        return set(noted.places) if noted.run_id == run_id else set()
+    return set()
+
+
+def _place(task: Committed) -> Place:
+    return task.blocks[0].journal.name, task.blocks[0].offset, task.blocks[0].crc32c
+
+
+def _odd_ones(join: str, stream: int, tasks: Sequence[Committed]) -> list[Committed]:
+    """The tasks whose blocks do not fit the most; all, if none fits the most."""
+    blocks = [(task, block) for task in tasks for block in task.blocks if block.stream == stream]
+    if _fit(join, blocks):
+        return []
+    for reference in (blocks[0], blocks[len(blocks) // 2], blocks[-1]):
+        odd = _not_with(join, reference, blocks)
+        if 0 < 2 * len(odd) < len(blocks):
+            return odd
+        if not odd:
+            # It fits all, which do not fit each other: the first that does not fit those before it tells which.
+            last = bisect_left(range(1, len(blocks)), True, key=lambda n: not _fit(join, blocks[: n + 1])) + 1
+            return [blocks[last][0], *_not_with(join, blocks[last], blocks)]
+    return [task for task, _ in blocks]
+
+
+def _not_with(join: str, reference: Result, blocks: Sequence[Result]) -> list[Committed]:
+    return [
+        each[0]
+        for each in blocks
+        if each is not reference and not _fit(join, sorted((reference, each), key=lambda one: one[0].first))
+    ]
+
+
+def _fit(join: str, blocks: Sequence[Result]) -> bool:
+    try:
+        _core.joined(join, [(task.last - task.first, block) for task, block in blocks], (), 0)
+    except _core.CorruptJournal:
+        return False
+    return True
