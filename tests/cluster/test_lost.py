@@ -120,6 +120,33 @@ def test_a_stopped_run_keeps_what_it_has_and_resumes(cluster: Cluster) -> None:
     ends_well(cluster, cluster.start())
 
 
+def test_a_fresh_start_that_is_refused_leaves_the_earlier_run_as_it_was(cluster: Cluster) -> None:
+    site = cluster.site
+    process = cluster.start(sleep="0.5")
+    under_way(cluster)
+    os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGTERM)
+    assert process.wait(timeout=harness.LONGEST_SECONDS) == 143, cluster.said
+    wait_for(lambda: not cluster.left_over())
+
+    def all_of_it() -> dict[str, bytes]:
+        files = [site.output, *(path for path in site.run_dir.rglob("*") if path.is_file() and path.name != "lock")]
+        return {str(path.relative_to(site.folder)): path.read_bytes() for path in files}
+
+    before = all_of_it()
+    (site.folder / "other").write_text("#!/bin/sh\necho other release > $2\n")
+    (site.folder / "other").chmod(0o755)
+    for words in (f"mount --bind {site.folder}/other {site.folder}/tool", f"umount {site.folder}/tool"):
+        subprocess.run(cluster.nodes.command("node2", words), check=True, stdin=subprocess.DEVNULL)
+        if words.startswith("mount"):
+            process = cluster.start("--fresh")
+            assert process.wait(timeout=harness.LONGEST_SECONDS) == 4, cluster.said
+            assert "is not the program that the coordinator has" in cluster.said
+            wait_for(lambda: not cluster.left_over())
+            assert all_of_it() == before
+    ends_well(cluster, cluster.start())
+    assert "by earlier runs" in cluster.said
+
+
 def test_output_to_a_pipe_has_each_byte_once_though_the_run_starts_again(cluster: Cluster) -> None:
     words = (
         f"{cluster.millrace} run --hosts {','.join(NAMES[1:])} --slots 2 "
