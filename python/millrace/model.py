@@ -65,6 +65,8 @@ class InputUse(Frozen, frozen=True):
     #: with the last record. Residues are the letters and ``*`` of a record's sequence lines.
     #: 0: no record's output depends on its neighbours.
     pass_residues: int = 0
+    #: Whether a NUL byte changes what the tool makes of all that follows: the run stops before a batch with one.
+    text: bool = False
     #: Residues from which on a record's output would depend on neighbours that are not known: the run stops before it.
     #: 0: no such length.
     too_long: int = 0

@@ -53,7 +53,7 @@ def test_several_outputs_in_a_job_file(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("how", "body", "code", "says"),
     [
-        ("header:2", f"echo same; head -1 $1; {NAMES}", 5, "out: cannot join text output: the header differs between batches at its line 2"),
+        ("header:2", f"echo same; head -1 $1; {NAMES}", 5, ": cannot join text output: the header differs between batches at its line 2"),
         ("footer:^total", f"{NAMES}; echo total $(wc -c < $1)", 5, "the footer differs between batches at its line 1: 'total 8' and 'total 10'"),
         ("jsonl", "echo '['; echo ']'", 4, "a line is no JSON object: '['"),
         ("xml:names", f"echo '<names/>'; {NAMES}; echo '<names/>'", 4, "a batch has several <names>"),

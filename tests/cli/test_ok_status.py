@@ -30,6 +30,23 @@ def test_grep_fails_in_no_batch_without_a_match(filled: Shell, name: str) -> Non
     assert f"{IS_RESULT} ({N // BATCH - bool(ended.out)} times)" in ended.err, ended.shown
 
 
+@pytest.mark.parametrize("where", [0, N // 2, N - 1])
+def test_what_grep_takes_for_binary_is_not_searched_in_parts(filled: Shell, where: int) -> None:
+    lines = [f"r{k}\t{k}\n".encode() for k in range(N)]
+    lines[where] = b"s\0\n"
+    (filled.work / "in.tsv").write_bytes(b"".join(lines))
+    ended = filled.run(f"{RUN} --verify 0 -- grep r < in.tsv")
+    assert ended.code == 1 and "standard input: there is a NUL byte in records" in ended.err, ended.shown
+    ended = filled.run(f"{RUN} --verify 0 -- grep -a r < in.tsv")
+    assert ended.code == 0 and ended.out == filled.run("grep -a r in.tsv").out, ended.shown
+
+
+def test_a_match_that_grep_does_not_write_is_no_result(filled: Shell) -> None:
+    (filled.work / "in.tsv").write_bytes(b"".join(b"r%d \xff\n" % k if k == 30 else b"r%d\n" % k for k in range(N)))
+    ended = filled.run(f"export LC_ALL=C.UTF-8; {RUN} --verify 0 -- grep r < in.tsv")
+    assert ended.code == 3 and "binary file matches" in ended.err, ended.shown
+
+
 def test_an_error_of_grep_is_one(filled: Shell) -> None:
     ended = filled.run(f"{RUN} -- grep '(' -E < in.tsv")
     assert ended.code == 4 and "exit status 2" in ended.err, ended.shown

@@ -14,6 +14,7 @@ from typing import Protocol
 from millrace import _core
 from millrace.errors import CorruptError, MillraceError, RefusedError
 from millrace.model import Frozen, InputUse
+from millrace.report.words import records
 from millrace.schedule.stretches import SHORT_BYTES, Short
 
 
@@ -299,6 +300,14 @@ class Feeder:
                 "depends on the records before it",
                 "give a file, with the longest records first",
             )
+        for item, path in zip(self.inputs, paths, strict=True):
+            if item.text and b"\0" in path.read_bytes():
+                raise MillraceError(
+                    f"{'standard input' if item.path == '-' else item.path}: there is a NUL byte in "
+                    f"{records(self._next, self._next + found.records)}: from there on the tool takes all for binary, which it "
+                    "does not see in parts",
+                    "tell the tool that it is text (grep -a), or take the byte out (tr -d '\\0')",
+                )
         first = self._next
         self._next += found.records
         return self._batch(first, [part for part in parts if part is not None], paths)

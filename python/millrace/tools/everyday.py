@@ -44,6 +44,24 @@ NOTHING_FOUND = dict.fromkeys(
 )
 
 
+#: Words of grep where it found something in what it takes for binary: it then writes nothing more, whatever follows.
+BINARY_FOUND = "[Bb]inary file .*match"
+
+
+def takes_for_binary(program: str, arguments: Sequence[str]) -> bool:
+    """Whether the program, of those that say that nothing was found, looks if its input is text.
+
+    >>> takes_for_binary("grep", ["-i", "-ea", "x"]), takes_for_binary("grep", ["-iax"]), takes_for_binary("cat", ["x"])
+    (True, False, False)
+    """
+    if program not in NOTHING_FOUND:
+        return False
+    # Letters behind one that takes a value belong to the value.
+    return not any(
+        word in ("--text", "--binary-files=text") or re.match("-[^-efmABCdDgtTrM]*a", word) for word in arguments
+    )
+
+
 def refusal(call: Call) -> tuple[str, str] | None:
     """Why ``call`` cannot be answered exactly, and what works instead; None: nothing is known against it."""
     for rule in RULES.get(call.program, ()):

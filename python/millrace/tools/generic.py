@@ -13,10 +13,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from millrace import formats
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputArg, InputUse, OutputArg, OutputUse, Token, ToolUse
-from millrace.tools.everyday import CARRIES, NOTHING_FOUND, Call, refusal
+from millrace.tools.everyday import BINARY_FOUND, CARRIES, NOTHING_FOUND, Call, refusal, takes_for_binary
 from millrace.tools.joins import joined, ways, words
 
 
@@ -32,6 +34,10 @@ class Generic:
             _input(typed, index, command, tokens) for index, typed in enumerate(_inputs_named(command, program))
         )
         outputs = joined(_outputs(command, tokens, inputs), command.joins)
+        failures: tuple[str, ...] = ()
+        if takes_for_binary(program, command.argv[1:]) and not any(_is_one_each(path) for path in command.outputs):
+            inputs = tuple(msgspec.structs.replace(item, text=item.format != "files") for item in inputs)
+            failures = (BINARY_FOUND,)
         statuses = tuple(dict.fromkeys((*command.ok_statuses, *NOTHING_FOUND.get(program, ()))))
         one_each = any(output.layout == "record" for output in outputs)
         return ToolUse(
@@ -41,6 +47,7 @@ class Generic:
             outputs=outputs,
             databases=tuple(_shared(name, command) for name in command.shared),
             cost=CostHint(max_records=1 if one_each else 0),
+            failures_said=failures,
             ok_statuses=statuses,
             notes=(*_notes(program, inputs, outputs, tokens), *_said_of(statuses)),
         )
