@@ -121,3 +121,20 @@ def test_a_file_that_is_one_record_is_looked_at_after_its_result(lookup: Shell) 
     ended = lookup.run(line)
     assert ended.code == 5 and "d/3.fa: is not what it was" in ended.err, ended.shown
     assert EXPECTED.startswith((lookup.work / "out.txt").read_text()), "wrong bytes were passed on"
+
+
+def test_a_shared_folder_is_all_files_in_it(lookup: Shell) -> None:
+    (lookup.work / "m" / "deep").mkdir(parents=True)
+    (lookup.work / "m" / "deep" / "db").write_text("old\n")
+    at(lookup, "r3", "echo new > m/deep/db")
+    line = RUN.replace("--shared db", "--output m/out --shared m").replace(
+        "in.fa db > out.txt", "in.fa m/deep/db > m/out"
+    )
+    line = line.replace("lookup in.fa", "sh -c 'lookup $0 $1 > $2' in.fa").replace("> m/out", "m/out")
+    ended = lookup.run(line)
+    assert ended.code == 5 and "/m/deep/db: has been written" in ended.err, ended.shown
+    ended = lookup.run(line)
+    assert ended.code == 2 and "/m/deep/db: was" in ended.err, ended.shown
+    (lookup.work / "m" / "deep" / "db").write_text("new\n")
+    ended = lookup.run(line.replace("--shared m", "--fresh --shared m"))
+    assert ended.code == 0 and (lookup.work / "m/out").read_text() == EXPECTED.replace("old", "new"), ended.shown

@@ -45,7 +45,7 @@ class Generic:
             argv=tuple(tokens),
             inputs=inputs,
             outputs=outputs,
-            databases=tuple(_shared(name, command) for name in command.shared),
+            databases=tuple(path for name in command.shared for path in _shared(name, command)),
             cost=CostHint(max_records=1 if one_each else 0),
             failures_said=failures,
             ok_statuses=statuses,
@@ -207,11 +207,17 @@ def _stream_name(path: str, taken: set[str]) -> str:
     return name
 
 
-def _shared(name: str, command: Command) -> Path:
+def _shared(name: str, command: Command) -> list[Path]:
+    """The file, or all files in the folder and below that are not the run's own."""
     path = command.cwd / name
     if not path.exists():
         raise RefusedError(f"--shared {name}: no such file or folder", "check the path")
-    return path
+    if not path.is_dir():
+        return [path]
+    written = {_real(command, each) for each in command.outputs}
+    files = (Path(folder, file) for folder, _, names in os.walk(path) for file in names)
+    own = (file for file in files if not any(part.endswith(".millrace") for part in file.relative_to(path).parts))
+    return sorted(file for file in own if os.path.realpath(file) not in written)
 
 
 def _notes(
