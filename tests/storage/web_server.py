@@ -29,6 +29,8 @@ class Web:
     #: Whether it tells versions, and digests.
     tells_version: bool = True
     tells_digest: bool = False
+    #: Whether a byte is another one than it should be.
+    spoil: bool = False
     #: An answer in place of every file.
     status: int = 0
     #: ``name:password`` that is wanted.
@@ -95,7 +97,8 @@ class Handler(BaseHTTPRequestHandler):
             digest = base64.b64encode(hashlib.sha256(self.web.files[name]).digest()).decode()
             headers["Repr-Digest"] = f"sha-256=:{digest}:"
         self._end(status, headers | self._version(name))
-        self._body(content[first : last + 1])
+        body = content[first : last + 1]
+        self._body(b"\0" + body[1:] if self.web.spoil else body)
 
     def _version(self, name: str) -> dict[str, str]:
         if not self.web.tells_version:

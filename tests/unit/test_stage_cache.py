@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from millrace.plan.staging import File
-from millrace.storage.cache import PART, Cache, NoRoom
+from millrace.storage.cache import Cache
+from millrace.storage.cache_files import PART, NoRoom
 
 MUCH = 1 << 40
 

@@ -142,3 +142,93 @@ def _show_measured(measured: Measured) -> None:
         if check := checks.get(line.readers):
             words += f"; {size(check.size)} predicted {_seconds(check.predicted)}, measured {_seconds(check.measured)}"
         click.echo(f"  {line.readers} at a time: {words}")
+
+
+PLACES = click.option("--to", "ways", multiple=True, metavar="disk|ram|DIR", help="Where the copies are (default: disk, in $TMPDIR; list, evict and verify: disk and ram).")  # fmt: skip
+
+
+@command.command("stage", short_help="Keep copies of files on this node.")
+@click.argument("names", metavar="NAME|URL...", nargs=-1, required=True)
+@PLACES
+def stage(names: tuple[str, ...], ways: tuple[str, ...]) -> None:
+    """Fetch files into the cache of this node, from the cheapest place of each, and print where the copies are.
+
+    What is there is not fetched again; several that ask at the same time wait for one download, and one that was cut off goes on.
+    """
+    from millrace import site
+    from millrace.storage import choice, fetch, keep
+    from millrace.storage.cache import Cache
+
+    rules = site.replicas(os.environ)
+    cache = Cache(keep.place(ways[-1] if ways else "disk"))
+    try:
+        for name in names:
+            best = choice.best(name, 1, rules, os.environ).place
+            click.echo(fetch.fetch(best, cache, keep.budget(cache)))
+    finally:
+        cache.close()
+
+
+@command.command("list", short_help="List the copies on this node.")
+@PLACES
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def list_copies(ways: tuple[str, ...], as_json: bool) -> None:
+    """List the copies on this node: path, size, where from, when fetched, and whether a process uses it."""
+    from millrace.cli.run import print_json
+    from millrace.storage import copies
+    from millrace.words import size
+
+    found = [copy for cache in copies.caches(ways) for copy in copies.of(cache)]
+    if as_json:
+        print_json(found)
+        return
+    for copy in found:
+        state = "in use" if copy.in_use else "whole" if copy.is_whole else "cut off"
+        click.echo(f"{copy.path}  {size(copy.size)}  {state}  {copy.place or 'a file on shared storage'}{f', {copy.day}' if copy.day else ''}")  # fmt: skip
+
+
+@command.command("evict", short_help="Remove copies from this node.")
+@click.argument("names", metavar="[URL|COPY]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All copies that nobody uses.")
+@PLACES
+def evict(names: tuple[str, ...], everything: bool, ways: tuple[str, ...]) -> None:
+    """Remove copies, which are named by their URL or their path. One that a process uses stays, and the exit code is 1."""
+    from millrace.cli import say
+    from millrace.errors import MillraceError, RefusedError
+    from millrace.storage import copies
+
+    if bool(names) == everything:
+        raise RefusedError("name the copies, or say --all", "see: millrace data list")
+    refused = False
+    for cache in copies.caches(ways):
+        for copy in copies.of(cache):
+            if (everything or copy.place in names or copy.path in names) and not cache.evict(copy.path):
+                refused |= not everything
+                say(f"{copy.path}: is in use, and stays")
+    if refused:
+        raise MillraceError("")
+
+
+@command.command("verify", short_help="Check the copies on this node.")
+@PLACES
+def verify(ways: tuple[str, ...]) -> None:
+    """Read all fetched copies, compare them with what came, and ask their places whether there is a newer version.
+
+    A damaged copy is removed, unless a process uses it; the exit code is 5 then.
+    """
+    from millrace.errors import CorruptError
+    from millrace.storage import copies
+
+    damaged = []
+    for cache in copies.caches(ways):
+        for copy in copies.of(cache):
+            if copy.is_whole and copy.place:
+                words = copies.verify(copy)
+                click.echo(f"{copy.path}  {words}")
+                if words == copies.DAMAGED:
+                    cache.evict(copy.path)
+                    damaged.append(copy.path)
+    if damaged:
+        raise CorruptError(
+            f"{damaged[0]}: is damaged", "it was removed, unless it is in use; fetch it again: millrace data stage"
+        )

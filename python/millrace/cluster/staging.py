@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.errors import LostError
-from millrace.plan import memory, staging, workplace
-from millrace.plan.filesystems import IN_MEMORY, SHARED, kind
+from millrace.plan import memory, staging
 from millrace.plan.staging import Choice, File, Node
 from millrace.report.words import duration, size
+from millrace.storage import keep
 from millrace.storage.broadcast import Link, Relay
-from millrace.storage.cache import Cache, NoRoom, Part
+from millrace.storage.cache import Cache
+from millrace.storage.cache_files import NoRoom, Part
 from millrace.storage.mounts import why_not
 
 if TYPE_CHECKING:
@@ -203,22 +204,14 @@ class Keeper:
 
 
 def _memory(way: str) -> Path | None:
-    if way not in ("auto", "ram"):
-        return None
-    for place in workplace.MEMORY:
-        if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
-            return Path(place)
-    return None
+    return keep.in_memory() if way in ("auto", "ram") else None
 
 
 def _disk(way: str) -> Path | None:
     """The folder for copies on disk: the named one, else $TMPDIR; without a word from anybody nothing fills /tmp."""
     if way.startswith("/"):
         return Path(way)
-    if way == "ram" or (way == "auto" and "TMPDIR" not in os.environ):
-        return None
-    place = Path(workplace.temporary())
-    return None if kind(place) in SHARED | IN_MEMORY else place
+    return None if way == "ram" or (way == "auto" and "TMPDIR" not in os.environ) else keep.on_disk()
 
 
 def stage(

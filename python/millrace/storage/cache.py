@@ -7,43 +7,33 @@ lives: a shared one on a copy that a job uses, an exclusive one on one that is b
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
-import resource
 import stat
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from millrace import lock
 from millrace.own import open_private
-from millrace.plan.staging import File, Place
-
-#: File whose lock is held by whoever changes what is in the folder.
-LOCK = ".lock"
-
-#: Ending of a copy that is being made.
-PART = ".part"
-
-
-class NoRoom(OSError):
-    """The copies do not fit."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(errno.ENOSPC, text)
-
-
-@dataclass(frozen=True)
-class Part:
-    """A copy that is being made: its lock is held."""
-
-    file: File
-    path: Path
-    descriptor: int
+from millrace.plan.staging import Place
+from millrace.storage.cache_files import (
+    FETCH,
+    LOCK,
+    PART,
+    Busy,
+    Entry,
+    File,
+    NoRoom,
+    Part,
+    about_of,
+    boot,
+    entries,
+    high,
+    reserve,
+)
 
 
 class Cache:
@@ -66,12 +56,12 @@ class Cache:
         with self._locked():
             held = {file.key for file in files if self._hold(file)}
             busy = idle = unwritten = 0
-            for path, about, in_use in self._entries():
-                if path.name.endswith(PART):
-                    busy += about.st_size
-                    unwritten += _unwritten(about)
-                elif path.name not in self._held:
-                    busy, idle = (busy + about.st_size, idle) if in_use else (busy, idle + about.st_size)
+            for entry in entries(self.folder):
+                unwritten += 0 if entry.is_whole else entry.unwritten
+                if entry.in_use and entry.path.name not in self._held:
+                    busy += entry.size
+                elif not entry.in_use:
+                    idle += entry.size
             return Place(
                 folder=str(self.folder),
                 free=max(0, self._free() - unwritten),
@@ -92,6 +82,47 @@ class Cache:
         with self._locked():
             self._make_room(sum(file.size for file in files), budget)
             return [self._part(file) for file in files]
+
+    def claim(self, file: File, budget: int) -> Part | Busy | None:
+        """Fetch a copy, from where one who died had got to; or wait for the one who does; None: it is there, and in use now.
+
+        Raises:
+            NoRoom: It does not fit.
+        """
+        with self._locked():
+            if self._hold(file):
+                return None
+            path = self.folder / f".{file.key}.{boot()}{FETCH}"
+            descriptor = high(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            alone = lock.flock(descriptor, fcntl.LOCK_EX)
+            if alone is False:
+                return Busy(descriptor)
+            try:
+                if alone is None:  # without locks nobody can tell who fetches: each one for itself
+                    path.unlink()
+                    os.close(descriptor)
+                    self._make_room(file.size, budget)
+                    part = self._part(file)
+                    os.ftruncate(part.descriptor, 0)
+                    return part
+                about = os.fstat(descriptor)
+                self._make_room(max(0, file.size - about.st_blocks * 512), budget)
+                reserve(descriptor, file.size)
+            except OSError:
+                if alone:
+                    self._give_up(Part(file, path, descriptor))
+                raise
+            return Part(file, path, descriptor)
+
+    def _give_up(self, part: Part) -> None:
+        if os.fstat(part.descriptor).st_size:
+            self.leave(part)
+        else:
+            self.drop(part)
+
+    def leave(self, part: Part) -> None:
+        """Let another one go on with a copy."""
+        os.close(part.descriptor)
 
     def finish(self, part: Part) -> None:
         """Give a copy that is whole its name, and take it into use; if another job was faster, take that one's."""
@@ -146,35 +177,37 @@ class Cache:
         os.ftruncate(descriptor, file.size)  # others count it as if it were whole
         return Part(file, path, descriptor)
 
+    def entries(self) -> list[Entry]:
+        """What is there now."""
+        with self._locked():
+            return list(entries(self.folder))
+
+    def evict(self, path: str | Path) -> bool:
+        """Remove a copy that nobody uses; whether it could be removed."""
+        with self._locked():
+            found = next((each for each in entries(self.folder) if each.path == Path(path)), None)
+            if found is None or found.in_use:
+                return found is None
+            self._remove(found.path)
+            return True
+
     def _make_room(self, n_bytes: int, budget: int) -> None:
-        entries = list(self._entries())
-        used = sum(about.st_size for _, about, _ in entries)
-        unwritten = sum(_unwritten(about) for _, about, _ in entries)
+        there = list(entries(self.folder))
+        used = sum(entry.size for entry in there)
+        unwritten = sum(entry.unwritten for entry in there)
         lack = max(used + n_bytes - budget, n_bytes + unwritten - self._free())
-        idle = [(about.st_atime_ns, about.st_size, path) for path, about, in_use in entries if not in_use]
+        idle = [(entry.atime_ns, entry.size, entry.path) for entry in there if not entry.in_use]
         if lack > sum(size for _, size, _ in idle):
             raise NoRoom(f"{self.folder}: no room for {n_bytes} bytes of databases")
         for _, size, path in sorted(idle):
             if lack <= 0:
                 break
-            path.unlink()
+            self._remove(path)
             lack -= size
 
-    def _entries(self) -> Iterator[tuple[Path, os.stat_result, bool]]:
-        """Each copy, whole or not, and whether a process has it."""
-        for name in os.listdir(self.folder):
-            path = self.folder / name
-            if name == LOCK:
-                continue
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                in_use = not _can_lock(descriptor)
-                if name.endswith(PART) and not in_use:  # whoever made it is dead
-                    path.unlink()
-                    continue
-                yield path, os.fstat(descriptor), in_use
-            finally:
-                os.close(descriptor)
+    def _remove(self, path: Path) -> None:
+        path.unlink()
+        about_of(path).unlink(missing_ok=True)
 
     def _free(self) -> int:
         about = os.statvfs(self.folder)
@@ -204,30 +237,3 @@ def own_folder(place: Path) -> Path:
             os.close(open_private(folder))
             return folder
     return Path(tempfile.mkdtemp(prefix=f"{usual.name}-", dir=place))
-
-
-def high(descriptor: int) -> int:
-    """Move a descriptor above the soft limit, if it is allowed there: a database may have more files than the limit.
-
-    The limit stays as it is for all others, and for the tools.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, soft)
-    except OSError:
-        return descriptor
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    os.close(descriptor)
-    return moved
-
-
-def _unwritten(about: os.stat_result) -> int:
-    """Bytes of a file that have no room on the filesystem yet."""
-    return max(0, about.st_size - about.st_blocks * 512)
-
-
-def _can_lock(descriptor: int) -> bool:
-    """Whether no process has the copy; where there are no locks nobody knows, and it stays."""
-    return lock.flock(descriptor, fcntl.LOCK_EX) is True

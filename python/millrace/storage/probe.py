@@ -1,7 +1,7 @@
 """Measure what reading from a place costs, in less than five seconds.
 
 Parts of a file are read at random offsets, so that neither the page cache of this node nor that of the server tells more than it
-knows. The sizes are found on the way: the largest takes about a tenth of a second. One size is not fitted, but predicted.
+knows. The sizes are found on the way: the largest takes some hundredths of a second. One size is not fitted, but predicted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LADDER = tuple(4096 * 4**k for k in range(7))
 READERS = (1, 4)
 
 #: Seconds beyond the shortest that the largest part should take, that one cell may take, and all of them.
-LARGEST, CELL, ALL = 0.1, 0.25, 4.0
+LARGEST_SECONDS, CELL_SECONDS, ALL_SECONDS = 0.05, 0.25, 4.0
 
 
 class Check(Frozen, frozen=True):
@@ -89,7 +89,7 @@ def probe(place: str, clock: Callable[[], float] = time.monotonic) -> Measured:
         samples: list[Sample] = []
         for n in READERS:
             sizes = sorted({*fitted, held_out})
-            if n > 1 and clock() - began + sum(max(CELL, n * alone[size]) for size in sizes) > ALL:
+            if n > 1 and clock() - began + sum(max(CELL_SECONDS, n * alone[size]) for size in sizes) > ALL_SECONDS:
                 break  # too slow a place for so many readers
             samples += [Sample(readers=n, size=size, seconds=_cell(readers[:n], size, clock)) for size in sizes]
     cost = fit(sample for sample in samples if sample.size in fitted)
@@ -109,7 +109,7 @@ def _climb(reader: Reader, size: int, clock: Callable[[], float]) -> dict[int, f
             break
         # What was slow once may be so by chance.
         found[each] = min(reader.seconds(each, clock) for _ in range(2))
-        if found[each] > found[LADDER[0]] + LARGEST:
+        if found[each] > found[LADDER[0]] + LARGEST_SECONDS:
             break
     return found
 
@@ -125,7 +125,7 @@ def _cell(readers: list[Reader], size: int, clock: Callable[[], float]) -> float
     """The median time of parts of one size by these readers, who read at the same time until the cell is over."""
     found: list[float] = []
     wrong: list[MillraceError] = []
-    stop = clock() + CELL
+    stop = clock() + CELL_SECONDS
 
     def work(reader: Reader) -> None:
         try:

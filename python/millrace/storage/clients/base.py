@@ -11,7 +11,7 @@ from millrace.errors import CorruptError, MillraceError, RefusedError
 from millrace.model import Frozen
 
 #: Bytes of a piece.
-PIECE = 1 << 20
+PIECE_BYTES = 1 << 20
 
 
 class LocationError(MillraceError):

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 from millrace.storage.clients.base import (
-    PIECE,
+    PIECE_BYTES,
     About,
     DeniedError,
     Location,
@@ -27,7 +27,7 @@ from millrace.storage.clients.base import (
 )
 
 #: Seconds until a server has accepted a connection, and between two parts of its answer.
-TIMEOUTS = (10, 60)
+TIMEOUT_SECONDS = (10, 60)
 
 
 class Http(Location):
@@ -57,7 +57,7 @@ class Http(Location):
                 raise LocationError(
                     f"{self.shown}: the server gave another part than was asked for", "use another place"
                 )
-            for piece in answer.raw.stream(PIECE, decode_content=False):
+            for piece in answer.raw.stream(PIECE_BYTES, decode_content=False):
                 part = piece[skip : skip + length]
                 skip = max(0, skip - len(piece))
                 length -= len(part)
@@ -85,7 +85,7 @@ class Http(Location):
         import urllib3  # comes with requests
 
         try:
-            with self._session.get(self.url, headers=headers, stream=True, timeout=TIMEOUTS) as answer:
+            with self._session.get(self.url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS) as answer:
                 if answer.status_code not in (200, 206, 416):
                     raise self._refusal(answer.status_code, answer.reason)
                 yield answer

@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-from millrace.storage.clients.base import PIECE, About, DeniedError, Location, LocationError
+from millrace.storage.clients.base import PIECE_BYTES, About, DeniedError, Location, LocationError
 
 
 class Local(Location):
@@ -24,7 +24,7 @@ class Local(Location):
                 if self._about(os.fstat(file.fileno())) != about:
                     raise self.changed()
                 file.seek(offset)
-                while length and (piece := file.read(min(PIECE, length))):
+                while length and (piece := file.read(min(PIECE_BYTES, length))):
                     length -= len(piece)
                     yield piece
                 if self._about(os.fstat(file.fileno())) != about:

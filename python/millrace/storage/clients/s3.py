@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from millrace.storage.clients.base import (
-    PIECE,
+    PIECE_BYTES,
     About,
     DeniedError,
     ExpiredError,
@@ -65,7 +65,7 @@ class S3(Location):
                 **self._object, IfMatch=about.version, Range=f"bytes={offset}-{offset + length - 1}"
             )
             with closing(answer["Body"]) as body:
-                yield from body.iter_chunks(PIECE)
+                yield from body.iter_chunks(PIECE_BYTES)
 
     def names(self) -> list[str]:
         prefix = self._object["Key"].rstrip("/") + "/" if self._object["Key"] else ""

@@ -27,7 +27,7 @@ from millrace.storage.clients.base import (
 )
 
 #: Bytes that a server surely gives in one answer, and those that are asked for at a time.
-ANSWER, WINDOW = 1 << 15, 1 << 23
+ANSWER_BYTES, WINDOW_BYTES = 1 << 15, 1 << 23
 
 
 class _Named(socket.socket):
@@ -66,9 +66,9 @@ class Sftp(Location):
             if self._about(file.stat()) != about:
                 raise self.changed()
             end = offset + length
-            for start in range(offset, end, WINDOW):
-                stop = min(start + WINDOW, end)
-                yield from file.readv([(at, min(ANSWER, stop - at)) for at in range(start, stop, ANSWER)])
+            for start in range(offset, end, WINDOW_BYTES):
+                stop = min(start + WINDOW_BYTES, end)
+                yield from file.readv([(at, min(ANSWER_BYTES, stop - at)) for at in range(start, stop, ANSWER_BYTES)])
             if self._about(file.stat()) != about:
                 raise self.changed()
 

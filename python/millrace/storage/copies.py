@@ -1,0 +1,73 @@
+"""The copies that a node keeps, for people: which they are, and whether they are what they should be."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from millrace.errors import MillraceError
+from millrace.model import Frozen
+from millrace.storage import keep, locations
+from millrace.storage.cache import Cache
+from millrace.storage.cache_files import about_of
+from millrace.storage.fetch import Kept, digest_of
+
+#: What is said of a copy whose bytes are not those that came.
+DAMAGED = "damaged"
+
+
+class Copy(Frozen, frozen=True):
+    """One copy."""
+
+    path: str
+    size: int
+    is_whole: bool
+    in_use: bool
+    #: Where it was fetched; empty for copies of files on shared storage.
+    place: str = ""
+    version: str = ""
+    sha256: str = ""
+    day: str = ""
+
+
+def caches(ways: Sequence[str]) -> list[Cache]:
+    """The folders of copies that are named, or all usual ones.
+
+    Raises:
+        RefusedError: One that is named is none.
+    """
+    places = [keep.place(way) for way in ways] or [place for place in (keep.on_disk(), keep.in_memory()) if place]
+    return [Cache(place) for place in places]
+
+
+def of(cache: Cache) -> list[Copy]:
+    """The copies in a folder, by name."""
+    return sorted((_copy(entry.path, entry.size, entry.is_whole, entry.in_use) for entry in cache.entries()), key=lambda copy: copy.path)  # fmt: skip
+
+
+def _copy(path: Path, size: int, is_whole: bool, in_use: bool) -> Copy:
+    with suppress(OSError, msgspec.MsgspecError):
+        kept = msgspec.json.decode(about_of(path).read_bytes(), type=Kept)
+        day = time.strftime("%Y-%m-%d", time.localtime(kept.when))
+        return Copy(path=str(path), size=size, is_whole=is_whole, in_use=in_use, place=kept.place, version=kept.version, sha256=kept.sha256, day=day)  # fmt: skip
+    return Copy(path=str(path), size=size, is_whole=is_whole, in_use=in_use)
+
+
+def verify(copy: Copy) -> str:
+    """What the copy is, in words."""
+    descriptor = os.open(copy.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if digest_of(descriptor, "sha256") != copy.sha256:
+            return DAMAGED
+    finally:
+        os.close(descriptor)
+    try:
+        newest = locations.about(copy.place).version
+    except MillraceError as error:
+        return f"whole; its place cannot be asked: {error.message}"
+    return "whole, and up to date" if newest == copy.version else "whole; its place has another version now"

@@ -1,0 +1,167 @@
+"""Copies of files behind URLs in the cache of this node: each is downloaded once, whoever asks, and is whole or not there.
+
+A download that is cut off goes on where it was, also in another process after ``kill -9``. Size, version, and the
+checksum where the server tells one, are compared before a copy gets its name; its name says of which version it is.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from millrace.errors import CorruptError, MillraceError
+from millrace.model import Frozen
+from millrace.own import replace_whole
+from millrace.storage import locations
+from millrace.storage.cache import Cache
+from millrace.storage.cache_files import Busy, File, NoRoom, Part, about_of
+from millrace.storage.clients.base import About, Location, LocationError, UnreachableError
+
+#: Times that a server may fail to go on, one after the other.
+TRIES = 5
+
+#: Seconds before the second try, twice as many before each further one.
+PAUSE_SECONDS = 0.2
+
+
+class Remote(Frozen, frozen=True):
+    """One version of a file at a place."""
+
+    place: str
+    size: int
+    version: str
+    mtime_ns: int
+    mode: int = 0o444
+
+    @property
+    def key(self) -> str:
+        """Name of its copies: the same as long as the file is."""
+        digest = hashlib.sha256(f"{self.place}\0{self.version}".encode(errors="surrogateescape")).hexdigest()
+        return f"{digest[:24]}.{self.size:x}-{base_name(self.place)[-80:]}"
+
+
+class Kept(Frozen, frozen=True):
+    """What is known of a copy."""
+
+    #: As everybody may see it.
+    place: str
+    version: str
+    sha256: str
+    #: When it was fetched, in seconds since 1970.
+    when: float
+
+
+def base_name(place: str) -> str:
+    """The file's name without its folder."""
+    return os.path.basename(unquote(urlsplit(place, allow_fragments=False).path)) or "file"
+
+
+def fetch(place: str, cache: Cache, budget: int, pause: Callable[[float], None] = time.sleep) -> Path:
+    """The copy of a file, in use until the cache is closed; downloaded if it is not there.
+
+    Args:
+        budget: Most bytes that all copies may fill.
+
+    Raises:
+        MillraceError: It cannot be read, does not fit, or changed meanwhile.
+    """
+    with closing(locations.at(place)) as location:
+        about = location.about()
+        if not about.version:
+            raise LocationError(
+                f"{location.shown}: its server tells neither ETag nor date, so nobody could say whether a copy is up to date",
+                "copy it by hand, or bring it to another server",
+            )
+        file = Remote(place=place, size=about.size, version=about.version, mtime_ns=about.mtime_ns)
+        while True:
+            try:
+                claimed = cache.claim(file, budget)
+            except NoRoom as error:
+                raise _no_room(file) from error
+            if claimed is None:
+                return cache.path_of(file)
+            if isinstance(claimed, Busy):
+                claimed.wait()
+            else:
+                _fill(location, about, claimed, cache, pause)
+                cache.finish(claimed)
+
+
+def _fill(location: Location, about: About, part: Part, cache: Cache, pause: Callable[[float], None]) -> None:
+    """Bring a copy to its end. What others can go on with is left to them, what is wrong is dropped."""
+    try:
+        _download(location, about, part.descriptor, pause)
+        digest = _check(location, about, part.descriptor)
+        os.fsync(part.descriptor)
+        kept = Kept(place=location.shown, version=about.version, sha256=digest, when=time.time())
+        replace_whole(about_of(cache.folder / part.file.key), msgspec.json.encode(kept), 0o600)
+    except CorruptError:
+        cache.drop(part)
+        raise
+    except OSError as error:
+        cache.drop(part)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _no_room(part.file) from error
+        raise
+    except BaseException:
+        cache.leave(part)
+        raise
+
+
+def _download(location: Location, about: About, descriptor: int, pause: Callable[[float], None]) -> None:
+    """Append what is missing; the length of the copy always tells what is there."""
+    failed = 0
+    while (began := os.fstat(descriptor).st_size) < about.size:
+        at = began
+        try:
+            for piece in location.stream(at, about.size - at, about):
+                at += _append(descriptor, piece, at)
+            if at < about.size:
+                raise location.short(at, about.size)
+        except UnreachableError:
+            failed = 1 if at > began else failed + 1
+            if failed >= TRIES:
+                raise
+            pause(PAUSE_SECONDS * 2**failed)
+
+
+def _append(descriptor: int, piece: bytes, at: int) -> int:
+    done = 0
+    while done < len(piece):
+        done += os.pwrite(descriptor, memoryview(piece)[done:], at + done)
+    return done
+
+
+def _check(location: Location, about: About, descriptor: int) -> str:
+    """Compare size and checksum; the copy's own SHA-256."""
+    if os.fstat(descriptor).st_size != about.size:
+        raise CorruptError(f"{location.shown}: gave more than {about.size:,} bytes", "try again, or use another place")
+    digest = digest_of(descriptor, "sha256")
+    kind, _, wanted = about.checksum.partition(":")
+    if kind and wanted != (digest if kind == "sha256" else digest_of(descriptor, kind)):
+        raise CorruptError(
+            f"{location.shown}: what came has another checksum than the server says", "try again, or use another place"
+        )
+    return digest
+
+
+def digest_of(descriptor: int, kind: str) -> str:
+    """The digest of a whole file."""
+    with open(os.dup(descriptor), "rb", buffering=0) as file:
+        file.seek(0)
+        return hashlib.file_digest(file, kind).hexdigest()
+
+
+def _no_room(file: File) -> MillraceError:
+    return MillraceError(
+        f"{file.key.partition('-')[2]}: no room for its {file.size:,} bytes",
+        "see: millrace data list; make room: millrace data evict",
+    )

@@ -1,0 +1,46 @@
+"""Where a node keeps copies, and how much of it they may fill."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from millrace.errors import RefusedError
+from millrace.plan import memory, workplace
+from millrace.plan.filesystems import IN_MEMORY, SHARED, kind
+from millrace.plan.staging import DISK_SHARE, MEMORY_SHARE
+from millrace.storage.cache import Cache
+
+
+def in_memory() -> Path | None:
+    """The folder for copies in memory; None: there is none."""
+    for place in workplace.MEMORY:
+        if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
+            return Path(place)
+    return None
+
+
+def on_disk() -> Path | None:
+    """The folder for copies on a disk of the node's own, for temporary files; None: it is on no such disk."""
+    place = Path(workplace.temporary())
+    return None if kind(place) in SHARED | IN_MEMORY else place
+
+
+def place(way: str) -> Path:
+    """The folder that ``ram``, ``disk`` or an absolute path means.
+
+    Raises:
+        RefusedError: There is none.
+    """
+    found = Path(way) if way.startswith("/") else {"ram": in_memory, "disk": on_disk}.get(way, lambda: None)()
+    if found is None or not found.is_dir():
+        raise RefusedError(f"--to {way}: no place for copies here", "use ram, disk, or the absolute path of a folder")
+    return found
+
+
+def budget(cache: Cache) -> int:
+    """Most bytes that all copies in a folder may fill: half of the memory, or nine tenths of what a disk has free for them."""
+    if kind(cache.folder) in IN_MEMORY:
+        return int(MEMORY_SHARE * memory.usable()[0])
+    now = cache.look([])
+    return int(DISK_SHARE * (now.free + now.idle)) + now.busy

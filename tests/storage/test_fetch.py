@@ -1,0 +1,297 @@
+"""Copies of files behind URLs: one download, whole or not there, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from shell import Shell
+from web_server import Web
+
+from millrace.errors import CorruptError, MillraceError
+from millrace.storage.cache import Cache
+from millrace.storage.cache_files import ABOUT, FETCH
+from millrace.storage.clients.base import ChangedError, LocationError, UnreachableError
+from millrace.storage.fetch import fetch
+
+MUCH = 1 << 40
+CONTENT = os.urandom(3_000_017)
+
+#: Fetches argv[1] into argv[2], says what it got and waits for the end of its input.
+FETCHER = """
+import hashlib, sys
+from pathlib import Path
+from millrace.storage.cache import Cache
+from millrace.storage.fetch import fetch
+path = fetch(sys.argv[1], Cache(Path(sys.argv[2])), 1 << 40)
+print(hashlib.sha256(path.read_bytes()).hexdigest(), flush=True)
+sys.stdin.read()
+"""
+
+
+def start(url: str, folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", FETCHER, url, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def get(url: str, folder: Path, budget: int = MUCH) -> bytes:
+    cache = Cache(folder)
+    try:
+        return fetch(url, cache, budget, lambda seconds: None).read_bytes()
+    finally:
+        cache.close()
+
+
+def left(folder: Path) -> list[str]:
+    """What is there besides whole copies and the lock."""
+    names = [path.name for path in Cache(folder).folder.iterdir()]
+    return [name for name in names if name.startswith(".") and name != ".lock" and not name.endswith(ABOUT)]
+
+
+@pytest.mark.parametrize("kind", ["web", "bucket", "sftp"])
+def test_a_copy_is_the_file_and_is_fetched_once(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    server = request.getfixturevalue(kind)
+    if kind == "web":
+        url = server.put("db/nr.faa", CONTENT)
+    elif kind == "bucket":
+        import boto3
+
+        boto3.client("s3").put_object(Bucket="blast", Key="nr.faa", Body=CONTENT)
+        url = f"{server}/nr.faa"
+    else:
+        (tmp_path / "nr.faa").write_bytes(CONTENT)
+        url = f"{server}{tmp_path}/nr.faa"
+    folder = tmp_path / "copies"
+    folder.mkdir()
+    assert get(url, folder) == get(url, folder) == CONTENT
+    assert left(folder) == []
+    if kind == "web":
+        assert server.n_downloads == 1
+
+
+def test_eight_processes_that_want_the_same_file_download_it_once(web: Web, tmp_path: Path) -> None:
+    url = web.put("nr.faa", CONTENT * 4)
+    everybody = threading.Event()
+    web.between = lambda: everybody.wait(60)
+    processes = [start(url, tmp_path) for _ in range(8)]
+    everybody.set()
+    answers = {process.stdout.readline() for process in processes if process.stdout}
+    for process in processes:
+        process.communicate()
+    import hashlib
+
+    assert answers == {hashlib.sha256(CONTENT * 4).hexdigest().encode() + b"\n"}
+    assert (web.n_downloads, web.n_bytes, left(tmp_path)) == (1, 4 * len(CONTENT), [])
+
+
+class Gate:
+    """Lets so many pieces through, and says when they are; then all, once it is open."""
+
+    def __init__(self, n: int) -> None:
+        self._n, self.reached, self.open = n, threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        self._n -= 1
+        if self._n < 0:
+            self.reached.set()
+            assert self.open.wait(300)
+
+
+@pytest.mark.parametrize("pieces", [0, 1, 7, 20, 45])
+def test_after_kill_9_another_process_goes_on_where_the_download_was(web: Web, tmp_path: Path, pieces: int) -> None:
+    url = web.put("nr.faa", CONTENT)
+    gate = web.between = Gate(pieces)
+    process = start(url, tmp_path)
+    assert gate.reached.wait(300)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    gate.open.set()
+    cache = Cache(tmp_path).folder
+    before = sum(path.stat().st_size for path in cache.glob(f".*{FETCH}"))
+    assert not [path for path in cache.iterdir() if not path.name.startswith(".")]
+    web.between = None
+    web.n_bytes = 0
+    assert get(url, tmp_path) == CONTENT
+    assert before <= pieces << 16 and left(tmp_path) == []
+    assert web.n_bytes >= len(CONTENT) - before
+
+
+def test_one_who_waits_takes_over_from_one_who_is_killed(web: Web, tmp_path: Path) -> None:
+    url = web.put("nr.faa", CONTENT)
+    gate = web.between = Gate(20)
+    first = start(url, tmp_path)
+    assert gate.reached.wait(300)
+    second = start(url, tmp_path)
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    gate.open.set()
+    out, _ = second.communicate()
+    import hashlib
+
+    assert out.decode().strip() == hashlib.sha256(CONTENT).hexdigest()
+
+
+def test_what_was_left_by_an_earlier_start_of_the_machine_is_not_gone_on_with(web: Web, tmp_path: Path) -> None:
+    url = web.put("nr.faa", CONTENT)
+    web.cut = 300_000
+    with pytest.raises(UnreachableError):
+        web.between = failing_after(web, 2)
+        get(url, tmp_path)
+    (partial,) = Cache(tmp_path).folder.glob(f".*{FETCH}")
+    partial.write_bytes(b"\0" * partial.stat().st_size)
+    partial.rename(partial.with_name(partial.name.replace(partial.name[-14:-6], "deadbeef")))
+    web.status, web.cut, web.between = 0, None, None
+    assert get(url, tmp_path) == CONTENT and left(tmp_path) == []
+
+
+def failing_after(web: Web, n: int) -> Callable[[], None]:
+    """From the n-th piece on the server refuses everything."""
+    seen = iter(range(n))
+
+    def between() -> None:
+        if next(seen, None) is None:
+            web.status = 503
+
+    return between
+
+
+def test_a_server_that_cuts_each_connection_is_asked_again_from_there(web: Web, tmp_path: Path) -> None:
+    url = web.put("nr.faa", CONTENT)
+    web.cut = 500_000
+    assert get(url, tmp_path) == CONTENT
+    assert web.n_downloads == 7  # 3.0 MB in parts of 0.5 MB
+
+
+def test_a_server_that_gives_up_is_named_and_what_came_is_kept_for_the_next_time(web: Web, tmp_path: Path) -> None:
+    url = web.put("nr.faa", CONTENT)
+    web.cut, web.between = 300_000, failing_after(web, 2)
+    with pytest.raises(UnreachableError, match="cannot answer now"):
+        get(url, tmp_path)
+    assert len(left(tmp_path)) == 1
+    web.status, web.cut, web.between, web.n_bytes = 0, None, None, 0
+    assert get(url, tmp_path) == CONTENT
+    assert web.n_bytes < len(CONTENT)
+
+
+def test_a_server_without_ranges_starts_over_and_the_bytes_are_right(web: Web, tmp_path: Path) -> None:
+    url = web.put("nr.faa", CONTENT)
+    web.ranges, web.cut, web.between = False, 300_000, failing_after(web, 2)
+    with pytest.raises(UnreachableError):
+        get(url, tmp_path)
+    web.status, web.cut, web.between = 0, None, None
+    assert get(url, tmp_path) == CONTENT
+
+
+def test_a_file_that_changes_during_its_download_is_never_a_mixture(web: Web, tmp_path: Path) -> None:
+    url = web.put("nr.faa", CONTENT)
+    web.cut = 300_000
+    pieces = iter(range(3))
+
+    def between() -> None:
+        if next(pieces, None) is None:
+            web.put("nr.faa", CONTENT[::-1])
+
+    web.between = between
+    with pytest.raises(ChangedError, match="changed while it was read"):
+        get(url, tmp_path)
+    assert left(tmp_path) == []
+    web.cut = web.between = None
+    assert get(url, tmp_path) == CONTENT[::-1]
+
+
+def test_another_version_is_another_copy(web: Web, tmp_path: Path) -> None:
+    url = web.put("nr.faa", CONTENT)
+    assert get(url, tmp_path) == CONTENT
+    web.put("nr.faa", CONTENT[::-1])
+    assert get(url, tmp_path) == CONTENT[::-1]
+
+
+def test_what_has_another_checksum_than_the_server_says_is_not_kept(web: Web, tmp_path: Path) -> None:
+    url = web.put("nr.faa", CONTENT)
+    web.tells_digest, web.spoil = True, True
+    with pytest.raises(CorruptError, match="another checksum"):
+        get(url, tmp_path)
+    assert list(Cache(tmp_path).folder.iterdir()) == [Cache(tmp_path).folder / ".lock"]
+    web.spoil = False
+    assert get(url, tmp_path) == CONTENT
+
+
+def test_a_server_that_tells_no_version_is_refused(web: Web, tmp_path: Path) -> None:
+    url = web.put("nr.faa", CONTENT)
+    web.tells_version = False
+    with pytest.raises(LocationError, match="neither ETag nor date"):
+        get(url, tmp_path)
+
+
+def test_what_does_not_fit_is_refused_and_what_is_idle_makes_room(web: Web, tmp_path: Path) -> None:
+    one, two = web.put("one", CONTENT), web.put("two", CONTENT[::-1])
+    with pytest.raises(MillraceError, match="no room for its 3,000,017 bytes"):
+        get(one, tmp_path, budget=2_000_000)
+    assert left(tmp_path) == []
+    user = Cache(tmp_path)
+    assert fetch(one, user, MUCH).read_bytes() == CONTENT
+    with pytest.raises(MillraceError, match="no room"):
+        get(two, tmp_path, budget=4_000_000)
+    user.close()
+    assert get(two, tmp_path, budget=4_000_000) == CONTENT[::-1]
+    names = [path.name for path in Cache(tmp_path).folder.iterdir()]
+    assert sum("-one" in name for name in names) == 0 and sum("-two" in name for name in names) == 2
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(web: Web, tmp_path: Path) -> None:
+    url = web.put("nr.faa", CONTENT)
+    code = "import sys; from pathlib import Path; from millrace.storage.cache import Cache\n" + (
+        "from millrace.storage.fetch import fetch\ntry: fetch(sys.argv[1], Cache(Path(sys.argv[2])), 1 << 40)\n"
+        "except Exception as error: print(error)\nprint([p.name for p in Cache(Path(sys.argv[2])).folder.iterdir()])"
+    )
+    inner = ["sh", "-c", f'mount -t tmpfs -o size=2m none {tmp_path} && exec "$@"', "sh", sys.executable, "-c", code, url, tmp_path]  # fmt: skip
+    ended = subprocess.run(["unshare", "--mount", *inner], capture_output=True, text=True)
+    if ended.returncode:
+        pytest.skip(f"needs a mount namespace: {ended.stderr.strip()}")
+    assert "no room for its 3,000,017 bytes" in ended.stdout and ended.stdout.endswith("['.lock']\n"), ended.stdout
+
+
+def test_stage_list_verify_and_evict(shell: Shell, web: Web) -> None:
+    url = web.put("db/nr.faa", CONTENT)
+    folder = shell.root / "copies"
+    folder.mkdir()
+    ended = shell.run(f"millrace data stage {url} --to {folder}")
+    path = Path(ended.out.strip())
+    assert ended.code == 0 and path.read_bytes() == CONTENT and path.name.endswith("-nr.faa"), ended.shown
+    assert shell.run(f"millrace data stage {url} --to {folder}").out == ended.out and web.n_downloads == 1
+    assert f"{path}  3.0 MB  whole  {url}, 20" in shell.run(f"millrace data list --to {folder}").out
+    assert shell.run(f"millrace data verify --to {folder}").out == f"{path}  whole, and up to date\n"
+    web.put("db/nr.faa", CONTENT[::-1])
+    assert "whole; its place has another version now" in shell.run(f"millrace data verify --to {folder}").out
+    web.status = 503
+    assert "cannot be asked" in shell.run(f"millrace data verify --to {folder}").out
+    web.status = 0
+    web.put("db/nr.faa", CONTENT)
+    user = Cache(folder)
+    fetch(url, user, MUCH)
+    ended = shell.run(f"millrace data evict {url} --to {folder}")
+    assert ended.code == 1 and "is in use, and stays" in ended.err and path.exists()
+    user.close()
+    assert shell.run(f"millrace data evict {url} --to {folder}").code == 0
+    assert [each.name for each in path.parent.iterdir()] == [".lock"]
+
+
+def test_a_damaged_copy_is_found_and_removed(shell: Shell, web: Web) -> None:
+    url = web.put("nr.faa", CONTENT)
+    folder = shell.root / "copies"
+    folder.mkdir()
+    path = Path(shell.run(f"millrace data stage {url} --to {folder}").out.strip())
+    with path.open("r+b") if os.geteuid() == 0 else pytest.skip("needs root") as file:
+        file.seek(1_000_000)
+        file.write(b"damage")
+    ended = shell.run(f"millrace data verify --to {folder}")
+    assert ended.code == 5 and "damaged" in ended.out and not path.exists(), ended.shown
+
+
+def test_evict_wants_to_know_what(shell: Shell) -> None:
+    assert shell.run("millrace data evict").code == shell.run("millrace data evict --all x").code == 2
