@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.svg import Line, chart
-from millrace.simulate.cluster import Machine, Simulation, in_order_seconds, static_seconds
+from millrace.simulate.bounds import in_order_seconds, static_seconds
+from millrace.simulate.cluster import Simulation
+from millrace.simulate.machine import Machine
 from millrace.simulate.trace import load
 
 ROOT = Path(__file__).parents[1]

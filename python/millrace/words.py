@@ -36,11 +36,11 @@ def size(n_bytes: float) -> str:
 def count(n: int, noun: str) -> str:
     """Write a count with its noun, in the plural where it belongs.
 
-    >>> count(1, "record"), count(12_000, "record"), count(2, "retry"), count(3, "process")
-    ('1 record', '12,000 records', '2 retries', '3 processes')
+    >>> count(1, "record"), count(12_000, "record"), count(2, "retry"), count(3, "process"), count(2, "batch")
+    ('1 record', '12,000 records', '2 retries', '3 processes', '2 batches')
     """
     if n == 1:
         return f"1 {noun}"
-    if noun.endswith("s"):
+    if noun.endswith(("s", "ch")):
         return f"{n:,} {noun}es"
     return f"{n:,} {noun[:-1]}ies" if noun.endswith("y") else f"{n:,} {noun}s"

@@ -43,12 +43,23 @@ def test_figures_are_printed_as_json() -> None:
     assert 10 < found["seconds"] < 12
 
 
+def test_nodes_die_and_records_fail() -> None:
+    common = ("--trace", "fixed:1", "--records", "600")
+    ended = simulate(*common, "--lose", "2", "--failing", "3")
+    assert ended.returncode == 0, ended.stderr
+    assert "2 nodes lost," in ended.stdout and "3 records quarantined" in ended.stdout
+    found = [json.loads(simulate(*common, "--json", *more).stdout) for more in ((), ("--lose", "2"))]
+    assert found[1]["seconds"] > found[0]["seconds"] + 10
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("--trace", "nowhere"), "nowhere: no such run directory, event log or distribution"),
         (("--trace", "lognormal:x"), "'lognormal:x' is no distribution"),
         (("--trace", "fixed:1", "--records", "1", "--work", "1"), "--records and --work contradict each other"),
+        (("--trace", "fixed:1", "--lose", "3"), "--lose 3: 2 of 3 nodes can be lost"),
+        (("--trace", "fixed:1", "--records", "5", "--failing", "6"), "--failing 6: there are 5 records"),
         (("--trace", "fixed:1", "--latency", "-1"), "invalid value for '--latency'"),
     ],
 )

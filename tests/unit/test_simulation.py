@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.errors import RefusedError
-from millrace.simulate.cluster import Machine, Outcome, Simulation, in_order_seconds, static_seconds
+from millrace.errors import RefusedError, ToolError
+from millrace.simulate.bounds import in_order_seconds, static_seconds
+from millrace.simulate.cluster import Simulation
+from millrace.simulate.machine import Machine, Outcome
 from millrace.simulate.trace import POOL, Trace, load
 
 BLASTP = Path(__file__).parents[2] / "bench" / "traces" / "blastp.jsonl"
@@ -94,6 +96,52 @@ def test_everything_is_done_within_what_any_schedule_needs(choose: st.DataObject
 def test_the_same_simulation_gives_the_same_figures() -> None:
     machine = Machine(20, 3, partition_size=6)
     assert len({run(machine, load("lognormal:1,1"), 3000) for _ in range(2)}) == 1
+
+
+# Faults
+
+
+@pytest.mark.parametrize("partition_size", [None, 4])
+def test_a_node_that_dies_costs_what_it_had_and_what_it_would_have_done(partition_size: int | None) -> None:
+    whole = Machine(8, 4, partition_size=partition_size)
+    trace = alike(0.5)
+    usual, without = run(whole, trace, 8000), run(replace(whole, deaths=[(20.0, 3), (20.0, 7)]), trace, 8000)
+    lost = 2 * 4 * (usual.seconds - 20.0)  # slot seconds
+    assert usual.seconds + lost / 32 < without.seconds < usual.seconds + lost / 24 + 10.0 + 5.0
+    assert without.quarantined == 0
+
+
+def test_all_nodes_but_the_first_may_die() -> None:
+    found = run(Machine(5, 2, deaths=[(float(node), node) for node in range(1, 5)]), alike(), 100)
+    assert 100 / 2 - 5 < found.seconds < 100
+
+
+@pytest.mark.parametrize(("nodes", "partition_size", "node"), [(4, None, 0), (6, 3, 3), (4, None, 4)])
+def test_a_node_without_which_a_run_starts_again_cannot_die(nodes: int, partition_size: int | None, node: int) -> None:
+    with pytest.raises(ValueError, match=f"node {node} "):
+        Simulation(Machine(nodes, 2, partition_size=partition_size, deaths=[(1.0, node)]), alike(), 10)
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_records_that_fail_are_given_up_and_no_others(choose: st.DataObject) -> None:
+    records = choose.draw(st.integers(200, 400), "records")
+    failing = choose.draw(st.sets(st.integers(0, records - 1), max_size=5), "failing")
+    machine = Machine(
+        choose.draw(st.integers(2, 6), "nodes"), choose.draw(st.integers(1, 3), "cores"),
+        partition_size=choose.draw(st.sampled_from([None, 3]), "partition size"),
+        fragments=choose.draw(st.sampled_from([0, 3]), "fragments"),
+        deaths=choose.draw(st.sampled_from([[], [(3.0, 1)]]), "deaths"), failing=failing,
+    )  # fmt: skip
+    if machine.partition_size and machine.nodes > 3:
+        machine = replace(machine, deaths=[])
+    found = run(machine, alike(0.2), records)
+    assert found.quarantined == len(failing)
+
+
+def test_a_job_that_fails_too_often_says_so() -> None:
+    with pytest.raises(ToolError, match="the run would end before its time"):
+        run(Machine(4, 4, failing=range(2000)), alike(), 2000)
 
 
 # The published experiments, small enough for every day; docs/scaling.md has them whole.

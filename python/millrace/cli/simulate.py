@@ -52,12 +52,16 @@ import click
     metavar="SECONDS",
     help="Time to handle a message (default 0.00005).",
 )
+@click.option("--lose", type=click.IntRange(0), default=0, metavar="N", help="Nodes that die while the job lasts.")
+@click.option(
+    "--failing", type=click.IntRange(0), default=0, metavar="N", help="Records for which the tool always fails."
+)
 @click.option("--no-prefetch", is_flag=True, help="Give nodes no task beyond their cores.")
 @click.option("--seed", type=int, default=1, metavar="N", help="Of the random numbers (default 1).")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def command(
     nodes: int, cores: int, trace: str, records: int | None, work: float | None, mean: float | None, fragments: int, batch: int,
-    partition_size: int | None, latency: float, service: float, no_prefetch: bool, seed: int, as_json: bool,
+    partition_size: int | None, latency: float, service: float, lose: int, failing: int, no_prefetch: bool, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Say how long a job would take on a cluster: a simulation that runs the scheduling code of real runs.
 
@@ -67,8 +71,10 @@ def command(
     """
     from millrace.cli.run import print_json
     from millrace.errors import RefusedError
-    from millrace.report.words import duration
-    from millrace.simulate.cluster import Machine, Simulation
+    from millrace.report.words import count, duration
+    from millrace.simulate import faults
+    from millrace.simulate.cluster import Simulation
+    from millrace.simulate.machine import Machine
     from millrace.simulate.trace import load
 
     if records and work:
@@ -84,6 +90,7 @@ def command(
         nodes, cores, latency_seconds=latency, service_seconds=service, partition_size=partition_size,
         prefetch=not no_prefetch, batch=batch,
     )  # fmt: skip
+    machine = faults.draw(machine, known, records, n_deaths=lose, n_failing=failing, seed=seed)
     found = Simulation(machine, known, records).run()
     if as_json:
         print_json(found)
@@ -104,3 +111,7 @@ def command(
     click.echo(f"coordinator:  busy {found.coordinator_share:.1%} of the time" + (
         f", the busiest partition leader {found.leader_share:.1%}" if found.partitions else ""))  # fmt: skip
     click.echo(f"copies:       {found.copies} tasks of stragglers were run twice")
+    if lose or failing:
+        click.echo(
+            f"faults:       {count(lose, 'node')} lost, {count(found.retries, 'batch')} tried again, {count(found.quarantined, 'record')} quarantined"
+        )

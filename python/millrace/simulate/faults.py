@@ -1,0 +1,32 @@
+"""Nodes that die and records that fail in a simulated job, drawn by chance."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from millrace.errors import RefusedError
+from millrace.schedule.partition import partitions
+from millrace.simulate.machine import Machine
+from millrace.simulate.trace import Trace
+
+
+def draw(machine: Machine, trace: Trace, records: int, *, n_deaths: int, n_failing: int, seed: int) -> Machine:
+    """``machine`` with so many nodes that die while the job lasts, and records that always fail.
+
+    Raises:
+        RefusedError: There are not so many.
+    """
+    chance = random.Random(seed)
+    leaders = {part[0] for part in partitions(machine.nodes, machine.partition_size)}
+    others = [node for node in range(machine.nodes) if node not in leaders]
+    if n_deaths > len(others):
+        raise RefusedError(
+            f"--lose {n_deaths}: {len(others)} of {machine.nodes} nodes can be lost",
+            "the others lead, and a run that loses one of these starts again, which is not simulated",
+        )
+    if n_failing > records:
+        raise RefusedError(f"--failing {n_failing}: there are {records} records", "let fewer fail")
+    lasts = trace.seconds(records) / (machine.nodes * machine.cores)
+    deaths = [(chance.uniform(0.0, lasts), node) for node in chance.sample(others, n_deaths)]
+    return replace(machine, deaths=deaths, failing=frozenset(chance.sample(range(records), n_failing)))
