@@ -1,4 +1,4 @@
-"""Numbers that mean different things have different types: a rank cannot be passed as a task."""
+"""Numbers that mean different things have different types: a batch cannot be passed as a task."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ BatchId = NewType("BatchId", int)
 
 #: A task; each attempt is a task of its own.
 TaskId = NewType("TaskId", int)
-
-#: A process of an MPI job.
-Rank = NewType("Rank", int)
 
 #: A slot among all of the run.
 SlotId = NewType("SlotId", int)
