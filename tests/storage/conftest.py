@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import sftp_server
 import web_server
 from shell import Shell, dead_work_dirs, wait_for_none_left
+
+REPO = Path(__file__).resolve().parent.parent.parent
 
 #: What a user's own clients would be told by his environment.
 OWN = ("NETRC", "HADOOP_CONF_DIR", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY", "all_proxy")
@@ -99,6 +104,40 @@ def bucket(moto: str, environment: Path, monkeypatch: pytest.MonkeyPatch) -> str
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto)
     boto3.client("s3").create_bucket(Bucket="blast")
     return "s3://blast"
+
+
+@pytest.fixture(scope="session")
+def name_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of an HDFS with two DataNodes, all of it in one Java process, which ends with its input."""
+    pytest.importorskip("hdfs_native")
+    jars = REPO / ".tools" / "hadoop"
+    if not shutil.which("java") or not jars.is_dir():
+        pytest.skip("not installed: java, and Hadoop in .tools/hadoop (make tools, with mvn)")
+    folder = tmp_path_factory.mktemp("hdfs")
+    settings = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Ddir={folder}/data", "-Ddn=2", "-Drepl=1"]
+    program = Path(__file__).with_name("hdfs") / "MiniHdfs.java"
+    with (folder / "log").open("wb") as log, subprocess.Popen(
+        ["java", *settings, "-cp", f"{jars}/*", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+    ) as process:  # fmt: skip
+        assert process.stdout and process.stdin
+        line = process.stdout.readline()
+        assert line, (folder / "log").read_text()
+        yield json.loads(line)["uri"]
+        process.stdin.close()
+
+
+@pytest.fixture
+def hdfs(name_node: str) -> Callable[[str, bytes], str]:
+    """Writes a file, and gives its URL."""
+    import hdfs_native
+
+    def put(name: str, content: bytes) -> str:
+        options = hdfs_native.WriteOptions(block_size=1 << 20, replication=1, overwrite=True)
+        with hdfs_native.Client(name_node).create(f"/{name}", options) as file:
+            file.write(content)
+        return f"{name_node}/{quote(name)}"
+
+    return put
 
 
 @pytest.fixture(scope="session")

@@ -53,11 +53,13 @@ def left(folder: Path) -> list[str]:
     return [name for name in names if name.startswith(".") and name != ".lock" and not name.endswith(ABOUT)]
 
 
-@pytest.mark.parametrize("kind", ["web", "bucket", "sftp"])
+@pytest.mark.parametrize("kind", ["web", "bucket", "sftp", "hdfs"])
 def test_a_copy_is_the_file_and_is_fetched_once(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     server = request.getfixturevalue(kind)
     if kind == "web":
         url = server.put("db/nr.faa", CONTENT)
+    elif kind == "hdfs":
+        url = server("fetched/nr.faa", CONTENT)
     elif kind == "bucket":
         import boto3
 

@@ -29,7 +29,7 @@ CONTENT = os.urandom(3_000_017)
 PARTS = ((0, 1), (0, 3_000_017), (1_048_575, 2), (2_999_990, 27), (32_767, 65_537), (1_500_000, 0))
 
 
-@pytest.fixture(params=["local", "http", "https", "s3", "sftp"])
+@pytest.fixture(params=["local", "http", "https", "s3", "sftp", "hdfs"])
 def placed(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     """(URL of a file with CONTENT, beside it ``other``; URL of their folder)."""
     kind = request.param
@@ -37,6 +37,12 @@ def placed(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
         web: Web = request.getfixturevalue("web" if kind == "http" else "secure_web")
         web.put("db/other", b"x")
         return web.put("db/nr 1.faa", CONTENT).replace(" ", "%20"), f"{web.url}/db/"
+    if kind == "hdfs":
+        put = request.getfixturevalue("hdfs")
+        put("db/deeper/one", b"x")
+        put("db/other", b"x")
+        url = put("db/nr 1.faa", CONTENT)
+        return url, url.rpartition("/")[0]
     if kind == "s3":
         import boto3
 
@@ -82,6 +88,8 @@ def change(url: str, content: bytes, request: pytest.FixtureRequest) -> None:
         import boto3
 
         boto3.client("s3").put_object(Bucket="blast", Key="db/nr 1.faa", Body=content)
+    elif url.startswith("hdfs:"):
+        request.getfixturevalue("hdfs")("db/nr 1.faa", content)
     elif url.startswith("http"):
         web: Web = request.getfixturevalue("secure_web" if url.startswith("https") else "web")
         web.put("db/nr 1.faa", content)
