@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -55,6 +56,18 @@ def test_a_host_that_does_not_exist_is_named_at_the_end_too(cluster: Cluster) ->
     ends_well(cluster, process)
     assert "starting again on 2 nodes (nosuch not answering)" in cluster.said
     assert "nosuch had no part in the end of this run: not answering" in cluster.said.splitlines()[-1]
+
+
+def test_why_a_start_came_to_nothing_is_told_in_the_launchers_words(cluster: Cluster) -> None:
+    shell = cluster.site.folder / "shell"
+    fails_once = f"case $* in *prted*) mkdir {shell}.called 2> /dev/null && exit 9;; esac"
+    shell.write_text(f'#!/bin/sh\n{fails_once}\nexec {cluster.nodes.rsh} "$@"\n')
+    shell.chmod(0o755)
+    options = " ".join(cluster.site.options())
+    command = f"{cluster.millrace} run --hosts {','.join(NAMES[1:])} {options}"
+    process = cluster.start_command(f"env MILLRACE_RSH={shell} {command}", sleep="0.1")
+    ends_well(cluster, process)
+    assert re.search(r"starting again on 4 nodes; what is done is kept\n(  .*\n)*  .*status: +9\n", cluster.said), cluster.said
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,9 @@ from pathlib import Path
 FRAME = re.compile(rb"-{60,}\s*")
 LAUNCHERS = re.compile(rb"\[[^\]\s]+:\d+\] |\[proxy:|\[mpiexec@|(prterun|prted|mpirun|mpiexec|srun|slurmstepd|orterun|ORTE|PRTE)\b|Abort\(")  # fmt: skip
 
+#: Lines of a launcher that are kept.
+KEPT = 40
+
 
 class Output:
     """Standard output, which the coordinator writes to a file, in each start from the first byte on.
@@ -44,18 +47,23 @@ class Output:
 
 
 class Words:
-    """What comes by the launcher's pipes, which is for standard error: what a launcher says of the end of its ranks is kept for the case that nothing helps."""
+    """What comes by the launcher's pipes, which is for standard error: what a launcher says of the end of its ranks is kept, for the case that this says why."""
 
     def __init__(self, descriptor: int, *, all_of_it: bool) -> None:
         self._to, self._all = descriptor, all_of_it
         self._rest = b""
         self._framed = False
-        #: The last that a launcher said.
-        self.kept: deque[str] = deque(maxlen=40)
+        #: The last that the launcher said in this start.
+        self.kept: deque[str] = deque(maxlen=KEPT)
 
     def begin(self) -> None:
-        """A new start begins a line."""
+        """A new start begins a line, and has said nothing."""
         self._rest, self._framed = b"", False
+        self.kept.clear()
+
+    def quoted(self) -> str:
+        """What was kept, as lines to put below a message."""
+        return "".join(f"\n  {line}" for line in self.kept if line and not FRAME.fullmatch(line.encode()))
 
     def take(self, content: bytes) -> None:
         """Pass on the whole lines that are the run's own; no content is the end."""

@@ -142,7 +142,7 @@ class Supervisor:
                 raise self.interrupt.error(self.plan.run_dir)
             if fruitless >= MOST_FRUITLESS or not alive:
                 raise self._hopeless(why, fruitless, alive)
-            self._say(self._restart_words(why, alive))
+            self._say(self._restart_words(why, alive) + (self._launchers_words(alive) if fruitless else ""))
             self._pause(fruitless - 1)
 
     def _is_whole(self) -> bool:
@@ -199,11 +199,15 @@ class Supervisor:
         gone = f" ({lost} not answering)" if lost else ""
         return f"{why}; starting again on {count(len(alive), 'node')}{gone}; what is done is kept"
 
+    def _launchers_words(self, alive: Sequence[str]) -> str:
+        """What the launcher said, where it may be all that tells why a start came to nothing."""
+        told = self._not_answering(alive) or self.plan.job.verbosity > 0
+        return "" if told else self.said.quoted()
+
     def _hopeless(self, why: str, fruitless: int, alive: Sequence[str]) -> MillraceError:
-        said = "".join(f"\n  {line}" for line in self.said.kept if line)
         where = f"{count(len(alive), 'node')} of {len(self.allocation.nodes)} answering" if alive else "no node answers"
         return MillraceError(
-            f"{count(fruitless, 'start')} without a new result, {where}; the last time: {why}{said}",
+            f"{count(fruitless, 'start')} without a new result, {where}; the last time: {why}{self.said.quoted()}",
             f"everything done so far is kept in {self.plan.run_dir}: once the cause is gone, the same command resumes",
         )
 
