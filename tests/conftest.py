@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 from pathlib import Path
 
@@ -18,6 +19,11 @@ settings.load_profile("millrace")
 
 # Thousands of processes start Millrace here; compiling it anew would be half of what each costs.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# What nohup, cron or a shell's "&" had ignored would stay ignored in all that is started here, and then does not stop.
+for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 # No test depends on what runs of another one have learnt of a tool.
 os.environ["XDG_STATE_HOME"] = "/dev/null/none"

@@ -67,7 +67,9 @@ def test_why_a_start_came_to_nothing_is_told_in_the_launchers_words(cluster: Clu
     command = f"{cluster.millrace} run --hosts {','.join(NAMES[1:])} {options}"
     process = cluster.start_command(f"env MILLRACE_RSH={shell} {command}", sleep="0.1")
     ends_well(cluster, process)
-    assert re.search(r"starting again on 4 nodes; what is done is kept\n(  .*\n)*  .*status: +9\n", cluster.said), cluster.said
+    assert re.search(r"starting again on 4 nodes; what is done is kept\n(  .*\n)*  .*status: +9\n", cluster.said), (
+        cluster.said
+    )
 
 
 @pytest.mark.parametrize(

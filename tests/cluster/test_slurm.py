@@ -57,7 +57,7 @@ def test_a_job_on_one_node_uses_the_cores_that_it_has_asked_for(
     """Also where Slurm does not keep it to them."""
     plan = shlex.join([millrace, "plan", "--input", "in.fa", "--output", "out.fa", "--", "./tool", "in.fa", "out.fa"])
     words = ["sbatch", "--wait", "-N1", *options.split(), "--output=said", f"--wrap={plan}"]
-    subprocess.run(words, cwd=site.folder, env=slurm.environ, capture_output=True, check=True, timeout=120)
+    subprocess.run(words, cwd=site.folder, env=slurm.environ, capture_output=True, check=True, timeout=300)
     assert f"slots: {n} (granted by Slurm: SLURM_JOB_CPUS_PER_NODE" in (site.folder / "said").read_text()
 
 

@@ -7,14 +7,17 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import harness
 import marking
 
-#: Copies its records and notes each execution; environment variables make it slow or worse.
+#: Copies its records and notes each execution; environment variables make it slow or worse. Execution ``HOLD``
+#: and those after it wait until they may go on: as many as there are slots.
 TOOL = """#!/bin/sh
 # tool IN OUT
 echo "$$" >> "$LOG"
+[ -z "$HOLD" ] || [ "$(grep -nx "$$" "$LOG" | tail -1 | cut -d: -f1)" -lt "$HOLD" ] || until [ -e "$LOG.go" ]; do sleep 0.02; done
 [ -z "$SLEEP" ] || sleep "$SLEEP"
 [ -z "$BAD" ] || ! grep -q "$BAD" "$1" || { echo "bad record" >&2; exit 1; }
 sed 's/^>/>seen /' "$1" > "$2" || exit 9
@@ -45,6 +48,15 @@ class Site(marking.Site):
     @property
     def executions(self) -> int:
         return len(self.log.read_text().splitlines()) if self.log.exists() else 0
+
+    def release(self) -> None:
+        """Let tools go on that wait."""
+        self.log.with_name(f"{self.log.name}.go").touch()
+
+    def wait_for_work(self, process: subprocess.Popen[Any], n_executions: int) -> None:
+        """Wait until a run has begun so many executions."""
+        begun = harness.wait_until(lambda: self.executions >= n_executions, process)
+        assert begun, f"{self.executions} of {n_executions} executions; exit code {process.poll()}"
 
     def command(self, *more: str) -> list[str]:
         return [

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from millrace import _core
 from millrace.node import workdir
@@ -415,14 +416,22 @@ def size(path: Path) -> int:
         return 0
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = LONGEST_SECONDS) -> bool:
-    """Wait for a condition; whether it came true in time."""
+def wait_until(
+    condition: Callable[[], bool], process: subprocess.Popen[Any] | None = None, seconds: float = LONGEST_SECONDS
+) -> bool:
+    """Wait for a condition; whether it came true in time.
+
+    Args:
+        process: What is to bring it about: there is nothing to wait for once it has ended.
+    """
     deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
+    while True:
+        ended = process is not None and process.poll() is not None
+        if condition():
+            return True
+        if ended or time.monotonic() > deadline:
             return False
         time.sleep(0.005)
-    return True
 
 
 def grid() -> Iterator[tuple[str, str]]:

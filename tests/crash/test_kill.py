@@ -51,7 +51,7 @@ def test_a_killed_tool_is_run_again(case: harness.Case) -> None:
 
 def test_what_a_killed_run_and_watchdog_leave_is_swept_by_the_next_run(case: harness.Case) -> None:
     process = case.start("watchdog-killed")
-    assert harness.wait_until(lambda: bool(harness.tools(process.pid)))
+    assert harness.wait_until(lambda: bool(harness.tools(process.pid)), process)
     pids = [pid for pid, name in harness.children(process.pid) if name == "millrace-watch"]
     assert len(pids) == 1
     work = harness.work_of(process.pid)

@@ -69,7 +69,7 @@ class Starts:
             env={**os.environ, **{name: str(self.folder / path) for name, path in environ.items()}, harness.MARK: MARK},
         )  # fmt: skip
         self.said = done.stdout
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + harness.LONGEST_SECONDS
         while left := harness.marked(MARK):
             assert time.monotonic() < deadline, [harness.describe(pid) for pid in left]
             for pid in left if done.returncode else ():

@@ -65,7 +65,7 @@ def no_flock(site: Site, session_folder: Path) -> Site:
 def begin(site: Site, wrap: tuple[str, ...] = (), sleep: str = "0.5") -> subprocess.Popen[str]:
     """A run that has done some of its work, and goes on for long."""
     process = site.start(SLEEP=sleep, wrap=wrap, mark=str(site.folder))
-    assert harness.wait_until(lambda: site.executions >= 4)
+    site.wait_for_work(process, 4)
     return process
 
 
@@ -142,7 +142,7 @@ def test_a_frozen_run_that_wakes_up_does_no_harm_to_the_one_that_went_on(no_floc
     os.utime(lock, (time.time() - 100, time.time() - 100))
     before = no_flock.executions
     second = no_flock.start(SLEEP="3", mark="second")
-    assert harness.wait_until(lambda: no_flock.executions > before)
+    no_flock.wait_for_work(second, before + 1)
     for pid in pids:
         os.kill(pid, signal.SIGCONT)
     _, said = frozen.communicate()

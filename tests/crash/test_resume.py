@@ -18,8 +18,8 @@ from millrace.rundir import RunDir
 
 def stop_halfway(site: Site, n_executions: int = 5) -> int:
     """Kill a run when some of it is done; how many executions there were."""
-    process = site.start(SLEEP="0.2")
-    assert harness.wait_until(lambda: site.executions >= n_executions)
+    process = site.start(HOLD=str(n_executions))
+    site.wait_for_work(process, n_executions)
     process.kill()
     process.communicate()
     assert not harness.left_over("site")
@@ -130,8 +130,8 @@ def test_a_reader_sees_the_output_only_grow(site: Site) -> None:
 
 def test_what_another_run_left_in_the_output_is_not_mixed_with_ours(site: Site) -> None:
     site.output.write_bytes(b"old " * 10_000)
-    process = site.start(SLEEP="0.2")
-    assert harness.wait_until(lambda: site.executions >= 4)
+    process = site.start(HOLD="4")
+    site.wait_for_work(process, 4)
     process.kill()
     process.communicate()
     assert site.expected.startswith(site.output.read_bytes())
@@ -185,8 +185,8 @@ def test_a_second_look_passes_or_names_what_differs(site: Site) -> None:
 
 
 def test_a_run_killed_while_it_looks_again_goes_on_with_what_it_has(site: Site) -> None:
-    process = site.start("--verify", "1", SLEEP="0.2")
-    assert harness.wait_until(lambda: site.executions >= 14)
+    process = site.start("--verify", "1", HOLD="14")
+    site.wait_for_work(process, 14)
     process.kill()
     process.communicate()
     begun = site.executions
@@ -199,8 +199,8 @@ def test_a_run_killed_while_it_looks_again_goes_on_with_what_it_has(site: Site) 
 
 
 def test_what_differs_is_found_by_the_run_that_goes_on(site: Site) -> None:
-    process = site.start("--verify", "0", SLEEP="0.2", RANDOMLY="1")
-    assert harness.wait_until(lambda: site.executions >= 8)
+    process = site.start("--verify", "0", HOLD="8", RANDOMLY="1")
+    site.wait_for_work(process, 8)
     process.kill()
     process.communicate()
     code, said = site.run("--verify", "0.01")

@@ -29,20 +29,28 @@ def held_by(pipe: int) -> int:
     return held[0]
 
 
-def wait_for_work(site: Site, n_executions: int = 3) -> None:
-    assert harness.wait_until(lambda: site.executions >= n_executions), "the run does not start"
+def heard(process: subprocess.Popen[str]) -> str:
+    """What a run says until it has heard the first signal."""
+    said = ""
+    while "no more work is handed out" not in said:
+        assert process.stderr
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    return said
 
 
 @pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
 def test_running_tools_end_and_are_kept(site: Site, number: signal.Signals) -> None:
-    process = site.start(SLEEP="0.3")
-    wait_for_work(site)
+    process = site.start(HOLD="3")
+    site.wait_for_work(process, 4)
     process.send_signal(number)
-    _, said = process.communicate(timeout=harness.LONGEST_SECONDS)
+    said = heard(process)
+    site.release()
+    said += process.communicate(timeout=harness.LONGEST_SECONDS)[1]
     assert process.returncode == CODES[number], said
     assert f"stopped by {number.name}" in said and "resumes" in said
-    begun = site.executions
-    assert begun < 10, "work went on after the signal"
+    assert site.executions == 4, "work went on after the signal"
     # All that had begun was kept: the resumed run does the rest, and nothing twice.
     assert site.run()[0] == 0
     assert site.executions == 10
@@ -52,9 +60,11 @@ def test_running_tools_end_and_are_kept(site: Site, number: signal.Signals) -> N
 
 
 def test_what_a_stopped_run_has_done_is_in_status_and_report(site: Site) -> None:
-    process = site.start(SLEEP="0.3")
-    wait_for_work(site)
+    process = site.start(HOLD="3")
+    site.wait_for_work(process, 4)
     process.send_signal(signal.SIGTERM)
+    heard(process)
+    site.release()
     process.communicate(timeout=harness.LONGEST_SECONDS)
 
     def told(verb: str) -> int:
@@ -64,26 +74,36 @@ def test_what_a_stopped_run_has_done_is_in_status_and_report(site: Site) -> None
     assert told("report") == told("status") == 4 * site.executions
 
 
+#: Millrace, which gives running tools a day to end.
+PATIENT = """
+from millrace.schedule import interruption
+interruption.GRACE_SECONDS = 86400.0
+from millrace.cli import main
+main()
+"""
+
+
 def test_a_second_signal_ends_it_at_once(site: Site) -> None:
-    process = site.start(SLEEP="30")
-    wait_for_work(site, 2)
-    begun = time.monotonic()
+    python, _, _, *words = site.command()
+    site.command = lambda *_: [python, "-c", PATIENT, *words]  # type: ignore[method-assign]
+    process = site.start(HOLD="1")
+    site.wait_for_work(process, 2)
     process.send_signal(signal.SIGTERM)
-    time.sleep(0.5)
-    assert process.poll() is None, "the grace period"
+    said = heard(process)
+    assert process.poll() is None, said
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=harness.LONGEST_SECONDS)
-    assert process.returncode == 143
-    assert time.monotonic() - begun < 15, "the grace period is 20 s"
+    said += process.communicate(timeout=harness.LONGEST_SECONDS)[1]
+    assert process.returncode == 143, said
     assert not harness.left_over("site")
     assert site.run()[0] == 0
     assert site.output.read_bytes() == site.expected
 
 
 def test_an_ignored_hangup_stays_ignored(site: Site) -> None:
-    process = site.start(wrap=("nohup",), SLEEP="0.1")
-    wait_for_work(site)
+    process = site.start(wrap=("nohup",), HOLD="3")
+    site.wait_for_work(process, 4)
     process.send_signal(signal.SIGHUP)
+    site.release()
     process.communicate(timeout=harness.LONGEST_SECONDS)
     assert process.returncode == 0
     assert site.executions == 10
@@ -91,25 +111,27 @@ def test_an_ignored_hangup_stays_ignored(site: Site) -> None:
 
 def test_ctrl_c_in_a_terminal_hits_millrace_alone(site: Site) -> None:
     leader, follower = pty.openpty()
-    environ = {**os.environ, "LOG": str(site.log), "SLEEP": "0.5", "TERM": "dumb"}
+    environ = {**os.environ, "LOG": str(site.log), "HOLD": "1", "TERM": "dumb"}
     process = subprocess.Popen(
         ["setsid", "--ctty", "--wait", *site.command()], cwd=site.folder, env=environ,
         stdin=follower, stdout=follower, stderr=follower,
     )  # fmt: skip
     os.close(follower)
-    wait_for_work(site, 2)
+    site.wait_for_work(process, 2)
     os.write(leader, b"\x03")
-    code = None
+    code, said = None, b""
     deadline = time.monotonic() + harness.LONGEST_SECONDS
     while code is None and time.monotonic() < deadline:
         os.set_blocking(leader, False)
         try:
-            os.read(leader, 65536)
+            said += os.read(leader, 65536)
         except OSError:
             time.sleep(0.02)
+        if b"no more work is handed out" in said:
+            site.release()
         code = process.poll()
     os.close(leader)
-    assert code == 130
+    assert code == 130, said
     # The tools that ran were not hit: nothing runs twice.
     assert site.run()[0] == 0
     assert site.executions == 10
@@ -129,7 +151,7 @@ def test_a_signal_is_heard_while_the_reader_of_the_output_sleeps(site: Site) -> 
             stderr=subprocess.DEVNULL,
         )
     os.close(writing)
-    assert harness.wait_until(lambda: held_by(reading) > 32 << 10), "the run does not start"
+    assert harness.wait_until(lambda: held_by(reading) > 32 << 10, process), "the run does not start"
     assert process.poll() is None, "the pipe holds less than the output"
     process.send_signal(signal.SIGTERM)
     assert process.wait(harness.LONGEST_SECONDS) == 143
@@ -151,7 +173,7 @@ def test_a_signal_before_the_first_record_is_a_quiet_end(site: Site, number: sig
     mark = str(site.folder)
     for seconds in (0.0, 0.03, 0.1, 0.2, 0.3):
         process = site.start(SLEEP="0.5", mark=mark)
-        assert harness.wait_until(functools.partial(is_importing, process.pid)), "it does not start"
+        assert harness.wait_until(functools.partial(is_importing, process.pid), process), "it does not start"
         time.sleep(seconds)  # whatever it does by then
         process.send_signal(number)
         _, said = process.communicate(timeout=harness.LONGEST_SECONDS)
@@ -164,8 +186,8 @@ def test_a_signal_before_the_first_record_is_a_quiet_end(site: Site, number: sig
 
 def test_sigquit_ends_it_at_once_and_leaves_nothing(site: Site) -> None:
     mark = str(site.folder)
-    process = site.start(SLEEP="1", mark=mark, wrap=("sh", "-c", 'ulimit -c 0; exec "$@"', "sh"))
-    wait_for_work(site)
+    process = site.start(HOLD="3", mark=mark, wrap=("sh", "-c", 'ulimit -c 0; exec "$@"', "sh"))
+    site.wait_for_work(process, 4)
     process.send_signal(signal.SIGQUIT)
     process.communicate(timeout=harness.LONGEST_SECONDS)
     assert process.returncode == -signal.SIGQUIT

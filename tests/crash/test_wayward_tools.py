@@ -99,7 +99,7 @@ def test_no_child_survives_a_kill_however_it_hides(site: Site) -> None:
     tool(site, 'env -i LOG="$LOG" setsid bash -c \'echo $$ >> "$LOG"; (exec sleep 100000)\'; sleep 100000')
     process = site.start(mark="hidden")
     try:
-        assert harness.wait_until(lambda: len(noted(site)) >= 2), "the tools do not start"
+        assert harness.wait_until(lambda: len(noted(site)) >= 2, process), "the tools do not start"
         children = [pid for pid in noted(site) if lives(pid)]
         assert children
     finally:
@@ -114,7 +114,7 @@ def test_a_run_whose_watchdog_was_killed_cleans_up_by_itself(site: Site) -> None
     before = harness.dead_work()
     process = site.start(mark="dogless")
     try:
-        assert harness.wait_until(lambda: bool(harness.tools(process.pid)), 100), "the tools do not start"
+        assert harness.wait_until(lambda: bool(harness.tools(process.pid)), process), "the tools do not start"
         work = harness.work_of(process.pid)
         (watchdog,) = [pid for pid, name in harness.children(process.pid) if name == "millrace-watch"]
         os.kill(watchdog, signal.SIGKILL)

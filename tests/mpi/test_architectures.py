@@ -134,9 +134,11 @@ def test_a_coordinator_of_another_architecture_resumes_the_run(openmpi: Mpi, pla
     mpi, mark = of_32_bits(openmpi, place, [1]), f"{place.name}-{os.getpid()}"
     process = mpi.start(2, ["run", "job.toml"], place, mark, LOG=f"{place}/log", SLEEP="0.3")
     try:
-        assert harness.wait_until(lambda: len((place / "log").read_text().split()) > 6 if builds(place) else False)
+        assert harness.wait_until(
+            lambda: len((place / "log").read_text().split()) > 6 if builds(place) else False, process
+        )
         os.kill(ranks(mark)[1], signal.SIGKILL)
-        process.wait(30)
+        process.wait(harness.LONGEST_SECONDS)
     finally:
         end(process, mark)
     assert not harness.left_over(mark), said(place)

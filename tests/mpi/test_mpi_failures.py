@@ -51,7 +51,7 @@ class Job:
         self.site, self.mark = site, f"{site.folder.name}-{os.getpid()}"
         self.process = mpi.start(n, words(*options), site.folder, self.mark, LOG=str(site.log), **environ)
         try:
-            harness.wait_until(lambda: site.executions >= executions or self.process.poll() is not None)
+            harness.wait_until(lambda: site.executions >= executions, self.process)
             assert site.executions >= executions, said(site.folder)
             self.ranks = ranks(self.mark)
             assert sorted(self.ranks) == list(range(n))
@@ -61,7 +61,7 @@ class Job:
 
     def freeze_tool(self, rank: int) -> None:
         """Let a tool of a rank stand still."""
-        assert harness.wait_until(lambda: bool(harness.tools(self.ranks[rank])))
+        assert harness.wait_until(lambda: bool(harness.tools(self.ranks[rank])), self.process)
         os.kill(harness.tools(self.ranks[rank])[0], signal.SIGSTOP)
 
     def ends(self) -> int:
@@ -130,7 +130,7 @@ def test_results_of_several_processes_are_taken_over_by_one_machine_and_back(an_
     job.ends()
     before = site.executions
     local = site.start(SLEEP="0.3")
-    assert harness.wait_until(lambda: site.executions >= before + 5)
+    assert harness.wait_until(lambda: site.executions >= before + 5, local)
     local.send_signal(signal.SIGTERM)
     local.communicate(timeout=harness.LONGEST_SECONDS)
     journals = list(site.run_dir.glob("journal*.mrj"))

@@ -77,9 +77,9 @@ def test_a_killed_writer_costs_nothing_but_time(openmpi: Mpi, site: Site, way: s
     environ = {"LOG": str(site.log), "SLEEP": "0.3"}
     process = openmpi.start(4, words("--write", way), site.folder, mark, **environ)
     try:
-        assert harness.wait_until(lambda: 0 < site.output.stat().st_size < 20_000), said(site.folder)
+        assert harness.wait_until(lambda: 0 < site.output.stat().st_size < 20_000, process), said(site.folder)
         os.kill(ranks(mark)[victim], signal.SIGKILL)
-        process.wait(30)
+        process.wait(harness.LONGEST_SECONDS)
     finally:
         end(process, mark)
     assert process.returncode != 0
@@ -95,9 +95,11 @@ def test_what_a_lost_writer_had_is_written_by_others(openmpi: Mpi, site: Site, w
     mark = f"{site.folder.name}-{os.getpid()}"
     process = tolerant.start(4, words("--write", way), site.folder, mark, LOG=str(site.log), SLEEP="0.3")
     try:
-        assert harness.wait_until(lambda: site.output.exists() and site.output.stat().st_size > 0)
+        assert harness.wait_until(lambda: site.output.exists() and site.output.stat().st_size > 0, process), said(
+            site.folder
+        )
         os.kill(ranks(mark)[2], signal.SIGKILL)
-        process.wait(60)
+        process.wait(harness.LONGEST_SECONDS)
     finally:
         end(process, mark)
     assert process.returncode == 0, said(site.folder)

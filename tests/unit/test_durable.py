@@ -21,10 +21,10 @@ def test_items_come_in_order_once_the_journal_is_on_the_disk(tmp_path: Path) -> 
         journal.quarantine(k, k + 1, 1, [])
         durable.put([2 * k, 2 * k + 1])
         if k == 0:
-            assert woken.acquire(timeout=20)
+            assert woken.acquire(timeout=300)
             assert journal.unsynced < 200, "told before it was on the disk"
     while len(seen) < 40:
-        seen += durable.take() or ([] if woken.acquire(timeout=20) else pytest.fail(f"only {seen}"))
+        seen += durable.take() or ([] if woken.acquire(timeout=300) else pytest.fail(f"only {seen}"))
     assert seen == list(range(40))
     durable.close()
 

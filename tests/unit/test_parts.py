@@ -35,7 +35,7 @@ class Site:
         return _core.BlockRef(self.folder / "journal", (0, b"", at, len(content), crc))
 
     def wait(self) -> None:
-        assert self.happened.wait(10)
+        assert self.happened.wait(300)
         self.happened.clear()
 
 

@@ -142,7 +142,7 @@ def test_a_browser_draws_the_page_without_a_word_or_a_request(tmp_path: Path, ev
         # No host is found, so a request of the page would be an error on the console.
         "--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=10000", "--dump-dom", f"file://{tmp_path}/report.html",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
     drawn = re.sub(r"<script.*?</script>", "", done.stdout, flags=re.DOTALL)
     n_charts = drawn.count('class="main-svg"')

@@ -23,7 +23,7 @@ def batches(folder: Path, short: Short | None) -> list[Batch]:
     feeder = Feeder([item], [source], folder, (), ended.set, short=short)
     feeder.start()
     feeder.request(Limits(bytes=len(LINE) * N // 4), N)
-    assert ended.wait(60)
+    assert ended.wait(300)
     feeder.close()
     assert isinstance(feeder.results[-1], End)
     return [each for each in feeder.results if isinstance(each, Batch)]
