@@ -50,7 +50,7 @@ class Search:
         return subprocess.Popen(
             self.command(*more), cwd=self.folder, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, start_new_session=True,
-            env={**os.environ, "PATH": path, "LOG": f"{self.folder}.log", harness.MARK: "fragments", **environ},
+            env={**os.environ, "PATH": path, "LOG": f"{self.folder}.log", harness.MARK: str(self.folder), **environ},
         )  # fmt: skip
 
     def run(self, *more: str, **environ: str) -> tuple[int, str]:
@@ -96,7 +96,7 @@ def test_committed_searches_are_not_repeated(search: Search) -> None:
         assert harness.wait_until(lambda n=n_before: len(search.searches) >= n, process)  # type: ignore[misc]
         process.kill()
         process.communicate()
-        assert not harness.left_over("fragments")
+        assert not harness.left_over(str(search.folder))
     begun = search.searches
     assert any(fragment for _, _, fragment in begun)
     code, said = search.run("--keep-run-dir")
@@ -115,7 +115,7 @@ def test_a_stopped_run_keeps_what_its_searches_found(search: Search) -> None:
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=harness.LONGEST_SECONDS)
     assert process.returncode == 128 + signal.SIGTERM, said
-    assert not harness.left_over("fragments")
+    assert not harness.left_over(str(search.folder))
     kept = search.searches
     assert all(fragment for _, _, fragment in kept) and len(kept) >= 3
     code, said = search.run("--keep-run-dir")
@@ -240,7 +240,7 @@ def test_a_record_of_which_slices_are_missing_is_done_again(
     command = [sys.executable, "-m", "millrace", "run", *options, "--", *tool]
     environ = {
         **os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "FIRST": f"{tmp_path}/first",
-        harness.MARK: "slices",
+        harness.MARK: str(tmp_path),
     }  # fmt: skip
     run_dir = tmp_path / "out.millrace"
 
@@ -254,12 +254,14 @@ def test_a_record_of_which_slices_are_missing_is_done_again(
     assert harness.wait_until(lambda: len(sliced()) >= 1, process)
     process.kill()
     process.communicate()
-    assert not harness.left_over("slices")
+    assert not harness.left_over(str(tmp_path))
     status = [sys.executable, "-m", "millrace", "status", "--json", str(run_dir)]
     assert json.loads(subprocess.run(status, check=True, capture_output=True).stdout)["records_done"] == 0
     assert subprocess.run(command, env=environ, **quiet).returncode == 0  # type: ignore[call-overload]
     assert (tmp_path / "out").read_bytes() == (tmp_path / "serial").read_bytes()
     for kind in (Slice, Rank) if shares else (Slice,):
         parts = [part for part in sliced() if isinstance(part, kind)]
-        assert {part.number for part in parts} == {*range(parts[0].of)} and parts[0].of > 1
+        # Into how many the second run divided the record hangs on what it measured: the first may have chosen otherwise.
+        divided = {of: {part.number for part in parts if part.of == of} for of in {part.of for part in parts}}
+        assert any(numbers == {*range(of)} and of > 1 for of, numbers in divided.items()), divided
     assert json.loads(subprocess.run(status, check=True, capture_output=True).stdout)["records_done"] == 1
