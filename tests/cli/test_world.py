@@ -138,3 +138,15 @@ def test_a_shared_folder_is_all_files_in_it(lookup: Shell) -> None:
     (lookup.work / "m" / "deep" / "db").write_text("new\n")
     ended = lookup.run(line.replace("--shared m", "--fresh --shared m"))
     assert ended.code == 0 and (lookup.work / "m/out").read_text() == EXPECTED.replace("old", "new"), ended.shown
+
+
+def test_a_script_among_the_arguments_is_a_part_of_the_command(lookup: Shell) -> None:
+    (lookup.work / "script").write_text('lookup "$1" db > "$2"\n')
+    at(lookup, "r3", "sed -i 's/lookup/echo new;&/' script")
+    line = "millrace run --slots 1 --batch 1 --verify 0 --input in.fa --output out -- sh script in.fa out"
+    ended = lookup.run(line)
+    assert ended.code == 5 and "/script: had" in ended.err, ended.shown
+    ended = lookup.run(line)
+    assert ended.code == 2 and "/script: was" in ended.err, ended.shown
+    ended = lookup.run(f"sed -i 's/echo new;//' script; {line.replace('run', 'run --fresh', 1)}")
+    assert ended.code == 0 and (lookup.work / "out").read_text() == EXPECTED, ended.shown

@@ -39,13 +39,14 @@ class Generic:
             inputs = tuple(msgspec.structs.replace(item, text=item.format != "files") for item in inputs)
             failures = (BINARY_FOUND,)
         statuses = tuple(dict.fromkeys((*command.ok_statuses, *NOTHING_FOUND.get(program, ()))))
+        shared = [path for name in command.shared for path in _shared(name, command)]
         one_each = any(output.layout == "record" for output in outputs)
         return ToolUse(
             adapter="generic",
             argv=tuple(tokens),
             inputs=inputs,
             outputs=outputs,
-            databases=tuple(path for name in command.shared for path in _shared(name, command)),
+            databases=tuple(dict.fromkeys((*shared, *_in_arguments(tokens, command)))),
             cost=CostHint(max_records=1 if one_each else 0),
             failures_said=failures,
             ok_statuses=statuses,
@@ -218,6 +219,16 @@ def _shared(name: str, command: Command) -> list[Path]:
     files = (Path(folder, file) for folder, _, names in os.walk(path) for file in names)
     own = (file for file in files if not any(part.endswith(".millrace") for part in file.relative_to(path).parts))
     return sorted(file for file in own if os.path.realpath(file) not in written)
+
+
+def _in_arguments(tokens: Sequence[Token], command: Command) -> list[Path]:
+    """Files that the arguments name, such as a script: as much a part of the command as the program."""
+    words = [
+        word for token in tokens[1:] if isinstance(token, str) for word in (token, token.partition("=")[2]) if word
+    ]
+    found = (command.cwd / word for word in words if "\0" not in word)
+    own = {_real(command, path) for path in (*command.outputs, *(each.partition(":")[0] for each in command.inputs))}
+    return [path for path in found if os.path.isfile(path) and os.path.realpath(path) not in own]
 
 
 def _notes(
