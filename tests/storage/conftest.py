@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -133,9 +134,15 @@ def hdfs(name_node: str) -> Callable[[str, bytes], str]:
 
     def put(name: str, content: bytes) -> str:
         options = hdfs_native.WriteOptions(block_size=1 << 20, replication=1, overwrite=True)
-        with hdfs_native.Client(name_node).create(f"/{name}", options) as file:
-            file.write(content)
-        return f"{name_node}/{quote(name)}"
+        deadline = time.monotonic() + 300
+        while True:
+            try:
+                with hdfs_native.Client(name_node).create(f"/{name}", options) as file:
+                    file.write(content)
+                return f"{name_node}/{quote(name)}"
+            except RuntimeError:  # a busy DataNode has not reported its blocks in the client's time
+                if time.monotonic() > deadline:
+                    raise
 
     return put
 
