@@ -208,7 +208,7 @@ def _choose(folder: Path, size: int, repeats: int) -> None:
     assert isinstance(adapter, Fragmenting)
     use = adapter.fragment(adapter.understand(command), command, [1] * N_FOUND)
     assert use.fragmented
-    kind = find(use.fragmented.kind)
+    kind = find(use.fragmented)
     (folder / "fragments").mkdir()
     databases = kind.prepare(use.fragmented, folder / "fragments", folder, os.environ)
     blocks = []

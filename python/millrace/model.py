@@ -134,7 +134,7 @@ class Fragment(Frozen, frozen=True):
     last: int
     #: Residues (or what the search's time depends on).
     size: int
-    #: Program and arguments that search it; its output ``found`` is read by `Fragmented.kind`.
+    #: Program and arguments that search it; its output ``found`` is read by the backend of `Fragmented.about`.
     argv: tuple[Token, ...]
 
 
@@ -157,6 +157,40 @@ class Ranked(Frozen, frozen=True):
     argv: tuple[Token, ...] = ()
 
 
+class BlastDatabase(Frozen, tag="blast", frozen=True):
+    """A database in NCBI's format, as `millrace.tools.blast.backend` searches it in fragments."""
+
+    #: ``p`` or ``n``.
+    letter: str
+    #: As the user names it: paths without suffix.
+    databases: tuple[str, ...]
+    title: str
+    #: Of the whole database, as BLAST prints them.
+    entries: int
+    residues: int
+    #: Entries and residues that go into its statistics.
+    counted: tuple[int, int]
+    #: Path without suffix, and entries, of each volume.
+    volumes: tuple[tuple[str, int], ...]
+    #: Subjects of one query in one fragment from which on its list may not have all.
+    limit: int
+    #: What the list of the search leaves of the entries, by `millrace.tools.blast.lists.pack`; empty: there is no list.
+    listed: str = ""
+    #: Length of the shortest entry that the list leaves.
+    shortest: int = 0
+
+
+class HmmerTargets(Frozen, tag="hmmer", frozen=True):
+    """What HMMER searches, as `millrace.tools.hmmer.backend` does in fragments."""
+
+    #: File of sequences, or of profiles without the suffixes of the pressed ones.
+    source: str
+    #: Whether they are pressed profiles.
+    profiles: bool = False
+    #: Index of the output with the report, which has statistics of all targets; None: the user does not want it.
+    report: int | None = None
+
+
 class Fragmented(Frozen, frozen=True):
     """How a batch is searched in fragments of the database, with the bytes of the search of the whole.
 
@@ -166,8 +200,6 @@ class Fragmented(Frozen, frozen=True):
     So every format is exact that is exact for batches, and no result is ever parsed, merged or formatted by us.
     """
 
-    #: Who makes fragments and candidates: `millrace.tools.backend`.
-    kind: str
     fragments: tuple[Fragment, ...]
     #: Output of the search of one fragment.
     found: OutputUse
@@ -179,8 +211,9 @@ class Fragmented(Frozen, frozen=True):
     divisible: bool = False
     #: How the candidates of one query may be searched in slices; None: not at all.
     ranked: Ranked | None = None
-    #: What ``kind`` needs to know beyond this.
-    about: dict[str, str] = {}
+    #: What is searched, whose type says who makes fragments and candidates: `millrace.tools.backend`. None: nobody, as
+    #: nothing is searched in truth (simulations).
+    about: BlastDatabase | HmmerTargets | None = None
 
 
 class ToolUse(Frozen, frozen=True):

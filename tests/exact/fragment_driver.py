@@ -58,7 +58,7 @@ def in_fragments(
     use = understand(command, unequal(n))
     fragmented = use.fragmented
     assert fragmented is not None
-    kind = backend.find(fragmented.kind)
+    kind = backend.find(fragmented)
     (folder / "fragments").mkdir(parents=True)
     databases = kind.prepare(fragmented, folder / "fragments", command.cwd, command.environ)
     records = cut((command.cwd / use.inputs[0].path).read_bytes(), use.inputs[0].format)

@@ -74,7 +74,7 @@ def execute(tokens: Sequence[Token], use: ToolUse, database: str, folder: Path) 
 def in_fragments(use: ToolUse, size: int, cwd: Path, folder: Path) -> dict[str, bytes]:
     """The joined bytes of every output when ``size`` records make a batch."""
     assert use.fragmented is not None
-    kind = backend.find("hmmer")
+    kind = backend.find(use.fragmented)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "fragments").mkdir(parents=True)
     databases = kind.prepare(use.fragmented, folder / "fragments", cwd, ENVIRON)

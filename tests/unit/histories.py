@@ -96,7 +96,7 @@ def fragmented(choose: random.Random, n: int) -> Fragmented:
     way = choose.choice(["whole", "divisible", "slices", "ranks"])
     rank = Ranked(subject=1, bits=2, evalue=None, most=9, argv=("rank",) if way == "ranks" else ())
     return Fragmented(
-        kind="made up", fragments=tuple(Fragment(first=k, last=k + 1, size=1, argv=()) for k in range(n)),
+        fragments=tuple(Fragment(first=k, last=k + 1, size=1, argv=()) for k in range(n)),
         found=OutputUse(name="found", path=""), finish=(), database="", divisible=way == "divisible" or choose.random() < 0.3,
         ranked=rank if way in ("slices", "ranks") else None,
     )  # fmt: skip

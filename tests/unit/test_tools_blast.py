@@ -9,7 +9,8 @@ import pytest
 
 from millrace.errors import RefusedError
 from millrace.model import Command, InputArg, OutputArg, ToolUse
-from millrace.tools.blast.adapter import Blast, parse_format, parse_options
+from millrace.tools.blast.adapter import Blast, parse_format
+from millrace.tools.blast.options import parse_options
 from millrace.tools.blast.search_path import split_names
 
 FASTA = b">a\nMKVL\n>b\nMKVLAA\n"
@@ -308,7 +309,7 @@ def test_parsed_names_must_differ(desk: Desk, one: bytes, other: bytes) -> None:
 
 
 def test_options_as_blast_reads_them() -> None:
-    assert parse_options(("-remote", "-query", "-", "-outfmt=6 std", "-new", "x")) == {
+    assert parse_options(("blastp", "-remote", "-query", "-", "-outfmt=6 std", "-new", "x")) == {
         "remote": "",
         "query": "-",
         "outfmt": "6 std",

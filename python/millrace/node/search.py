@@ -45,7 +45,7 @@ class Searcher:
     ) -> None:  # fmt: skip
         self._use, self._fragmented, self._mirror = use, fragmented, mirror
         self._cwd, self._environ = cwd, environ
-        self._backend: DatabaseBackend = find(fragmented.kind)
+        self._backend: DatabaseBackend = find(fragmented)
         self._work = work.path / "candidates"
         self._work.mkdir()
         folder = work.path / "fragments"

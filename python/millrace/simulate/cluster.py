@@ -392,7 +392,7 @@ class Simulation:
 def _fragmented(n: int) -> Fragmented:
     """A database in ``n`` fragments, as far as the scheduler looks at it."""
     return Fragmented(
-        kind="simulated", fragments=tuple(Fragment(first=k, last=k + 1, size=1, argv=()) for k in range(n)),
+        fragments=tuple(Fragment(first=k, last=k + 1, size=1, argv=()) for k in range(n)),
         found=OutputUse(name="found", path=""), finish=(), database="",
     )  # fmt: skip
 

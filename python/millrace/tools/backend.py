@@ -81,7 +81,9 @@ class DatabaseBackend(Protocol):
         ...
 
 
-def find(name: str) -> DatabaseBackend:
-    """The backend called ``name``, as the family of tools that searches such databases."""
-    backend: DatabaseBackend = import_module(f"millrace.tools.{name}.backend").BACKEND
+def find(fragmented: Fragmented) -> DatabaseBackend:
+    """The backend of the database, which has the name of the family of tools that searches it."""
+    assert fragmented.about is not None  # it is to be searched
+    family = fragmented.about.__struct_config__.tag
+    backend: DatabaseBackend = import_module(f"millrace.tools.{family}.backend").BACKEND
     return backend

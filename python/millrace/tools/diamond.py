@@ -22,7 +22,7 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputUse, OutputUse, ThreadsArg, ToolUse
-from millrace.tools.base import Options, Tokens, Word, count_of, last, once, scan, words
+from millrace.tools.options import Options, Tokens, Word, count_of, last, once, scan, words
 from millrace.tools.version import first_line
 
 OPTIONS = Options(
@@ -99,8 +99,7 @@ class Diamond:
                 f"diamond {work}: only blastp and blastx work query by query",
                 "run other commands without millrace",
             )
-        # The command's own word is passed over as the program's name is.
-        found = [_shifted(word) for word in scan(command.argv[1:], OPTIONS, f"diamond {work}")]
+        found = scan(command.argv, OPTIONS, f"diamond {work}", first=2)
         _check(found)
         database = _database(found, command)
         letters = _letters(database, command)
@@ -139,17 +138,6 @@ def _cost(letters: int, threads: int) -> CostHint:
         unit="residues",
         startup_seconds=(0.1 + START_SECONDS_PER_LETTER * letters) / threads,
         start_units=min(START_UNITS + letters // START_LETTERS, MOST_START_UNITS),
-    )
-
-
-def _shifted(word: Word) -> Word:
-    return Word(
-        name=word.name,
-        typed=word.typed,
-        at=word.at + 1,
-        values=word.values,
-        value_at=word.value_at + 1,
-        prefix=word.prefix,
     )
 
 

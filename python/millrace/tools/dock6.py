@@ -13,7 +13,7 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputUse, OutputUse, ToolUse
-from millrace.tools.base import Options, Tokens, once, scan, words
+from millrace.tools.options import Options, Tokens, once, scan, words
 
 OPTIONS = Options(flags=words("v verbose help"), values=words("i o"))
 #: Files that DOCK writes for each prefix, and the parameter that asks for each (none: always).

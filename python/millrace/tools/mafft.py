@@ -14,18 +14,8 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputUse, OutputUse, ToolUse
-from millrace.tools.base import (
-    Options,
-    Tokens,
-    Word,
-    count_of,
-    file_records,
-    last,
-    once,
-    record_output,
-    scan,
-    words,
-)
+from millrace.tools.base import file_records, record_output
+from millrace.tools.options import Options, Tokens, Word, count_of, last, once, scan, words
 from millrace.tools.version import first_line
 
 OPTIONS = Options(

@@ -16,19 +16,8 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputUse, OutputUse, ToolUse
-from millrace.tools.base import (
-    Options,
-    Tokens,
-    Word,
-    count_of,
-    file_records,
-    join_names,
-    last,
-    once,
-    record_output,
-    scan,
-    words,
-)
+from millrace.tools.base import file_records, join_names, record_output
+from millrace.tools.options import Options, Tokens, Word, count_of, last, once, scan, words
 from millrace.tools.version import first_line
 
 V3_OUTPUTS = words(

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputUse, OutputUse, ToolUse
-from millrace.tools.base import Tokens, Word, file_records, join_names, words
+from millrace.tools.base import file_records, join_names
+from millrace.tools.options import Tokens, Word, words
 from millrace.tools.version import first_line
 
 #: Record format of the input formats that can be cut.

@@ -14,17 +14,8 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputArg, InputUse, OutputArg, OutputUse, Token, ToolUse
-from millrace.tools.base import (
-    Options,
-    Tokens,
-    Word,
-    file_records,
-    join_names,
-    once,
-    record_output,
-    scan,
-    words,
-)
+from millrace.tools.base import file_records, join_names, record_output
+from millrace.tools.options import Options, Tokens, Word, once, scan, words
 from millrace.tools.version import first_line
 
 OPTIONS = Options(

@@ -18,11 +18,13 @@ from pathlib import Path
 import msgspec
 
 from millrace.errors import RefusedError
-from millrace.model import Command, CostHint, InputArg, InputUse, OutputArg, OutputUse, Token, ToolUse
+from millrace.model import Command, CostHint, InputUse, OutputUse, Token, ToolUse
 from millrace.tools.base import Fragmentable
 from millrace.tools.blast import fragments
+from millrace.tools.blast.options import parse_options, read, wrong
 from millrace.tools.blast.passes import PASS_RESIDUES, passes
-from millrace.tools.blast.search_path import FLAGS, SearchPath, split_names
+from millrace.tools.blast.search_path import SearchPath, split_names
+from millrace.tools.options import Tokens
 from millrace.tools.registry import FAMILIES
 from millrace.tools.version import first_line
 
@@ -121,7 +123,7 @@ class Blast:
     def understand(self, command: Command) -> ToolUse:
         """See `Adapter.understand`. Reads the query file once, for records that have no name."""
         program = self._program(command)
-        options = parse_options(command.argv[1:])
+        options = parse_options(command.argv)
         _refuse_options(program, options)
         fmt = parse_format(options.get("outfmt", "0"))
         query = _query(command, options)
@@ -158,11 +160,11 @@ class Blast:
 
     def fragmentable(self, use: ToolUse, command: Command) -> Fragmentable:
         """See `Fragmenting.fragmentable`."""
-        return fragments.fragmentable(self._program(command), parse_options(command.argv[1:]), command)
+        return fragments.fragmentable(self._program(command), parse_options(command.argv), command)
 
     def fragment(self, use: ToolUse, command: Command, sizes: Sequence[int]) -> ToolUse:
         """See `Fragmenting.fragment`."""
-        options = parse_options(command.argv[1:])
+        options = parse_options(command.argv)
         fmt = parse_format(options.get("outfmt", "0"))
         columns = fmt.columns if (fmt.number, fmt.delim) == (6, "\t") else ()
         fragmented = fragments.fragment(use, self._program(command), options, command, sizes, columns)
@@ -171,37 +173,6 @@ class Blast:
     def _program(self, command: Command) -> str:
         program = command.exe.name if command.exe.name in FAMILIES["blast"] else Path(command.argv[0]).name
         return program.removesuffix("+")
-
-
-def parse_options(arguments: tuple[str, ...]) -> dict[str, str]:
-    """Read options as BLAST does: ``-name value`` or ``-name=value``, each once, nothing else.
-
-    Flags have the value ``""``. An option that is not known here is taken to have a value if one follows.
-
-    Raises:
-        RefusedError: What BLAST itself would reject, in its words.
-    """
-    options: dict[str, str] = {}
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("-") or word == "-":
-            raise _wrong(f"Too many positional arguments (1), the offending value: {word}")
-        name, equals, value = word[1:].partition("=")
-        if name in options:
-            raise _wrong(f"Argument with this name is defined already: {name}")
-        if name.startswith("-"):
-            raise _wrong(f'Unknown argument: "{name}"')
-        if not equals and name not in FLAGS:
-            if not rest:
-                raise _wrong(f'Argument "{name}". Value is missing')
-            value = rest.pop(0)
-        options[name] = value
-    return options
-
-
-def _wrong(words: str) -> RefusedError:
-    return RefusedError(f"BLAST would not take these options: {words}", "see the program's own -help")
 
 
 def _refuse_options(program: str, options: dict[str, str]) -> None:
@@ -235,7 +206,7 @@ def parse_format(text: str) -> Format:
     """
     words = text.split()
     if not words or not re.fullmatch(r"\d+", words[0]):
-        raise _wrong(f"'{text}' is not a valid output format")
+        raise wrong(f"'{text}' is not a valid output format")
     number = int(words[0])
     if number not in (6, 7, 10):
         return Format(number)
@@ -458,30 +429,15 @@ def _leading_query_columns(fmt: Format, names: Names) -> int:
 
 def _arguments(command: Command, options: dict[str, str], join: str) -> tuple[tuple[Token, ...], OutputUse]:
     """Put placeholders where the query and the output stand; a query from standard input stays there."""
-    argv: list[Token] = [command.argv[0]]
-    rest = list(command.argv[1:])
-    to_file = options.get("out", "-") != "-"
-    places: dict[str, InputArg | OutputArg] = {}
-    if options.get("query", "-") != "-":
-        places["query"] = InputArg(index=0)
-    if to_file:
-        places["out"] = OutputArg(index=0)
-    while rest:
-        word = rest.pop(0)
-        name, equals, _value = word[1:].partition("=")
-        place = places.get(name)
-        if place is not None and equals:
-            argv.append(msgspec.structs.replace(place, prefix=f"-{name}="))
-        elif place is not None:
-            rest.pop(0)
-            argv += [word, place]
-        else:
-            argv.append(word)
-            if not equals and name not in FLAGS:
-                argv.append(rest.pop(0))
-    path = options["out"] if to_file else "-"
-    output = OutputUse(name="out" if to_file else "stdout", path=path, stdout=not to_file, join=join)
-    return tuple(argv), output
+    tokens = Tokens(command.argv)
+    for word in read(command.argv):
+        if word.name == "query" and word.value != "-":
+            tokens.input(word)
+        elif word.name == "out" and word.value != "-":
+            tokens.output(word, 0)
+    path = options.get("out", "-")
+    to_file = path != "-"
+    return tokens.done(), OutputUse(name="out" if to_file else "stdout", path=path, stdout=not to_file, join=join)
 
 
 def _threads(options: dict[str, str], notes: list[str]) -> int:
@@ -502,7 +458,7 @@ def _cost(program: str, options: dict[str, str]) -> CostHint:
 
 def _databases(command: Command, program: str, options: dict[str, str], fmt: Format) -> tuple[Path, ...]:
     if not {"db", "subject"} & options.keys():
-        raise _wrong("Either a BLAST database or subject sequence(s) must be specified")
+        raise wrong("Either a BLAST database or subject sequence(s) must be specified")
     files = [command.cwd / options[name] for name in SHARED if name in options]
     search = SearchPath(command)
     letter = "n" if program in NUCLEOTIDE_DATABASE else "p"

@@ -9,7 +9,6 @@ Source: ``seqdbalias.cpp`` and ``seqdboidlist.cpp`` of the NCBI C++ Toolkit, and
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from millrace._core import Candidates, HitList, Ranking
 from millrace.errors import MillraceError
-from millrace.model import Fragmented
+from millrace.model import BlastDatabase, Fragmented
 from millrace.tasks import Rank, Slice
 from millrace.tools.backend import Found, SliceOfCandidates
 from millrace.tools.blast.alias import blastdbcmd, write_alias, write_masked
@@ -33,7 +32,7 @@ class Blast:
     def prepare(self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str]) -> Sequence[str]:
         """See `DatabaseBackend.prepare`. A few lines of alias for each fragment."""
         whole = _Whole(fragmented)
-        databases = whole.databases
+        databases: Sequence[str] = whole.databases
         if whole.listed:
             listed = Candidates(whole.entries)
             for first, last in whole.listed:
@@ -129,20 +128,18 @@ class _Whole:
 
     def __init__(self, fragmented: Fragmented) -> None:
         about = fragmented.about
-        self.letter, self.title, self.limit = about["letter"], about["title"], int(about["limit"])
-        self.databases: list[str] = json.loads(about["databases"])
-        volumes = json.loads(about["volumes"])
-        self.volumes = [str(base) for base, _ in volumes]
-        self.entries = [int(entries) for _, entries in volumes]
-        n_counted, residues_counted = json.loads(about["counted"])
+        assert isinstance(about, BlastDatabase)  # by which this backend was found
+        self.letter, self.title, self.limit, self.databases = about.letter, about.title, about.limit, about.databases
+        self.volumes = [base for base, _ in about.volumes]
+        self.entries = [entries for _, entries in about.volumes]
         #: What the list of the search leaves of the entries; empty: there is no list.
-        self.listed = unpack(about["listed"]) if about["listed"] else []
+        self.listed = unpack(about.listed) if about.listed else []
         self.numbers = (
-            f"NSEQ {about['entries']}",
-            f"LENGTH {about['residues']}",
-            f"STATS_NSEQ {n_counted}",
-            f"STATS_TOTLEN {residues_counted}",
-            *([f"MIN_SEQ_LENGTH {about['shortest']}"] if self.listed else []),
+            f"NSEQ {about.entries}",
+            f"LENGTH {about.residues}",
+            f"STATS_NSEQ {about.counted[0]}",
+            f"STATS_TOTLEN {about.counted[1]}",
+            *([f"MIN_SEQ_LENGTH {about.shortest}"] if self.listed else []),
         )
 
     def within(self, first: int, last: int) -> list[tuple[int, int]]:

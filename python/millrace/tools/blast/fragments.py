@@ -8,12 +8,12 @@ comes of it too. ``docs/exactness-fragments.md`` has the argument, its sources a
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from millrace.errors import RefusedError
 from millrace.model import (
+    BlastDatabase,
     Command,
     DatabaseArg,
     Fragment,
@@ -24,12 +24,14 @@ from millrace.model import (
     Token,
     ToolUse,
 )
-from millrace.tools.base import Fragmentable, words
+from millrace.tools.base import Fragmentable
 from millrace.tools.blast import lists
 from millrace.tools.blast.database import Database, NotInFragments, read_database
 from millrace.tools.blast.lists import Listed
-from millrace.tools.blast.search_path import FLAGS, SearchPath, split_names
+from millrace.tools.blast.options import OPTIONS
+from millrace.tools.blast.search_path import SearchPath, split_names
 from millrace.tools.blast.volumes import cut
+from millrace.tools.options import scan, words
 
 #: Databases of the programs that are searched in fragments.
 _LETTERS = {"blastp": "p", "blastx": "p", "psiblast": "p", "blastn": "n", "tblastn": "n", "tblastx": "n"}
@@ -135,26 +137,24 @@ def fragment(
     argv = _search(use, program, options, limit, _threshold(program, options, counted[1], command.environ))
     runs = listed.cut(sizes) if listed else cut(database.volumes, sizes)
     return Fragmented(
-        kind="blast",
         fragments=tuple(Fragment(first=first, last=last, size=size, argv=argv) for first, last, size in runs),
         found=OutputUse(name="found", path="found"),
         finish=_finish(use),
         database=options["db"],
         divisible=True,
         ranked=_ranked(use, program, options, columns),
-        about={
-            "letter": database.letter,
-            "databases": json.dumps([str(base) for base in database.bases]),
-            "title": database.title,
-            "entries": str(database.entries),
-            "residues": str(database.residues),
-            "counted": json.dumps(counted),
-            "shortest": str(listed.shortest) if listed else "",
-            "listed": lists.pack(listed.runs) if listed else "",
-            "limit": str(limit),
-            "parsed": "yes" if database.parsed else "",
-            "volumes": json.dumps([[str(volume.base), volume.entries] for volume in database.volumes]),
-        },
+        about=BlastDatabase(
+            letter=database.letter,
+            databases=tuple(str(base) for base in database.bases),
+            title=database.title,
+            entries=database.entries,
+            residues=database.residues,
+            counted=counted,
+            volumes=tuple((str(volume.base), volume.entries) for volume in database.volumes),
+            limit=limit,
+            listed=lists.pack(listed.runs) if listed else "",
+            shortest=listed.shortest if listed else 0,
+        ),
     )
 
 
@@ -299,9 +299,6 @@ def _finish(use: ToolUse) -> tuple[Token, ...]:
 
 def _by_option(arguments: Sequence[Token]) -> Iterator[tuple[str, tuple[Token, ...]]]:
     """Each option by its name, with all its tokens: itself and, unless that stands behind ``=``, its value."""
-    tokens = iter(arguments)
-    for token in tokens:
-        text = token if isinstance(token, str) else getattr(token, "prefix", "")
-        name, equals, _ = text[1:].partition("=")
-        alone = equals or name in FLAGS or not isinstance(token, str)
-        yield name, (token,) if alone else (token, next(tokens))
+    texts = [token if isinstance(token, str) else getattr(token, "prefix", "") for token in arguments]
+    for word in scan(texts, OPTIONS, "BLAST", first=0):
+        yield word.name, tuple(arguments[word.at : max(word.at, word.value_at if word.values else 0) + 1])

@@ -8,34 +8,6 @@ from pathlib import Path
 from millrace.errors import RefusedError
 from millrace.model import Command
 
-#: Options without a value, of all programs (``PROGRAM -xmlhelp`` of 2.12, and one known of later releases).
-FLAGS = frozenset(
-    [
-        "h",
-        "help",
-        "version",
-        "version-full",
-        "version-full-xml",
-        "version-full-json",
-        "xmlhelp",
-        "dryrun",
-        "html",
-        "ignore_msa_master",
-        "lcase_masking",
-        "no_greedy",
-        "no_taxid_expansion",
-        "parse_deflines",
-        "remote",
-        "save_each_pssm",
-        "save_pssm_after_last_round",
-        "show_domain_hits",
-        "show_gis",
-        "subject_besthit",
-        "ungapped",
-        "use_sw_tback",
-    ]
-)
-
 
 def split_names(text: str) -> list[str]:
     """Database names in one ``-db``: separated by spaces, or in double quotes if they hold spaces.

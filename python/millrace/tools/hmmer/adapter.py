@@ -21,17 +21,18 @@ import msgspec
 
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputArg, InputUse, OutputArg, OutputUse, Token, ToolUse
+from millrace.tools.options import Complaints, Options, Word, scan
 
 #: Name and join of each option that takes an output file.
 OUTPUTS = {
-    "-o": ("out", "hmmer-report"),
-    "-A": ("alignment", "concat"),
-    "--tblout": ("tblout", "hmmer-table"),
-    "--domtblout": ("domtblout", "hmmer-table"),
-    "--pfamtblout": ("pfamtblout", "hmmer-sections"),
-    "--dfamtblout": ("dfamtblout", "hmmer-sections"),
-    "--aliscoresout": ("aliscoresout", "concat"),
-    "--hmmout": ("hmmout", "concat"),
+    "o": ("out", "hmmer-report"),
+    "A": ("alignment", "concat"),
+    "tblout": ("tblout", "hmmer-table"),
+    "domtblout": ("domtblout", "hmmer-table"),
+    "pfamtblout": ("pfamtblout", "hmmer-sections"),
+    "dfamtblout": ("dfamtblout", "hmmer-sections"),
+    "aliscoresout": ("aliscoresout", "concat"),
+    "hmmout": ("hmmout", "concat"),
 }
 #: What differs between two serial runs, by join; ``--hmmout`` by name.
 VOLATILE = {
@@ -43,52 +44,57 @@ VOLATILE = {
 
 #: Options that ``-h`` does not show; True: takes an argument.
 HIDDEN = {
-    "--restrictdb_stkey": True,
-    "--restrictdb_n": True,
-    "--ssifile": True,
-    "--bgfile": True,
-    "--mx": True,
-    "--domE": True,
-    "--domT": True,
-    "--incdomE": True,
-    "--incdomT": True,
-    "--domZ": True,
-    "--B1": True,
-    "--B2": True,
-    "--B3": True,
-    "--cut_ga": False,
-    "--cut_nc": False,
-    "--cut_tc": False,
-    "--daemon": False,
-    "--mpi": False,
-    "--stall": False,
+    "restrictdb_stkey": True,
+    "restrictdb_n": True,
+    "ssifile": True,
+    "bgfile": True,
+    "mx": True,
+    "domE": True,
+    "domT": True,
+    "incdomE": True,
+    "incdomT": True,
+    "domZ": True,
+    "B1": True,
+    "B2": True,
+    "B3": True,
+    "cut_ga": False,
+    "cut_nc": False,
+    "cut_tc": False,
+    "daemon": False,
+    "mpi": False,
+    "stall": False,
 }
 
 #: Options whose work cannot be cut, with the reason and what to use instead.
 REFUSED = {
-    "--mpi": (
+    "mpi": (
         "runs its own MPI master",
         "leave --mpi away: millrace does what it does, on any number of nodes",
     ),
-    "--stall": ("waits for a debugger", "leave --stall away"),
-    "--daemon": ("serves searches and never ends", "run it directly"),
-    "--chkhmm": (
+    "stall": ("waits for a debugger", "leave --stall away"),
+    "daemon": ("serves searches and never ends", "run it directly"),
+    "chkhmm": (
         "names its files by iteration for all queries together",
         "run jackhmmer directly for checkpoints",
     ),
-    "--chkali": (
+    "chkali": (
         "names its files by iteration for all queries together",
         "run jackhmmer directly for checkpoints",
     ),
 }
 
 #: Options that name a file all tasks read.
-SHARED_FILES = ("--mxfile", "--bgfile", "--ssifile")
+SHARED_FILES = ("mxfile", "bgfile", "ssifile")
 
 #: What ``hmmpress`` writes next to a profile database.
 PRESSED = (".h3m", ".h3i", ".h3f", ".h3p")
 
-_OPTION = re.compile(r"^ +(--?\w+)(?: (<\w>))? +:.*$", re.MULTILINE)
+COMPLAINTS = Complaints(
+    unknown=("option {typed} is not known", "see {program} -h"),
+    no_value=("option {typed} needs an argument", "see {program} -h"),
+)
+
+_OPTION = re.compile(r"^ +--?(\w+)(?: (<\w>))? +:.*$", re.MULTILINE)
 _DEFAULT_CPU = re.compile(r"^ +--cpu <n> +:.*\[(\d+)\]", re.MULTILINE)
 _VERSION = re.compile(r"^# (HMMER \S.*?)(?:;.*)?$", re.MULTILINE)
 
@@ -114,27 +120,17 @@ PROGRAMS = {
 }
 
 
-class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """One option of the command line, under its full name."""
-
-    name: str
-    value: str = ""
-    #: Index in argv of the argument that holds the value.
-    at: int = 0
-    #: What stands before the value in that argument.
-    prefix: str = ""
-
-
 class Parsed(msgspec.Struct, frozen=True, kw_only=True):
     """A command line as HMMER reads it."""
 
-    options: tuple[Option, ...]
+    options: tuple[Word, ...]
     #: Indexes in argv of the two files.
     files: tuple[int, int]
 
     def value(self, name: str) -> str | None:
         """Value of option ``name`` (empty for one without argument), or None where it is not used."""
-        return next((option.value for option in self.options if option.name == name), None)
+        word = next((each for each in self.options if each.name == name), None)
+        return None if word is None else word.value if word.values else ""
 
 
 class HmmerAdapter:
@@ -210,9 +206,9 @@ def ask(command: Command) -> str:
 
 
 def option_arguments(help_page: str) -> dict[str, bool]:
-    """Which options there are, and whether each takes an argument, from the program's help page.
+    """Which options there are, without dashes, and whether each takes an argument, from the program's help page.
 
-    >>> option_arguments("  -o <f>  : direct output\\n  --acc   : prefer accessions")["-o"]
+    >>> option_arguments("  -o <f>  : direct output\\n  --acc   : prefer accessions")["o"]
     True
     """
     shown = {name: bool(argument) for name, argument in _OPTION.findall(help_page)}
@@ -231,57 +227,34 @@ def parse(argv: tuple[str, ...], arguments: Mapping[str, bool]) -> Parsed:
     Raises:
         RefusedError: There are not two files, or an option is not known.
     """
-    options: list[Option] = []
-    at = 1
-    while at < len(argv) and argv[at].startswith("-") and argv[at] != "-":
-        if argv[at] == "--":
-            at += 1
-            break
-        read = _long if argv[at].startswith("--") else _short
-        found, at = read(argv, at, arguments)
-        options += found
-    if len(argv) - at != 2:
+    options = Options(
+        flags=frozenset(name for name, takes in arguments.items() if not takes),
+        values=frozenset(name for name, takes in arguments.items() if takes),
+        dashes="tell",
+        equals=True,
+        shorten=True,
+        together=True,
+        ends=True,
+        leading=True,
+        complaints=COMPLAINTS,
+    )
+    found = scan(argv, options, argv[0])
+    files = [word.at for word in found if not word.name]
+    if len(files) != 2:
         raise RefusedError(
-            f"{argv[0]} needs two files after its options, found {len(argv) - at}",
+            f"{argv[0]} needs two files after its options, found {len(files)}",
             "HMMER takes all options first, then the two files",
         )
-    return Parsed(options=tuple(options), files=(at, at + 1))
+    return Parsed(options=tuple(word for word in found if word.name), files=(files[0], files[1]))
 
 
-def _long(argv: tuple[str, ...], at: int, arguments: Mapping[str, bool]) -> tuple[list[Option], int]:
-    given, equals, value = argv[at].partition("=")
-    names = [given] if given in arguments else [name for name in arguments if name.startswith(given)]
-    if len(names) != 1:
-        raise RefusedError(f"option {given} is not known", f"see {argv[0]} -h")
-    if not arguments[names[0]]:
-        return [Option(name=names[0])], at + 1
-    if equals:
-        return [Option(name=names[0], value=value, at=at, prefix=given + equals)], at + 1
-    return [Option(name=names[0], value=_next(argv, at), at=at + 1)], at + 2
+def dashed(name: str) -> str:
+    """An option as it is typed.
 
-
-def _short(argv: tuple[str, ...], at: int, arguments: Mapping[str, bool]) -> tuple[list[Option], int]:
-    options: list[Option] = []
-    for place, letter in enumerate(argv[at][1:], start=1):
-        name = f"-{letter}"
-        if name not in arguments:
-            raise RefusedError(f"option {name} is not known", f"see {argv[0]} -h")
-        if not arguments[name]:
-            options.append(Option(name=name))
-            continue
-        prefix, value = argv[at][: place + 1], argv[at][place + 1 :]
-        if value:
-            return [*options, Option(name=name, value=value, at=at, prefix=prefix)], at + 1
-        if place > 1:
-            raise RefusedError(f"{argv[at]}: two options in one word", f"write {name} on its own")
-        return [Option(name=name, value=_next(argv, at), at=at + 1)], at + 2
-    return options, at + 1
-
-
-def _next(argv: tuple[str, ...], at: int) -> str:
-    if at + 1 >= len(argv):
-        raise RefusedError(f"option {argv[at]} needs an argument", f"see {argv[0]} -h")
-    return argv[at + 1]
+    >>> dashed("o"), dashed("cpu")
+    ('-o', '--cpu')
+    """
+    return f"-{name}" if len(name) == 1 else f"--{name}"
 
 
 def refuse_options(name: str, parsed: Parsed) -> None:
@@ -293,8 +266,8 @@ def refuse_options(name: str, parsed: Parsed) -> None:
     for option in parsed.options:
         if option.name in REFUSED:
             reason, hint = REFUSED[option.name]
-            raise RefusedError(f"{name} {option.name} {reason}", hint)
-    seed = parsed.value("--seed")
+            raise RefusedError(f"{name} {dashed(option.name)} {reason}", hint)
+    seed = parsed.value("seed")
     if seed is not None and c_integer(seed) == 0:
         raise RefusedError(
             f"{name} --seed 0 takes another seed in every run, so there is no output to be equal to",
@@ -320,8 +293,8 @@ def find_outputs(command: Command, parsed: Parsed, added: str) -> tuple[tuple[Ou
     """
     outputs: list[OutputUse] = []
     places: dict[int, OutputArg] = {}
-    if parsed.value("-o") is None:
-        outputs.append(_output("-o", "-", added, stdout=True))
+    if parsed.value("o") is None:
+        outputs.append(_output("o", "-", added, stdout=True))
     taken: dict[Path, str] = {}
     for option in parsed.options:
         if option.name not in OUTPUTS or option.value == "/dev/null":
@@ -329,15 +302,15 @@ def find_outputs(command: Command, parsed: Parsed, added: str) -> tuple[tuple[Ou
         path = command.cwd / option.value
         if option.value.startswith(("/dev/", "/proc/")) or path.is_fifo():
             hint = "leave -o away for standard output; give every other output a file of its own"
-            raise RefusedError(f"{option.name} {option.value} is not a regular file", hint)
+            raise RefusedError(f"{dashed(option.name)} {option.value} is not a regular file", hint)
         key = path.resolve()
         if key in taken:
             raise RefusedError(
-                f"{taken[key]} and {option.name} both write to {option.value}",
+                f"{dashed(taken[key])} and {dashed(option.name)} both write to {option.value}",
                 "give every output a file of its own",
             )
         taken[key] = option.name
-        places[option.at] = OutputArg(index=len(outputs), prefix=option.prefix)
+        places[option.value_at] = OutputArg(index=len(outputs), prefix=option.prefix)
         outputs.append(_output(option.name, option.value, added))
     return tuple(outputs), places
 
@@ -415,7 +388,7 @@ def find_query(name: str, program: Program, command: Command, parsed: Parsed) ->
         RefusedError: It is missing, empty or in a format that is not cut.
     """
     path = command.argv[parsed.files[program.query]]
-    query_format = parsed.value("--qformat")
+    query_format = parsed.value("qformat")
     if query_format is not None and query_format.lower() != "fasta":
         raise RefusedError(
             f"{name} --qformat {query_format}: only FASTA queries are cut",
@@ -431,7 +404,7 @@ def find_query(name: str, program: Program, command: Command, parsed: Parsed) ->
         kind = _format(name, program, path, head)
         if kind == "hmm":
             _refuse_stale(name, command.cwd / path, path)
-    if name == "nhmmer" and kind == "hmm" and parsed.value("--hmmout") is not None:
+    if name == "nhmmer" and kind == "hmm" and parsed.value("hmmout") is not None:
         raise RefusedError("nhmmer --hmmout writes nothing when the queries are profiles", "leave --hmmout away")
     added = _read_as_sequences(parsed, head) if name == "nhmmer" and kind == "fasta" else ()
     hide = (".h3m", ".h3i", ".h3f", ".h3p", ".ssi") if kind == "hmm" else ()
@@ -481,9 +454,9 @@ def _refuse_stale(name: str, file: Path, path: str) -> None:
 def _read_as_sequences(parsed: Parsed, head: bytes) -> tuple[str, ...]:
     """Options that tell nhmmer what it guesses from the whole file: no alignment, and which alphabet."""
     added = []
-    if parsed.value("--qformat") is None and parsed.value("--qsingle_seqs") is None:
+    if parsed.value("qformat") is None and parsed.value("qsingle_seqs") is None:
         added.append("--qsingle_seqs")
-    if parsed.value("--dna") is None and parsed.value("--rna") is None:
+    if parsed.value("dna") is None and parsed.value("rna") is None:
         added.append(_alphabet(head))
     return tuple(added)
 
@@ -510,7 +483,7 @@ def choose_threads(
     sets right.
     """
     cores = os.sysconf("SC_NPROCESSORS_ONLN")
-    asked = parsed.value("--cpu") or command.environ.get("HMMER_NCPU")
+    asked = parsed.value("cpu") or command.environ.get("HMMER_NCPU")
     if asked is not None:
         threads = max(1, c_integer(asked))
         note = f"{threads} threads a task, as the command asks; without --cpu a task needs less CPU"

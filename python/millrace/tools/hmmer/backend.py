@@ -7,7 +7,7 @@ from pathlib import Path
 
 from millrace import _core
 from millrace.errors import CorruptError, MillraceError
-from millrace.model import Fragmented
+from millrace.model import Fragmented, HmmerTargets
 from millrace.tasks import Rank, Slice
 from millrace.tools.backend import Found
 
@@ -16,7 +16,7 @@ DATABASE, COUNTS = "candidates", "counts"
 
 
 class Hmmer:
-    """Targets of HMMER; ``about``: ``source``, whether they are ``profiles``, index of the ``report``, if there is one.
+    """Targets of HMMER.
 
     Both kinds keep the places of all names beside the fragments, as the search of a fragment says names alone.
     """
@@ -27,13 +27,13 @@ class Hmmer:
 
     def prepare(self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str]) -> Sequence[str]:
         """Index the targets: for sequences one index file serves all fragments; profiles get a database each."""
-        source, n = fragmented.about["source"], len(fragmented.fragments)
+        targets, n = _targets(fragmented), len(fragmented.fragments)
         self._prepared = folder
         try:
-            if fragmented.about["profiles"]:
-                _core.prepare_profiles(source, cuts(fragmented), folder)
+            if targets.profiles:
+                _core.prepare_profiles(targets.source, cuts(fragmented), folder)
                 return [str(folder / f"fragment-{k:05}") for k in range(n)]
-            _core.prepare_sequences(source, cuts(fragmented), folder)
+            _core.prepare_sequences(targets.source, cuts(fragmented), folder)
         except ValueError as error:
             raise CorruptError(str(error), "start again with --fresh, if the database has changed") from error
         return [str(folder / "starts.ssi")] * n
@@ -42,10 +42,11 @@ class Hmmer:
         self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found]
     ) -> str:
         """Write a database of all targets, of which those that no fragment reports are empty."""
-        write = _core.profile_candidates if fragmented.about["profiles"] else _core.sequence_candidates
+        targets = _targets(fragmented)
+        write = _core.profile_candidates if targets.profiles else _core.sequence_candidates
         try:
             write(
-                fragmented.about["source"],
+                targets.source,
                 self._prepared,
                 cuts(fragmented),
                 found,
@@ -63,8 +64,13 @@ class Hmmer:
 
     def patch(self, fragmented: Fragmented, folder: Path) -> Sequence[tuple[int, str, str]]:
         """The statistics in the report."""
-        report = fragmented.about["report"]
-        return [(int(report), "hmmer-report", str(folder / COUNTS))] if report else []
+        report = _targets(fragmented).report
+        return [] if report is None else [(report, "hmmer-report", str(folder / COUNTS))]
+
+
+def _targets(fragmented: Fragmented) -> HmmerTargets:
+    assert isinstance(fragmented.about, HmmerTargets)  # by which this backend was found
+    return fragmented.about
 
 
 def cuts(fragmented: Fragmented) -> list[int]:

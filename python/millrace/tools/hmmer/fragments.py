@@ -21,7 +21,7 @@ import msgspec
 
 from millrace import _core
 from millrace.errors import RefusedError
-from millrace.model import Command, DatabaseArg, Fragment, Fragmented, InputArg, OutputUse, Token, ToolUse
+from millrace.model import Command, DatabaseArg, Fragment, Fragmented, HmmerTargets, InputArg, OutputUse, Token, ToolUse
 from millrace.tools.base import Fragmentable
 from millrace.tools.hmmer.adapter import (
     OUTPUTS,
@@ -30,6 +30,7 @@ from millrace.tools.hmmer.adapter import (
     HmmerAdapter,
     Parsed,
     ask,
+    dashed,
     option_arguments,
     parse,
     profile_database,
@@ -43,10 +44,10 @@ WHOLE = {
 }
 
 #: Options that make a fragment, as HMMER itself offers them.
-RESTRICT = ("--restrictdb_stkey", "--restrictdb_n", "--ssifile")
+RESTRICT = ("restrictdb_stkey", "restrictdb_n", "ssifile")
 
 #: Options that only change what a report looks like.
-LOOKS = frozenset({*OUTPUTS, "--acc", "--noali", "--notextw", "--textw"})
+LOOKS = frozenset({*OUTPUTS, "acc", "noali", "notextw", "textw"})
 
 #: Places in a file of sequences that are remembered when it is read; fragments begin there.
 MOST_MARKS = 1 << 16
@@ -87,16 +88,11 @@ class FragmentingHmmer(HmmerAdapter):
         return msgspec.structs.replace(
             use,
             fragmented=Fragmented(
-                kind="hmmer",
                 fragments=fragments,
                 found=OutputUse(name="found", path="-", stdout=True),
                 finish=finish,
                 database=command.argv[parsed.files[1 - program.query]],
-                about={
-                    "source": str(source),
-                    "profiles": "yes" if program.scans else "",
-                    "report": "".join(map(str, reports)),
-                },
+                about=HmmerTargets(source=str(source), profiles=program.scans, report=reports[0] if reports else None),
             ),
         )
 
@@ -111,13 +107,13 @@ def _refused(name: str, command: Command) -> str:
         return WHOLE[name]
     parsed = _parsed(command)
     if used := [option for option in RESTRICT if parsed.value(option) is not None]:
-        return f"{used[0]} already searches a part of the targets"
+        return f"{dashed(used[0])} already searches a part of the targets"
     if PROGRAMS[name].scans:
         return _refused_scan(parsed)
-    target_format = parsed.value("--tformat")
+    target_format = parsed.value("tformat")
     if target_format is not None and target_format.lower() != "fasta":
         return f"--tformat {target_format}: only FASTA is searched in fragments"
-    probe = [word for option in RESTRICT for word in (option, "1")]
+    probe = [word for option in RESTRICT for word in (dashed(option), "1")]
     try:
         ask(msgspec.structs.replace(command, argv=(command.argv[0], *probe)))
     except RefusedError:
@@ -126,8 +122,8 @@ def _refused(name: str, command: Command) -> str:
 
 
 def _refused_scan(parsed: Parsed) -> str:
-    threshold = parsed.value("--F1")
-    if parsed.value("--max") is None and (threshold is None or float(threshold) < 1):
+    threshold = parsed.value("F1")
+    if parsed.value("max") is None and (threshold is None or float(threshold) < 1):
         return ""
     return "without the first filter, profiles that are no candidates could not be passed over"
 
@@ -196,9 +192,9 @@ def _search(command: Command, parsed: Parsed, use: ToolUse, k: int, first: int, 
     argv: list[Token] = [command.argv[0]]
     for option in parsed.options:
         if option.name not in LOOKS:
-            argv += [option.name, option.value] if option.at else [option.name]
+            argv += [dashed(option.name), *option.values]
     argv.append("--noali")
-    if parsed.value("-Z") is None:
+    if parsed.value("Z") is None:
         argv += ["-Z", str(first + 1)]
     query = "-" if use.inputs[0].stdin else InputArg(index=0)
     if program.scans:

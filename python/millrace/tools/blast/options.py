@@ -1,0 +1,53 @@
+"""How the programs of BLAST+ read their options: ``-name value`` or ``-name=value``, each once, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from millrace.errors import RefusedError
+from millrace.tools.options import Complaints, Options, Word, scan_lazily, words
+
+_PROBLEM, _HINT = "BLAST would not take these options: ", "see the program's own -help"
+
+OPTIONS = Options(
+    dashes="one",
+    equals=True,
+    once=True,
+    others=True,
+    # Of all programs (``PROGRAM -xmlhelp`` of 2.12, and one known of later releases).
+    flags=words(
+        """h help version version-full version-full-xml version-full-json xmlhelp dryrun html ignore_msa_master
+        lcase_masking no_greedy no_taxid_expansion parse_deflines remote save_each_pssm
+        save_pssm_after_last_round show_domain_hits show_gis subject_besthit ungapped use_sw_tback"""
+    ),
+    complaints=Complaints(
+        unknown=(_PROBLEM + 'Unknown argument: "{name}"', _HINT),
+        no_value=(_PROBLEM + 'Argument "{name}". Value is missing', _HINT),
+        twice=(_PROBLEM + "Argument with this name is defined already: {name}", _HINT),
+    ),
+)
+
+
+def wrong(problem: str) -> RefusedError:
+    """What BLAST itself would reject, in its words."""
+    return RefusedError(_PROBLEM + problem, _HINT)
+
+
+def read(arguments: Sequence[str]) -> Iterator[Word]:
+    """The options of a command, whose first word is the program.
+
+    Raises:
+        RefusedError: What BLAST itself would reject, in its words.
+    """
+    for word in scan_lazily(arguments, OPTIONS, "BLAST"):
+        if not word.name:
+            raise wrong(f"Too many positional arguments (1), the offending value: {word.typed}")
+        yield word
+
+
+def parse_options(arguments: Sequence[str]) -> dict[str, str]:
+    """The value of each option of a command, empty for a flag; see `read`.
+
+    An option that is not known here is taken to have a value if one follows.
+    """
+    return {word.name: word.value if word.values else "" for word in read(arguments)}

@@ -1,0 +1,266 @@
+"""The one reader of command lines: a table says which options a program knows and how it reads them.
+
+What the table does not know is refused, so that a value is never taken for a file, nor an option passed on of which it
+is not known what it does to a part of the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from millrace.errors import RefusedError
+from millrace.model import Frozen, InputArg, OutputArg, Token
+
+
+class Word(Frozen, frozen=True, kw_only=True):
+    """One option with its values, or one operand, as it stands in a command."""
+
+    #: The option's one name, without dashes; empty for an operand.
+    name: str
+    #: As the user typed it.
+    typed: str
+    #: Position of the option itself in the arguments.
+    at: int
+    values: tuple[str, ...] = ()
+    #: Position of the first value in the arguments; the others follow it.
+    value_at: int = 0
+    #: What stands before the first value in the same argument (``--in=``).
+    prefix: str = ""
+
+    @property
+    def value(self) -> str:
+        """The only value, or the operand."""
+        return self.values[0]
+
+
+class Complaints(Frozen, frozen=True, kw_only=True):
+    """What is said of an option that cannot be read: problem and hint, with ``{program}``, ``{typed}`` and ``{name}``."""
+
+    unknown: tuple[str, str] = (
+        "{program}: option {typed} is not known, nor what it does to a part of the input",
+        "check its spelling, or put the command into a script and run that: "
+        "millrace run --input FILE --output FILE -- ./script",
+    )
+    no_value: tuple[str, str] = ("{program}: {typed} needs a value", "see the help of {program}")
+    twice: tuple[str, str] = ("{program}: {typed} is given twice", "give it once")
+
+
+class Options(Frozen, frozen=True, kw_only=True):
+    """The options that a program knows and how it reads them."""
+
+    flags: frozenset[str] = frozenset()
+    #: Options that take one value.
+    values: frozenset[str] = frozenset()
+    #: Options that take all the arguments up to the next option.
+    many: frozenset[str] = frozenset()
+    #: Options that take a value only behind ``=``, and do without.
+    optional: frozenset[str] = frozenset()
+    #: Other spellings, without dashes: ``p`` for ``threads``.
+    aliases: dict[str, str] = msgspec.field(default_factory=dict)
+    #: Whether ``--name=value`` is read.
+    equals: bool = False
+    #: Whether ``-pvalue`` is read (for names of one letter).
+    attached: bool = False
+    #: Whether several options of one letter may stand behind one dash, of which the last one may take a value.
+    together: bool = False
+    #: Which dashes there are: ``alike``, however many; ``tell``, one before a letter and two before a longer name;
+    #: ``one``, before any name.
+    dashes: Literal["alike", "tell", "one"] = "alike"
+    #: Whether case of names does not matter.
+    fold_case: bool = False
+    #: Whether a name may be cut short as long as it is clear.
+    shorten: bool = False
+    #: Whether a name that is not here is an option with a value, which the program itself judges.
+    others: bool = False
+    #: Whether each option may be given once.
+    once: bool = False
+    #: Whether ``--`` ends the options.
+    ends: bool = False
+    #: Whether the first operand ends the options.
+    leading: bool = False
+    complaints: Complaints = Complaints()
+
+    @property
+    def known(self) -> frozenset[str]:
+        """All names."""
+        return self.flags | self.values | self.many | self.optional
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a table written as running text."""
+    return frozenset(text.split())
+
+
+def scan(arguments: Sequence[str], options: Options, program: str, *, first: int = 1) -> list[Word]:
+    """Read ``arguments`` from position ``first`` as ``program`` itself would.
+
+    Raises:
+        RefusedError: An option that is not in the table, or one without its value.
+    """
+    return list(scan_lazily(arguments, options, program, first=first))
+
+
+def scan_lazily(arguments: Sequence[str], options: Options, program: str, *, first: int = 1) -> Iterator[Word]:
+    """As `scan`, word by word, so that a caller may complain of a word before the next one is read."""
+    reader = _Reader(arguments, options, program)
+    at, is_over = first, False
+    while at < len(arguments):
+        typed = arguments[at]
+        if typed == "--" and options.ends and not is_over:
+            is_over, at = True, at + 1
+        elif is_over or not typed.startswith("-") or typed == "-" or (typed == "--" and options.dashes != "one"):
+            is_over |= options.leading
+            yield Word(name="", typed=typed, at=at, values=(typed,), value_at=at)
+            at += 1
+        else:
+            found, at = reader.read(at)
+            yield from found
+
+
+class _Reader:
+    """Reads the options of one command."""
+
+    def __init__(self, arguments: Sequence[str], options: Options, program: str) -> None:
+        self.arguments, self.options, self.program = arguments, options, program
+        self.known = options.known
+        self.seen: set[str] = set()
+
+    def read(self, at: int) -> tuple[list[Word], int]:
+        """The option at ``at``, or the several behind one dash, and the position of what follows."""
+        typed = self.arguments[at]
+        if self.options.together and not typed.startswith("--"):
+            return self._letters(at)
+        name, prefix = self._name(typed)
+        self._check_once(name, typed)
+        word, end = self._word(name, at, prefix)
+        return [word], end
+
+    def _letters(self, at: int) -> tuple[list[Word], int]:
+        typed = self.arguments[at]
+        found: list[Word] = []
+        for place, letter in enumerate(typed[1:], start=1):
+            name = self.options.aliases.get(letter, letter)
+            if name not in self.known:
+                raise self._refused(self.options.complaints.unknown, f"-{letter}", name)
+            self._check_once(name, typed)
+            if name in self.options.flags:
+                found.append(Word(name=name, typed=typed, at=at))
+                continue
+            word, end = self._word(name, at, typed[: place + 1] if typed[place + 1 :] else "")
+            return [*found, word], end
+        return found, at + 1
+
+    def _word(self, name: str, at: int, prefix: str) -> tuple[Word, int]:
+        """The option ``name`` with its values, the first one behind ``prefix``, and the position of what follows."""
+        typed, options = self.arguments[at], self.options
+        if prefix:
+            values, value_at, end = [typed[len(prefix) :]], at, at + 1
+        elif name in options.values or name not in self.known:
+            values, value_at, end = list(self.arguments[at + 1 : at + 2]), at + 1, at + 2
+        else:
+            values, value_at, end = [], at + 1, at + 1
+        if name in options.many:
+            while end < len(self.arguments) and not _is_option(self.arguments[end]):
+                values.append(self.arguments[end])
+                end += 1
+        if not values and name not in options.flags | options.optional:
+            raise self._refused(options.complaints.no_value, typed, name)
+        word = Word(name=name, typed=typed, at=at, values=tuple(values), value_at=value_at, prefix=prefix)
+        return word, end
+
+    def _name(self, typed: str) -> tuple[str, str]:
+        """The one name of an option and, if the value stands in the same argument, what stands before it."""
+        options = self.options
+        dashes = "-" if options.dashes == "one" else typed[: len(typed) - len(typed.lstrip("-"))]
+        name, equal, _ = typed.removeprefix(dashes).partition("=")
+        if not (equal and options.equals):
+            name, equal = typed.removeprefix(dashes), ""
+        spelling = name.lower() if options.fold_case else name
+        spelling = options.aliases.get(spelling, spelling)
+        if spelling not in self.known and options.shorten and dashes == "--":
+            longer = [each for each in self.known if len(each) > 1 and each.startswith(spelling)]
+            spelling = longer[0] if len(longer) == 1 else spelling
+        fits = {"alike": True, "tell": dashes == "--" and len(spelling) > 1, "one": not name.startswith("-")}
+        if (spelling in self.known or options.others) and fits[options.dashes]:
+            return spelling, f"{dashes}{name}=" if equal else ""
+        letter = options.aliases.get(name[:1], name[:1])
+        if options.attached and dashes == "-" and letter in options.values | options.many:
+            return letter, typed[:2]
+        raise self._refused(options.complaints.unknown, typed, name)
+
+    def _check_once(self, name: str, typed: str) -> None:
+        if self.options.once and name in self.seen:
+            raise self._refused(self.options.complaints.twice, typed, name)
+        self.seen.add(name)
+
+    def _refused(self, complaint: tuple[str, str], typed: str, name: str) -> RefusedError:
+        problem, hint = (each.format(program=self.program, typed=typed, name=name) for each in complaint)
+        return RefusedError(problem, hint)
+
+
+def _is_option(argument: str) -> bool:
+    # A negative number is a value: --center_x -5.
+    return len(argument) > 1 and argument[0] == "-" and not (argument[1].isdigit() or argument[1] == ".")
+
+
+class Tokens:
+    """The arguments of a command, in which places of inputs and outputs are marked one after another."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._tokens: list[Token | None] = list(arguments)
+
+    def input(self, word: Word, index: int = 0) -> None:
+        """Mark the value(s) of ``word`` as input ``index``: one place, however many names stand there."""
+        self.drop_values(word)
+        self._tokens[word.value_at] = InputArg(index=index, prefix=word.prefix)
+
+    def output(self, word: Word, index: int) -> None:
+        """Mark the value of ``word`` as output ``index``."""
+        self._tokens[word.value_at] = OutputArg(index=index, prefix=word.prefix)
+
+    def drop(self, word: Word) -> None:
+        """Take an option with its values out."""
+        self.drop_values(word)
+        self._tokens[word.at] = None
+
+    def drop_values(self, word: Word) -> None:
+        """Take the values of an option out."""
+        for place in range(word.value_at, word.value_at + len(word.values)):
+            self._tokens[place] = None
+
+    def insert(self, at: int, *tokens: Token) -> None:
+        """Put ``tokens`` before position ``at``; do this last, as it moves positions."""
+        self._tokens[at:at] = tokens
+
+    def append(self, *tokens: Token) -> None:
+        """Put ``tokens`` at the end."""
+        self._tokens.extend(tokens)
+
+    def done(self) -> tuple[Token, ...]:
+        """The arguments as they are now."""
+        return tuple(token for token in self._tokens if token is not None)
+
+
+def last(found: Iterable[Word], name: str) -> Word | None:
+    """The last use of an option, the one that counts; None if it is not there."""
+    uses = [word for word in found if word.name == name]
+    return uses[-1] if uses else None
+
+
+def once(found: Iterable[Word], name: str, program: str) -> Word | None:
+    """The only use of an option that names a file; None if it is not there."""
+    uses = [word for word in found if word.name == name]
+    if len(uses) > 1:
+        raise RefusedError(f"{program}: {uses[1].typed} is given twice", "give it once")
+    return uses[0] if uses else None
+
+
+def count_of(word: Word, program: str) -> int:
+    """The value of an option as a whole number."""
+    try:
+        return int(word.value)
+    except ValueError:
+        raise RefusedError(f"{program}: {word.typed} needs a whole number, found '{word.value}'") from None
