@@ -38,6 +38,7 @@ FORMATS: dict[str, RecordFormat] = {
         RecordFormat("sdf", "molecules; a record ends with $$$$", (".sdf", ".sd", ".mol")),
         RecordFormat("smiles", "molecules, one a line; not cut after a blank line", (".smi", ".smiles")),
         RecordFormat("hmm", "HMMER profiles; a record ends with //", (".hmm",)),
+        RecordFormat("cm", "covariance models of Infernal; a record begins at INFERNAL1/", (".cm",)),
         RecordFormat("stockholm", "alignments; a record ends with //", (".sto", ".stk")),
         RecordFormat("genbank", "annotated sequences; a record begins at LOCUS", (".gb", ".gbk", ".gbff")),
         RecordFormat("pdbqt", "docking models; a record ends with ENDMDL", (".pdbqt",)),

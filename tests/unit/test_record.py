@@ -30,6 +30,7 @@ RECORDS: dict[str, list[bytes]] = {
     "sdf": [b"a\n\n\nM  END\n$$$$\n", b"\n\n\nM  END\n$$$$\n", b"c\n\n\nM  END\n"],
     "smiles": [b"CCO a\n", b"CC b\n# c\n", b"C c\n\n\n"],
     "hmm": [b"HMMER3/f\nNAME a\n//\n", b"HMMER3/f\nNAME b\n//\n\n"],
+    "cm": [b"INFERNAL1/a\n//\nHMMER3/f\n//\n", b"INFERNAL1/a\n//\n"],
     "stockholm": [b"# STOCKHOLM 1.0\na AC\n//\n", b"\n# STOCKHOLM 1.0\nb AC\n//\n"],
     "genbank": [b"header\n\nLOCUS       A\n//\n", b"LOCUS       B\n//\n"],
     "pdbqt": [b"MODEL 1\nATOM\nENDMDL\n", b"MODEL 2\nATOM\nENDMDL\n"],

@@ -89,14 +89,15 @@ def test_diamond_arguments(cwd: Path) -> None:
     assert use.databases == (cwd / "db.dmnd",)
     use = understand(cwd, "diamond blastp --query q.faa --db db.dmnd -f101 -p4 --un un --al al")
     assert [(out.name, out.join) for out in use.outputs] == [
-        ("stdout", "diamond-head:sam"),
+        ("stdout", r"header:^@(HD|PG|mm|CO)\t"),
         ("un", "concat"),
         ("al", "concat"),
     ]
     assert use.threads == 4
     use = understand(cwd, "diamond blastp -q q.faa -d db -f101 -p 0")
-    assert (use.threads, use.outputs[0].join) == (0, "diamond-head:sam")
-    assert understand(cwd, "diamond blastp -q q.faa -d db --header").outputs[0].join == "diamond-head:verbose-p"
+    assert (use.threads, use.outputs[0].join) == (0, r"header:^@(HD|PG|mm|CO)\t")
+    join = understand(cwd, "diamond blastp -q q.faa -d db --header").outputs[0].join
+    assert join.split("\n") == ["header:3", r"restore:^(?:@PG\t|# Invocation:).*( -p [0-9]+)$" + "\t"]
     assert understand(cwd, "diamond blastx -q q.faa -d big --algo 0").inputs[0].format == "fasta"
 
 

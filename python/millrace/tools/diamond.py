@@ -22,6 +22,7 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputUse, OutputUse, ThreadsArg, ToolUse
+from millrace.tools import joins
 from millrace.tools.options import Options, Tokens, Word, count_of, last, once, scan, words
 from millrace.tools.version import first_line
 
@@ -77,8 +78,12 @@ REFUSED = {
     "parallel-tmpdir": ("spreads the work itself", "leave --multiprocessing out: millrace does that"),
 }
 #: Joiner by output format; the rest is refused.
-JOINS = {"0": "diamond-head:pairwise", "5": "diamond-xml", "6": "concat", "101": "diamond-head:sam", 
-         "103": "concat"}  # fmt: skip
+JOINS = {"0": joins.header(3), "5": "diamond-xml", "6": joins.CONCAT, "101": joins.header(r"^@(HD|PG|mm|CO)\t"),
+         "103": joins.CONCAT}  # fmt: skip
+#: The header of ``--header``, by its style.
+HEADERS = {"0": joins.CONCAT, "simple": joins.header(1), "verbose": joins.header(3)}
+#: What stands at the end of the command line in a header if the threads were not the user's.
+ADDED = joins.restore(r"^(?:@PG\t|# Invocation:).*( -p [0-9]+)$")
 NAMES = {"tab": "6", "xml": "5", "daa": "100", "sam": "101", "paf": "103"}
 #: Letters from which DIAMOND's choice of algorithm depends on the query; a little below its own 256 * 2**20.
 LARGE_DATABASE = 250_000_000
@@ -235,11 +240,11 @@ def _outputs(found: Sequence[Word], tokens: Tokens, added: bool) -> tuple[Output
     header = last(found, "header")
     if header is not None and kind == "6":
         style = header.values[0] if header.values else "verbose"
-        if style not in ("0", "simple", "verbose"):
+        if style not in HEADERS:
             raise RefusedError(f"diamond: --header {style} is not known", "use --header simple or --header verbose")
-        join = "concat" if style == "0" else f"diamond-head:{style}"
-    if added and join.endswith((":sam", ":verbose")):
-        join += "-p"
+        join = HEADERS[style]
+    if added and join in (JOINS["101"], HEADERS["verbose"]) and kind in ("6", "101"):
+        join = joins.together(join, ADDED)
     out = once(found, "out", "diamond")
     outputs = [OutputUse(name="stdout", path="-", stdout=True, join=join)]
     if out is not None:

@@ -1,8 +1,9 @@
-"""What the user says of joining the outputs of a program that Millrace does not know: ``--join [OUTPUT=]HOW``.
+"""The ways to join the outputs of batches: by what they do, for adapters, and as the user says it with ``--join``.
 
 *Exactness.* A join takes away what a program writes once a start (a header, a footer) from all batches but one, and
 only if it is the same in all of them; a batch that begins or ends otherwise stops the run
-(``crates/millrace-core/src/join/frame.rs``). It changes no other byte.
+(``crates/millrace-core/src/join/frame.rs``). It changes no other byte. An adapter composes its joins of the same parts,
+and of two that it has to answer for (`header_first`, `restore`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,59 @@ WAYS = {
 }
 #: Ways that one output may have both of.
 _TOGETHER = {"header", "footer"}
+
+#: Joins of one tool alone, by what they do; each needs code of its own in ``crates/millrace-core/src/join``.
+OF_ONE_TOOL = {
+    "blast-report": "banner once, closing statistics once, in the end",
+    "blast-tabular": "rows, in which the N of Query_N runs on",
+    "blast-comments": "the same with comments; a total of queries in the last line",
+    "blast-xml": "one document, in which numbers run on",
+    "blast-xml2": "one document, in which numbers run on",
+    "blast-json": "one document, in which numbers run on",
+    "blast-seqalign": "alignments, in which the N of Query_N runs on",
+    "blast-seqalign-json": "the same in JSON",
+    "blast-archive": "one archive a pass over the database, in which the N of Query_N runs on",
+    "hmmer-report": "banner once, as many queries as records, `[ok]` once",
+    "hmmer-table": "the header of the first query, a trailer once, whose date is the last",
+    "hmmer-sections": "a trailer once, if there is one",
+    "diamond-xml": "one document, in which numbers run on",
+    "vina-log": "a head once, with the number of all ligands",
+    "obabel-mol": "a line between molecules, not behind the last one",
+    "obabel-pdb": "numbers of models run on, END once; one molecule alone has neither",
+    "obabel-pdbqt": "numbers of models run on; one molecule alone has none",
+    "obabel-cml": "one document; one molecule alone has no frame",
+}
+
+#: One batch after the other.
+CONCAT = "concat"
+#: SAM: its header once.
+SAM = "sam"
+
+
+def header(which: int | str = 1) -> str:
+    """The lines at the beginning, once: so many, or all that match; the same in all batches."""
+    return f"header:{which}"
+
+
+def header_first(which: int | str = 1) -> str:
+    """The lines at the beginning of the first batch; those of others may differ, as in the widths of columns."""
+    return f"header-first:{which}"
+
+
+def footer(which: int | str = 1) -> str:
+    """The lines at the end, once: so many, or all that match; the same in all batches."""
+    return f"footer:{which}"
+
+
+def restore(added: str, text: str = "") -> str:
+    """What Millrace has added to the command is as the user typed it: in lines of header or footer that match ``added``,
+    group 1 becomes ``text``. Each batch has to have such a line."""
+    return f"restore:{added}\t{text}"
+
+
+def together(*parts: str) -> str:
+    """One join of several parts: a header, a footer, and what is to be restored in them."""
+    return "\n".join(parts)
 
 
 def joined(outputs: Sequence[OutputUse], asked: Sequence[str]) -> tuple[OutputUse, ...]:

@@ -17,7 +17,7 @@ use super::{JoinError, Joiner};
 const MOST_LINES: usize = 10_000;
 
 /// Which lines at the beginning or end of a block frame it.
-pub(super) enum Edge {
+enum Edge {
     /// So many lines; 0: none.
     Lines(usize),
     /// All up to the first one, from that edge inwards, that does not match.
@@ -28,7 +28,7 @@ pub(super) enum Edge {
 
 impl Edge {
     /// From a number of lines or a regular expression; nothing is one line.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
             return Some(Self::Lines(1));
         }
@@ -50,11 +50,7 @@ fn text(line: &[u8]) -> &[u8] {
 }
 
 /// Reads the header of a block; with it the first line behind it, empty at the end of the block.
-pub(super) fn header(
-    edge: &Edge,
-    lines: &mut Lines<'_>,
-    format: &'static str,
-) -> Result<(Vec<u8>, Vec<u8>), JoinError> {
+fn header(edge: &Edge, lines: &mut Lines<'_>, format: &'static str) -> Result<(Vec<u8>, Vec<u8>), JoinError> {
     let mut header = Vec::new();
     let mut n_lines = 0;
     let mut n_quotes = 0;
@@ -76,6 +72,42 @@ pub(super) fn header(
         keep(&mut header, line, format)?;
         n_lines += 1;
         n_quotes += memchr_iter(b'"', line).count();
+    }
+}
+
+/// Gives lines of headers and footers what the user's own command writes there, where Millrace has called the tool
+/// otherwise (with a number of threads).
+struct Restore {
+    /// Its group 1 is what is to be replaced.
+    regex: Regex,
+    text: Vec<u8>,
+}
+
+impl Restore {
+    /// From a regular expression, a tab, and the text that group 1 becomes.
+    fn parse(text: &str) -> Option<Self> {
+        let (regex, text) = text.rsplit_once('\t')?;
+        let regex = Regex::new(regex).ok().filter(|regex| regex.captures_len() == 2)?;
+        Some(Self { regex, text: text.as_bytes().to_vec() })
+    }
+
+    /// Changes each line of `part` that matches; whether one does.
+    fn apply(&self, part: &mut Vec<u8>) -> bool {
+        let mut found = false;
+        let mut restored = Vec::with_capacity(part.len());
+        for line in part.split_inclusive(|byte| *byte == b'\n') {
+            let group = self.regex.captures(text(line)).and_then(|captures| captures.get(1));
+            if let Some(group) = group {
+                found = true;
+                restored.extend_from_slice(&line[..group.start()]);
+                restored.extend_from_slice(&self.text);
+                restored.extend_from_slice(&line[group.end()..]);
+            } else {
+                restored.extend_from_slice(line);
+            }
+        }
+        *part = restored;
+        found
     }
 }
 
@@ -198,6 +230,9 @@ pub(super) struct Frame {
     format: &'static str,
     header: Edge,
     footer: Edge,
+    /// Whether later batches may have another header, which is as wide as the names in their rows.
+    header_varies: bool,
+    restore: Vec<Restore>,
     /// Whether each line between them is a JSON object.
     objects: bool,
     first_header: Common,
@@ -207,13 +242,15 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// From `header`, `footer` (both with a number of lines or a regular expression behind a colon, and both together
-    /// on a line each), `csv`, `sam` or `jsonl`.
+    /// From parts on a line each: `header` or `header-first`, and `footer` (with a number of lines or a regular expression
+    /// behind a colon), `csv`, `sam` or `jsonl`, and `restore:REGEX<tab>TEXT`, as often as there is something to restore.
     pub(super) fn new(spec: &str) -> Option<Self> {
         let mut frame = Self {
             format: "text",
             header: Edge::Lines(0),
             footer: Edge::Lines(0),
+            header_varies: false,
+            restore: Vec::new(),
             objects: false,
             first_header: Common::default(),
             first_footer: Common::default(),
@@ -224,7 +261,9 @@ impl Frame {
             let (name, parameter) = part.split_once(':').unwrap_or((part, ""));
             match name {
                 "header" => frame.header = Edge::parse(parameter)?,
+                "header-first" => (frame.header, frame.header_varies) = (Edge::parse(parameter)?, true),
                 "footer" => frame.footer = Edge::parse(parameter)?,
+                "restore" => frame.restore.push(Restore::parse(parameter)?),
                 "csv" if part == "csv" => (frame.format, frame.header) = ("CSV", Edge::Row),
                 "sam" if part == "sam" => (frame.format, frame.header) = ("SAM", Edge::parse("^@[A-Z][A-Z]\t")?),
                 "jsonl" if part == "jsonl" => (frame.format, frame.objects) = ("JSON lines", true),
@@ -232,6 +271,25 @@ impl Frame {
             }
         }
         Some(frame)
+    }
+
+    /// Undoes in the header or footer of a block what Millrace has added to the command; `seen`: where that was found.
+    fn restore(&self, part: &mut Vec<u8>, seen: &mut [bool]) {
+        for (each, seen) in self.restore.iter().zip(seen) {
+            *seen |= each.apply(part);
+        }
+    }
+
+    /// Takes the header of a block, which goes to `out` if it is the first.
+    fn take_header(&mut self, header: Vec<u8>, out: &mut dyn Write) -> Result<(), JoinError> {
+        let is_first = self.first_header.get().is_none();
+        if is_first || !self.header_varies {
+            self.first_header.check(header, self.format, "header")?;
+        }
+        if is_first {
+            out.write_all(self.first_header.get().unwrap_or_default())?;
+        }
+        Ok(())
     }
 }
 
@@ -242,12 +300,10 @@ impl Joiner for Frame {
         }
         let mut out = buffered(out);
         let mut lines = Lines::new(block);
-        let (header, first) = header(&self.header, &mut lines, self.format)?;
-        let is_first = self.first_header.get().is_none();
-        self.first_header.check(header, self.format, "header")?;
-        if is_first {
-            out.write_all(self.first_header.get().unwrap_or_default())?;
-        }
+        let (mut header, first) = header(&self.header, &mut lines, self.format)?;
+        let mut restored = vec![false; self.restore.len()];
+        self.restore(&mut header, &mut restored);
+        self.take_header(header, &mut out)?;
         let mut body = Body {
             format: self.format,
             out: &mut out,
@@ -263,7 +319,13 @@ impl Joiner for Frame {
             }
         }
         let framed_nothing = !body.has_lines;
-        self.first_footer.check(held.footer(self.format)?, self.format, "footer")?;
+        let mut footer = held.footer(self.format)?;
+        self.restore(&mut footer, &mut restored);
+        if let Some(at) = restored.iter().position(|found| !found) {
+            let problem = format!("no line of its header or footer matches '{}'", self.restore[at].regex);
+            return Err(shape(self.format, problem));
+        }
+        self.first_footer.check(footer, self.format, "footer")?;
         if framed_nothing && !(self.header.is_none() && self.footer.is_none()) {
             self.presence.framed_nothing(self.format)?;
         }

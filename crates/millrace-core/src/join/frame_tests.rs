@@ -35,6 +35,25 @@ fn first_header_is_kept() {
 }
 
 #[test]
+fn headers_may_be_as_wide_as_the_names_below_them() {
+    assert_eq!(joined("header-first:2", &["#h\n#-\na\n", "#h  \n#---\n", "#h \n#--\nlong\n"]), "#h\n#-\na\nlong\n");
+    refused("header-first:2", &["#h\n#-\na\n", "#h\n"], "ends within its header");
+    refused("header-first:2", &["#h\n#-\n", ""], "no output at all");
+}
+
+#[test]
+fn what_was_added_to_the_command_is_taken_out_of_header_and_footer() {
+    let spec = "restore:^#C:.*( -t [0-9]+)$\t\nheader:^#";
+    assert_eq!(joined(spec, &["#C:x -t 2\na -t 2\n", "#C:x -t 16\nb\n"]), "#C:x\na -t 2\nb\n");
+    assert_eq!(joined("header\nfooter\nrestore:n=([0-9])\t7", &["h\na\nn=0\n", "h\nn=1\n"]), "h\na\nn=7\n");
+    assert_eq!(joined(spec, &["", "#C:x -t 2\na\n"]), "#C:x\na\n");
+    refused(spec, &["#C:x -t 2 y\na\n"], "no line of its header or footer matches");
+    for wrong in ["restore:^#( -t)", "restore:^#\tx", "restore:(\tx", "restore"] {
+        assert!(joiner(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn no_batch_and_empty_batches() {
     for spec in ["header", "footer", "csv", "sam", "jsonl", "xml:r", "header\nfooter"] {
         assert_eq!(joined(spec, &[]), "", "{spec}");

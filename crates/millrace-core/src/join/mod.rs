@@ -102,10 +102,6 @@ pub fn joiner(spec: &str) -> Result<Box<dyn Joiner>, JoinError> {
         "concat" => Ok(Box::new(Concat)),
         name if name.starts_with("blast-") => blast::joiner(name, parameter),
         name if name.starts_with("hmmer-") => hmmer::joiner(name, parameter),
-        "diamond-head" => match diamond::Head::new(parameter) {
-            Some(head) => Ok(Box::new(head)),
-            None => Err(JoinError::Unknown(spec.to_owned())),
-        },
         "diamond-xml" => Ok(Box::new(diamond::Xml::default())),
         "vina-log" => match vina::Log::new(parameter) {
             Some(log) => Ok(Box::new(log)),

@@ -19,6 +19,7 @@ pub enum Format {
     Sdf,
     Smiles,
     Hmm,
+    Cm,
     Stockholm,
     Genbank,
     Pdbqt,
@@ -30,13 +31,14 @@ pub enum Format {
 
 impl Format {
     /// All formats, by name.
-    pub const ALL: [(&'static str, Self); 13] = [
+    pub const ALL: [(&'static str, Self); 14] = [
         ("fasta", Self::Fasta),
         ("fastq", Self::Fastq),
         ("mol2", Self::Mol2),
         ("sdf", Self::Sdf),
         ("smiles", Self::Smiles),
         ("hmm", Self::Hmm),
+        ("cm", Self::Cm),
         ("stockholm", Self::Stockholm),
         ("genbank", Self::Genbank),
         ("pdbqt", Self::Pdbqt),
@@ -116,6 +118,8 @@ impl Cutter {
             // DOCK puts "########## Name:" before the molecule; Open Babel reads it there (-ac).
             Format::Mol2 => starts(MOL2, true),
             Format::Genbank => starts(LOCUS, false),
+            // The filter profile behind a model belongs to it.
+            Format::Cm => starts(INFERNAL, false),
             Format::Sdf => ends(Which::Prefix(b"$$$$")),
             Format::Hmm | Format::Stockholm => ends(Which::Prefix(b"//")),
             Format::Pdbqt => ends(Which::Prefix(b"ENDMDL")),
@@ -136,6 +140,7 @@ impl Cutter {
             Format::Fastq => head.starts_with(b"@"),
             Format::Mol2 => head.starts_with(MOL2),
             Format::Genbank => head.starts_with(LOCUS),
+            Format::Cm => head.starts_with(INFERNAL),
             Format::Jsonl => head.first().is_some_and(u8::is_ascii_graphic),
             Format::Sdf | Format::Hmm | Format::Stockholm | Format::Pdbqt | Format::Lines => true,
             // A blank line anywhere in the first SMILES file would hide the second.
@@ -150,7 +155,7 @@ impl Cutter {
         match self.format {
             Format::Fastq | Format::Jsonl => last.last().is_some_and(|&byte| byte != b'\n'),
             Format::Sdf => last.ends_with(b"\n$$$$"),
-            Format::Hmm | Format::Stockholm => last.ends_with(b"\n//"),
+            Format::Hmm | Format::Cm | Format::Stockholm => last.ends_with(b"\n//"),
             Format::Pdbqt => last.ends_with(b"\nENDMDL"),
             _ => true,
         }
@@ -159,6 +164,7 @@ impl Cutter {
 
 const MOL2: &[u8] = b"@<TRIPOS>MOLECULE";
 const LOCUS: &[u8] = b"LOCUS ";
+const INFERNAL: &[u8] = b"INFERNAL1/";
 
 fn compile(name: &str, pattern: Option<&str>) -> Result<Option<Regex>, Error> {
     let compile = |pattern| {

@@ -1,4 +1,4 @@
-//! Records that begin or end at lines of a certain look: MOL2, SDF, HMM, Stockholm, GenBank, PDBQT, SMILES, regex.
+//! Records that begin or end at lines of a certain look: MOL2, SDF, HMM, CM, Stockholm, GenBank, PDBQT, SMILES, regex.
 
 use memchr::memchr;
 use regex::bytes::Regex;

@@ -50,6 +50,9 @@ fn guess(head: &[u8], is_all: bool) -> Option<Format> {
     if starts(b"HMMER3/") || starts(b"HMMER2") {
         return Some(Format::Hmm);
     }
+    if starts(b"INFERNAL1/") {
+        return Some(Format::Cm);
+    }
     if starts(b"# STOCKHOLM") {
         return Some(Format::Stockholm);
     }

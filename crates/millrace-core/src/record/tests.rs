@@ -113,6 +113,8 @@ fn end_delimited_formats_keep_trailing_blank_lines_with_the_last_record() {
     let sdf = "a\n\n\nM  END\n$$$$\n\n\n\nM  END\n$$$$\n\n \n";
     assert_eq!(records(Format::Sdf, sdf), [&sdf[..16], &sdf[16..]]);
     assert_eq!(records(Format::Hmm, "A\n//\n\nB\n//\nC"), ["A\n//\n", "\nB\n//\n", "C"]);
+    let cm = "INFERNAL1/a\nNAME a\n//\nHMMER3/f\nNAME a\n//\n";
+    assert_eq!(records(Format::Cm, &cm.repeat(2)), [cm, cm]);
     assert_eq!(records(Format::Stockholm, "# S\nx//\n//\n# S\n//"), ["# S\nx//\n//\n", "# S\n//"]);
     assert_eq!(
         records(Format::Pdbqt, "MODEL 1\nENDMDL  \nMODEL 2\nENDMDL\n"),
@@ -367,6 +369,7 @@ fn sniff_tells_only_what_is_sure() {
     assert_eq!(guess("a\n\n\n 13 13  0  0  V2000\n"), Some(Format::Sdf));
     assert_eq!(guess("HMMER3/f [3.3.2 | Nov 2020]\n"), Some(Format::Hmm));
     assert_eq!(guess("# STOCKHOLM 1.0\n"), Some(Format::Stockholm));
+    assert_eq!(guess("INFERNAL1/a [1.1.4 | Dec 2020]\n"), Some(Format::Cm));
     assert_eq!(guess("LOCUS       X\n"), Some(Format::Genbank));
     assert_eq!(guess("{\"a\": 1}\n{\n"), Some(Format::Jsonl));
     assert_eq!(guess("ROOT\nATOM  1\nENDROOT\n"), Some(Format::Pdbqt));
