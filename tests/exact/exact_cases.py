@@ -81,7 +81,10 @@ CASES = [
     Case("obabel-smi", "obabel -imol2 ligands.mol2 -osmi", (), stdout=True),
     Case("obabel-from-smi", "obabel drugs.smi -O out.mol2", ("out.mol2",)),
     Case("filter", "sed s/A/B/", (), stdin="q.faa", stdout=True, options=("--format", "fasta")),
-    Case("minimap2-sam", "minimap2 -a -o out nucl.fna q.fna", options=("--input", "q.fna", "--output", "out", "--join", "sam")),
+    Case("minimap2-sam", "minimap2 -a -o out nucl.fna q.fna"),
+    Case("minimap2-paf", "minimap2 -c nucl.fna q.fna", (), stdout=True),
+    Case("cmscan", "cmscan -o out --tblout t models.cm hairpins.fa", ("out", "t")),
+    Case("cmsearch", "cmsearch --tblout t -A a models.cm hairpins.fa", ("t", "a"), stdout=True),
     Case("bowtie2-sam", "bowtie2 --quiet -f -x bt q.fna -S out", options=("--input", "q.fna", "--output", "out", "--join", "sam")),
     Case("seqkit-table", "seqkit fx2tab -j 1 -H -n -l q.faa", (), stdout=True, options=("--input", "q.faa", "--join", "header")),
     Case(
@@ -251,6 +254,21 @@ def make_relatives(data: Path, query: Path, database: Path, *, genes: bool = Fal
             out.write(f">entry{k} of a family\n{coded if genes else entry}\n")
 
 
+#: Sequences that the models of ``hairpins.cm`` find.
+HAIRPINS = ("GGCUAGCUUCGGCUAGCCAAUU", "GGCUAGCUUCGGCUAGCCAAGGAUCCGAAAGGAUCCAA")
+
+
+def make_hairpins(path: Path) -> None:
+    """Write sequences with one hit, two or none, of short and long names."""
+    dice = random.Random(5)
+    with path.open("w", encoding="ascii") as out:
+        for k in range(15):
+            parts = ["".join(dice.choices("ACGU", k=dice.randrange(30, 200))) for _ in range(3)]
+            hit = HAIRPINS[k % 2] if k % 3 else ""
+            name = f"a-name-that-needs-more-than-twenty-columns-{k}" if k in (4, 9) else f"q{k}"
+            out.write(f">{name} number {k}\n{parts[0]}\n{hit}{parts[1]}\n{hit if k % 5 == 0 else ''}{parts[2]}\n")
+
+
 def make_bench(data: Path, folder: Path) -> None:
     """Put databases (``prot``, ``nucl``, ``p.hmm`` pressed) and queries for every tool into ``folder``.
 
@@ -302,5 +320,9 @@ def make_bench(data: Path, folder: Path) -> None:
     if shutil.which("diamond"):
         command = ["diamond", "makedb", "--in", "prot.faa", "-d", "dmnd", "--quiet"]
         subprocess.run(command, cwd=folder, check=True)
+    shutil.copy(Path(__file__).with_name("hairpins.cm"), folder / "models.cm")
+    make_hairpins(folder / "hairpins.fa")
+    if shutil.which("cmpress"):
+        subprocess.run(["cmpress", "models.cm"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     if shutil.which("hmmpress"):
         subprocess.run(["hmmpress", "p.hmm"], cwd=folder, check=True, stdout=subprocess.DEVNULL)

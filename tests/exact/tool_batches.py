@@ -45,7 +45,7 @@ def cut(text: bytes, form: str) -> list[bytes]:
         return text.splitlines(keepends=True)
     if form == "sdf":
         return [part + b"$$$$\n" for part in text.split(b"$$$$\n")[:-1]]
-    start = {"fasta": rb"^>", "mol2": rb"^@<TRIPOS>MOLECULE"}[form]
+    start = {"fasta": rb"^>", "cm": rb"^INFERNAL1/", "mol2": rb"^@<TRIPOS>MOLECULE"}[form]
     places = [match.start() for match in re.finditer(start, text, re.M)]
     return [text[a:b] for a, b in zip(places, [*places[1:], len(text)], strict=True)]
 

@@ -203,12 +203,10 @@ RULES: dict[str, tuple[Rule, ...]] = {
         Rule(_INDEXES, "run it by itself, before", verb("index")),
         Rule(
             "draws among equal hits by the number of the read, and learns the insert sizes of pairs from the reads beside",
-            "minimap2 and bowtie2 do not: millrace run --join sam --input reads.fq -- minimap2 -ax sr ref.fa reads.fq",
+            "minimap2 and bowtie2 do not: millrace run -- minimap2 -ax sr --frag=no ref.fa reads.fq (without --frag=no for "
+            "two files of mates)",
             verb("mem"),
         ),
-    ),
-    "minimap2": (
-        Rule("with -a writes a SAM header at each start", _SAM + " (PAF, without -a, needs nothing)", text(r"^-[cDHPQLXSyY2]*a"), frozenset({"sam"})),
     ),
     "bowtie2": (
         Rule("with --non-deterministic " + _DRAWS, "leave it out", exactly("--non-deterministic")),

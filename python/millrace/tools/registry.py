@@ -30,6 +30,8 @@ FAMILIES = {
     "vina": ["vina"],
     "obabel": ["obabel"],
     "dock6": ["dock6"],
+    "minimap2": ["minimap2"],
+    "infernal": ["cmscan", "cmsearch"],
 }
 MODULES = {program: family for family, programs in FAMILIES.items() for program in programs}
 

@@ -1,0 +1,207 @@
+"""Infernal 1.1: cmscan (queries are sequences) and cmsearch (queries are models).
+
+*Exactness.* Both take one query after the other, and E-values depend on the query and the database: cmscan's ``Z`` is
+the length of the query, cmsearch's the size of the sequence file, which is never cut. Random numbers are seeded anew
+for each query. Written once a run are the banner and the last line of a report, and the header and trailer of a table
+(``tests/exact/test_infernal_join.py``). The header of a table is as wide as the names of the first query need.
+
+A task runs without worker threads, which changes no hit; the number that the user's own command prints is put back.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from millrace import formats
+from millrace.errors import RefusedError
+from millrace.model import Command, CostHint, InputUse, OutputUse, ToolUse
+from millrace.tools import joins
+from millrace.tools.options import Options, Tokens, Word, count_of, last, once, scan
+
+#: Which operand the queries are, and their format.
+QUERIES = {"cmscan": (1, "fasta"), "cmsearch": (0, "cm")}
+#: What ``cmpress`` writes beside a database of models.
+PRESSED = (".i1m", ".i1i", ".i1f", ".i1p")
+REFUSED = {
+    "verbose": ("prints seconds with each hit, which differ from run to run", "leave it out"),
+    "mpi": ("runs its own MPI master", "leave it out: millrace does what it does, on any number of nodes"),
+    "stall": ("waits for a debugger", "leave it out"),
+    **{f"timeF{k}": ("only measures time", "run it directly") for k in range(1, 7)},
+}
+#: Files that all tasks read.
+SHARED = ("glist", "clanin")
+#: Lines of a table's trailer: ``#``, program, version, mode, query, target, options, ``[ok]``.
+TRAILER = 8
+
+_OPTION = re.compile(r"^ +--?(\w+)(?: (<\w>))? +:", re.MULTILINE)
+_VERSION = re.compile(r"^# (INFERNAL \S+.*)$", re.MULTILINE)
+
+
+class Infernal:
+    """``cmscan --tblout hits.tbl Rfam.cm genome.fa`` and ``cmsearch --tblout hits.tbl models.cm genome.fa``."""
+
+    def understand(self, command: Command) -> ToolUse:
+        """See `Adapter.understand`. Asks the program for its help, with which it checks all options."""
+        program = Path(command.argv[0]).name
+        page = _ask(program, command)
+        found = scan(command.argv, _options(page), program)
+        _check(program, found)
+        files = [word for word in found if not word.name]
+        if len(files) != 2:
+            raise RefusedError(f"{program} needs two files after its options, found {len(files)}", f"see {program} -h")
+        at, form = QUERIES[program]
+        query, target = files[at], files[1 - at]
+        databases = _pressed(command, target) if program == "cmscan" else _sequences(program, command, target)
+        threads, env, added = _threads(found, command)
+        tokens = Tokens(command.argv)
+        if query.value != "-":
+            tokens.input(query)
+        return ToolUse(
+            adapter="infernal",
+            inputs=(_query(program, form, query, command),),
+            outputs=_outputs(program, found, command, tokens, added),
+            argv=tokens.done(),
+            databases=(*databases, *(command.cwd / word.value for word in found if word.name in SHARED)),
+            threads=threads,
+            env=env,
+            cost=CostHint(unit="residues" if form == "fasta" else "bytes", startup_seconds=0.01),
+            version=version[1] if (version := _VERSION.search(page)) else "",
+            tested=("1.1.4",),
+            notes=("no worker threads in a task (INFERNAL_NCPU=0): same output, least CPU",) if added else (),
+        )
+
+
+def _ask(program: str, command: Command) -> str:
+    """The help page with all options, asked for together with the user's, so that the program checks them.
+
+    Raises:
+        RefusedError: It cannot be started, or says what is wrong with the options.
+    """
+    if {"-h", "--devhelp"} & {*command.argv}:
+        raise RefusedError(f"{program} {command.argv[1]} only prints help", "run it directly")
+    arguments = [command.argv[0], "--devhelp", *command.argv[1:]]
+    try:
+        answer = subprocess.run(
+            arguments, executable=command.exe, cwd=command.cwd, env=command.environ, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, errors="replace", timeout=60, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RefusedError(f"{program} cannot be started: {error}", "check that Infernal is installed") from error
+    if "# INFERNAL 1.1" not in answer.stdout:
+        said = (answer.stdout + answer.stderr).strip().splitlines() or ["no answer"]
+        problem = said[0].removeprefix("Failed to parse command line: ").rstrip(".")
+        raise RefusedError(f"{program} does not take these options: {problem}", f"see {program} -h")
+    return answer.stdout
+
+
+def _options(page: str) -> Options:
+    """The options of a help page, read as Infernal does: before the files, long ones cut short if they are clear."""
+    shown = {name: bool(takes) for name, takes in _OPTION.findall(page)}
+    return Options(
+        flags=frozenset(name for name, takes in shown.items() if not takes),
+        values=frozenset(name for name, takes in shown.items() if takes),
+        dashes="tell", equals=True, shorten=True, together=True, ends=True, leading=True,
+    )  # fmt: skip
+
+
+def _check(program: str, found: list[Word]) -> None:
+    for word in found:
+        if word.name in REFUSED:
+            why, hint = REFUSED[word.name]
+            raise RefusedError(f"{program} {word.typed} {why}", hint)
+    seed = last(found, "seed")
+    if seed is not None and count_of(seed, program) == 0:
+        raise RefusedError(
+            f"{program} --seed 0 takes another seed in every run, so there is no output to be equal to",
+            "leave --seed out or give any other number",
+        )
+    form = last(found, "qformat")
+    if form is not None and form.value.lower() != "fasta":
+        raise RefusedError(f"{program} --qformat {form.value}: only FASTA queries are cut", "convert the queries first")
+
+
+def _pressed(command: Command, target: Word) -> list[Path]:
+    pressed = [command.cwd / f"{target.value}{suffix}" for suffix in PRESSED]
+    if missing := [path.name for path in pressed if not path.is_file()]:
+        raise RefusedError(
+            f"cmscan: model database {target.value} is not pressed, {missing[0]} is missing",
+            f"run cmpress {target.value}",
+        )
+    return [path for path in (command.cwd / target.value, *pressed) if path.is_file()]
+
+
+def _sequences(program: str, command: Command, target: Word) -> list[Path]:
+    database = command.cwd / target.value
+    if target.value == "-" or database.suffix == ".gz" or not database.is_file():
+        raise RefusedError(
+            f"{program}: {target.value} is no plain file of sequences, which is read anew for each model",
+            "check the path; write or unpack them to a file first",
+        )
+    index = Path(f"{database}.ssi")
+    return [database, index] if index.is_file() else [database]
+
+
+def _query(program: str, form: str, query: Word, command: Command) -> InputUse:
+    if query.value == "-":
+        if form == "cm" or not command.stdin_is_data:
+            raise RefusedError(f"{program}: no queries on standard input", "give a file")
+        return InputUse(path="-", format=form, stdin=True)
+    path = command.cwd / query.value
+    if not path.is_file():
+        raise RefusedError(f"{program}: query file {query.value} not found", "check the path")
+    if formats.detect(str(path)) != form or path.stat().st_size == 0:
+        what = "FASTA" if form == "fasta" else "a file of models (INFERNAL1/a)"
+        raise RefusedError(f"{program}: query file {query.value} is not {what}", "convert the queries first")
+    pressed = Path(f"{path}{PRESSED[0]}")
+    if form == "cm" and pressed.is_file() and pressed.stat().st_mtime < path.stat().st_mtime:
+        raise RefusedError(
+            f"{program}: {pressed.name} is older than {query.value}, and {program} may read that",
+            f"run cmpress -F {query.value}, or remove the old {query.value}.i1*",
+        )
+    return InputUse(path=query.value, format=form, hide=(*PRESSED, ".ssi") if form == "cm" else ())
+
+
+def _threads(found: list[Word], command: Command) -> tuple[int, dict[str, str], bool]:
+    """Threads of a task, the environment that sets them, and whether that is ours."""
+    word = last(found, "cpu")
+    asked = word.value if word else command.environ.get("INFERNAL_NCPU", "")
+    if asked:
+        return max(1, int(asked)) if asked.isdigit() else 1, {}, False
+    return 1, {"INFERNAL_NCPU": "0"}, True
+
+
+def _outputs(program: str, found: list[Word], command: Command, tokens: Tokens, added: bool) -> tuple[OutputUse, ...]:
+    """The report, a table, and an alignment for each model with hits."""
+    # The banner ends with an empty line.
+    report, table = [joins.header("^(#|$)"), joins.footer(1)], [joins.header_first(2), joins.footer(TRAILER)]
+    if added:
+        cores = str(os.sysconf("SC_NPROCESSORS_ONLN"))
+        report.append(joins.restore(r"^# number of worker threads: +(0 \[--cpu\])$", cores))
+        table.append(joins.restore(r"^# Option settings: .*?( --cpu 0) "))
+    ways = {"o": ("out", report), "tblout": ("tblout", table), "A": ("alignment", [joins.CONCAT])}
+    outputs: list[OutputUse] = []
+    if once(found, "o", program) is None:
+        outputs.append(_output("stdout", "-", report))
+    taken: dict[Path, str] = {}
+    for word in found:
+        if word.name not in ways or word.value == "/dev/null":
+            continue
+        path = (command.cwd / word.value).resolve()
+        if path in taken or word.value.startswith("/dev/") or path.is_fifo():
+            raise RefusedError(f"{program}: {word.typed} {word.value} is not a file of its own", "name another file")
+        taken[path] = word.name
+        name, parts = ways[word.name]
+        tokens.output(word, len(outputs))
+        outputs.append(_output(name, word.value, parts))
+    return tuple(outputs)
+
+
+def _output(name: str, path: str, parts: list[str]) -> OutputUse:
+    volatile = (r"^# CPU time: .*$",) if name in ("stdout", "out") else ()
+    return OutputUse(name=name, path=path, stdout=name == "stdout", join=joins.together(*parts), volatile=volatile)
+
+
+ADAPTER = Infernal()
