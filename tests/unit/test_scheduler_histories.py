@@ -63,7 +63,7 @@ def of_other_records(real: Change) -> Change:
         for k, action in enumerate(actions):
             if isinstance(action, Output):
                 other = histories.Ref(action.result.first, action.result.last + 1, 0, list(action.result.blocks))  # type: ignore[arg-type]
-                actions[k] = Output(action.batch, other, action.seconds)  # type: ignore[arg-type]
+                actions[k] = Output(action.batch, other, action.seconds, action.cpu_seconds)  # type: ignore[arg-type]
         return actions
 
     return changed

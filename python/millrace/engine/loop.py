@@ -290,7 +290,7 @@ class Engine:
         batch = self.batches[output.batch]
         self.stage.put(output.result)
         self.counts.done(batch, self.batches.units(batch))
-        self.verifier.committed(batch, output.result, output.seconds)
+        self.verifier.committed(batch, output.result, output.seconds, output.cpu_seconds)
 
     def _give_up(self, batch: Batch, reason: str) -> None:
         name = self.quarantine.keep(batch, self.node.argv(batch), reason)

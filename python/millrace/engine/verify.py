@@ -107,16 +107,16 @@ class Verifier:
         task = self.results.get(skipped.first)
         if skipped.batch and task and not task.quarantined:
             self.cut(skipped.batch)
-            self.committed(skipped.batch, task, 0.0)
+            self.committed(skipped.batch, task, 0.0, 0.0)
         else:
             self.stretches.passed(skipped.first, skipped.last)
         for path in skipped.batch.spooled if skipped.batch else ():
             path.unlink(missing_ok=True)
 
-    def committed(self, batch: Batch, task: Committed, seconds: float) -> None:
+    def committed(self, batch: Batch, task: Committed, seconds: float, cpu_seconds: float) -> None:
         """A batch is committed; its files are about to be removed."""
         extent = (batch.first, batch.last)
-        self.stretches.committed(*extent, seconds, batch.bytes)
+        self.stretches.committed(*extent, seconds, batch.bytes, cpu_seconds)
         if extent in self.stretches.kept:
             self._kept[extent] = (self._linked(batch), task)
         self._drop()

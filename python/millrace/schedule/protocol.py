@@ -165,8 +165,9 @@ class Output(msgspec.Struct, frozen=True):
 
     batch: BatchId
     result: Committed
-    #: That its last task took.
+    #: That its last task took, and of CPU time.
     seconds: float
+    cpu_seconds: float
 
 
 class Quarantine(msgspec.Struct, frozen=True):

@@ -293,7 +293,7 @@ class Scheduler:
             searched = self._fragments.seconds(task.batch)
             seconds = None if searched is None else ended.wall_seconds + searched
         steps = self._lives.attempt_done(task.batch, seconds)
-        return [Output(task.batch, result, ended.wall_seconds), *self._steps(steps)]
+        return [Output(task.batch, result, ended.wall_seconds, ended.cpu_seconds), *self._steps(steps)]
 
     def _failed(self, number: TaskId, failure: Failure) -> list[Action]:
         task = self._tasks.pop(number)

@@ -20,9 +20,10 @@ SHARE = 0.1
 #: What that may cost, as part of the time that the tool takes, but for so many seconds.
 COST, FREE_SECONDS = 0.01, 0.2
 
-#: Seconds that the tool takes in all, and bytes of input, up to which all of the input is run again in one piece, if the user
-#: names no share: that is the serial run itself.
-WHOLE_SECONDS, WHOLE_BYTES = 0.5, 1 << 20
+#: CPU time and seconds that the tool takes in all, and bytes of input, up to which all of the input is run again in one
+#: piece, if the user names no share: that is the serial run itself. On a machine that is busy with other things a task takes
+#: long, and does no more work.
+WHOLE_CPU_SECONDS, WHOLE_SECONDS, WHOLE_BYTES = 0.5, 5.0, 1 << 20
 
 #: Bytes after which a batch that is to be looked at is closed, if the user names no share.
 SHORT_BYTES = 16 << 10
@@ -90,6 +91,7 @@ class Stretches:
     _has_end: bool = False
     _spent: float = 0.0
     _seconds: float = 0.0
+    _cpu_seconds: float = 0.0
     _bytes: int = 0
     #: All stretches that were given out.
     _looked_at: set[Extent] = field(default_factory=set)
@@ -122,12 +124,13 @@ class Stretches:
 
     # Batches as they are committed
 
-    def committed(self, first: int, last: int, seconds: float, n_bytes: int = 0) -> None:
-        """A batch of ``n_bytes`` is committed; the tool took so long for it."""
+    def committed(self, first: int, last: int, seconds: float, n_bytes: int = 0, cpu_seconds: float = 0.0) -> None:
+        """A batch of ``n_bytes`` is committed; the tool took so long for it, and so much CPU time."""
         if self.share == 0 or first == last:
             return
         self.n_committed += 1
         self._seconds += seconds
+        self._cpu_seconds += cpu_seconds
         self._bytes += n_bytes
         extent = (first, last)
         self._last = sorted([*self._last, extent])[-2:]
@@ -142,7 +145,8 @@ class Stretches:
     @property
     def _is_small(self) -> bool:
         """Whether all of the input can be looked at, as far as it is committed."""
-        is_free = self._seconds <= WHOLE_SECONDS and self._bytes <= WHOLE_BYTES
+        is_short = self._cpu_seconds <= WHOLE_CPU_SECONDS and self._seconds <= WHOLE_SECONDS
+        is_free = is_short and self._bytes <= WHOLE_BYTES
         return self.share is None and self.divisible and is_free and not self._has_end
 
     def _is_wanted(self, extent: Extent) -> bool:
