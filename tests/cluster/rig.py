@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import marking
 import nodes
@@ -14,8 +17,9 @@ NAMES = ("head", "node1", "node2", "node3", "node4")
 
 
 TOOL = """#!/bin/sh
-# tool IN OUT: takes its time
+# tool IN OUT: takes its time, and more while it is held
 sleep "${SLEEP:-0.1}"
+while [ -e "{hold}" ]; do sleep 0.05; done
 [ "$1" != - ] || { sed 's/^>/>seen /'; exit; }
 sed 's/^>/>seen /' "$1" > "$2"
 """
@@ -29,6 +33,24 @@ class Site(marking.Site):
     letters = 90
 
     n: int = 96
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        (self.folder / "tool").write_text(TOOL.replace("{hold}", str(self.hold)))
+
+    @property
+    def hold(self) -> Path:
+        """While it is there, no tool ends."""
+        return self.folder.with_name(f"{self.folder.name}.hold")
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let the run not come to its end, whatever is done to it and however long that takes."""
+        self.hold.touch()
+        try:
+            yield
+        finally:
+            self.hold.unlink()
 
     @property
     def written(self) -> int:

@@ -28,13 +28,14 @@ def test_no_daemon_has_the_folder_of_another(cluster: Cluster) -> None:
 
 
 def test_each_start_has_a_folder_of_its_own_and_none_is_left(cluster: Cluster) -> None:
-    process = cluster.start(sleep="1")
+    process = cluster.start()
     under_way(cluster)
     first = folder_of(cluster)
     assert first.stat().st_mode & 0o777 == 0o700 and list(first.iterdir()), "the launcher's files are there"
-    os.kill(cluster.find_one("node3", "prted"), signal.SIGKILL)
-    wait_for(lambda: "starting again" in cluster.said and cluster.find("node1", "millrace run"))
-    second = folder_of(cluster)
+    with cluster.site.held():
+        os.kill(cluster.find_one("node3", "prted"), signal.SIGKILL)
+        wait_for(lambda: "starting again" in cluster.said and cluster.find("node1", "millrace run"))
+        second = folder_of(cluster)
     assert second != first and second.parent == first.parent
     first.mkdir(mode=0o777)  # as a stranger does who has seen the name
     first.chmod(0o777)

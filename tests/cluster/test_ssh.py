@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import tempfile
@@ -15,7 +14,7 @@ import pytest
 import ssh_nodes
 from processes import arguments
 from rig import NAMES, Cluster, Site
-from test_lost import ends_well, under_way
+from test_lost import ends_well, is_said, under_way
 
 
 @pytest.fixture
@@ -43,15 +42,14 @@ class SshCluster(Cluster):
 
 
 def test_a_run_over_ssh_survives_a_lost_node(by_ssh: Cluster) -> None:
-    # Long enough for the coordinator to miss the node, if the launcher does not.
-    process = by_ssh.start("--verify", "0.5", sleep="1.5")
+    process = by_ssh.start("--verify", "0.5")
     under_way(by_ssh)
     assert any("ssh" in arguments(pid) for pid in by_ssh.nodes.pids("head"))
-    by_ssh.nodes.kill("node3")
+    with by_ssh.site.held():
+        by_ssh.nodes.kill("node3")
+        is_said(by_ssh, r"starting again on 3 nodes \(node3 not answering\)|node3\b.* is lost: .* go to others")
     ends_well(by_ssh, process)
     assert "slots: 8 in 4 processes on 4 nodes" in by_ssh.said
-    said = r"starting again on 3 nodes \(node3 not answering\)|node3\b.* is lost: .* go to others"
-    assert re.search(said, by_ssh.said), by_ssh.said
 
 
 def test_a_killed_connection_is_a_lost_part(by_ssh: Cluster) -> None:
