@@ -64,13 +64,12 @@ class Site(marking.Site):
             "--input", "in.fa", "--output", "out.fa", "--", "./tool", "in.fa", "out.fa",
         ]  # fmt: skip
 
-    def start(
-        self, *more: str, mark: str = "site", wrap: tuple[str, ...] = (), **environ: str
-    ) -> subprocess.Popen[str]:
+    def start(self, *more: str, mark: str = "", wrap: tuple[str, ...] = (), **environ: str) -> subprocess.Popen[str]:
+        """Start it, with the folder's name as its mark if it has no other."""
         return subprocess.Popen(
             [*wrap, *self.command(*more)], cwd=self.folder, text=True, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
-            env={**os.environ, **self.environ, **environ, "LOG": str(self.log), harness.MARK: mark},
+            env={**os.environ, **self.environ, **environ, "LOG": str(self.log), harness.MARK: mark or str(self.folder)},
         )  # fmt: skip
 
     def run(self, *more: str, wrap: tuple[str, ...] = (), **environ: str) -> tuple[int, str]:

@@ -31,7 +31,7 @@ def test_no_space_for_results_stops_and_the_same_command_goes_on(tiny: Path) -> 
     code, said = site.run()
     assert code == 1, said
     assert "no space left" in said and str(tiny) in said and "resumes" in said
-    assert not harness.left_over("site")
+    assert not harness.left_over(str(site.folder))
     assert "quarantine" not in said
     done = site.executions
     ballast.unlink()

@@ -64,7 +64,7 @@ def no_flock(site: Site, session_folder: Path) -> Site:
 
 def begin(site: Site, wrap: tuple[str, ...] = (), sleep: str = "0.5") -> subprocess.Popen[str]:
     """A run that has done some of its work, and goes on for long."""
-    process = site.start(SLEEP=sleep, wrap=wrap, mark=str(site.folder))
+    process = site.start(SLEEP=sleep, wrap=wrap)
     site.wait_for_work(process, 4)
     return process
 

@@ -22,7 +22,7 @@ def stop_halfway(site: Site, n_executions: int = 5) -> int:
     site.wait_for_work(process, n_executions)
     process.kill()
     process.communicate()
-    assert not harness.left_over("site")
+    assert not harness.left_over(str(site.folder))
     return site.executions
 
 

@@ -56,7 +56,7 @@ def test_running_tools_end_and_are_kept(site: Site, number: signal.Signals) -> N
     assert site.executions == 10
     assert site.output.read_bytes() == site.expected
     assert not site.run_dir.exists()
-    assert not harness.left_over("site")
+    assert not harness.left_over(str(site.folder))
 
 
 def test_what_a_stopped_run_has_done_is_in_status_and_report(site: Site) -> None:
@@ -94,7 +94,7 @@ def test_a_second_signal_ends_it_at_once(site: Site) -> None:
     process.send_signal(signal.SIGTERM)
     said += process.communicate(timeout=harness.LONGEST_SECONDS)[1]
     assert process.returncode == 143, said
-    assert not harness.left_over("site")
+    assert not harness.left_over(str(site.folder))
     assert site.run()[0] == 0
     assert site.output.read_bytes() == site.expected
 

@@ -394,12 +394,13 @@ def test_waiting_costs_little(mpi: Mpi, site: Site) -> None:
     """
     site.n = 8
     site.write_input()
-    job = Job(mpi, 3, site, executions=2, SLEEP="7")
+    job = Job(mpi, 3, site, executions=2, HOLD="1")
     begun = time.monotonic()
     before = {rank: rests(pid) for rank, pid in job.ranks.items()}
-    time.sleep(4)
+    time.sleep(4)  # how long it is does not matter
     n_rests = {rank: rests(pid) - before[rank] for rank, pid in job.ranks.items()}
     elapsed = time.monotonic() - begun
+    site.release()
     assert job.ends() == 0, said(site.folder)
     assert all(5 < n / elapsed < 400 for n in n_rests.values()), (n_rests, elapsed)
 
