@@ -19,7 +19,13 @@ from millrace.model import InputArg, OutputArg, ToolUse
 from millrace.tools.joins import OF_ONE_TOOL
 from millrace.tools.registry import FAMILIES, MODULES
 
-all_tools = pytest.mark.parametrize("owes", OWED, ids=[owes.line for owes in OWED])
+
+def tools(owed: list[Owes]) -> pytest.MarkDecorator:
+    """The test is run for these."""
+    return pytest.mark.parametrize("owes", owed, ids=[owes.line for owes in owed])
+
+
+all_tools = tools([*OWED])
 
 
 def test_each_family_is_held_to_the_contract() -> None:
@@ -138,9 +144,7 @@ def cuts(n: int) -> Iterator[list[int]]:
         yield sizes
 
 
-cut_tools = pytest.mark.parametrize(
-    "owes", [owes for owes in OWED if owes.is_cut], ids=[owes.line for owes in OWED if owes.is_cut]
-)
+cut_tools = tools([owes for owes in OWED if owes.is_cut])
 
 
 @cut_tools
@@ -152,11 +156,9 @@ def test_any_cut_of_the_input_gives_the_serial_bytes(owes: Owes, bench_of: Path,
         place.check(owes, [[next(rest) for _ in range(size)] for size in sizes])
 
 
-@cut_tools
+@tools([owes for owes in OWED if owes.is_cut and owes.nothing])
 def test_a_batch_without_a_result_first_last_and_alone(owes: Owes, bench_of: Path, place: Place) -> None:
     need(owes.program)
-    if not owes.nothing:
-        pytest.skip("it has a result for each record")
     nothing, records = owes.nothing.encode(), some_records(owes, bench_of)[:2]
     for batches in ([[nothing], records], [records, [nothing, nothing]], [[nothing], [nothing]]):
         place.check(owes, batches)
