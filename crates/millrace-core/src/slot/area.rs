@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A filesystem, and when it was last seen with less room than is good.
@@ -17,6 +18,8 @@ pub(super) struct Area {
     /// Free bytes below which it may have been full between two looks.
     low_bytes: u64,
     low_at: Mutex<Option<Instant>>,
+    /// What the last look saw.
+    was_low: AtomicBool,
 }
 
 /// Free bytes below which a filesystem counts as full: what is left may be in pieces that a write cannot use.
@@ -33,13 +36,20 @@ impl Area {
     pub(super) fn of(folder: &Path) -> io::Result<Self> {
         let folder = fs_err::File::open(folder)?.into_file();
         let room = Room::of(&folder)?;
-        Ok(Self { folder, low_bytes: LOW.min(room.size / 16).min(room.free / 4), low_at: Mutex::default() })
+        Ok(Self {
+            folder,
+            low_bytes: LOW.min(room.size / 16).min(room.free / 4),
+            low_at: Mutex::default(),
+            was_low: AtomicBool::new(false),
+        })
     }
 
     /// Notes whether there is room, and tells when to look again: before all of it can be gone.
     pub(super) fn look(&self) -> io::Result<Duration> {
         let room = Room::of(&self.folder)?;
-        if room.free < self.low_bytes || room.is_full() {
+        let is_low = room.free < self.low_bytes || room.is_full();
+        // Until a look that finds room again it may have been low, also for what has begun since the look before.
+        if self.was_low.swap(is_low, Ordering::SeqCst) || is_low {
             *self.low_at() = Some(Instant::now());
         }
         let seconds = room.free as f64 / MOST_BYTES_A_SECOND;
@@ -51,6 +61,7 @@ impl Area {
         if Room::of(&self.folder)?.is_full() {
             return Ok(Some("the work directory is full"));
         }
+        self.look()?;
         let was_low = self.low_at().is_some_and(|low_at| low_at >= begun);
         Ok(was_low.then_some("the work directory was full, or nearly, while a tool worked there"))
     }
