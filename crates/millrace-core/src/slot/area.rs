@@ -7,8 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A filesystem, and when it was last seen with less room than is good.
@@ -17,9 +16,31 @@ pub(super) struct Area {
     folder: File,
     /// Free bytes below which it may have been full between two looks.
     low_bytes: u64,
-    low_at: Mutex<Option<Instant>>,
+    low: Mutex<Low>,
+}
+
+/// When there was less room than is good.
+#[derive(Debug, Default)]
+struct Low {
+    /// The last moment at which it may have been so.
+    at: Option<Instant>,
     /// What the last look saw.
-    was_low: AtomicBool,
+    is_low: bool,
+}
+
+impl Low {
+    /// Notes a look at `now`. What one look saw may have lasted until the next: also for what began in between.
+    fn note(&mut self, is_low: bool, now: Instant) {
+        if self.is_low || is_low {
+            self.at = Some(now);
+        }
+        self.is_low = is_low;
+    }
+
+    /// Whether something that began at `begun` may have met it.
+    fn is_since(&self, begun: Instant) -> bool {
+        self.at.is_some_and(|at| at >= begun)
+    }
 }
 
 /// Free bytes below which a filesystem counts as full: what is left may be in pieces that a write cannot use.
@@ -36,38 +57,35 @@ impl Area {
     pub(super) fn of(folder: &Path) -> io::Result<Self> {
         let folder = fs_err::File::open(folder)?.into_file();
         let room = Room::of(&folder)?;
-        Ok(Self {
-            folder,
-            low_bytes: LOW.min(room.size / 16).min(room.free / 4),
-            low_at: Mutex::default(),
-            was_low: AtomicBool::new(false),
-        })
+        Ok(Self { folder, low_bytes: LOW.min(room.size / 16).min(room.free / 4), low: Mutex::default() })
     }
 
     /// Notes whether there is room, and tells when to look again: before all of it can be gone.
     pub(super) fn look(&self) -> io::Result<Duration> {
-        let room = Room::of(&self.folder)?;
-        let is_low = room.free < self.low_bytes || room.is_full();
-        // Until a look that finds room again it may have been low, also for what has begun since the look before.
-        if self.was_low.swap(is_low, Ordering::SeqCst) || is_low {
-            *self.low_at() = Some(Instant::now());
-        }
+        let room = self.see()?;
         let seconds = room.free as f64 / MOST_BYTES_A_SECOND;
         Ok(Duration::from_secs_f64(seconds).clamp(Duration::from_millis(5), Duration::from_millis(100)))
     }
 
     /// What was wrong with the room for what ran since `begun`, if anything.
     pub(super) fn trouble(&self, begun: Instant) -> io::Result<Option<&'static str>> {
-        if Room::of(&self.folder)?.is_full() {
+        if self.see()?.is_full() {
             return Ok(Some("the work directory is full"));
         }
-        self.look()?;
-        let was_low = self.low_at().is_some_and(|low_at| low_at >= begun);
+        let was_low = self.low().is_since(begun);
         Ok(was_low.then_some("the work directory was full, or nearly, while a tool worked there"))
     }
 
-    fn low_at(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        self.low_at.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn see(&self) -> io::Result<Room> {
+        // Looks of several threads are noted in the order in which they are made.
+        let mut low = self.low();
+        let room = Room::of(&self.folder)?;
+        low.note(room.free < self.low_bytes || room.is_full(), Instant::now());
+        Ok(room)
+    }
+
+    fn low(&self) -> std::sync::MutexGuard<'_, Low> {
+        self.low.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -102,5 +120,26 @@ impl Room {
 
     fn is_full(&self) -> bool {
         (self.counts_blocks && self.free < LEAST_FREE) || self.no_more_files
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn low_room_lasts_until_a_look_finds_room_again() {
+        let start = Instant::now();
+        let at = |second| start + Duration::from_secs(second);
+        let mut low = Low::default();
+        low.note(false, at(1));
+        assert!(!low.is_since(at(0)), "there was always room");
+        low.note(true, at(2));
+        assert!(low.is_since(at(0)) && low.is_since(at(2)));
+        assert!(!low.is_since(at(3)), "nobody has looked since");
+        low.note(false, at(4));
+        assert!(low.is_since(at(3)), "what began after the bad look may have met what it saw");
+        low.note(false, at(6));
+        assert!(!low.is_since(at(5)), "what began after a good look has not");
     }
 }

@@ -220,16 +220,7 @@ impl Family {
 
     /// The children of our main thread, whoever's they are.
     fn children(&self) -> io::Result<Vec<libc::pid_t>> {
-        let mut before = self.read_children()?;
-        // The list is read one by one: an end in between may hide another. One alone (the watchdog) hides nobody.
-        while before.len() > 1 {
-            let after = self.read_children()?;
-            if before == after {
-                break;
-            }
-            before = after;
-        }
-        Ok(before)
+        settled(|| self.read_children())
     }
 
     fn read_children(&self) -> io::Result<Vec<libc::pid_t>> {
@@ -262,6 +253,22 @@ impl Family {
         let living = self.look(&mut Usage::default()).unwrap_or_default();
         living.into_iter().map(name).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// What `read` tells twice in a row.
+///
+/// The kernel reads the list of children one by one (proc(5), `children`): if one that it has shown is reaped meanwhile,
+/// it leaves out the next. The same twice has left out nobody.
+fn settled(mut read: impl FnMut() -> io::Result<Vec<libc::pid_t>>) -> io::Result<Vec<libc::pid_t>> {
+    let mut before = read()?;
+    while !before.is_empty() {
+        let after = read()?;
+        if before == after {
+            break;
+        }
+        before = after;
+    }
+    Ok(before)
 }
 
 /// The signal in an ending of a process that has not done its work.
@@ -348,4 +355,19 @@ fn is_busy(before: &HashMap<libc::pid_t, Work>, after: &HashMap<libc::pid_t, Wor
         || gained.written > 0
         || gained.read >= LEAST_READ
         || gained.cpu_ticks as f64 / ticks_a_second >= 0.02 * window.as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_another_hid_by_its_end_is_found() {
+        // 11 was reaped while the list was read, and so 12 was left out.
+        let mut reads = [vec![11], vec![12], vec![12]].into_iter();
+        assert_eq!(settled(|| Ok(reads.next().unwrap())).unwrap(), [12]);
+        let mut reads = [vec![10, 11], vec![10, 12], vec![10, 12]].into_iter();
+        assert_eq!(settled(|| Ok(reads.next().unwrap())).unwrap(), [10, 12]);
+        assert!(settled(|| Ok(vec![])).unwrap().is_empty());
+    }
 }

@@ -227,7 +227,7 @@ const MOST_AGAIN: usize = 5;
 enum End {
     /// By themselves.
     Whole,
-    /// When the caller asked.
+    /// The caller asked for it before all had ended: whatever they did is not counted.
     Cut,
     /// When their time was over.
     Late,
@@ -345,7 +345,7 @@ impl Place {
         let waited = self.wait(process, task.timeout, control, &mut outcome.usage);
         control.words().clear();
         // What we killed ourselves says nothing of the memory.
-        let by_itself = waited.as_ref().ok().filter(|(_, end)| !matches!(end, End::Late) && !control.is_killed());
+        let by_itself = waited.as_ref().ok().filter(|(_, end)| !matches!(end, End::Late | End::Cut));
         outcome.out_of_memory = by_itself.is_some_and(|(ending, _)| watch.is_hit(*ending));
         drop(watch);
         let (ending, end) = waited.map_err(Failure::Io)?;
@@ -353,21 +353,17 @@ impl Place {
         outcome.wall_seconds = begun.elapsed().as_secs_f64();
         let pairs = self.substitutions_of(task);
         outcome.stderr = self.said(&mut stderr, &pairs).map_err(Failure::Io)?;
-        if matches!(end, End::Late) {
-            return Err(Failure::TimedOut);
+        match end {
+            End::Late => return Err(Failure::TimedOut),
+            End::Cut => return Err(Failure::Killed),
+            _ => (),
         }
         // No space for the tool's files is our failure whatever the tool says: it may not even have noticed.
-        if !control.is_killed() {
-            if let Some(trouble) = self.area.trouble(begun).map_err(Failure::Io)? {
-                let words = format!("{}: {trouble}", self.root.display());
-                return Err(Failure::Io(io::Error::new(io::ErrorKind::StorageFull, words)));
-            }
+        if let Some(trouble) = self.area.trouble(begun).map_err(Failure::Io)? {
+            let words = format!("{}: {trouble}", self.root.display());
+            return Err(Failure::Io(io::Error::new(io::ErrorKind::StorageFull, words)));
         }
         if !ending.is_good(&self.ok_statuses) {
-            // A tool killed because we asked shows as signalled; a tool that ended well just before counts as done.
-            if control.is_killed() {
-                return Err(Failure::Killed);
-            }
             if outcome.stderr.is_empty() {
                 outcome.stderr = self.said(&mut stdout, &pairs).map_err(Failure::Io)?;
             }
@@ -375,9 +371,6 @@ impl Place {
         }
         if outcome.out_of_memory {
             return Err(Failure::Said("it did not notice a kill".to_owned()));
-        }
-        if control.is_killed() && matches!(end, End::Cut) {
-            return Err(Failure::Killed);
         }
         if let End::Idle(names) = end {
             return Err(Failure::Said(format!(
@@ -409,9 +402,8 @@ impl Place {
     ) -> io::Result<(Ending, End)> {
         let pid = process.pid;
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let is_killed = || control.killed.load(Ordering::SeqCst);
         // Asked to be killed between two looks: the caller may have come before the number was there.
-        if is_killed() {
+        if control.is_killed() {
             control.signal();
         }
         let in_time = process.ended_within(timeout);
@@ -428,15 +420,18 @@ impl Place {
             Some(words) => End::Killed(words),
             None => End::Whole,
         };
-        let goes_on = leaves && matches!(end, End::Whole) && in_time.is_ok() && !is_killed();
+        let goes_on = leaves && matches!(end, End::Whole) && in_time.is_ok();
         if goes_on && process.ending()?.is_good(&self.ok_statuses) {
-            end = match self.family.wait(left, self.patience, deadline, || !is_killed(), &mut inherited)? {
+            end = match self.family.wait(left, self.patience, deadline, || !control.is_killed(), &mut inherited)? {
                 Left::Nothing => End::Whole,
-                Left::Late if is_killed() => End::Cut,
                 Left::Late => End::Late,
                 Left::Idle(names) => End::Idle(names),
                 Left::Killed(words) => End::Killed(words),
             };
+        }
+        // What ended after the caller had asked may have been cut by that, however well it ended.
+        if control.is_killed() {
+            end = End::Cut;
         }
         // Done before reaping, while the number is ours.
         // SAFETY: as in Control::signal.

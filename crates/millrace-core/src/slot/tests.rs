@@ -228,6 +228,32 @@ fn what_a_tool_leaves_at_work_has_its_time_and_can_be_killed() {
 }
 
 #[test]
+fn what_ends_by_itself_after_a_kill_is_not_counted() {
+    let bench = Bench::new();
+    let (leader, gate) = (bench.file("leader", ""), bench.folder.path().join("gate"));
+    let script = format!(
+        "setsid sh -c 'while ! [ -e {1} ]; do :; done; echo half' & echo $$ > {0}",
+        leader.display(),
+        gate.display()
+    );
+    for _ in 0..3 {
+        let _ = fs::remove_file(&gate);
+        fs::write(&leader, "").unwrap();
+        let pool = bench.pool();
+        pool.submit(script_task(&script), false);
+        wait_until("the tool does not end", || {
+            fs::read_to_string(&leader).is_ok_and(|pid| !pid.is_empty() && !is_alive(&pid))
+        });
+        // Long enough for the pauses between two looks to become long; right without.
+        std::thread::sleep(Duration::from_millis(200));
+        pool.kill_all();
+        fs::write(&gate, "").unwrap();
+        let outcome = ended(&pool);
+        assert!(matches!(outcome.result, Err(Failure::Killed)), "{:?}", outcome.result);
+    }
+}
+
+#[test]
 fn what_ends_unnoticed_is_reaped_while_the_tool_runs() {
     let bench = Bench::new();
     let pid = bench.file("pid", "");
