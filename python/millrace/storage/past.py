@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -74,7 +73,8 @@ def keep(past: Past, events: Path, environ: Mapping[str, str]) -> None:
     """Keep ``past`` with its event log, in the place of what an earlier start of the same run left."""
     with suppress(OSError):
         home = _home(environ, make=True)
-        new = Path(tempfile.mkdtemp(prefix=_NEW, dir=home))
+        new = home / f"{_NEW}{os.urandom(8).hex()}"
+        new.mkdir(mode=0o700)
         try:
             (new / "run.json").write_bytes(seal(past))
             shutil.copyfile(events, new / "events.jsonl")

@@ -101,6 +101,12 @@ class Location(ABC):
     def short(self, n: int, length: int) -> UnreachableError:
         return UnreachableError(f"{self.shown}: the answer ended after {n:,} of {length:,} bytes", "try again")
 
+    def denied(self, hint: str) -> DeniedError:
+        return DeniedError(f"{self.shown}: permission denied", hint)
+
+    def not_a_file(self) -> LocationError:
+        return LocationError(f"{self.shown}: not a plain file", "name a file")
+
     def missing(self) -> MissingError:
         return MissingError(f"{self.shown}: no such file", "see that its name is right, and that it is still there")
 

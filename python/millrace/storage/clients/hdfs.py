@@ -9,7 +9,6 @@ from urllib.parse import unquote, urlsplit
 
 from millrace.storage.clients.base import (
     About,
-    DeniedError,
     ExpiredError,
     Location,
     LocationError,
@@ -56,7 +55,7 @@ class Hdfs(Location):
 
     def _about(self, status: Any) -> About:
         if status.isdir:
-            raise LocationError(f"{self.shown}: not a plain file", "name a file")
+            raise self.not_a_file()
         when = status.modification_time
         return About(size=status.length, version=f"{when:x}.{status.length:x}", mtime_ns=when * 10**6)
 
@@ -68,13 +67,13 @@ class Hdfs(Location):
         except FileNotFoundError as error:
             raise self.missing() from error
         except PermissionError as error:
-            raise DeniedError(f"{self.shown}: permission denied", "see its owner and mode: hdfs dfs -ls") from error
+            raise self.denied("see its owner and mode: hdfs dfs -ls") from error
         except (OSError, RuntimeError, ValueError) as error:
             raise self._refusal(first_line(error)) from error
 
     def _refusal(self, text: str) -> LocationError:
         if "AccessControlException" in text:
-            return DeniedError(f"{self.shown}: permission denied", "see its owner and mode: hdfs dfs -ls")
+            return self.denied("see its owner and mode: hdfs dfs -ls")
         if "GSSAPI" in text or "Kerberos" in text or "token" in text.lower():
             return ExpiredError(f"{self.shown}: {text}", "see whether your ticket is valid: klist; renew it: kinit")
         return UnreachableError(f"{self.shown}: {text}", "see whether its NameNode and DataNodes are up")

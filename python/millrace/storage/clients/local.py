@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-from millrace.storage.clients.base import PIECE_BYTES, About, DeniedError, Location, LocationError
+from millrace.storage.clients.base import PIECE_BYTES, About, Location, LocationError
 
 
 class Local(Location):
@@ -45,7 +45,7 @@ class Local(Location):
 
     def _about(self, about: os.stat_result) -> About:
         if not stat.S_ISREG(about.st_mode):
-            raise LocationError(f"{self.shown}: not a plain file", "name a file")
+            raise self.not_a_file()
         version = f"{about.st_mtime_ns:x}.{about.st_ino:x}"
         return About(size=about.st_size, version=version, mtime_ns=about.st_mtime_ns)
 
@@ -53,5 +53,5 @@ class Local(Location):
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             return self.missing()
         if isinstance(error, PermissionError):
-            return DeniedError(f"{self.shown}: permission denied", "see its owner and mode: ls -l")
+            return self.denied("see its owner and mode: ls -l")
         return LocationError(f"{self.shown}: {error.strerror or error}", "see whether its disk is mounted, and well")

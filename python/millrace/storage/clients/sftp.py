@@ -98,7 +98,7 @@ class Sftp(Location):
 
     def _about(self, about: Any) -> About:
         if about.st_mode is not None and not stat.S_ISREG(about.st_mode):
-            raise LocationError(f"{self.shown}: not a plain file", "name a file")
+            raise self.not_a_file()
         return About(
             size=about.st_size, version=f"{about.st_mtime:x}.{about.st_size:x}", mtime_ns=about.st_mtime * 10**9
         )
@@ -111,7 +111,7 @@ class Sftp(Location):
         except FileNotFoundError as error:
             raise self.missing() from error
         except PermissionError as error:
-            raise DeniedError(f"{self.shown}: permission denied", "see its owner and mode on that host") from error
+            raise self.denied("see its owner and mode on that host") from error
         except (self._paramiko.SSHException, EOFError, OSError) as error:
             raise self._of_ssh(error) from error
 
