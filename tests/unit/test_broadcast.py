@@ -40,7 +40,7 @@ class Wire:
 
 
 @dataclass
-class WriteStrategy:
+class Transfer:
     wire: Wire
     mine: list[bool]
 
@@ -54,15 +54,15 @@ class Neighbours:
     before: Wire | None
     after: Wire | None
 
-    def receive(self, buffer: memoryview) -> WriteStrategy:
+    def receive(self, buffer: memoryview) -> Transfer:
         assert self.before
         self.before.awaited.append((buffer, mine := [False]))
-        return WriteStrategy(self.before, mine)
+        return Transfer(self.before, mine)
 
-    def send(self, buffer: memoryview) -> WriteStrategy:
+    def send(self, buffer: memoryview) -> Transfer:
         assert self.after
         self.after.sent.append((buffer, mine := [False]))
-        return WriteStrategy(self.after, mine)
+        return Transfer(self.after, mine)
 
 
 def run(relays: Sequence[Relay]) -> None:

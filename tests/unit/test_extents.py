@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.cluster.write.collective import CollectiveExtents
+from millrace.cluster.write.individual import IndividualExtents
+from millrace.cluster.write.merge import MergedExtents
 from millrace.schedule import extents
-from millrace.schedule.extents import Extents, Write, WriteStrategy
+from millrace.schedule.extents import Extents, Write
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ def only(writes: list[Write[Bytes]]) -> Write[Bytes]:
 
 
 def test_merge_in_turn_lets_the_holder_of_most_write_and_the_next_fetch_and_wait() -> None:
-    output: Extents[Bytes] = Extents("merge", range(3), in_turn=True)
+    output = MergedExtents[Bytes](range(3), in_turn=True)
     for kilobytes, holder in ((100, 1), (300, 2), (150, 1)):
         output.add(block(kilobytes), holder)
     assert output.turn(0.0) == []
@@ -60,7 +64,7 @@ def test_merge_in_turn_lets_the_holder_of_most_write_and_the_next_fetch_and_wait
 
 
 def test_what_no_running_rank_holds_goes_to_who_has_written_least() -> None:
-    output: Extents[Bytes] = Extents("merge", range(2))
+    output = MergedExtents[Bytes](range(2))
     for expected in (0, 1, 0, 1):
         output.add(block(10), None)
         write = only(output.turn(0.0, last=True))
@@ -69,7 +73,7 @@ def test_what_no_running_rank_holds_goes_to_who_has_written_least() -> None:
 
 
 def test_individual_lets_each_rank_write_its_own_side_by_side() -> None:
-    output: Extents[Bytes] = Extents("individual", range(3))
+    output = IndividualExtents[Bytes](range(3))
     for holder in (1, 2, 1):
         output.add(block(10), holder)
     writes = output.turn(0.0, last=True)
@@ -77,7 +81,7 @@ def test_individual_lets_each_rank_write_its_own_side_by_side() -> None:
 
 
 def test_collective_lets_every_rank_take_part_in_every_round() -> None:
-    output: Extents[Bytes] = Extents("collective", range(3))
+    output = CollectiveExtents[Bytes](range(3))
     output.add(block(10), 1)
     writes = output.turn(0.0, last=True)
     assert [(write.rank, len(write.pieces)) for write in writes] == [(0, 0), (1, 1), (2, 0)]
@@ -91,7 +95,7 @@ def test_collective_lets_every_rank_take_part_in_every_round() -> None:
 
 
 def test_an_extent_ends_when_it_is_large_enough() -> None:
-    output: Extents[Bytes] = Extents("merge", range(1))
+    output = MergedExtents[Bytes](range(1))
     n = extents.MOST_BYTES // (1 << 20)
     for _ in range(n + 5):
         output.add(block(1024), 0)
@@ -99,7 +103,7 @@ def test_an_extent_ends_when_it_is_large_enough() -> None:
 
 
 def test_merge_side_by_side_shares_what_has_piled_up() -> None:
-    output: Extents[Bytes] = Extents("merge", range(4))
+    output = MergedExtents[Bytes](range(4))
     for k in range(40):
         output.add(block(1024), k % 3)
     writes = output.turn(0.0)
@@ -112,13 +116,19 @@ def test_merge_side_by_side_shares_what_has_piled_up() -> None:
     assert output.written_all
 
 
-@pytest.mark.parametrize(
-    ("way", "in_turn"), [("merge", False), ("merge", True), ("individual", False), ("collective", False)]
-)
+WAYS: dict[str, Callable[[range], Extents[Bytes]]] = {
+    "merge": MergedExtents,
+    "merge, in turn": lambda ranks: MergedExtents(ranks, in_turn=True),
+    "individual": IndividualExtents,
+    "collective": CollectiveExtents,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
 @given(data=st.data())
-def test_the_file_is_whole_whoever_is_lost_when(way: WriteStrategy, in_turn: bool, data: st.DataObject) -> None:
+def test_the_file_is_whole_whoever_is_lost_when(way: str, data: st.DataObject) -> None:
     ranks = range(data.draw(st.integers(1, 4), "ranks"))
-    output: Extents[Bytes] = Extents(way, ranks, in_turn=in_turn)
+    output = WAYS[way](ranks)
     alive, expected, now = set(ranks), b"", 0.0
     in_flight: list[Write[Bytes]] = []
     held: list[Write[Bytes]] = []
@@ -181,7 +191,7 @@ def test_the_file_is_whole_whoever_is_lost_when(way: WriteStrategy, in_turn: boo
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3), st.integers(0, 2)), max_size=20))
 def test_merge_in_turn_never_leaves_a_hole(blocks: list[tuple[int, int, int]]) -> None:
     """After each block so many turns; what is written is always the beginning of the file, also if a node is lost."""
-    output: Extents[Bytes] = Extents("merge", range(4), in_turn=True)
+    output = MergedExtents[Bytes](range(4), in_turn=True)
     reached = 0
     may: list[Write[Bytes]] = []
     for size, holder, turns in [*blocks, (0, 0, 2 * len(blocks) + 2)]:

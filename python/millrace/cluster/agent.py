@@ -6,7 +6,7 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from millrace.cluster.mpi import World
 from millrace.cluster.naps import GROWTH, NAP_SECONDS
 from millrace.cluster.staging import Fetch, Keeper, Look, Room
 from millrace.cluster.this_node import check_shared, hello, own_places, same_here, version_of
+from millrace.cluster.write.part_writer import PartWriter
 from millrace.errors import CorruptError, ExitCode, MillraceError, RefusedError
 from millrace.ids import SlotId, TaskId
 from millrace.interrupt import Interrupt
@@ -27,14 +28,10 @@ from millrace.node.feed import Batch
 from millrace.node.workdir import WorkDir
 from millrace.output.commit import GroupCommit, commit
 from millrace.output.guard import Guard
-from millrace.output.parts import LEASE_SECONDS, ExtentWriter, number_of, paths_of
 from millrace.plan import fingerprint
 from millrace.plan.plan import find_program
 from millrace.schedule.pace import Pace
 from millrace.tasks import Ended, SlotsChanged, Started
-
-if TYPE_CHECKING:
-    from millrace.cluster.collective import Together
 
 Happened = TypeVar("Happened", Started, Ended)
 
@@ -54,8 +51,7 @@ class Agent:
         self._commit: GroupCommit | None = None
         self._guard = Guard(())
         self._durable: JournalVisibility[Started | Ended] | None = None
-        self._parts: ExtentWriter | None = None
-        self._together: Together | None = None
+        self._parts: PartWriter | None = None
         self._setup: say.Setup | None = None
         self._batches: dict[TaskId, Batch] = {}
         self._nap = NAP_SECONDS[0]
@@ -92,7 +88,7 @@ class Agent:
             self._wait()
             heard = self._world.receive()
             if heard and self._parts:
-                self._parts.allow(LEASE_SECONDS)
+                self._parts.heard()
             for rank, message in heard:
                 self._hear(rank, message)
         except Exception as error:
@@ -141,15 +137,7 @@ class Agent:
         if told:
             self._report(told)
         if self._parts:
-            if self._parts.error:
-                raise self._parts.error
-            if written := self._parts.take():
-                self._tell(say.Wrote(written))
-        if self._together:
-            for prepared in self._together.prepared():
-                self._tell(say.ReadyToWrite(prepared.stream))
-                self._world.flush(SILENCE_SECONDS)  # nothing leaves this process during the call
-                self._together.write(prepared)
+            self._parts.turn()
 
     def _numbered(self, event: Happened) -> Happened:
         """The same with the number of the slot among all."""
@@ -185,18 +173,9 @@ class Agent:
             case say.Work(assignments) if self._node and not self._stopped:
                 for assignment in assignments:
                     self._submit(self._node, assignment)
-            case say.Write(part) if self._parts and not self._stopped:
-                self._parts.put(part)
-            case say.WriteNow(stream, number) if self._parts and not self._stopped:
-                self._parts.release(stream, number)
-            case say.OpenTogether(streams) if self._parts and self._setup:
-                from millrace.cluster.collective import Together  # few jobs write so
-
-                paths = paths_of(self._setup.use.outputs, streams, Path(self._setup.cwd))
-                self._together = Together(self._world, paths, self._parts)
-            case say.CloseTogether() if self._together:
-                self._together.close()
-                self._together = None
+            case say.Write() | say.WriteNow() | say.OpenTogether() | say.CloseTogether() if self._parts:
+                if not self._parts.obey(message):
+                    raise say.unexpected(f"rank {self._leader}", message)
             case say.Withdraw() if self._node and not self._stopped:
                 self._tell(say.Withdrawn(self._withdraw(self._node)))
             case say.Kill() if self._node and not self._stopped:
@@ -240,7 +219,8 @@ class Agent:
     def _set_up(self, setup: say.Setup) -> say.Ready:
         self._node, ready = self._make_node(setup)
         self._setup, self._pace = setup, Pace(setup.slots)
-        return ready._replace(sees=self._share(self._node, setup))
+        self._parts = PartWriter(self._world, setup, self._tell, self._node.wake)
+        return ready._replace(sees=self._parts.sees)
 
     def _make_node(self, setup: say.Setup) -> tuple[Node, say.Ready]:
         """Slots and journal for a run, and which program they run.
@@ -265,18 +245,6 @@ class Agent:
         if is_lazy(run_dir):
             self._durable = JournalVisibility(self._journal, node.wake)
         return node, ready
-
-    def _share(self, node: Node, setup: say.Setup) -> frozenset[int]:
-        """Get ready to write parts of outputs; returns those that are here the same files as at the coordinator."""
-        cwd, run_dir = Path(setup.cwd), Path(setup.run_dir)
-        paths = paths_of(setup.use.outputs, setup.shared, cwd)
-        sees = {stream for stream, path in paths.items() if number_of(path, run_dir) == setup.shared[stream]}
-        if sees:
-            self._parts = ExtentWriter(
-                setup.use.outputs, cwd, lasting=is_lazy(run_dir), seconds=setup.sync, wake=node.wake,
-            )  # fmt: skip
-            self._parts.allow(LEASE_SECONDS)
-        return frozenset(sees)
 
     def _submit(self, node: Node, assignment: say.Assignment) -> None:
         task, batch, contents = assignment

@@ -3,51 +3,22 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from millrace import _core
 from millrace.cluster import messages as say
-from millrace.cluster.failures import SILENCE_SECONDS
 from millrace.cluster.journal_visibility import is_lazy
 from millrace.cluster.membership import Membership
+from millrace.cluster.write.ways import strategy_of
 from millrace.committed import Committed
-from millrace.errors import LostError, RefusedError
 from millrace.output.order import Ordered
 from millrace.output.parts import ExtentWriter, Part, Written, number_of, why_alone
 from millrace.output.stage import OrderedWriter
 from millrace.output.streams import Streams, destination
 from millrace.output.whole import Samples
 from millrace.plan.plan import Plan
-from millrace.schedule.extents import Extents, WriteStrategy
-
-if TYPE_CHECKING:
-    from millrace.cluster.collective import Rounds
-
-#: Seconds between looks at what is being written, at the end.
-LOOK_SECONDS = 0.05
-
-
-def write_strategy(plan: Plan) -> WriteStrategy | None:
-    """How the job writes its outputs; None: the coordinator alone does.
-
-    Raises:
-        RefusedError: Not that way on this filesystem.
-    """
-    way = plan.job.write
-    if way == "coordinator":
-        return None
-    if way == "auto":
-        return "merge"
-    if way != "merge" and is_lazy(plan.run_dir):
-        raise RefusedError(
-            f"--write {way}: {plan.run_dir} is on a network filesystem on which two machines that write side by side "
-            "may undo each other's bytes",
-            "use --write merge, which lets one machine write at a time there",
-        )
-    return way
+from millrace.schedule.extents import Extents
 
 
 def shared(plan: Plan, message: Callable[[str], None]) -> dict[int, int]:
@@ -56,10 +27,10 @@ def shared(plan: Plan, message: Callable[[str], None]) -> dict[int, int]:
     They are there already. Why others are not among them is said if the user has asked for a way.
 
     Raises:
-        RefusedError: See `write_strategy`.
+        RefusedError: See `strategy_of`.
     """
     found: dict[int, int] = {}
-    if not write_strategy(plan):
+    if not strategy_of(plan).shares:
         return found
     cwd = plan.command.cwd
     for stream, output in enumerate(plan.use.outputs):
@@ -89,8 +60,8 @@ class ParallelOutput:
         journals: Mapping[Path, int], wake: Callable[[], None], message: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._crew, self._journals = crew, journals
-        cwd, self._way = plan.command.cwd, write_strategy(plan)
-        way = self._way
+        cwd, self._strategy = plan.command.cwd, strategy_of(plan)
+        in_turn = is_lazy(plan.run_dir)
         self._extents: dict[int, Extents[_core.BlockRef]] = {}
         self._places: dict[int, tuple[str, Path]] = {}
         for stream in candidates:
@@ -101,8 +72,8 @@ class ParallelOutput:
                 message(
                     f"{output.path} is written by the coordinator: {crew.name(blind[0])} does not see the same file"
                 )
-            elif way and path:
-                self._extents[stream] = Extents(way, range(crew.world.size), in_turn=is_lazy(plan.run_dir))
+            elif path and (extents := self._strategy.extents(range(crew.world.size), in_turn=in_turn)):
+                self._extents[stream] = extents
                 self._places[stream] = (output.name, path)
         streams.leave(self._extents)
         self._samples = {stream: Samples() for stream in self._extents}
@@ -110,22 +81,9 @@ class ParallelOutput:
         self._run_dir = plan.run_dir
         self._changed: dict[str, str] = {}
         self._alone = OrderedWriter(streams, wake)
-        self._own = ExtentWriter(
-            plan.use.outputs, cwd, lasting=is_lazy(plan.run_dir), seconds=plan.job.sync, wake=wake,
-        )  # fmt: skip
-        self._rounds: Rounds | None = None
-        if way == "collective" and self._extents:
-            if any(len(ranks) > 1 for ranks in crew.partitions.values()):
-                # A leader that is in a call with all others passes on nothing of what the call waits for.
-                raise RefusedError(
-                    "--write collective: not with partitions", "use --write merge, or a larger --partition-size"
-                )
-            from millrace.cluster.collective import Rounds, Together  # few jobs write so
-
-            crew.tell_all(say.OpenTogether([*self._extents]))
-            crew.world.flush(SILENCE_SECONDS)
-            paths = {stream: path for stream, (_, path) in self._places.items()}
-            self._rounds = Rounds(Together(crew.world, paths, self._own), crew.world.size - 1)
+        self._own = ExtentWriter(plan.use.outputs, cwd, lasting=in_turn, seconds=plan.job.sync, wake=wake)
+        if self._places:
+            self._strategy.open(crew, {stream: path for stream, (_, path) in self._places.items()}, self._own)
         self._ordered: Ordered[Committed] = Ordered()
         self._draining = self._settling = False
 
@@ -149,13 +107,12 @@ class ParallelOutput:
         """Hand out what is to be written now."""
         for written in self._own.take():
             self._note(written)
-        if self._rounds:
-            self._rounds.turn()
+        self._strategy.turn()
         for stream, extents in self._extents.items():
             if self._settling:
                 break
             for write in extents.turn(now, last=self._draining):
-                part = Part(stream, write.number, write.pieces, write.held, self._rounds is not None)
+                part = Part(stream, write.number, write.pieces, write.held, self._strategy.together)
                 if write.rank:
                     self._crew.tell(write.rank, say.Write(part))
                 else:
@@ -173,8 +130,7 @@ class ParallelOutput:
 
     def waits(self, stream: int) -> None:
         """Another process waits in a call in which all write."""
-        if self._rounds:
-            self._rounds.heard(stream)
+        self._strategy.waits(stream)
 
     def _note(self, written: Written) -> None:
         for stream, number in written.parts:
@@ -184,13 +140,7 @@ class ParallelOutput:
 
     def lost(self, rank: int) -> None:
         """A process is lost; others write what it may not have written."""
-        if self._rounds:
-            self._rounds = None  # the others wait for it
-            self._crew.world.broken = True
-            raise LostError(
-                f"{self._crew.name(rank)} is lost, and with --write collective all must write",
-                "nothing that was done is lost: the same command resumes",
-            )
+        self._strategy.lost(rank)
         for extents in self._extents.values():
             extents.lost(rank)
 
@@ -211,18 +161,10 @@ class ParallelOutput:
             carry: Carries messages, for at most so many seconds.
         """
         self._settling = True
-        if not self._rounds:
-            return
-        deadline = time.monotonic() + SILENCE_SECONDS
-        while any(each.writing for each in self._extents.values()):
-            carry(LOOK_SECONDS)
-            if self.error or time.monotonic() > deadline:
-                self._crew.world.broken = True  # some wait for ever: they end with this process
-                return
-        self._crew.tell_all(say.CloseTogether())
-        self._crew.world.flush(SILENCE_SECONDS)
-        self._rounds.close()
-        self._rounds = None
+        self._strategy.settle(self._is_writing, lambda: self.error is not None, carry)
+
+    def _is_writing(self) -> bool:
+        return any(each.writing for each in self._extents.values())
 
     def finish(self) -> dict[str, int]:
         """See `OrderedWriter`; after the others have brought to the disk what they have written."""
@@ -232,9 +174,7 @@ class ParallelOutput:
             name, path = self._places[stream]
             for rank in {0, *self._crew.gone}:
                 extents.rank_is_safe(rank)
-            if self._way == "collective" and len(self._crew.gone) < self._crew.world.size - 1:
-                # The MPI library chooses who writes whose bytes: nobody knows what the lost one had.
-                raise LostError(f"a node was lost while {path} came to the disk", "the same command resumes")
+            self._strategy.check_end(self._crew, path)
             sizes[name] = extents.size
             if number_of(path, self._run_dir) != self._numbers[stream]:
                 self._changed[name] = "is another file now" if path.exists() else "is gone"

@@ -1,0 +1,218 @@
+"""``collective``: all processes write an extent with MPI-IO in one call, which moves the bytes to those that write them.
+
+Such a call waits for every process, so none may be lost. Each reads its blocks first, says that it is `say.ReadyToWrite`,
+and then calls; the coordinator calls last, when all others have said so. It never waits for one that is lost, and they wait
+for its messages no longer than it takes the slowest of them to read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from millrace import _core
+from millrace.cluster import messages as say
+from millrace.cluster.failures import SILENCE_SECONDS
+from millrace.cluster.membership import Membership
+from millrace.cluster.mpi import World
+from millrace.cluster.write.lazy import refuse_lazy
+from millrace.cluster.write.strategy import WriteStrategy
+from millrace.errors import LostError, MillraceError, RefusedError
+from millrace.output.parts import ExtentWriter, Prepared
+from millrace.plan.plan import Plan
+from millrace.schedule.extents import Block, Extents, Lane, Write
+
+#: Seconds between looks at what is being written, at the end.
+LOOK_SECONDS = 0.05
+
+
+class Collective(WriteStrategy):
+    """See above."""
+
+    together = True
+
+    def __init__(self) -> None:
+        self._crew: Membership | None = None
+        self._rounds: Rounds | None = None
+
+    def check(self, plan: Plan) -> None:
+        """See `WriteStrategy`."""
+        refuse_lazy(plan, "collective")
+
+    def extents(self, ranks: Iterable[int], *, in_turn: bool) -> Extents[_core.BlockRef]:
+        """See `WriteStrategy`."""
+        return CollectiveExtents(ranks)
+
+    def open(self, crew: Membership, paths: Mapping[int, Path], own: ExtentWriter) -> None:
+        """See `WriteStrategy`."""
+        if any(len(ranks) > 1 for ranks in crew.partitions.values()):
+            # A leader that is in a call with all others passes on nothing of what the call waits for.
+            raise RefusedError(
+                "--write collective: not with partitions", "use --write merge, or a larger --partition-size"
+            )
+        crew.tell_all(say.OpenTogether([*paths]))
+        crew.world.flush(SILENCE_SECONDS)
+        self._crew, self._rounds = crew, Rounds(Together(crew.world, paths, own), crew.world.size - 1)
+
+    def turn(self) -> None:
+        """Take part where all others wait."""
+        if self._rounds:
+            self._rounds.turn()
+
+    def waits(self, stream: int) -> None:
+        """See `WriteStrategy`."""
+        if self._rounds:
+            self._rounds.heard(stream)
+
+    def lost(self, rank: int) -> None:
+        """See `WriteStrategy`."""
+        if self._crew and self._rounds:
+            self._rounds = None  # the others wait for it
+            self._crew.world.broken = True
+            raise LostError(
+                f"{self._crew.name(rank)} is lost, and with --write collective all must write",
+                "nothing that was done is lost: the same command resumes",
+            )
+
+    def settle(
+        self, is_writing: Callable[[], bool], has_failed: Callable[[], bool], carry: Callable[[float], object]
+    ) -> None:
+        """See `WriteStrategy`."""
+        if not self._crew or not self._rounds:
+            return
+        deadline = time.monotonic() + SILENCE_SECONDS
+        while is_writing():
+            carry(LOOK_SECONDS)
+            if has_failed() or time.monotonic() > deadline:
+                self._crew.world.broken = True  # some wait for ever: they end with this process
+                return
+        self._crew.tell_all(say.CloseTogether())
+        self._crew.world.flush(SILENCE_SECONDS)
+        self._rounds.close()
+        self._rounds = None
+
+    def check_end(self, crew: Membership, path: Path) -> None:
+        """See `WriteStrategy`."""
+        if len(crew.gone) < crew.world.size - 1:
+            # The MPI library chooses who writes whose bytes: nobody knows what the lost one had.
+            raise LostError(f"a node was lost while {path} came to the disk", "the same command resumes")
+
+
+class CollectiveExtents(Extents[Block]):
+    """Who writes what of one output: every rank takes part in each extent, with what it holds."""
+
+    def __init__(self, ranks: Iterable[int]) -> None:
+        super().__init__(ranks)
+        self._line: Lane[Block] = Lane()
+
+    def _take_in(self, offset: int, block: Block, holder: int | None) -> None:
+        self._line.add(offset, block, holder)
+
+    @property
+    def _waits(self) -> bool:
+        return bool(self._line.blocks)
+
+    def _begin(self, now: float, *, last: bool) -> list[Write[Block]]:
+        line = self._line
+        if not line.blocks or not (last or line.is_ready(now)) or self._in_flight:
+            return []
+        shares: dict[int, list[tuple[int, Block]]] = {rank: [] for rank in sorted(self._ranks)}
+        for at, block, holder in line.take():
+            shares[holder if holder is not None and holder in self._ranks else self._idlest()].append((at, block))
+        return [self._hand(rank, pieces) for rank, pieces in shares.items()]
+
+    def _hand(self, rank: int, pieces: Iterable[tuple[int, Block]], *, held: bool = False) -> Write[Block]:
+        write = super()._hand(rank, pieces, held=held)
+        self._given[rank] += write.size
+        return write
+
+
+class CollectiveFile:
+    """A file open for writing in all processes; each method is to be called by all of them.
+
+    Raises:
+        RefusedError: MPI-IO cannot open it.
+    """
+
+    def __init__(self, world: World, path: Path) -> None:
+        self._mpi, comm = world.for_files()
+        self._path = path
+        try:
+            self._file = self._mpi.File.Open(comm, str(path), self._mpi.MODE_WRONLY)
+        except self._mpi.Exception as error:
+            raise RefusedError(
+                f"--write collective: the MPI-IO of this MPI cannot open {path}: {error}", "use --write merge"
+            ) from error
+
+    def write(self, pieces: Sequence[tuple[int, bytes]]) -> None:
+        """Write these bytes at their offsets, in order; others write theirs.
+
+        Raises:
+            MillraceError: It failed.
+        """
+        mpi = self._mpi
+        kind: Any = mpi.BYTE
+        if pieces:
+            kind = mpi.BYTE.Create_hindexed([len(content) for _, content in pieces], [at for at, _ in pieces]).Commit()
+        try:
+            self._file.Set_view(0, mpi.BYTE, kind)
+            self._file.Write_all([b"".join(content for _, content in pieces), mpi.BYTE])
+        except mpi.Exception as error:
+            raise MillraceError(
+                f"{self._path}: MPI-IO: {error}", "the same command with --write merge resumes"
+            ) from error
+        if pieces:
+            kind.Free()
+
+    def close(self) -> None:
+        self._file.Close()
+
+
+class Together:
+    """The outputs that are written so, in one process."""
+
+    def __init__(self, world: World, paths: Mapping[int, Path], parts: ExtentWriter) -> None:
+        self._parts = parts
+        self._files = {stream: CollectiveFile(world, path) for stream, path in sorted(paths.items())}
+
+    def prepared(self) -> list[Prepared]:
+        """What this process could write now."""
+        return self._parts.take_prepared()
+
+    def write(self, prepared: Prepared) -> None:
+        """Write together with all others."""
+        self._files[prepared.stream].write(prepared.pieces)
+        self._parts.wrote(prepared.stream, prepared.number)
+
+    def close(self) -> None:
+        """Close all files, together with all others."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+
+class Rounds:
+    """The coordinator's side: when all others are ready to write a part of a stream, it is."""
+
+    def __init__(self, together: Together, n_others: int) -> None:
+        self._together, self._n_others = together, n_others
+        self._ready: dict[int, int] = {}
+        self._own: dict[int, Prepared] = {}
+
+    def heard(self, stream: int) -> None:
+        """Another process is prepared."""
+        self._ready[stream] = self._ready.get(stream, 0) + 1
+
+    def turn(self) -> None:
+        """Take part where all others wait."""
+        for prepared in self._together.prepared():
+            self._own[prepared.stream] = prepared
+        for stream in [stream for stream in self._own if self._ready.get(stream) == self._n_others]:
+            del self._ready[stream]
+            self._together.write(self._own.pop(stream))
+
+    def close(self) -> None:
+        """Close all files; the others do so too."""
+        self._together.close()

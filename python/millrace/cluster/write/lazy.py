@@ -1,0 +1,21 @@
+"""Filesystems on which two machines must not write one file side by side."""
+
+from __future__ import annotations
+
+from millrace.cluster.journal_visibility import is_lazy
+from millrace.errors import RefusedError
+from millrace.plan.plan import Plan
+
+
+def refuse_lazy(plan: Plan, way: str) -> None:
+    """Refuse a way in which machines write side by side.
+
+    Raises:
+        RefusedError: This filesystem does not bear it.
+    """
+    if is_lazy(plan.run_dir):
+        raise RefusedError(
+            f"--write {way}: {plan.run_dir} is on a network filesystem on which two machines that write side by side "
+            "may undo each other's bytes",
+            "use --write merge, which lets one machine write at a time there",
+        )

@@ -1,0 +1,93 @@
+"""``merge``, the default: an extent, all that has become ready in the meantime, is written by the rank that holds most of it.
+
+It fetches the others' bytes before. Several ranks write side by side, each an extent of its own, if the filesystem bears
+it; else one after the other, so that the file never has a hole, and those who write next fetch in the meantime.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from millrace import _core
+from millrace.cluster.write.strategy import WriteStrategy
+from millrace.schedule.extents import LEAST_BYTES, MOST_BYTES, Block, Extents, Lane, Write
+
+#: Extents that are under way where one is written after the other: the bytes of the next ones are fetched.
+AHEAD = 3
+
+
+class Merge(WriteStrategy):
+    """See above."""
+
+    def extents(self, ranks: Iterable[int], *, in_turn: bool) -> Extents[_core.BlockRef]:
+        """See `WriteStrategy`."""
+        return MergedExtents(ranks, in_turn=in_turn)
+
+
+class MergedExtents(Extents[Block]):
+    """Who writes what of one output.
+
+    Args:
+        ranks: Who can write.
+        in_turn: Whether one extent is written after the other.
+    """
+
+    def __init__(self, ranks: Iterable[int], *, in_turn: bool = False) -> None:
+        super().__init__(ranks)
+        self._in_turn = in_turn
+        self._line: Lane[Block] = Lane()
+        #: Those handed out that must not be written yet.
+        self._held: set[int] = set()
+
+    def _take_in(self, offset: int, block: Block, holder: int | None) -> None:
+        self._line.add(offset, block, holder)
+
+    @property
+    def _waits(self) -> bool:
+        return bool(self._line.blocks)
+
+    def _begin(self, now: float, *, last: bool) -> list[Write[Block]]:
+        found, line = [], self._line
+        while line.blocks and (last or line.is_ready(now)) and (idle := self._idle()):
+            # What has piled up is for all who could write now.
+            share = MOST_BYTES if self._in_turn else max(LEAST_BYTES, line.size // len(idle))
+            extent = [*line.take(min(share, MOST_BYTES))]
+            held = self._in_turn and bool(self._in_flight)
+            pieces = [(at, block) for at, block, _ in extent]
+            found.append(self._hand(self._holder_of_most(extent, idle), pieces, held=held))
+        return found
+
+    def _idle(self) -> set[int]:
+        """Who may begin another extent now."""
+        if self._in_turn and len(self._in_flight) >= AHEAD:
+            return set()
+        return self._ranks - {write.rank for write in self._in_flight.values()}
+
+    def _holder_of_most(self, extent: Iterable[tuple[int, Block, int | None]], ranks: Iterable[int]) -> int:
+        holds: Counter[int] = Counter()
+        for _, block, holder in extent:
+            if holder is not None:
+                holds[holder] += block.length
+        return max(ranks, key=lambda rank: (holds[rank], -self._given[rank], -rank))
+
+    def _hand(self, rank: int, pieces: Iterable[tuple[int, Block]], *, held: bool = False) -> Write[Block]:
+        write = super()._hand(rank, pieces, held=held)
+        self._given[rank] += write.size
+        if held:
+            self._held.add(write.number)
+        return write
+
+    def released(self) -> list[Write[Block]]:
+        """Held writes whose turn has come: everything before them is written."""
+        if self._again or not self._held or len(self._held) < len(self._in_flight):
+            return []
+        first = min(self._held, key=lambda number: self._in_flight[number].pieces[0][0])
+        self._held.remove(first)
+        return [self._in_flight[first]]
+
+    def _taken_back(self, write: Write[Block]) -> Write[Block]:
+        again = replace(write, held=write.number in self._held)
+        self._held.discard(write.number)
+        return again
