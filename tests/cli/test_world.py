@@ -150,3 +150,12 @@ def test_a_script_among_the_arguments_is_a_part_of_the_command(lookup: Shell) ->
     assert ended.code == 2 and "/script: was" in ended.err, ended.shown
     ended = lookup.run(f"sed -i 's/echo new;//' script; {line.replace('run', 'run --fresh', 1)}")
     assert ended.code == 0 and (lookup.work / "out").read_text() == EXPECTED, ended.shown
+
+
+def test_the_plan_names_a_folder_of_which_nobody_has_said_what_it_is_for(lookup: Shell) -> None:
+    (lookup.work / "m").mkdir()
+    (lookup.work / "m" / "db").write_text("old\n")
+    plan = "millrace plan --input in.fa {} -- lookup in.fa db m"
+    words = "m is a folder: if lookup reads files in it, --shared m"
+    assert words in " ".join(lookup.run(plan.format("")).out.split())
+    assert words not in " ".join(lookup.run(plan.format("--shared m")).out.split())

@@ -50,7 +50,7 @@ class Generic:
             cost=CostHint(max_records=1 if one_each else 0),
             failures_said=failures,
             ok_statuses=statuses,
-            notes=(*_notes(program, inputs, outputs, tokens), *_said_of(statuses)),
+            notes=(*_notes(program, inputs, outputs, tokens), *_of_folders(tokens, command), *_said_of(statuses)),
         )
 
 
@@ -223,12 +223,22 @@ def _shared(name: str, command: Command) -> list[Path]:
 
 def _in_arguments(tokens: Sequence[Token], command: Command) -> list[Path]:
     """Files that the arguments name, such as a script: as much a part of the command as the program."""
-    words = [
-        word for token in tokens[1:] if isinstance(token, str) for word in (token, token.partition("=")[2]) if word
-    ]
-    found = (command.cwd / word for word in words if "\0" not in word)
     own = {_real(command, path) for path in (*command.outputs, *(each.partition(":")[0] for each in command.inputs))}
+    found = (command.cwd / word for word in _words(tokens))
     return [path for path in found if os.path.isfile(path) and os.path.realpath(path) not in own]
+
+
+def _unwatched(tokens: Sequence[Token], command: Command) -> list[str]:
+    """Folders that the arguments name, and of which nobody has said whether tools read or write there."""
+    said = {_real(command, path) for path in (*command.shared, *command.outputs)}
+    folders = [word for word in _words(tokens) if os.path.isdir(command.cwd / word)]
+    return [word for word in dict.fromkeys(folders) if os.path.realpath(command.cwd / word) not in said]
+
+
+def _words(tokens: Sequence[Token]) -> list[str]:
+    """What may be a path in the arguments."""
+    texts = (token for token in tokens[1:] if isinstance(token, str) and "\0" not in token)
+    return [word for text in texts for word in (text, text.partition("=")[2]) if word]
 
 
 def _notes(
@@ -250,6 +260,13 @@ def _notes(
     if len(inputs) > 1:
         notes.append(f"{len(inputs)} inputs advance together, record by record")
     return tuple(notes)
+
+
+def _of_folders(tokens: Sequence[Token], command: Command) -> tuple[str, ...]:
+    return tuple(
+        f"{word} is a folder: if {Path(command.argv[0]).name} reads files in it, --shared {word} has millrace notice when they change"
+        for word in _unwatched(tokens, command)
+    )
 
 
 def _said_of(statuses: Sequence[int]) -> tuple[str, ...]:
