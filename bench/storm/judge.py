@@ -115,7 +115,8 @@ class Judge:
         if code == 0:
             self._judge_bytes(begun, frozenset(), done)
         elif code == 3:
-            self._judge_bytes(begun, self._quarantined(), done)
+            # Somebody may have removed the run directory since.
+            self._judge_bytes(begun, self._quarantined() or _named(seen.said), done)
         self._judge_left(done)
         return seen
 
@@ -247,6 +248,13 @@ def _wait(process: subprocess.Popen[bytes]) -> tuple[int, bool]:
 
 def _said(process: subprocess.Popen[bytes]) -> str:
     return str(process.said.read_bytes().decode(errors="replace"))  # type: ignore[attr-defined]
+
+
+def _named(said: str) -> frozenset[str]:
+    """Names of the records that a start said it has put aside."""
+    return frozenset(re.findall(r"quarantined +record \d+ \((\S+)\)", said)) | frozenset(
+        re.findall(r"^ +record \d+ \((\S+)\)", said, re.MULTILINE)
+    )
 
 
 def _first(written: dict[str, bytes], allowed: list[dict[str, bytes] | None]) -> str:
