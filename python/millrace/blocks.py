@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import mmap
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO
 
 from millrace import _core
 from millrace.errors import CorruptError
+from millrace.waiting import until
 
 #: How long a journal may look shorter than its node says, in seconds, and how often it is looked at.
 SEEN_WITHIN, LOOK_AGAIN = 10.0, 0.05
@@ -56,12 +56,14 @@ def opened(block: _core.BlockRef) -> BinaryIO:
     Raises:
         CorruptError: The block is cut off.
     """
-    deadline = time.monotonic() + SEEN_WITHIN
-    while True:
+
+    def look() -> BinaryIO | None:
         file = block.journal.open("rb")
         if os.fstat(file.fileno()).st_size >= block.offset + block.length:
             return file
         file.close()
-        if time.monotonic() > deadline:
-            raise CorruptError(f"{block.journal}: byte {block.offset}: the block is cut off", "start over with --fresh")
-        time.sleep(LOOK_AGAIN)
+        return None
+
+    if found := until(look, SEEN_WITHIN, nap=LOOK_AGAIN):
+        return found
+    raise CorruptError(f"{block.journal}: byte {block.offset}: the block is cut off", "start over with --fresh")

@@ -19,6 +19,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from millrace.waiting import until
+
 #: Seconds between signs of life.
 BEAT_SECONDS = 5.0
 
@@ -27,6 +29,9 @@ STALE_SECONDS = 30.0
 
 #: Seconds between looks at who has the file.
 LOOK_SECONDS = 0.5
+
+#: Seconds between looks at whether another process looks at the file in this moment.
+GATE_SECONDS = 0.01
 
 
 class HeldError(Exception):
@@ -148,22 +153,34 @@ def take(path: Path, job: str = "") -> Lock:
         OSError: The file cannot be made.
     """
     seen: float | None = None
-    while True:
-        # Whoever can open it can keep it locked for ever.
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        try:
-            lock = _try(path, descriptor, job, seen)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        if lock and _is_at(descriptor, path):
-            return lock
-        if lock:
-            lock.close()
-            continue
-        seen = os.fstat(descriptor).st_mtime
+
+    def look() -> Lock | None:
+        nonlocal seen
+        lock, seen = _look(path, job, seen)
+        return lock
+
+    lock = until(look, nap=LOOK_SECONDS)
+    assert lock  # it waits until there is one
+    return lock
+
+
+def _look(path: Path, job: str, seen: float | None) -> tuple[Lock | None, float | None]:
+    """The lock, if it can be had now, and the owner's last sign of life; ``seen``: that of the last look."""
+    # Whoever can open it can keep it locked for ever.
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        lock = _try(path, descriptor, job, seen)
+    except BaseException:
         os.close(descriptor)
-        time.sleep(LOOK_SECONDS)
+        raise
+    if lock and _is_at(descriptor, path):
+        return lock, None
+    if lock:
+        lock.close()
+        return _look(path, job, seen)
+    seen = os.fstat(descriptor).st_mtime
+    os.close(descriptor)
+    return None, seen
 
 
 def _try(path: Path, descriptor: int, job: str, seen: float | None) -> Lock | None:
@@ -287,13 +304,17 @@ def _write(descriptor: int, owner: Owner) -> None:
 def _alone(path: Path) -> Iterator[float]:
     """Let one process at a time look at the file and write into it; gives the time by the filesystem's clock."""
     gate = path.with_name(f"{path.name}.taking")
-    while True:
+    descriptor = -1
+
+    def look() -> bool:
+        nonlocal descriptor
         try:
             descriptor = os.open(gate, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            break
         except FileExistsError:
             _open_gate(gate)
-            time.sleep(0.01)
+        return descriptor >= 0
+
+    until(look, nap=GATE_SECONDS)
     try:
         with suppress(OSError):
             _write(descriptor, of_process(os.getpid()))

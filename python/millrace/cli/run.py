@@ -36,10 +36,10 @@ def command(job: Job, as_json: bool) -> None:
     The same command again resumes a run that was stopped, killed or crashed.
     """
     from millrace.errors import LostError, MillraceError
-    from millrace.launch.mpi_environment import find as find_launcher
+    from millrace.launch import mpi_environment
     from millrace.launch.supervisor_link import Supervision
 
-    launched = find_launcher(os.environ)
+    launched = mpi_environment.find(os.environ)
     if (log := os.environ.get(debug.VARIABLE)) or job.verbosity > 1:
         debug.begin(log or "", launched.rank if launched and launched.size > 1 else None)
         if job.progress == "auto":

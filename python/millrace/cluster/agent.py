@@ -15,7 +15,7 @@ from millrace.cluster import messages as say
 from millrace.cluster.failures import SIGN_OF_LIFE_SECONDS, SILENCE_SECONDS, SilenceTimer
 from millrace.cluster.journal_visibility import JournalVisibility, is_lazy
 from millrace.cluster.mpi import World
-from millrace.cluster.naps import GROWTH, NAP_SECONDS
+from millrace.cluster.naps import naps
 from millrace.cluster.staging import Fetch, Keeper, Look, Room
 from millrace.cluster.this_node import check_shared, hello, own_places, same_here, version_of
 from millrace.cluster.write.part_writer import PartWriter
@@ -32,6 +32,7 @@ from millrace.plan import fingerprint
 from millrace.plan.plan import find_program
 from millrace.schedule.pace import Pace
 from millrace.tasks import Ended, SlotsChanged, Started
+from millrace.waiting import until
 
 Happened = TypeVar("Happened", Started, Ended)
 
@@ -54,33 +55,36 @@ class Agent:
         self._parts: PartWriter | None = None
         self._setup: say.Setup | None = None
         self._batches: dict[TaskId, Batch] = {}
-        self._nap = NAP_SECONDS[0]
+        self._naps = naps()
         self._pace = Pace(1)
         self._patience = SilenceTimer()
         self._told = 0.0
         #: Whether the run is on: the coordinator's loop turns. Before and after it may be busy for any time.
         self._on = False
-        self._stopped = self._left = self._troubled = False
+        self._stopped = self._left = self._troubled = self._asked = False
 
     def run(self, interrupt: Interrupt) -> None:
         """Serve until the coordinator says that it is over. If the coordinator is lost, ends the process."""
         self._tell(hello(for_tools(os.environ)))
-        asked = False
-        while not self._left:
-            happened = self._look()
-            if interrupt.signal and not asked:
-                asked = True
-                self._tell(say.Signalled(interrupt.signal))
-            now = time.monotonic()
-            if self._patience.turn(now, heard=happened) > SILENCE_SECONDS and self._on:
-                os._exit(1)  # the watchdog ends the tools
-            if now - self._told > SIGN_OF_LIFE_SECONDS:
-                self._tell(say.Alive())
-                if 0 in self._world.failed():  # only where MPI goes on without it; its last word may have gone with it
-                    if not self._stopped:
-                        os._exit(1)
-                    return
-            self._world.push()
+        until(lambda: self._served(interrupt))
+
+    def _served(self, interrupt: Interrupt) -> bool:
+        """Do what is to be done now; whether there is nothing more to come."""
+        happened = self._look()
+        if interrupt.signal and not self._asked:
+            self._asked = True
+            self._tell(say.Signalled(interrupt.signal))
+        now = time.monotonic()
+        if self._patience.turn(now, heard=happened) > SILENCE_SECONDS and self._on:
+            os._exit(1)  # the watchdog ends the tools
+        if now - self._told > SIGN_OF_LIFE_SECONDS:
+            self._tell(say.Alive())
+            if 0 in self._world.failed():  # only where MPI goes on without it; its last word may have gone with it
+                if not self._stopped:
+                    os._exit(1)
+                return True
+        self._world.push()
+        return self._left
 
     def _look(self) -> bool:
         """One turn: what the slots did, what the coordinator says; returns whether it said anything."""
@@ -95,7 +99,10 @@ class Agent:
             self._trouble(error)
             return True
         # Not after what the slots did, which ends a nap by itself: they have more to do, as tasks are sent ahead.
-        self._nap = NAP_SECONDS[0] if heard else min(self._nap * GROWTH, NAP_SECONDS[1])
+        if heard:
+            self._naps.something_came()
+        else:
+            self._naps.nothing_came()
         return any(rank == self._leader for rank, _ in heard)
 
     def _hear(self, rank: int, message: object) -> None:
@@ -110,13 +117,13 @@ class Agent:
                 self._tell(ended)
             return
         if not self._node or not self._setup or self._stopped:
-            time.sleep(self._nap)
+            time.sleep(self._naps.seconds)
             return
         if self._commit and self._commit.error:
             raise self._commit.error
         if rest := self._rest():
             time.sleep(rest)  # through what happens meanwhile, which is then handled together
-        events = self._node.events(0.0 if rest else self._nap)
+        events = self._node.events(0.0 if rest else self._naps.seconds)
         told: list[Started | Ended] = []
         for event in events:
             match event:

@@ -8,7 +8,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from millrace import __version__
 from millrace.cluster import messages as say
@@ -34,9 +33,7 @@ from millrace.plan.plan import Plan
 from millrace.report.words import count
 from millrace.rundir import Manifest, RunDir
 from millrace.schedule.partition import routes
-
-if TYPE_CHECKING:
-    pass
+from millrace.waiting import until
 
 
 @dataclass(frozen=True)
@@ -203,17 +200,20 @@ class Membership:
         return known.name(rank) if known else f"rank {rank}"
 
     def _wait(self, done: Callable[[], bool], timeout_seconds: float = math.inf) -> bool:
-        deadline = time.monotonic() + timeout_seconds
-        while not done():
-            if time.monotonic() > deadline:
-                return False
-            if self.interrupt and self.interrupt.count > 1:
-                return False
+        """Carry messages until it is ``done``; false if that takes too long, or if somebody wants the end at once."""
+
+        def look() -> bool:
+            if done():
+                return True
             for rank, message in self.hear():
                 if self._links.dismissed is None:
                     raise say.unexpected(self.name(rank), message)
-            time.sleep(NAP_SECONDS[1] / 2)
-        return True
+            return done()
+
+        return until(look, timeout_seconds, nap=NAP_SECONDS[1] / 2, enough=self._is_enough)
+
+    def _is_enough(self) -> bool:
+        return self.interrupt is not None and self.interrupt.count > 1
 
     def _wait_for_others(self, n_there: Callable[[], int]) -> bool:
         """Wait until all others are there; false if those that are missing are given up."""

@@ -24,6 +24,7 @@ from millrace.errors import ExitCode, LostError, RefusedError
 from millrace.launch.mpi_environment import Launched
 from millrace.report.words import count, duration
 from millrace.schedule.packing import Packing
+from millrace.waiting import until
 
 #: Longest piece of a message, in bytes.
 PIECE_BYTES = 4 << 20
@@ -39,6 +40,9 @@ LONGEST_INIT_SECONDS, LONGEST_INIT_PER_PROCESS = 120.0, 0.1
 
 #: Seconds between the start of Open MPI and the first message.
 AFTER_INIT_SECONDS = 0.2
+
+#: Seconds between looks at what is being sent, where there is nothing else to do.
+FLUSH_NAP_SECONDS = 0.001
 
 #: Messages taken in one look, so that whoever looks does something else too.
 MOST_AT_ONCE = 256
@@ -193,12 +197,7 @@ class World:
 
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until everything is sent; whether it was within the time."""
-        deadline = time.monotonic() + timeout_seconds
-        while self.push():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.001)
-        return True
+        return until(lambda: not self.push(), timeout_seconds, nap=FLUSH_NAP_SECONDS)
 
     def for_files(self) -> tuple[Any, Any]:
         """MPI and the communicator, to open files that all processes write together."""

@@ -12,7 +12,7 @@ import msgspec
 
 from millrace.cluster import messages as say
 from millrace.cluster.membership import Member, Membership
-from millrace.cluster.naps import GROWTH, NAP_SECONDS
+from millrace.cluster.naps import NAP_SECONDS, naps
 from millrace.ids import TaskId
 from millrace.model import ToolUse
 from millrace.node.agent import Slots
@@ -21,6 +21,7 @@ from millrace.output.parts import Written
 from millrace.report.words import count
 from millrace.schedule.dispatcher import Dispatcher
 from millrace.tasks import Ended, News, SlotsChanged, Started, Task, Withdrawn, Woken
+from millrace.waiting import until
 
 #: Shortest nap of the coordinator, in seconds: nodes have tasks ahead, and what comes in a bunch costs less.
 BUSY_NAP_SECONDS = 0.001
@@ -67,7 +68,7 @@ class RemoteSlots:
     ) -> None:
         self._crew, self._own, self._members, self._use, self._message = crew, own, members, use, message
         self._dispatcher: Dispatcher[tuple[Task, Batch]] = Dispatcher(use.n_fragments)
-        self._nap = BUSY_NAP_SECONDS
+        self._naps = naps(BUSY_NAP_SECONDS)
         #: What is to be sent to each rank when this turn is over.
         self._work: dict[int, list[say.Assignment]] = defaultdict(list)
         self._output = output
@@ -114,25 +115,26 @@ class RemoteSlots:
         Raises:
             MillraceError: A process is lost, or cannot go on.
         """
-        deadline = time.monotonic() + timeout_seconds
-        while True:
-            self._flush()
-            found: list[News] = []
-            for event in self._own.events(self._nap):
-                found += self._happened(0, event)
-            for rank, message in self._crew.hear():
-                found += self._heard(rank, message)
-            now = time.monotonic()
-            self._dispatcher.look(now)
-            self._output.turn(now)
-            self._send()
-            self._flush()
-            if found:
-                self._nap = BUSY_NAP_SECONDS
-                return found
-            self._nap = min(self._nap * GROWTH, NAP_SECONDS[1])
-            if now >= deadline:
-                return []
+        return until(self._look, timeout_seconds)
+
+    def _look(self) -> list[News]:
+        """Take a nap, which what happens in the slots here ends, and hear the others."""
+        self._flush()
+        found: list[News] = []
+        for event in self._own.events(self._naps.seconds):
+            found += self._happened(0, event)
+        for rank, message in self._crew.hear():
+            found += self._heard(rank, message)
+        now = time.monotonic()
+        self._dispatcher.look(now)
+        self._output.turn(now)
+        self._send()
+        self._flush()
+        if found:
+            self._naps.something_came()
+        else:
+            self._naps.nothing_came()
+        return found
 
     def _flush(self) -> None:
         for rank, assignments in self._work.items():
@@ -147,7 +149,7 @@ class RemoteSlots:
                     found += self._happened(rank, event)
             case say.Wrote(written):
                 self._output.heard(written)
-                self._nap = NAP_SECONDS[0]  # another part may wait for this
+                self._naps.something_came(NAP_SECONDS[0])  # another part may wait for this
             case say.ReadyToWrite(stream):
                 self._output.waits(stream)
             case say.Allow(who, slots, why):

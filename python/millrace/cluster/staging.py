@@ -23,6 +23,7 @@ from millrace.storage.broadcast import Link, Relay
 from millrace.storage.cache import Cache
 from millrace.storage.cache_files import NoRoom, Part
 from millrace.storage.mounts import why_not
+from millrace.waiting import Deadline, until
 
 if TYPE_CHECKING:
     from millrace.cluster.membership import Member, Membership
@@ -176,14 +177,16 @@ class Keeper:
 
     def _go_on(self, relay: Relay) -> bool:
         """Go on for a moment; whether this part is over."""
-        deadline = time.monotonic() + TURN
-        while not relay.done:
+
+        def look() -> bool:
+            if relay.done:
+                return True
             self._idle = 0 if relay.turn() else self._idle + 1
             if self._idle > PATIENCE:
                 relay.wait(NAP)
-            if time.monotonic() > deadline:
-                return False
-        return True
+            return False
+
+        return until(look, TURN)
 
     @property
     def broken(self) -> bool:
@@ -297,7 +300,7 @@ class Staging:
         for rank in self._ranks:
             self._tell(rank, look)
         nodes = {0: self._keeper.look(look)}
-        self._wait(lambda: len(nodes) > len(self._ranks), nodes)
+        self._wait(nodes)
         nodes = dict(sorted(nodes.items()))
         choices = dict(zip(nodes, staging.decide(way, files, list(nodes.values())), strict=True))
         for line in staging.in_words(files, list(nodes.values()), list(choices.values())):
@@ -308,15 +311,17 @@ class Staging:
                 choices[rank] = Choice(place="", why=why)
         return {rank: pairs_of(files, nodes[rank], choice) for rank, choice in choices.items()}
 
-    def _wait(self, done: Callable[[], bool], nodes: dict[int, Node]) -> None:
-        deadline = time.monotonic() + STILL_SECONDS
-        while not done():
+    def _wait(self, nodes: dict[int, Node]) -> None:
+        """Hear what all nodes have."""
+
+        def look() -> bool:
             for rank, said in self._hear():
                 if isinstance(said, Room):
                     nodes[rank] = said.node
-            if time.monotonic() > deadline:
-                raise LostError("databases: not all nodes say what room they have", "look at the nodes")
-            time.sleep(NAP)
+            return len(nodes) > len(self._ranks)
+
+        if not until(look, STILL_SECONDS, nap=NAP):
+            raise LostError("databases: not all nodes say what room they have", "look at the nodes")
 
     def _send(self, files: Sequence[File], nodes: dict[int, Node], choices: dict[int, Choice]) -> dict[int, str]:
         """Send what is missing anywhere; which nodes have got no copies, and why."""
@@ -330,21 +335,31 @@ class Staging:
         near = {file: copy for copy, file in pairs_of(files, nodes[0], choices[0])}
         sources = [near.get(file.path, file.path) if file.key not in choices[0].missing else file.path for file in sent]
         self._keeper.begin(Fetch(sent, choices[0], None, chain[1] if chain[1:] else None), sources)
+        ended = self._wait_for(len(chain))
+        seconds, n_bytes = time.monotonic() - began, sum(file.size for file in sent)
+        self._message(f"databases: {size(n_bytes)} copied to each in {duration(seconds)}, {size(n_bytes / seconds)}/s")
+        return {rank: why for rank, why in ended.items() if why}
+
+    def _wait_for(self, n: int) -> dict[int, str]:
+        """Pass pieces on until ``n`` nodes have ended their parts; why they have got no copies, if so."""
         ended: dict[int, str] = {}
-        seen, since = -1, began
-        while len(ended) < len(chain):
+        seen, still = -1, Deadline(STILL_SECONDS)
+
+        def look() -> bool:
+            nonlocal seen
             if not self._keeper.busy:
                 time.sleep(NAP)
             elif over := self._keeper.turn():
                 ended[0] = over.why_not
-            ended |= {rank: said.why_not for rank, said in self._hear() if isinstance(said, Fetched)}
-            now, moved = time.monotonic(), self._keeper.moved + len(ended)
-            if moved != seen:
-                seen, since = moved, now
-            elif now - since > STILL_SECONDS:
+            ended.update((rank, said.why_not) for rank, said in self._hear() if isinstance(said, Fetched))
+            if (moved := self._keeper.moved + len(ended)) != seen:
+                seen = moved
+                still.restart()
+            elif still.is_over:
                 raise LostError(
                     f"databases: no node has got anything for {duration(STILL_SECONDS)}", "look at the nodes"
                 )
-        seconds, n_bytes = time.monotonic() - began, sum(file.size for file in sent)
-        self._message(f"databases: {size(n_bytes)} copied to each in {duration(seconds)}, {size(n_bytes / seconds)}/s")
-        return {rank: why for rank, why in ended.items() if why}
+            return len(ended) == n
+
+        until(look)
+        return ended

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from millrace.launch import mpi_environment as launched
+from millrace.launch import mpi_environment
 from millrace.launch.watch import HEARTBEAT, OTHERS, STARTING
 
 #: Seconds between heartbeats.
@@ -69,7 +69,7 @@ def begin(environ: Mapping[str, str]) -> Heart | None:
     """The heart of this process, which beats from the first call on; None: it is no coordinator with a supervisor."""
     global _heart
     if _heart is None and environ.get(HEARTBEAT):
-        job = launched.find(environ)
+        job = mpi_environment.find(environ)
         if not job or not job.rank:
             _heart = Heart(environ[HEARTBEAT])
         elif job.rank <= WITNESSES:

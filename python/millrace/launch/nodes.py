@@ -16,12 +16,16 @@ from typing import NamedTuple
 from millrace.launch import command, sweep
 from millrace.launch.allocation import Allocation
 from millrace.plan import workplace
+from millrace.waiting import until
 
 #: Seconds within which a node answers, or is taken for lost.
 ANSWER_SECONDS = 8.0
 
 #: The same once others have answered: at least so long, and so many times as long as they took.
 LEAST, TIMES = 1.5, 4.0
+
+#: Seconds between looks at who has answered.
+LOOK_SECONDS = 0.01
 
 #: Nodes that are asked side by side.
 WIDTH = 64
@@ -47,32 +51,55 @@ def sweep_all(
     # First here: what starts processes elsewhere goes before what it has started.
     work = workplace.wanted_here(environ)
     sweep.sweep(token, work)
-    waiting, asked, answered = deque(nodes), dict[str, tuple[subprocess.Popen[bytes], float]](), dict[str, float]()
-    lacking = set[str]()
-    while waiting or asked:
-        while waiting and len(asked) < WIDTH:
-            node = waiting.popleft()
-            if process := _ask(allocation, node, f"{token}\n{work}\n{file or ''}\n", environ):
-                asked[node] = process, time.monotonic()
-        time.sleep(0.01)
-        now = time.monotonic()
+    return _Question(allocation, nodes, f"{token}\n{work}\n{file or ''}\n", environ).answers()
+
+
+class _Question:
+    """Asked of all nodes, `WIDTH` at a time."""
+
+    def __init__(self, allocation: Allocation, nodes: Sequence[str], told: str, environ: Mapping[str, str]) -> None:
+        self._allocation, self._nodes, self._told, self._environ = allocation, nodes, told, environ
+        self._waiting = deque(nodes)
+        #: Who is being asked, and since when.
+        self._asked: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
+        #: Seconds until each answered.
+        self._answered: dict[str, float] = {}
+        self._lacking: set[str] = set()
+
+    def answers(self) -> Answers:
+        """Wait until all have answered, or are taken for lost."""
+        self._ask_next()
+        until(self._is_over, nap=LOOK_SECONDS)
+        there = [node for node in self._nodes if node in self._answered]
+        return Answers(
+            tuple(node for node in there if node not in self._lacking),
+            tuple(node for node in there if node in self._lacking),
+        )
+
+    def _ask_next(self) -> None:
+        while self._waiting and len(self._asked) < WIDTH:
+            node = self._waiting.popleft()
+            if process := _ask(self._allocation, node, self._told, self._environ):
+                self._asked[node] = process, time.monotonic()
+
+    def _is_over(self) -> bool:
+        answered, now = self._answered, time.monotonic()
         # Where most have answered, those that have not are not slow but gone.
-        quick = sorted(answered.values())[len(answered) // 2] if len(answered) >= len(nodes) / 2 else ANSWER_SECONDS
+        are_most = len(answered) >= len(self._nodes) / 2
+        quick = sorted(answered.values())[len(answered) // 2] if answered and are_most else ANSWER_SECONDS
         patience = min(ANSWER_SECONDS, max(LEAST, TIMES * quick))
-        for node, (process, begun) in list(asked.items()):
+        for node, (process, begun) in list(self._asked.items()):
             if process.poll() is None and now - begun < patience:
                 continue
-            del asked[node]
+            del self._asked[node]
             if process.poll() in (0, sweep.LACKS):
                 answered[node] = now - begun
                 if process.returncode:
-                    lacking.add(node)
+                    self._lacking.add(node)
             else:
                 _end(process)
-    there = [node for node in nodes if node in answered]
-    return Answers(
-        tuple(node for node in there if node not in lacking), tuple(node for node in there if node in lacking)
-    )
+        self._ask_next()
+        return not (self._waiting or self._asked)
 
 
 def _ask(allocation: Allocation, node: str, told: str, environ: Mapping[str, str]) -> subprocess.Popen[bytes] | None:

@@ -38,6 +38,7 @@ from millrace.plan.privacy import folder_mode
 from millrace.report.words import count
 from millrace.rundir import RunDir
 from millrace.storage.launcher_folder import LauncherFolder
+from millrace.waiting import Deadline, until
 
 #: Starts without a new result after which there is no hope.
 MOST_FRUITLESS = 5
@@ -187,9 +188,7 @@ class Supervisor:
 
     def _pause(self, turn: int) -> None:
         """Nothing before the first new start; a fault that stays gets some time to go away."""
-        deadline = time.monotonic() + (2.0 ** (turn - 1) if turn > 0 else 0.0)
-        while time.monotonic() < deadline and not self.interrupt.signal:
-            time.sleep(TICK_SECONDS)
+        until(lambda: self.interrupt.signal, 2.0 ** (turn - 1) if turn > 0 else 0.0, nap=TICK_SECONDS)
 
     def _not_answering(self, alive: Sequence[str]) -> str:
         return some([node for node in self.allocation.nodes if node not in alive])
@@ -231,6 +230,10 @@ class Start:
         )  # fmt: skip
         #: The run's exit code, once the coordinator has told it.
         self.code: int | None = None
+        #: Whether the launcher has ended, since when it could have, and until when it may, once it is asked to.
+        self._has_ended = False
+        self._finished: float | None = None
+        self._stopping: Deadline | None = None
         for part in (supervisor.signs, supervisor.said):
             part.begin()
         self._process = subprocess.Popen(
@@ -251,39 +254,41 @@ class Start:
             os.set_blocking(pipe.fileno(), False)
             selector.register(pipe, selectors.EVENT_READ, self._s.said.take)
             selector.register(ended, selectors.EVENT_READ, None)
-            return self._loop(selector)
+            return until(lambda: self._look(selector))
 
-    def _loop(self, selector: selectors.BaseSelector) -> str:
-        signs, interrupt = self._s.signs, self._s.interrupt
-        finished = stopped = None
-        has_ended = False
-        while True:
-            for key, _ in selector.select(TICK_SECONDS):
-                if key.data is None:
-                    has_ended = True
-                    selector.unregister(key.fileobj)
-                else:
-                    _carry(selector, key)
-            now = time.monotonic()
-            signs.listen()
-            self.code = signs.code()
-            self._s.output.pump()
-            if has_ended and not _pipes_are_open(selector):
+    def _look(self, selector: selectors.BaseSelector) -> str:
+        """Carry words for a moment; why the start has ended, once it has."""
+        signs = self._s.signs
+        for key, _ in selector.select(TICK_SECONDS):
+            if key.data is None:
+                self._has_ended = True
+                selector.unregister(key.fileobj)
+            else:
+                _carry(selector, key)
+        signs.listen()
+        self.code = signs.code()
+        self._s.output.pump()
+        if self._has_ended and not _pipes_are_open(selector):
+            return self._ending()
+        if self.code is not None or self._has_ended:
+            # What a killed launcher has started may hold the pipes open.
+            self._finished = self._finished or time.monotonic()
+            if time.monotonic() - self._finished > LAST_WORDS_SECONDS * (1.0 if self.code is not None else 0.1):
                 return self._ending()
-            if self.code is not None or has_ended:
-                # What a killed launcher has started may hold the pipes open.
-                finished = finished or now
-                if now - finished > LAST_WORDS_SECONDS * (1.0 if self.code is not None else 0.1):
-                    return self._ending()
-            elif signs.again():
-                return "a part of the job is lost"
-            elif silence := signs.silent_for(len(self._nodes), self._patience):
-                return f"no sign of life from the coordinator for {silence:.0f} s"
-            if interrupt.signal:
-                stopped = stopped or now
-                signs.stop([interrupt.signal] * interrupt.count)
-                if now - stopped > STOP_SECONDS or (interrupt.count > 2) or (interrupt.count > 1 and not signs.alive):
-                    return "asked to stop"
+        elif signs.again():
+            return "a part of the job is lost"
+        elif silence := signs.silent_for(len(self._nodes), self._patience):
+            return f"no sign of life from the coordinator for {silence:.0f} s"
+        return "asked to stop" if self._is_stopped() else ""
+
+    def _is_stopped(self) -> bool:
+        """Pass on what asks to stop; whether it is of no use to wait any longer."""
+        signs, interrupt = self._s.signs, self._s.interrupt
+        if not interrupt.signal:
+            return False
+        self._stopping = self._stopping or Deadline(STOP_SECONDS)
+        signs.stop([interrupt.signal] * interrupt.count)
+        return self._stopping.is_over or interrupt.count > 2 or (interrupt.count > 1 and not signs.alive)
 
     def _ending(self) -> str:
         name = Path(self._launcher.program).name
@@ -342,27 +347,36 @@ def take(folder: Path) -> Lock:
         RefusedError: Another supervisor has it, or it cannot be made.
     """
     # The guard of one that was killed just now holds it until everything is cleaned up.
-    deadline = time.monotonic() + TAKEOVER_SECONDS
-    while True:
+    held = lock.HeldError(None)
+
+    def look() -> Lock | None:
+        nonlocal held
         try:
-            folder.mkdir(0o700, parents=True, exist_ok=True)
-            # Another's would say for the coordinator how the run has ended, and show its output.
-            if why := why_not_own(folder):
-                raise RefusedError(f"{folder}: {why}", "name another place with --run-dir")
-            return lock.take(folder / LOCK)
-        except FileNotFoundError:
-            continue  # removed just now
+            return _taken(folder)
         except lock.HeldError as error:
-            if time.monotonic() > deadline:
-                raise RefusedError(
-                    f"{folder}: another millrace ({error.words}) is running this now",
-                    "wait for it; millrace status tells how far it is",
-                ) from error
-        except OSError as error:
-            raise RefusedError(
-                f"{folder}: {error.strerror}", "name a place that can be written with --run-dir"
-            ) from error
-        time.sleep(TICK_SECONDS)
+            held = error
+            return None
+
+    if found := until(look, TAKEOVER_SECONDS, nap=TICK_SECONDS):
+        return found
+    raise RefusedError(
+        f"{folder}: another millrace ({held.words}) is running this now",
+        "wait for it; millrace status tells how far it is",
+    ) from held
+
+
+def _taken(folder: Path) -> Lock:
+    """Make the folder, and take it."""
+    try:
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        # Another's would say for the coordinator how the run has ended, and show its output.
+        if why := why_not_own(folder):
+            raise RefusedError(f"{folder}: {why}", "name another place with --run-dir")
+        return lock.take(folder / LOCK)
+    except FileNotFoundError:
+        return _taken(folder)  # removed just now
+    except OSError as error:
+        raise RefusedError(f"{folder}: {error.strerror}", "name a place that can be written with --run-dir") from error
 
 
 def run(plan: Plan, allocation: Allocation, environ: Mapping[str, str]) -> int:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from millrace.storage import launcher_folder
+from millrace.waiting import Naps, until
 
 #: Name of the environment variable that all processes of a job carry.
 NAME = "MILLRACE_LAUNCH"
@@ -94,21 +95,21 @@ def sweep(token: str, work: str = "") -> bool:
     """
     if not TOKEN.fullmatch(token):
         raise ValueError("not the token of a job")
-    deadline, pause = time.monotonic() + KILL_SECONDS, 0.002
-    while True:
-        kill, watchdogs = marked(token)
-        for pid in kill:
-            send(pid, token, signal.SIGKILL)
-        for pid in watchdogs:
-            send(pid, token, signal.SIGCONT)
-        if not kill and not watchdogs:
-            clean(work)
-            launcher_folder.sweep_job(token)
-            return True
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.1)
+    if not until(lambda: not _kill(token), KILL_SECONDS, nap=Naps(0.002, 0.1, 1.5)):
+        return False
+    clean(work)
+    launcher_folder.sweep_job(token)
+    return True
+
+
+def _kill(token: str) -> bool:
+    """Kill what carries ``token``, and let watchdogs end; whether there was any of it."""
+    kill, watchdogs = marked(token)
+    for pid in kill:
+        send(pid, token, signal.SIGKILL)
+    for pid in watchdogs:
+        send(pid, token, signal.SIGCONT)
+    return bool(kill or watchdogs)
 
 
 def clean(work: str) -> None:

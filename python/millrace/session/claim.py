@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from millrace.report.events import read_typed
 from millrace.resume import as_before, outputs_are_there, take_over
 from millrace.rundir import Manifest, RunDir
 from millrace.session.finished import Finished
+from millrace.waiting import until
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,9 @@ def wait_for_the_last_start(rundir: RunDir) -> None:
     Raises:
         LostError: It is not.
     """
-    deadline = time.monotonic() + 10 * BEAT_SECONDS
-    while rundir.is_running(os.environ.get(JOB, "")):
-        if time.monotonic() > deadline:
-            raise LostError(f"{rundir.path}: the coordinator of an earlier start still has it", "wait for its end")
-        time.sleep(BEAT_SECONDS / 10)
+    job = os.environ.get(JOB, "")
+    if not until(lambda: not rundir.is_running(job), 10 * BEAT_SECONDS, nap=BEAT_SECONDS / 10):
+        raise LostError(f"{rundir.path}: the coordinator of an earlier start still has it", "wait for its end")
 
 
 def remove_if_fruitless(rundir: RunDir, *, supervised: bool) -> Callable[..., bool]:

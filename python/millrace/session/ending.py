@@ -37,6 +37,7 @@ from millrace.session.claim import Claim
 from millrace.session.finished import Finished
 from millrace.session.processes import Processes
 from millrace.session.wiring import Wiring
+from millrace.waiting import until
 
 #: Seconds that outputs get at the end of a run that is stopped, to take what is done.
 LAST_WRITES_SECONDS = 5.0
@@ -109,10 +110,18 @@ class Ending:
     def _drain(self, engine: Engine) -> None:
         """Wait until everything is in the outputs."""
         interrupt, parallel = self._processes.interrupt, self._wiring.parallel
-        while (covered := engine.stage.drain(0.2)) is None:
+        covered: int | None = None
+
+        def look() -> bool:
+            nonlocal covered
+            if (covered := engine.stage.drain(0.2)) is not None:
+                return True
             if interrupt.signal:  # whoever reads the output may have stopped reading
                 raise interrupt.error(self._claim.plan.run_dir)
             engine.node.events(LOOK_SECONDS)  # other processes have a part in it; the slots have nothing more to tell
+            return False
+
+        until(look)
         if parallel:
             parallel.settle(engine.node.events)
         if engine.stage.error:

@@ -7,7 +7,6 @@ for its messages no longer than it takes the slowest of them to read.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from millrace.errors import LostError, MillraceError, RefusedError
 from millrace.output.parts import ExtentWriter, Prepared
 from millrace.plan.plan import Plan
 from millrace.schedule.extents import Block, Extents, Lane, Write
+from millrace.waiting import until
 
 #: Seconds between looks at what is being written, at the end.
 LOOK_SECONDS = 0.05
@@ -82,12 +82,15 @@ class Collective(WriteStrategy):
         """See `WriteStrategy`."""
         if not self._crew or not self._rounds:
             return
-        deadline = time.monotonic() + SILENCE_SECONDS
-        while is_writing():
-            carry(LOOK_SECONDS)
-            if has_failed() or time.monotonic() > deadline:
-                self._crew.world.broken = True  # some wait for ever: they end with this process
-                return
+
+        def look() -> bool:
+            if is_writing():
+                carry(LOOK_SECONDS)
+            return not is_writing()
+
+        if not until(look, SILENCE_SECONDS, enough=has_failed):
+            self._crew.world.broken = True  # some wait for ever: they end with this process
+            return
         self._crew.tell_all(say.CloseTogether())
         self._crew.world.flush(SILENCE_SECONDS)
         self._rounds.close()

@@ -1,0 +1,81 @@
+"""Waiting: what ends it, and how long naps are. No clock decides here but the one that is made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from millrace import waiting
+from millrace.waiting import Deadline, Naps, until
+
+
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now, self.slept = 100.0, list[float]()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    found = Clock()
+    monkeypatch.setattr(waiting, "time", found)
+    yield found
+
+
+def test_what_is_there_is_returned_without_a_nap(clock: Clock) -> None:
+    assert until(lambda: "here", 0.0, nap=1.0) == "here"
+    assert clock.slept == []
+
+
+def test_waiting_ends_with_the_time_after_one_look_more(clock: Clock) -> None:
+    assert until(lambda: None, 3.0, nap=1.0) is None
+    assert clock.slept == [1.0, 1.0, 1.0]
+
+
+def test_naps_grow_up_to_the_longest(clock: Clock) -> None:
+    until(lambda: clock.now >= 120.0, nap=Naps(1.0, 4.0))
+    assert clock.slept[:4] == [1.0, 2.0, 4.0, 4.0]
+
+
+def test_nobody_naps_who_wants_no_more(clock: Clock) -> None:
+    asked = iter([False, True])
+    assert not until(lambda: 0, nap=1.0, enough=lambda: next(asked))
+    assert clock.slept == [1.0]
+
+
+def test_what_makes_waiting_useless_is_raised(clock: Clock) -> None:
+    def look() -> bool:
+        raise RuntimeError("node lost")
+
+    with pytest.raises(RuntimeError, match="node lost"):
+        until(look, nap=1.0)
+
+
+def test_a_deadline_begins_anew_when_something_has_moved(clock: Clock) -> None:
+    deadline = Deadline(2.0)
+    clock.now += 1.5
+    deadline.restart()
+    clock.now += 1.5
+    assert not deadline.is_over
+    clock.now += 0.5
+    assert deadline.is_over
+
+
+def test_naps_are_short_again_when_something_came() -> None:
+    naps = Naps(1.0, 8.0)
+    naps.nothing_came()
+    naps.nothing_came()
+    assert naps.seconds == 4.0
+    naps.something_came(0.5)
+    assert naps.seconds == 0.5
+    naps.something_came()
+    assert naps.seconds == 1.0
