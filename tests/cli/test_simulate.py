@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,13 @@ def test_nodes_die_and_records_fail() -> None:
     assert found[1]["seconds"] > found[0]["seconds"] + 10
 
 
+def test_a_long_record_is_finished_in_slices() -> None:
+    ended = simulate("--trace", "fixed:1000", "--records", "1", "--fragments", "12", "--finish", "0.2")
+    assert ended.returncode == 0, ended.stderr
+    words = re.search(r"fragments: +12; (\d+) slices", ended.stdout)
+    assert words and int(words[1]) > 12
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -60,6 +68,7 @@ def test_nodes_die_and_records_fail() -> None:
         (("--trace", "fixed:1", "--records", "1", "--work", "1"), "--records and --work contradict each other"),
         (("--trace", "fixed:1", "--lose", "3"), "--lose 3: 2 of 3 nodes can be lost"),
         (("--trace", "fixed:1", "--records", "5", "--failing", "6"), "--failing 6: there are 5 records"),
+        (("--trace", "fixed:1", "--finish", "0.1"), "--finish: the database is whole"),
         (("--trace", "fixed:1", "--latency", "-1"), "invalid value for '--latency'"),
     ],
 )

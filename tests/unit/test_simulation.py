@@ -202,6 +202,41 @@ def test_a_database_in_fragments_is_searched_whole_by_every_batch_in_partitions_
 # Traces
 
 
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("partition_size", [None, 2])
+def test_a_long_record_is_finished_in_slices(passes: int, partition_size: int | None) -> None:
+    """Its candidates take 100 s in one task, while all other slots have nothing to do."""
+    trace = Trace(([1], [1000.0]), "records", 0.1, "long")
+    machine = Machine(4, 4, partition_size=partition_size, fragments=16, finish=0.1)
+    alone, sliced = (run(replace(machine, passes=n), trace, 1) for n in (0, passes))
+    assert alone.slices == 0 and sliced.slices >= 16 * passes
+    assert alone.seconds == pytest.approx(1000 / 16 + 100, abs=2.0)
+    assert sliced.seconds < 1000 / 16 + 100 / 2
+
+
+def test_what_many_records_have_found_is_finished_in_parts() -> None:
+    trace = Trace(([1], [10.0]), "records", 0.1, "alike")
+    machine = Machine(2, 4, fragments=8, finish=0.5, batch=16)
+    found = run(machine, trace, 16)
+    assert found.tasks == 8 + 8, "the searches, and a part for each slot"
+    assert found.seconds == pytest.approx(16 * 10 / 8 + 16 * 5 / 8, abs=2.0)
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_slices_and_parts_end_whatever_is_lost_or_fails(choose: st.DataObject) -> None:
+    records = choose.draw(st.integers(1, 60), "records")
+    failing = choose.draw(st.sets(st.integers(0, records - 1), max_size=2), "failing") if records > 20 else set[int]()
+    machine = Machine(
+        choose.draw(st.integers(2, 5), "nodes"), choose.draw(st.integers(1, 3), "cores"), batch=choose.draw(st.sampled_from([0, 1, 9]), "batch"),
+        fragments=choose.draw(st.integers(2, 5), "fragments"), finish=choose.draw(st.sampled_from([0.1, 1.0]), "finish"),
+        passes=choose.draw(st.sampled_from([0, 1, 2]), "passes"), deaths=choose.draw(st.sampled_from([[], [(4.0, 1)], [(40.0, 1)]]), "deaths"),
+        failing=failing,
+    )  # fmt: skip
+    found = run(machine, alike(choose.draw(st.sampled_from([0.5, 30.0]), "seconds"), 0.05), records)
+    assert found.quarantined == len(failing)
+
+
 def test_a_measured_trace_has_the_time_of_its_run() -> None:
     trace = load(str(BLASTP))
     assert trace.unit == "residues"

@@ -34,6 +34,12 @@ import click
     "--fragments", type=click.IntRange(1), default=1, metavar="N", help="Fragments of the database (default 1)."
 )
 @click.option(
+    "--finish",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SHARE",
+    help="With --fragments, search and finish as a real run does; the search of its candidates takes so much of a record's time.",
+)
+@click.option(
     "--batch", type=click.IntRange(0), default=0, metavar="N", help="Records a task; 0: as measured (default)."
 )
 @click.option(
@@ -60,7 +66,7 @@ import click
 @click.option("--seed", type=int, default=1, metavar="N", help="Of the random numbers (default 1).")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def command(
-    nodes: int, cores: int, trace: str, records: int | None, work: float | None, mean: float | None, fragments: int, batch: int,
+    nodes: int, cores: int, trace: str, records: int | None, work: float | None, mean: float | None, fragments: int, finish: float | None, batch: int,
     partition_size: int | None, latency: float, service: float, lose: int, failing: int, no_prefetch: bool, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Say how long a job would take on a cluster: a simulation that runs the scheduling code of real runs.
@@ -79,16 +85,21 @@ def command(
 
     if records and work:
         raise RefusedError("--records and --work contradict each other", "give one of them")
-    known = load(trace, mean, fragments, seed, replay=not records and not work)
+    if finish and fragments == 1:
+        raise RefusedError("--finish: the database is whole", "say in how many fragments it is with --fragments")
+    # Without a word of the finish, each record counts once for each fragment.
+    divided = 1 if finish else fragments
+    known = load(trace, mean, divided, seed, replay=not records and not work)
     if records:
-        records *= fragments
+        records *= divided
     elif not work and Path(trace).exists():
         records = known.n_records
     else:
         records = max(round((work or 1800.0) * nodes * cores / known.mean_seconds), 1)
     machine = Machine(
         nodes, cores, latency_seconds=latency, service_seconds=service, partition_size=partition_size,
-        prefetch=not no_prefetch, batch=batch,
+        prefetch=not no_prefetch, batch=batch, fragments=fragments if finish else 0, resident=fragments,
+        finish=finish or 0.0, passes=1 if finish else 0,
     )  # fmt: skip
     machine = faults.draw(machine, known, records, n_deaths=lose, n_failing=failing, seed=seed)
     found = Simulation(machine, known, records).run()
@@ -111,6 +122,8 @@ def command(
     click.echo(f"coordinator:  busy {found.coordinator_share:.1%} of the time" + (
         f", the busiest partition leader {found.leader_share:.1%}" if found.partitions else ""))  # fmt: skip
     click.echo(f"copies:       {found.copies} tasks of stragglers were run twice")
+    if finish:
+        click.echo(f"fragments:    {fragments}; {count(found.slices, 'slice')} of records that took long")
     if lose or failing:
         click.echo(
             f"faults:       {count(lose, 'node')} lost, {count(found.retries, 'batch')} tried again, {count(found.quarantined, 'record')} quarantined"

@@ -29,6 +29,8 @@ class Machine:
             run starts again.
         silence_seconds: After which a node that died is missed.
         failing: Records, from 0, for which the tool always fails.
+        finish: Time of the search of a record's candidates, as a share of that of its search in the whole database.
+        passes: How often each candidate is searched where a record's rows are written in slices; 0: they never are.
     """
 
     nodes: int
@@ -47,6 +49,8 @@ class Machine:
     deaths: Sequence[tuple[float, int]] = ()
     silence_seconds: float = 10.0
     failing: Collection[int] = frozenset()
+    finish: float = 0.0
+    passes: int = 0
 
 
 @dataclass(frozen=True)
@@ -78,3 +82,5 @@ class Outcome:
     #: Batches that were tried again, and records that were given up.
     retries: int = 0
     quarantined: int = 0
+    #: Tasks that wrote a part of a record's rows, or found their ranks.
+    slices: int = 0
