@@ -366,8 +366,8 @@ class PoolEvent:
         """Seconds since it happened."""
     @property
     def status(self) -> str:
-        """``done``, ``failed``, ``timeout``, ``killed``, ``missing``, ``said``, ``misplaced``,
-        ``shapeless``, ``spawn`` or ``io``."""
+        """``done``, ``failed``, ``timeout``, ``still``, ``killed``, ``missing``, ``said``,
+        ``misplaced``, ``shapeless``, ``spawn`` or ``io``."""
     @property
     def exit_status(self) -> int | None:
         """Of the tool, however its task ended; None: it did not end by itself."""
@@ -423,6 +423,7 @@ class Pool:
         kills: tuple[str, bool] | None = None,
         links: Sequence[tuple[str, str]] = ...,
         ignored: Sequence[str] = ...,
+        still_seconds: float | None = None,
     ) -> Self:
         """Make the slots.
 
@@ -435,6 +436,8 @@ class Pool:
                 processes of our own control group alone.
             links: (path relative to a slot, real path) of the links in ``skeleton``.
             ignored: Real paths below such links that this program writes.
+            still_seconds: A tool that has used no CPU time and read or written nothing for so long is ended; None: it
+                may stand still.
         """
     def submit(
         self,

@@ -216,6 +216,10 @@ class Fragmented(Frozen, frozen=True):
     about: BlastDatabase | HmmerTargets | None = None
 
 
+#: A tool that only computes and has done nothing for so long will never do anything again.
+STANDSTILL_SECONDS = 60.0
+
+
 class ToolUse(Frozen, frozen=True):
     """What an adapter understood of one command: all that the engine needs to know of a tool."""
 
@@ -242,6 +246,9 @@ class ToolUse(Frozen, frozen=True):
     records_said: str = ""
     #: Regular expressions (bytes, multi-line); standard error that matches one means failure whatever the exit status.
     failures_said: tuple[str, ...] = ()
+    #: Seconds after which a task that used no CPU time and read or wrote nothing is ended and tried again; None: never, as
+    #: for all that may wait for somebody else or for a time.
+    still_seconds: float | None = None
     #: Version line of the tool, as it prints it; empty if unknown.
     version: str = ""
     #: Versions, as they stand in that line, for which the adapter's rules were compared with serial runs. Empty: the

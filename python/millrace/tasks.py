@@ -80,6 +80,8 @@ class Ending(Enum):
     #: A bad exit status, or a signal.
     FAILED = "failed"
     TIMEOUT = "timeout"
+    #: Ended by us, as it did nothing any more.
+    STILL = "still"
     #: Ended by us, as the run is to stop.
     KILLED = "killed"
     #: An output is not there.

@@ -15,7 +15,7 @@ from tool_batches import arguments_of, call, cut, need, still, understand
 
 from millrace import _core
 from millrace.errors import RefusedError
-from millrace.model import InputArg, OutputArg, ToolUse
+from millrace.model import STANDSTILL_SECONDS, InputArg, OutputArg, ToolUse
 from millrace.tools.joins import OF_ONE_TOOL
 from millrace.tools.registry import FAMILIES, MODULES
 
@@ -49,6 +49,16 @@ def test_input_and_output_are_found_in_each_form_and_the_rest_stays_as_it_was_ty
 
 def _typed(path: str) -> str:
     return path.removesuffix("{name}")
+
+
+@all_tools
+def test_a_tool_that_only_computes_may_not_stand_still_for_ever(owes: Owes, bench_of: Path) -> None:
+    need(owes.program)
+    assert understand(owes.command(), bench_of).still_seconds == STANDSTILL_SECONDS
+
+
+def test_what_is_not_known_may_wait_as_long_as_it_likes(bench_of: Path) -> None:
+    assert understand(["sh", "-c", "sleep 99; exec cat q.faa"], bench_of, inputs=("q.faa",)).still_seconds is None
 
 
 @all_tools

@@ -113,7 +113,7 @@ class Job:
         self.glued = {record for record in range(1, self.n) if choose.random() < 0.05}
         self.retries = choose.choice([0, 1, 1, 2])
         share = choose.choice([0.0, 0.0, 0.2, 0.6])
-        results = [Result.FAILED, Result.FAILED, Result.TIMED_OUT, Result.STARVED]
+        results = [Result.FAILED, Result.FAILED, Result.TIMED_OUT, Result.STARVED, Result.STILL]
         #: Records that the tool cannot do, and how it fails.
         self.bad = {record: choose.choice(results) for record in range(self.n) if choose.random() < share}
         self.in_search = choose.random() < 0.3

@@ -75,7 +75,7 @@ impl PoolEvent {
         }
     }
 
-    /// `done`, `failed`, `timeout`, `killed`, `missing`, `said`, `misplaced`, `shapeless`, `spawn` or `io`; empty unless ended.
+    /// `done`, `failed`, `timeout`, `still`, `killed`, `missing`, `said`, `misplaced`, `shapeless`, `spawn` or `io`; empty unless ended.
     #[getter]
     fn status(&self) -> &'static str {
         match self.outcome().map(|outcome| &outcome.result) {
@@ -83,6 +83,7 @@ impl PoolEvent {
             Some(Ok(_)) => "done",
             Some(Err(Failure::Ended(_))) => "failed",
             Some(Err(Failure::TimedOut)) => "timeout",
+            Some(Err(Failure::StoodStill(_))) => "still",
             Some(Err(Failure::Killed)) => "killed",
             Some(Err(Failure::Missing(_))) => "missing",
             Some(Err(Failure::Said(_))) => "said",
@@ -117,6 +118,9 @@ impl PoolEvent {
             Some(Failure::Missing(path)) => path.display().to_string(),
             Some(Failure::Said(doubt) | Failure::Shapeless(doubt)) => doubt.clone(),
             Some(Failure::Spawn(error) | Failure::Io(error)) => error.to_string(),
+            Some(Failure::StoodStill(limit)) => {
+                format!("no CPU time, no reads, no writes for {} s", limit.as_secs_f64())
+            }
             _ => String::new(),
         }
     }
@@ -208,7 +212,7 @@ impl Pool {
 #[pymethods]
 impl Pool {
     #[new]
-    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, streams, records_said, failures_said, ok_statuses=vec![], namespaces=vec![], kills=None, links=vec![], ignored=vec![]))]
+    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, streams, records_said, failures_said, ok_statuses=vec![], namespaces=vec![], kills=None, links=vec![], ignored=vec![], still_seconds=None))]
     #[allow(clippy::too_many_arguments)] // a constructor by keyword; a struct would only say it twice
     fn new(
         journal: &Journal,
@@ -229,6 +233,7 @@ impl Pool {
         kills: Option<(PathBuf, bool)>,
         links: Vec<(PathBuf, PathBuf)>,
         ignored: Vec<PathBuf>,
+        still_seconds: Option<f64>,
     ) -> PyResult<Self> {
         // The caller's descriptors stay the caller's.
         let namespaces = namespaces.into_iter().map(copied).collect::<io::Result<Vec<_>>>().map_err(io_error)?;
@@ -249,6 +254,7 @@ impl Pool {
             slot_mark,
             secret,
             patience: PATIENCE,
+            still_limit: duration(still_seconds)?,
             substitutions,
         };
         let pool = slot::Pool::new(&settings, sink.clone()).map_err(io_error)?;
@@ -286,11 +292,7 @@ impl Pool {
     ) -> PyResult<()> {
         let placements = placements.into_iter().map(placement).collect::<PyResult<_>>()?;
         let outputs = outputs.into_iter().map(output).collect::<PyResult<_>>()?;
-        let timeout = timeout_seconds
-            .map(|seconds| {
-                Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))
-            })
-            .transpose()?;
+        let timeout = duration(timeout_seconds)?;
         let patches = patches.into_iter().map(|(stream, kind, side)| Patch { stream, kind, side }).collect();
         let within =
             within.map(|(subject, bits, evalue, lowest, highest)| Within { subject, bits, evalue, lowest, highest });
@@ -340,6 +342,11 @@ impl Pool {
         let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).take();
         py.detach(|| drop(pool));
     }
+}
+
+fn duration(seconds: Option<f64>) -> PyResult<Option<Duration>> {
+    let duration = seconds.map(Duration::try_from_secs_f64).transpose();
+    duration.map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 fn placement((kind, from, to): (String, PathBuf, PathBuf)) -> PyResult<Placement> {

@@ -206,8 +206,7 @@ class Engine:
             case SlotsChanged(slots, why):
                 self.plan = msgspec.structs.replace(self.plan, slots=slots)
                 self._tell(news)
-                self.message(why)
-                self.events.write(WarningEvent(t=self.now(), text=why), self.now())
+                self._warn(why)
             case Woken():
                 pass
 
@@ -238,7 +237,10 @@ class Engine:
             result_of(ended, use.fatal_statuses), signature(ended, self.quarantine.names(batch)),
             failure_words(ended, self.plan.job.record_timeout, where),
         )  # fmt: skip
-        return self.scheduler.handle(TaskFailed(task.id, failure), self.now())
+        actions = self.scheduler.handle(TaskFailed(task.id, failure), self.now())
+        if ended.ending is Ending.STILL and not any(isinstance(action, Quarantine | Stop) for action in actions):
+            self._warn(f"{self.said.tool} {failure.reason.splitlines()[0]}; ended and tried again")
+        return actions
 
     # Actions
 
@@ -304,6 +306,10 @@ class Engine:
 
     def _log_retry(self, batch: Batch, reason: str) -> None:
         self.events.write(RetryEvent(t=self.now(), first=batch.first, last=batch.last, reason=reason), self.now())
+
+    def _warn(self, text: str) -> None:
+        self.message(text)
+        self.events.write(WarningEvent(t=self.now(), text=text), self.now())
 
     def _look_again(self) -> None:
         for piece in () if self._n_signals else self.verifier.take(done=self.scheduler.is_done):

@@ -97,6 +97,8 @@ def failure_words(event: Ended, record_timeout: float | None, where: str = "") -
     """
     if event.ending is Ending.TIMEOUT:
         how = f"took longer than {record_timeout:g} s a record"
+    elif event.ending is Ending.STILL:
+        how = f"stood still: {event.detail}"
     elif event.ending is Ending.MISSING:
         how = f"exit status {event.exit_status or 0}, but it did not write {event.detail}"
     elif event.ending in (Ending.SAID, Ending.SHAPELESS):

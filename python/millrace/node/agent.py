@@ -99,7 +99,7 @@ class Node:
             substitutions=list(self._mirror.substitutions), streams=[_stream(output) for output in use.outputs],
             records_said=use.records_said, failures_said=list(use.failures_said), ok_statuses=use.ok_statuses, namespaces=view.namespaces if view else (),
             kills=memory.kills_counter(),
-            links=list(self._mirror.links), ignored=mirror.written_by_us(use, cwd, self._mirror, hidden),
+            still_seconds=use.still_seconds, links=list(self._mirror.links), ignored=mirror.written_by_us(use, cwd, self._mirror, hidden),
         )  # fmt: skip
         if view:
             view.close()  # the pool has copies

@@ -193,6 +193,8 @@ class Lives:
             item.starved += 1
             item.attempt -= 1
             return [self._run(batch, urgent=True)]
+        if result is Result.STILL and item.attempt <= self.retries:
+            return [self._run(batch, urgent=True)]
         if result is Result.STARVED:
             item.starved = MOST_CROWDED
         if not self.proven:

@@ -35,6 +35,8 @@ class Result(Enum):
     FAILED = "failed"
     #: Took longer than the user allows: not tried again as it is.
     TIMED_OUT = "timed out"
+    #: Did nothing any more: says little of its records.
+    STILL = "still"
     #: Memory ran out, while others ran beside it: says nothing of its records.
     CROWDED = "crowded"
     #: Memory ran out, though nothing ran beside it.

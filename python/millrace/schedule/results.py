@@ -18,4 +18,4 @@ def result_of(ended: Ended, fatal_statuses: Container[int]) -> Result:
         return Result.CROWDED if ended.side_by_side > 1 else Result.STARVED
     if ended.ending is Ending.SPAWN or ended.exit_status in fatal_statuses:
         return Result.FATAL
-    return Result.TIMED_OUT if ended.ending is Ending.TIMEOUT else Result.FAILED
+    return {Ending.TIMEOUT: Result.TIMED_OUT, Ending.STILL: Result.STILL}.get(ended.ending, Result.FAILED)

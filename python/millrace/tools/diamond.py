@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from millrace.errors import RefusedError
-from millrace.model import Command, CostHint, InputUse, OutputUse, ThreadsArg, ToolUse
+from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, ThreadsArg, ToolUse
 from millrace.tools import joins
 from millrace.tools.options import Options, Tokens, Word, count_of, last, once, scan, words
 from millrace.tools.version import first_line
@@ -121,6 +121,7 @@ class Diamond:
             tokens.append("-p", ThreadsArg())
         return ToolUse(
             adapter="diamond",
+            still_seconds=STANDSTILL_SECONDS,
             argv=tokens.done(),
             inputs=(source,),
             outputs=outputs,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from millrace.errors import RefusedError
-from millrace.model import Command, CostHint, InputUse, OutputUse, ToolUse
+from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, ToolUse
 from millrace.tools.options import Options, Tokens, once, scan, words
 
 OPTIONS = Options(flags=words("v verbose help"), values=words("i o"))
@@ -63,6 +63,7 @@ class Dock6:
         outputs.append(OutputUse(name="stdout", path="-", stdout=True, volatile=volatile))
         return ToolUse(
             adapter="dock6",
+            still_seconds=STANDSTILL_SECONDS,
             argv=tokens.done(),
             # In no argument: dock.in names it, so each task finds its batch at this relative path.
             inputs=(InputUse(path=ligands, format="mol2"),),

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from millrace import formats
 from millrace.errors import RefusedError
-from millrace.model import Command, CostHint, InputUse, OutputUse, ToolUse
+from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, ToolUse
 from millrace.tools import joins
 from millrace.tools.options import Options, Tokens, Word, count_of, last, once, scan
 
@@ -61,6 +61,7 @@ class Infernal:
             tokens.input(query)
         return ToolUse(
             adapter="infernal",
+            still_seconds=STANDSTILL_SECONDS,
             inputs=(_query(program, form, query, command),),
             outputs=_outputs(program, found, command, tokens, added),
             argv=tokens.done(),

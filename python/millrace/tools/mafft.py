@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from millrace.errors import RefusedError
-from millrace.model import Command, CostHint, InputUse, OutputUse, ToolUse
+from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, ToolUse
 from millrace.tools.base import file_records, record_output
 from millrace.tools.options import Options, Tokens, Word, count_of, last, once, scan, words
 from millrace.tools.version import first_line
@@ -84,6 +84,7 @@ class Mafft:
         shared = [word.value for word in found if word.name in ("aamatrix", "textmatrix")]
         return ToolUse(
             adapter="mafft",
+            still_seconds=STANDSTILL_SECONDS,
             argv=tokens.done(),
             inputs=(InputUse(path=source.value, format="files"),),
             outputs=(output,),

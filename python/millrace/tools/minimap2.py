@@ -20,7 +20,7 @@ from pathlib import Path
 
 from millrace import formats
 from millrace.errors import RefusedError
-from millrace.model import Command, CostHint, InputUse, OutputUse, ThreadsArg, ToolUse
+from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, ThreadsArg, ToolUse
 from millrace.tools import joins
 from millrace.tools.options import Options, Tokens, Word, count_of, last, once, scan, words
 from millrace.tools.version import first_line
@@ -92,6 +92,7 @@ class Minimap2:
         size = reference.stat().st_size
         return ToolUse(
             adapter="minimap2",
+            still_seconds=STANDSTILL_SECONDS,
             argv=tokens.done(),
             inputs=inputs,
             outputs=(output,),

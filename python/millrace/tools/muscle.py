@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from millrace.errors import RefusedError
-from millrace.model import Command, CostHint, InputUse, OutputUse, ToolUse
+from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, ToolUse
 from millrace.tools.base import file_records, join_names, record_output
 from millrace.tools.options import Options, Tokens, Word, count_of, last, once, scan, words
 from millrace.tools.version import first_line
@@ -111,6 +111,7 @@ def _version3(command: Command, program: str) -> ToolUse:
     shared = [word.value for word in found if word.name in ("matrix", "usetree", "usetree_nowarn")]
     return ToolUse(
         adapter="muscle",
+        still_seconds=STANDSTILL_SECONDS,
         argv=tokens.done(),
         inputs=(InputUse(path=join_names(source.values), format="files"),),
         outputs=tuple(outputs),
@@ -160,6 +161,7 @@ def _version5(command: Command, program: str) -> ToolUse:
     shared = [word.value for word in found if word.name in ("hmmin", "guidetreein")]
     return ToolUse(
         adapter="muscle",
+        still_seconds=STANDSTILL_SECONDS,
         argv=tokens.done(),
         inputs=(InputUse(path=join_names(source.values), format="files"),),
         outputs=tuple(outputs),

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from millrace.errors import RefusedError
-from millrace.model import Command, CostHint, InputUse, OutputUse, ToolUse
+from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, ToolUse
 from millrace.tools.base import file_records, join_names
 from millrace.tools.options import Tokens, Word, words
 from millrace.tools.version import first_line
@@ -120,6 +120,7 @@ class Obabel:
             notes.append("each task must report as many molecules as it got: obabel loses molecules with status 0")
         return ToolUse(
             adapter="obabel",
+            still_seconds=STANDSTILL_SECONDS,
             argv=tokens.done(),
             inputs=(source,),
             outputs=(output,),

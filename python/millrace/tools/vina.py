@@ -13,7 +13,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from millrace.errors import RefusedError
-from millrace.model import Command, CostHint, InputArg, InputUse, OutputArg, OutputUse, Token, ToolUse
+from millrace.model import (
+    STANDSTILL_SECONDS,
+    Command,
+    CostHint,
+    InputArg,
+    InputUse,
+    OutputArg,
+    OutputUse,
+    Token,
+    ToolUse,
+)
 from millrace.tools.base import file_records, join_names, record_output
 from millrace.tools.options import Options, Tokens, Word, once, scan, words
 from millrace.tools.version import first_line
@@ -127,6 +137,7 @@ class Vina:
         outputs.append(OutputUse(name="stdout", path="-", stdout=True, join=join))
         return ToolUse(
             adapter="vina",
+            still_seconds=STANDSTILL_SECONDS,
             argv=tokens.done(),
             inputs=(InputUse(path=join_names(typed), format="files"),),
             outputs=tuple(outputs),

@@ -13,12 +13,14 @@ mod memory;
 mod pool;
 mod private;
 mod spawn;
+mod still;
 mod task;
 #[cfg(test)]
 mod tests;
 mod text;
 mod watch;
 mod words;
+mod work;
 mod written;
 
 pub use links::Links;

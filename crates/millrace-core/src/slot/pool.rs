@@ -47,6 +47,8 @@ pub struct Settings {
     pub secret: Vec<u8>,
     /// How long what a tool leaves running may do nothing before it is taken for stuck.
     pub patience: Duration,
+    /// A tool that has used no CPU time and read or written nothing for so long is ended; None: it may.
+    pub still_limit: Option<Duration>,
     /// (private text, the user's text): put back where the tool printed the former.
     pub substitutions: Vec<(Vec<u8>, Vec<u8>)>,
 }
@@ -363,6 +365,7 @@ fn place<R>(settings: &Settings, slot: usize, shared: &Shared<R>, kills: Arc<Kil
         watch: shared.watch.clone(),
         private: Mutex::new(private),
         patience: settings.patience,
+        still_limit: settings.still_limit,
         substitutions,
     })
 }

@@ -20,6 +20,7 @@ use super::mark::Mark;
 use super::memory::Kills;
 use super::private::Private;
 use super::spawn::{Ending, Process, Start, Usage, spawn};
+use super::still::StillWatch;
 use super::text;
 use super::words;
 use super::written;
@@ -99,6 +100,8 @@ pub enum Failure {
     Ended(Ending),
     /// The tool was killed because its time was over.
     TimedOut,
+    /// The tool was killed because it had done nothing for this time, see [`super::Settings::still_limit`].
+    StoodStill(Duration),
     /// The tool was killed because the caller asked.
     Killed,
     /// The tool ended well but did not write this output.
@@ -178,6 +181,7 @@ pub(super) struct Place {
     pub(super) watch: Arc<Watch>,
     pub(super) private: Mutex<Private>,
     pub(super) patience: Duration,
+    pub(super) still_limit: Option<Duration>,
     pub(super) substitutions: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -231,6 +235,8 @@ enum End {
     Cut,
     /// When their time was over.
     Late,
+    /// When they had done nothing for this time.
+    Still(Duration),
     /// These did nothing any more after the tool itself had ended.
     Idle(String),
     /// This one died of a signal after the tool itself had ended.
@@ -345,7 +351,7 @@ impl Place {
         let waited = self.wait(process, task.timeout, control, &mut outcome.usage);
         control.words().clear();
         // What we killed ourselves says nothing of the memory.
-        let by_itself = waited.as_ref().ok().filter(|(_, end)| !matches!(end, End::Late | End::Cut));
+        let by_itself = waited.as_ref().ok().filter(|(_, end)| !matches!(end, End::Late | End::Still(_) | End::Cut));
         outcome.out_of_memory = by_itself.is_some_and(|(ending, _)| watch.is_hit(*ending));
         drop(watch);
         let (ending, end) = waited.map_err(Failure::Io)?;
@@ -355,6 +361,7 @@ impl Place {
         outcome.stderr = self.said(&mut stderr, &pairs).map_err(Failure::Io)?;
         match end {
             End::Late => return Err(Failure::TimedOut),
+            End::Still(limit) => return Err(Failure::StoodStill(limit)),
             End::Cut => return Err(Failure::Killed),
             _ => (),
         }
@@ -406,21 +413,25 @@ impl Place {
         if control.is_killed() {
             control.signal();
         }
-        let in_time = process.ended_within(timeout);
+        let cut = self.wait_for_tool(&process, deadline);
         // A process that cannot be watched is not left running.
-        if !matches!(in_time, Ok(true)) {
+        if !matches!(cut, Ok(None)) {
             control.signal();
             process.ended_within(None)?;
         }
         let mut inherited = Usage::default();
         let (left, crashed) = self.family.look_first(&mut inherited)?;
         let leaves = !left.is_empty();
-        let mut end = match crashed {
-            _ if matches!(in_time, Ok(false)) => End::Late,
-            Some(words) => End::Killed(words),
-            None => End::Whole,
+        let (cut, trouble) = match cut {
+            Ok(cut) => (cut, None),
+            Err(error) => (None, Some(error)),
         };
-        let goes_on = leaves && matches!(end, End::Whole) && in_time.is_ok();
+        let mut end = match (cut, crashed) {
+            (Some(cut), _) => cut,
+            (None, Some(words)) => End::Killed(words),
+            (None, None) => End::Whole,
+        };
+        let goes_on = leaves && matches!(end, End::Whole) && trouble.is_none();
         if goes_on && process.ending()?.is_good(&self.ok_statuses) {
             end = match self.family.wait(left, self.patience, deadline, || !control.is_killed(), &mut inherited)? {
                 Left::Nothing => End::Whole,
@@ -443,8 +454,28 @@ impl Place {
             self.family.kill(&mut inherited)?;
         }
         usage.add(inherited);
-        in_time?;
-        Ok((ending, end))
+        trouble.map_or(Ok((ending, end)), Err)
+    }
+
+    /// Waits for the end of the tool itself; None if it came, else why it is to be brought about.
+    fn wait_for_tool(&self, process: &Process, deadline: Option<Instant>) -> io::Result<Option<End>> {
+        let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let Some(limit) = self.still_limit else {
+            return Ok(if process.ended_within(left())? { None } else { Some(End::Late) });
+        };
+        let mut watch = StillWatch::of(&self.family, process.pid, limit);
+        loop {
+            let pause = left().map_or(watch.pause(), |left| left.min(watch.pause()));
+            if process.ended_within(Some(pause))? {
+                return Ok(None);
+            }
+            if left().is_some_and(|left| left.is_zero()) {
+                return Ok(Some(End::Late));
+            }
+            if watch.stands_still() {
+                return Ok(Some(End::Still(limit)));
+            }
+        }
     }
 
     /// Puts the inputs in their places; returns the standard input, if there is one.

@@ -62,6 +62,7 @@ impl Bench {
             slot_mark: b"\0slot\0".to_vec(),
             secret,
             patience: Duration::from_millis(300),
+            still_limit: None,
             substitutions: vec![(b"\0slot\0/cwd".to_vec(), b"/home/me".to_vec())],
         };
         Self { folder, settings }
@@ -167,6 +168,49 @@ fn a_timeout_kills_the_whole_group() {
     let pids = fs::read_to_string(pids).unwrap();
     assert_eq!(pids.lines().count(), 3, "the script had time to start");
     wait_until("a grandchild lives on", || !pids.lines().any(is_alive));
+}
+
+#[test]
+fn what_stands_still_is_ended_with_all_that_it_has_started() {
+    let mut bench = Bench::new();
+    bench.settings.still_limit = Some(Duration::from_millis(300));
+    let pids = bench.file("pids", "");
+    let note = format!("echo $$ >> {}", pids.display());
+    for script in [
+        format!("{note}; exec sleep 1000"),
+        format!("(sh -c '{note}; exec sleep 1000' & wait) & {note}; wait"),
+        format!("{note}; sh -c '{note}; exec sleep 1000' | cat"),
+    ] {
+        let outcome = bench.shell(&script);
+        assert!(matches!(outcome.result, Err(Failure::StoodStill(_))), "{script}: {:?}", outcome.result);
+        let pids = fs::read_to_string(&pids).unwrap();
+        assert!(!pids.is_empty() && !pids.lines().any(is_alive), "{script}");
+    }
+}
+
+#[test]
+fn what_computes_or_waits_for_others_does_not_stand_still() {
+    let mut bench = Bench::new();
+    bench.settings.still_limit = Some(Duration::from_millis(100));
+    let count = "i=0; while [ $i -lt 500000 ]; do i=$((i+1)); done; echo done";
+    assert_eq!(stdout(&bench.shell(count)), "done\n");
+    assert_eq!(stdout(&bench.shell(&format!("sh -c '{count}' | cat"))), "done\n");
+    // Somebody has stopped it, who will let it go on.
+    assert_eq!(stdout(&bench.shell("(sleep 1; kill -CONT $$) & kill -STOP $$; echo done")), "done\n");
+}
+
+/// Where the kernel has a parent wait as for a disk (state D) until its child has ended.
+const WAIT_IN_KERNEL: &str = "import ctypes, os, platform, time\n\
+    number = 56 if platform.machine() == 'x86_64' else 220\n\
+    if ctypes.CDLL(None).syscall(number, 0x4000 | 17, 0, 0, 0, 0) == 0:\n    time.sleep(1)\n    os._exit(0)\n\
+    print('done')\n";
+
+#[test]
+fn what_waits_in_the_kernel_does_not_stand_still() {
+    let mut bench = Bench::new();
+    bench.settings.still_limit = Some(Duration::from_millis(100));
+    let script = bench.file("wait.py", WAIT_IN_KERNEL);
+    assert_eq!(stdout(&bench.shell(&format!("python3 {}", script.display()))), "done\n");
 }
 
 #[test]

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from millrace.errors import RefusedError
-from millrace.model import Command, CostHint, InputUse, OutputUse, Token, ToolUse
+from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, Token, ToolUse
 from millrace.tools.base import Fragmentable
 from millrace.tools.blast import fragments
 from millrace.tools.blast.options import parse_options, read, wrong
@@ -136,6 +136,7 @@ class Blast:
         argv, output = _arguments(command, options, join)
         return ToolUse(
             adapter="blast",
+            still_seconds=STANDSTILL_SECONDS,
             argv=argv,
             inputs=(
                 InputUse(

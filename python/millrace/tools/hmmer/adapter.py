@@ -20,7 +20,17 @@ from pathlib import Path
 import msgspec
 
 from millrace.errors import RefusedError
-from millrace.model import Command, CostHint, InputArg, InputUse, OutputArg, OutputUse, Token, ToolUse
+from millrace.model import (
+    STANDSTILL_SECONDS,
+    Command,
+    CostHint,
+    InputArg,
+    InputUse,
+    OutputArg,
+    OutputUse,
+    Token,
+    ToolUse,
+)
 from millrace.tools.options import Complaints, Options, Word, scan
 
 #: Name and join of each option that takes an output file.
@@ -162,6 +172,7 @@ class HmmerAdapter:
             notes.append(f"{' '.join(added)} added, so that no batch of queries is taken for an alignment")
         return ToolUse(
             adapter="hmmer",
+            still_seconds=STANDSTILL_SECONDS,
             argv=tuple(argv),
             inputs=(query,),
             outputs=outputs,
