@@ -44,7 +44,7 @@ build: $(BIN)/uv ## Build into .venv for work on this source: .venv/bin/millrace
 
 wheel: $(BIN)/uv ## Build dist/: a wheel for any Linux with glibc 2.17 or later, and the source distribution
 	$(BIN)/uv pip install --quiet 'maturin[zig]'
-	$(BIN)/maturin build --quiet --release --zig --compatibility manylinux2014 --sdist --out dist
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --quiet --release --zig --compatibility manylinux2014 --sdist --out dist
 
 dev: build ## The same, with everything that tests and lints need
 	$(BIN)/uv pip install --quiet --group dev
