@@ -175,6 +175,19 @@ def unpack(packed: bytes) -> bytes:
         OSError: `pack` did not make ``packed``.
     """
 
+def squeeze(data: bytes, level: int, reference: bytes | None = None) -> bytes:
+    """``data``, compressed as far as ``level`` (1 to 19) goes (zstd), also by what of it is in ``reference``.
+
+    Other threads run meanwhile.
+    """
+
+def restore(packed: bytes, length: int, reference: bytes | None = None) -> bytes:
+    """The ``length`` bytes that `squeeze` was given, with the same reference. Takes no more memory than these need.
+
+    Raises:
+        OSError: `squeeze` did not make ``packed`` of so many bytes and this reference.
+    """
+
 @final
 class BlockRef:
     """Where the bytes of one block are: in which journal, and where in it. Can be pickled."""
@@ -266,6 +279,8 @@ class Journal:
 
     def quarantine(self, first: int, last: int, attempt: int, inputs: Sequence[tuple[int, int]]) -> TaskRef:
         """Commit that the records ``[first, last)`` are given up."""
+    def found(self, first: int, last: int, fragment: int, inputs: Sequence[tuple[int, int]], block: bytes) -> TaskRef:
+        """Commit what the search of ``fragment`` found for the records ``[first, last)``, known from elsewhere."""
     @property
     def unsynced(self) -> int:
         """Bytes that are not yet known to be on disk."""
@@ -511,6 +526,8 @@ class Candidates:
         """Keep the entries whose turn is ``number``, from 0, if they are dealt out to ``of`` players."""
     def __len__(self) -> int:
         """Number of entries added."""
+    def ordinals(self) -> list[int]:
+        """Ordinals of the entries added, ascending."""
     def write(self, volume: int, path: str | PathLike[str]) -> None:
         """Write the mask of one volume to a new file."""
 

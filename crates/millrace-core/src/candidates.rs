@@ -72,6 +72,16 @@ impl Candidates {
         self.bits.iter().flatten().map(|byte| u64::from(byte.count_ones())).sum()
     }
 
+    /// Ordinals of the entries added, ascending.
+    pub fn ordinals(&self) -> impl Iterator<Item = u64> + '_ {
+        self.starts.iter().zip(&self.bits).flat_map(|(&start, bits)| {
+            let entries = bits.iter().zip(0_u64..).filter(|&(&byte, _)| byte != 0);
+            entries.flat_map(move |(&byte, at)| {
+                (0..8).filter(move |bit| byte & (0x80 >> bit) != 0).map(move |bit| start + 8 * at + bit)
+            })
+        })
+    }
+
     /// Writes the mask of one volume.
     ///
     /// # Errors
@@ -247,6 +257,7 @@ mod tests {
                     again += 1;
                 }
                 prop_assert_eq!(candidates.count(), again, "nothing that was not there");
+                prop_assert!(candidates.ordinals().eq(entries.iter().copied()));
                 (seen, least, most) = (seen + dealt, least.min(dealt), most.max(dealt));
             }
             prop_assert_eq!(seen, entries.len() as u64);

@@ -34,6 +34,11 @@ impl Candidates {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).deal(number, of);
     }
 
+    /// Ordinals of the entries added, ascending.
+    fn ordinals(&self) -> Vec<u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).ordinals().collect()
+    }
+
     /// Number of entries added.
     fn __len__(&self) -> usize {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).count() as usize

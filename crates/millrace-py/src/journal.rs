@@ -1,4 +1,7 @@
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::FromRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -188,6 +191,14 @@ impl Journal {
         Ok(TaskRef(self.0.lock().append(&task, &mut []).map_err(journal_error)?, self.0.path().clone()))
     }
 
+    /// Commits what the search of a fragment found for the records `[first, last)`, known from elsewhere.
+    fn found(&self, first: u64, last: u64, fragment: u32, inputs: Vec<(u64, u32)>, block: &[u8]) -> PyResult<TaskRef> {
+        let file = in_memory(block).map_err(io_error)?;
+        let task = head(first, last, fragment, 1, &inputs);
+        let mut blocks = [core::Source { stream: 0, name: vec![], file }];
+        Ok(TaskRef(self.0.lock().append(&task, &mut blocks).map_err(journal_error)?, self.0.path().clone()))
+    }
+
     /// Bytes that are not yet known to be on disk.
     #[getter]
     fn unsynced(&self) -> u64 {
@@ -205,6 +216,19 @@ impl Journal {
     fn sync(&self, py: Python<'_>, sure: Option<u64>) -> PyResult<()> {
         py.detach(|| self.0.sync(sure)).map_err(io_error)
     }
+}
+
+/// A file without a name that holds `bytes`.
+fn in_memory(bytes: &[u8]) -> io::Result<File> {
+    // SAFETY: the name is a C string; the descriptor is new and nobody else's.
+    let descriptor = unsafe { libc::memfd_create(c"block".as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: as above.
+    let mut file = unsafe { File::from_raw_fd(descriptor) };
+    file.write_all(bytes)?;
+    Ok(file)
 }
 
 pub(crate) fn head(first: u64, last: u64, fragment: u32, attempt: u32, inputs: &[(u64, u32)]) -> core::TaskHead {

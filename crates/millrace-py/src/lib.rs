@@ -33,6 +33,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(checksum, module)?)?;
     module.add_function(wrap_pyfunction!(pack, module)?)?;
     module.add_function(wrap_pyfunction!(unpack, module)?)?;
+    module.add_function(wrap_pyfunction!(squeeze, module)?)?;
+    module.add_function(wrap_pyfunction!(restore, module)?)?;
     Ok(())
 }
 
@@ -46,6 +48,27 @@ fn pack<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
 #[pyfunction]
 fn unpack<'py>(py: Python<'py>, packed: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
     Ok(PyBytes::new(py, &py.detach(|| packing::unpack(packed))?))
+}
+
+/// `data`, compressed as far as `level` goes, with matches in `reference` too.
+#[pyfunction]
+#[pyo3(signature = (data, level, reference=None))]
+fn squeeze<'py>(py: Python<'py>, data: &[u8], level: i32, reference: Option<&[u8]>) -> PyResult<Bound<'py, PyBytes>> {
+    let reference = reference.unwrap_or_default();
+    Ok(PyBytes::new(py, &py.detach(|| packing::squeeze(data, level, reference))?))
+}
+
+/// The `length` bytes that `squeeze` was given.
+#[pyfunction]
+#[pyo3(signature = (packed, length, reference=None))]
+fn restore<'py>(
+    py: Python<'py>,
+    packed: &[u8],
+    length: usize,
+    reference: Option<&[u8]>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let reference = reference.unwrap_or_default();
+    Ok(PyBytes::new(py, &py.detach(|| packing::restore(packed, reference, length))?))
 }
 
 /// CRC-32C of `data`, which is not copied.

@@ -22,6 +22,8 @@ VERBS = (
     "plan",
     "status",
     "gather",
+    "pack",
+    "unpack",
     "report",
     "runs",
     "slurm",

@@ -56,6 +56,12 @@ class Blast:
         whole = _Whole(fragmented)
         return whole.write_candidates(self._candidates(fragmented, whole, cwd, environ, found), folder)
 
+    def ordinals(
+        self, fragmented: Fragmented, cwd: Path, environ: Mapping[str, str], found: Sequence[Found]
+    ) -> list[int]:
+        """The candidates that `candidates` makes a database of, by their numbers, ascending."""
+        return self._candidates(fragmented, _Whole(fragmented), cwd, environ, found).ordinals()
+
     def _candidates(
         self, fragmented: Fragmented, whole: _Whole, cwd: Path, environ: Mapping[str, str], found: Sequence[Found]
     ) -> Candidates:

@@ -1,0 +1,115 @@
+"""``millrace pack``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from millrace.cli.options import COMMAND, JobCommand
+from millrace.words import size
+
+if TYPE_CHECKING:
+    from millrace.pack.packing import Packed
+    from millrace.plan.plan import Plan
+
+
+@click.command("pack", cls=JobCommand, short_help="Pack a result as the least that regenerates it.")
+@click.argument("results", metavar="[RESULT]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--output", "dest", metavar="FILE.mrp", required=True, type=click.Path(path_type=Path), help="The pack."
+)
+@click.option("--with-queries", is_flag=True, help="Let the queries travel along.")
+@click.option(
+    "--effort",
+    type=click.Choice(["low", "medium", "high"]),
+    default="medium",
+    show_default=True,
+    help="How much time regeneration may take: more makes larger batches' hits fewer.",
+)
+@click.option(
+    "--slots", type=int, metavar="N", help="Tool processes side by side (default: the cores this process may use)."
+)
+@click.option(
+    "--work-dir",
+    envvar="MILLRACE_WORK",
+    default="",
+    metavar="DIR",
+    help="Where batches and unfinished results lie meanwhile.",
+)
+@click.pass_context
+def command(
+    ctx: click.Context, results: tuple[Path, ...], dest: Path, with_queries: bool, effort: str, slots: int | None, work_dir: str,
+) -> None:  # fmt: skip
+    """Pack a finished result: which queries hit which entries, and what cannot be regenerated from that.
+
+    \b
+    millrace pack hits.txt -o hits.mrp -- blastp -query q.faa -db nr -outfmt 0 -out hits.txt
+    millrace unpack hits.mrp --queries q.faa -o hits.txt
+
+    The command is the one that made the result. The packer regenerates it and keeps what differs, so that unpacking gives
+    the same bytes. A result that this does not help is compressed with zstd.
+    """
+    from millrace.cli.run import here
+    from millrace.errors import RefusedError
+    from millrace.pack import packing
+    from millrace.pack.regenerate import Settings
+
+    if not ctx.meta.get(COMMAND):
+        raise RefusedError("no command", "write the command that made the result after --")
+    plan = _plan(tuple(ctx.meta[COMMAND]), here(), slots)
+    outputs = _outputs(plan, results)
+    settings = Settings(dict(os.environ), slots, work_dir)
+    wishes = packing.Wishes(settings, effort, with_queries)
+    click.echo(f"millrace: {_told(packing.pack(plan, outputs, here() / dest, wishes, _say), dest)}", err=True)
+
+
+def _plan(argv: tuple[str, ...], cwd: Path, slots: int | None) -> Plan:
+    from millrace.job import Job
+    from millrace.launch.mpi_environment import for_tools
+    from millrace.plan import plan as planner
+
+    return planner.make(Job(command=argv, slots=slots, fragments="1", verify=0.0), cwd, for_tools(os.environ))
+
+
+def _outputs(plan: Plan, results: tuple[Path, ...]) -> list[Path]:
+    """The files with the outputs of the command, in their order.
+
+    Raises:
+        RefusedError: One is not there.
+    """
+    from millrace.errors import RefusedError
+
+    named = [plan.command.cwd / each.path if each.path != "-" else None for each in plan.use.outputs]
+    if len(results) == len(named):
+        named = [plan.command.cwd / each for each in results]
+    elif results:
+        raise RefusedError(
+            f"the command writes {len(named)} outputs, and {len(results)} results are named",
+            "name all in the order of the command's options, or none, if the command names its files",
+        )
+    found = []
+    for path, use in zip(named, plan.use.outputs, strict=True):
+        if path is None:
+            raise RefusedError(
+                f"the command writes {use.name} to standard output",
+                "name the file that it went to: millrace pack RESULT ...",
+            )
+        if use.layout != "file" or not path.is_file():
+            raise RefusedError(f"{path}: no such file", "name the result: millrace pack RESULT ...")
+        found.append(path)
+    return found
+
+
+def _told(packed: Packed, dest: Path) -> str:
+    ratio = packed.original / max(packed.packed, 1)
+    words = f"{dest}: {size(packed.original)} in {size(packed.packed)} ({ratio:,.0f} times smaller)"
+    if packed.why_plain:
+        return f"{words}, compressed with zstd: {packed.why_plain}"
+    return f"{words}: hits {size(packed.hits)}, differences {size(packed.differences)}; regenerated in {packed.regenerate_seconds:.1f} s"
+
+
+def _say(text: str) -> None:
+    click.echo(f"millrace: {text}", err=True)

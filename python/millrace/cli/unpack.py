@@ -1,0 +1,96 @@
+"""``millrace unpack``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from millrace.pack.recipe import Recipe
+
+
+@click.command("unpack", short_help="Write a packed result again, exactly.")
+@click.argument("pack", metavar="FILE.mrp", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Where to write; once for each output of the command, in its order.",
+)
+@click.option("--db", default="", metavar="DB", help="The database here (default: the name that the result has of it).")
+@click.option(
+    "--queries", metavar="FILE", type=click.Path(path_type=Path), help="The queries, if they did not travel along."
+)
+@click.option("--yes", is_flag=True, help="Run the command that the pack says without asking.")
+@click.option("--any-version", is_flag=True, help="Try another version of the tool, too.")
+@click.option("--list", "only_list", is_flag=True, help="Only say what the pack holds.")
+@click.option(
+    "--slots", type=int, metavar="N", help="Tool processes side by side (default: the cores this process may use)."
+)
+@click.option(
+    "--work-dir",
+    envvar="MILLRACE_WORK",
+    default="",
+    metavar="DIR",
+    help="Where batches and unfinished results lie meanwhile.",
+)
+def command(
+    pack: Path, outputs: tuple[Path, ...], db: str, queries: Path | None, yes: bool, any_version: bool, only_list: bool, slots: int | None,
+    work_dir: str,
+) -> None:  # fmt: skip
+    """Regenerate a packed result: the same bytes as were packed, or nothing is written.
+
+    \b
+    millrace unpack hits.mrp --db nr --queries q.faa -o hits.txt
+
+    A pack is run with the tool that it names, which must be one that Millrace knows, after its arguments were shown and
+    confirmed. The same command again resumes an unpacking that was stopped.
+    """
+    from millrace.cli.run import here
+    from millrace.errors import RefusedError
+    from millrace.launch.mpi_environment import for_tools
+    from millrace.pack import unpacking
+    from millrace.pack.regenerate import Settings
+
+    made = unpacking.look(pack)
+    if only_list:
+        click.echo(_listed(made))
+        return
+    if len(outputs) != len(made.outputs):
+        names = ", ".join(each.name for each in made.outputs)
+        raise RefusedError(
+            f"the pack has {len(made.outputs)} outputs: {names}", "say -o FILE once for each, in this order"
+        )
+    settings = Settings(for_tools(os.environ), slots, work_dir)
+    cwd = here()
+    place = unpacking.Here(settings, cwd, db, cwd / queries if queries else None, any_version)
+    unpacking.unpack(pack, made, [cwd / each for each in outputs], place, lambda _, argv: yes or _confirmed(argv))
+    click.echo(f"millrace: {', '.join(map(str, outputs))}: as packed, SHA-256 compared", err=True)
+
+
+def _confirmed(argv: Sequence[str]) -> bool:
+    click.echo(f"millrace: this pack runs: {shlex.join(argv)}", err=True)
+    return sys.stdin.isatty() and click.confirm("run it?", err=True)
+
+
+def _listed(made: Recipe) -> str:
+    from millrace.words import size
+
+    lines = [f"output {each.name}: {size(each.bytes)}, SHA-256 {each.sha256}" for each in made.outputs]
+    if made.queries and made.database:
+        arguments = [each if isinstance(each, str) else f"<{type(each).__name__}>" for each in made.arguments]
+        lines += [
+            f"command: {shlex.join([made.tool, *arguments])}", f"version: {made.version}",
+            f"queries: {made.queries.name}, {size(made.queries.bytes)}, SHA-256 {made.queries.sha256}",
+            f"database: {made.database.name}, {made.database.entries} entries, {made.database.residues} residues, SHA-256 {made.database.ordered}",
+        ]  # fmt: skip
+    return "\n".join([f"packed by Millrace {made.millrace} with {made.codec}", *lines])

@@ -1,0 +1,110 @@
+"""Results of BLAST+: which entries they name, and the database that they are of.
+
+Hits are read from what BLAST writes for people and programs alike: where a query begins, and the first words of lines
+or the columns that name entries. A name that several entries have stands for all of them: one that was not hit does not
+change the result, as candidates may be any superset of what is reported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from millrace.model import BlastDatabase, Command, Fragmented, OutputUse, ToolUse
+from millrace.pack import blast_text
+from millrace.pack.blast_entries import named, read_entries
+from millrace.pack.codec import NotPackable, ordinals_by_name
+from millrace.pack.hits import Hits
+from millrace.pack.queries import QueryBatch
+from millrace.pack.recipe import Database
+from millrace.tools.blast.backend import BACKEND
+from millrace.tools.blast.search_path import split_names
+
+#: The day on which a database was made.
+_VOLATILE = (r"^ *Posted date: .*$",)
+
+#: Ordinals in one list that stands for what a search has found: no more than any list has.
+_LIST = 1000
+
+
+class BlastCodec:
+    """Implements `millrace.pack.codec.Codec`."""
+
+    def volatile(self, output: OutputUse) -> Sequence[str]:
+        """See `Codec.volatile`."""
+        return _VOLATILE
+
+    def database(self, use: ToolUse, command: Command, *, like: Database | None = None) -> Database:
+        """See `Codec.database`."""
+        about = _about(use)
+        found = read_entries(about, command, like.entries if like else None)
+        return Database(
+            name=use.fragmented.database if use.fragmented else "", title=about.title, entries=found.entries, residues=found.residues,
+            ordered=found.ordered, unordered=found.unordered,
+        )  # fmt: skip
+
+    def read(
+        self, use: ToolUse, command: Command, outputs: Sequence[Path], batches: Sequence[QueryBatch]
+    ) -> list[Hits] | None:
+        """See `Codec.read`."""
+        words = blast_text.read(command.argv, outputs[0], batches)
+        if words is None:
+            return None
+        names = named(_about(use), command, set().union(*words))
+        found = [ordinals_by_name(names, list(each)) for each in words]
+        return [Hits(batch.last - batch.first, sorted(entries)) for batch, entries in zip(batches, found, strict=True)]
+
+    def of_search(
+        self, use: ToolUse, command: Command, searched: Sequence[tuple[QueryBatch, Sequence[memoryview]]]
+    ) -> list[Hits]:
+        """See `Codec.of_search`."""
+        assert use.fragmented  # it was searched
+        return [
+            Hits(batch.last - batch.first, BACKEND.ordinals(use.fragmented, command.cwd, command.environ, found))
+            for batch, found in searched
+        ]
+
+    def found(self, use: ToolUse, command: Command, batches: Sequence[Hits]) -> Iterator[bytes]:
+        """See `Codec.found`: a list of hits with links."""
+        for batch in batches:
+            lines = [b"<a href=#BL_ORD_ID:%d>1</a> 0\n" % entry for entry in batch.entries]
+            lists = (lines[at : at + _LIST] for at in range(0, len(lines), _LIST))
+            yield b"".join(b"<b>Query=</b>\n" + b"".join(each) for each in lists)
+
+    def like(self, fragmented: Fragmented, database: Database) -> Fragmented:
+        """See `Codec.like`."""
+        assert isinstance(fragmented.about, BlastDatabase)
+        about = msgspec.structs.replace(
+            fragmented.about, title=database.title, entries=database.entries, residues=database.residues,
+            counted=(database.entries, database.residues),
+        )  # fmt: skip
+        return msgspec.structs.replace(fragmented, about=about, database=database.name)
+
+    def database_name(self, name: str, cwd: Path, environ: Mapping[str, str]) -> str:
+        """See `Codec.database_name`. A name without a folder may be one of ``BLASTDB``."""
+        here = [cwd / each for each in split_names(name)]
+        absolute = [str(path) if list(path.parent.glob(f"{path.name}*.[pn]*")) else path.name for path in here]
+        return _joined(absolute)
+
+    def database_argument(self, use: ToolUse, command: Command) -> str:
+        """See `Codec.database_argument`."""
+        return _joined(_about(use).databases)
+
+
+def _about(use: ToolUse) -> BlastDatabase:
+    about = use.fragmented.about if use.fragmented else None
+    assert isinstance(about, BlastDatabase)  # it is to be searched
+    if about.listed:
+        raise NotPackable("the search is of a list of entries, which does not travel")
+    return about
+
+
+def _joined(names: Sequence[str]) -> str:
+    return " ".join(f'"{name}"' if re.search(r"\s", name) else name for name in names)
+
+
+#: The codec of this family.
+CODEC = BlastCodec()

@@ -1,0 +1,105 @@
+"""The entries of a BLAST database, as ``blastdbcmd`` tells them: names, and a digest that no volume or path changes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from millrace.model import BlastDatabase, Command
+from millrace.pack.codec import NotPackable
+from millrace.tools.blast.alias import KINDS
+
+#: The name that an entry without an id has by its place in its volume.
+_NUMBERED = re.compile(rb"^(?:gnl\|)?BL_ORD_ID[|:]\d+$")
+
+_MODULUS = 1 << 256
+
+
+@dataclass(frozen=True)
+class Entries:
+    """What a database holds; see `millrace.pack.recipe.Database`."""
+
+    entries: int
+    residues: int
+    ordered: str
+    unordered: str
+
+
+def read_entries(about: BlastDatabase, command: Command, most: int | None) -> Entries:
+    """Read all entries, or the first ``most``.
+
+    Raises:
+        NotPackable: ``blastdbcmd`` cannot tell them.
+    """
+    ordered, total, n, residues = hashlib.sha256(), 0, 0, 0
+    for line in ask(about, command, "%i\t%t\t%s"):
+        if n == most:
+            break
+        name, _, rest = line.rstrip(b"\n").partition(b"\t")
+        sequence = rest.rpartition(b"\t")[2]
+        digest = hashlib.sha256((b"" if _NUMBERED.match(name) else name) + b"\t" + rest).digest()
+        ordered.update(digest)
+        total = (total + int.from_bytes(digest, "big")) % _MODULUS
+        n, residues = n + 1, residues + len(sequence)
+    return Entries(n, residues, ordered.hexdigest(), f"{total:064x}")
+
+
+def named(about: BlastDatabase, command: Command, words: Set[bytes]) -> Mapping[bytes, Sequence[int]]:
+    """Ordinals of the entries that have one of ``words`` as a name, by that word."""
+    found: dict[bytes, list[int]] = defaultdict(list)
+    for number, line in enumerate(ask(about, command, "%i\t%a\t%t")):
+        for name in _names(line.rstrip(b"\n")) & words:
+            found[name].append(number)
+    return found
+
+
+def _names(line: bytes) -> set[bytes]:
+    """The words by which a result may name an entry.
+
+    >>> sorted(_names(b"gnl|BL_ORD_ID|3\\tBL_ORD_ID:3\\tsp|P1|X_Y a protein"))
+    [b'BL_ORD_ID:3', b'P1', b'X_Y', b'gnl|BL_ORD_ID|3', b'sp|P1|X_Y']
+    >>> sorted(_names(b"sp|P12.3|\\tP12.3\\ta protein"))
+    [b'P12', b'P12.3', b'a', b'sp|P12.3|']
+    """
+    name, accession, title = [*line.split(b"\t", 2), b"", b""][:3]
+    found = {name, accession, accession.rpartition(b".")[0]}
+    if not _NUMBERED.match(name):
+        found |= {part for part in name.split(b"|")[1:] if part}
+    # Later titles of an entry stand behind control-A.
+    for each in title.split(b"\x01"):
+        words = each.split(None, 1)
+        if words:
+            found |= {words[0], *(part for part in words[0].split(b"|")[1:] if part)}
+    return found - {b""}
+
+
+def ask(about: BlastDatabase, command: Command, outfmt: str) -> Iterator[bytes]:
+    """A line of ``outfmt`` for each entry, in their order.
+
+    Raises:
+        NotPackable: ``blastdbcmd`` is not there, or complains.
+    """
+    program = shutil.which("blastdbcmd", path=command.environ.get("PATH"))
+    if program is None:
+        raise NotPackable("blastdbcmd is not on the PATH, which tells what a database holds")
+    # One volume after another, in the order in which BLAST counts their entries.
+    for base, _ in about.volumes:
+        name = f'"{base}"' if " " in base else base
+        arguments = ["-db", name, "-dbtype", KINDS[about.letter], "-entry", "all", "-outfmt", outfmt]
+        with subprocess.Popen(
+            [program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=command.cwd, env=dict(command.environ)
+        ) as process:  # fmt: skip
+            assert process.stdout and process.stderr
+            try:
+                yield from process.stdout
+                words = process.stderr.read().decode(errors="replace").strip()
+            except GeneratorExit:
+                process.kill()
+                raise
+        if process.returncode:
+            raise NotPackable(f"blastdbcmd cannot read {base}: {words}")

@@ -1,0 +1,110 @@
+"""Which entries of a database each batch of queries has hit, as few bytes.
+
+A batch is its number of queries and the ordinals of entries that any of them has hit, ascending: the first, then the
+distances less one. All numbers are varints (LEB128), and the whole is compressed by whoever writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from millrace.errors import CorruptError
+
+#: Numbers have at most so many bits.
+_BITS = 62
+
+
+class Hits(NamedTuple):
+    """One batch: consecutive queries, and what regenerates their part of the result."""
+
+    queries: int
+    #: Ordinals of the entries, ascending, each once.
+    entries: Sequence[int]
+    #: What else the codec needs, for instance what filters counted.
+    more: bytes = b""
+
+
+def encode(batches: Sequence[Hits]) -> bytes:
+    """Write batches.
+
+    >>> decode(encode([Hits(3, [0, 7, 8, 300]), Hits(1, [], b"x")]))
+    [Hits(queries=3, entries=[0, 7, 8, 300], more=b''), Hits(queries=1, entries=[], more=b'x')]
+    """
+    counts, distances, more = bytearray(), bytearray(), bytearray()
+    for batch in batches:
+        for number in (batch.queries, len(batch.entries), len(batch.more)):
+            _put(counts, number)
+        last = -1
+        for entry in batch.entries:
+            _put(distances, entry - last - 1)
+            last = entry
+        more += batch.more
+    # Like beside like compresses better.
+    head = bytearray()
+    for number in (len(batches), len(counts), len(distances)):
+        _put(head, number)
+    return bytes(head + counts + distances + more)
+
+
+def decode(data: bytes) -> list[Hits]:
+    """Read what `encode` has written.
+
+    Raises:
+        CorruptError: It is something else.
+    """
+    numbers = _Numbers(data)
+    n, n_counts, n_distances = (next(numbers) for _ in range(3))
+    start = numbers.at
+    end = start + n_counts + n_distances
+    if end > len(data) or n > n_counts:
+        raise _wrong()
+    counts, distances = _Numbers(data[: start + n_counts], start), _Numbers(data[:end], start + n_counts)
+    batches, at = [], end
+    for _ in range(n):
+        queries, n_entries, n_more = next(counts), next(counts), next(counts)
+        if n_entries > n_distances or n_more > len(data) - at or not queries:
+            raise _wrong()
+        entries, last = [], -1
+        for _ in range(n_entries):
+            last += next(distances) + 1
+            entries.append(last)
+        batches.append(Hits(queries, entries, data[at : at + n_more]))
+        at += n_more
+    if counts.left or distances.left or at != len(data):
+        raise _wrong()
+    return batches
+
+
+def _put(out: bytearray, number: int) -> None:
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+
+
+class _Numbers(Iterator[int]):
+    """Varints up to the end of ``data``."""
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self._data, self.at = data, at
+
+    def __next__(self) -> int:
+        number = 0
+        for shift in range(0, _BITS, 7):
+            if self.at >= len(self._data):
+                break
+            byte = self._data[self.at]
+            self.at += 1
+            number |= (byte & 127) << shift
+            if byte < 128:
+                return number
+        raise _wrong()
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self.at
+
+
+def _wrong() -> CorruptError:
+    return CorruptError("the pack's lists of entries are not what a pack holds")

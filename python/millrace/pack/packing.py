@@ -1,0 +1,220 @@
+"""Pack a result: by its meaning where that helps, else as it is. Nothing is written that does not unpack to the same."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+
+from millrace import __version__
+from millrace.errors import CorruptError
+from millrace.model import Token
+from millrace.pack import codec as codecs
+from millrace.pack import difference, hits, queries, recipe, regenerate
+from millrace.pack.codec import Codec, NotPackable
+from millrace.pack.hits import Hits
+from millrace.pack.layout import MOST_BYTES, Kind, Writer, sections
+from millrace.pack.queries import QueryBatch
+from millrace.pack.recipe import Original, Recipe
+from millrace.pack.regenerate import Settings, is_plain
+from millrace.plan.plan import Plan
+
+#: Queries of one batch, by how much time regeneration may take: large batches are packed smaller.
+EFFORTS = {"low": 40, "medium": 10, "high": 1}
+
+#: Batches in one section.
+BATCHES = 4096
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user says of how a result is packed."""
+
+    settings: Settings
+    effort: str = "medium"
+    with_queries: bool = False
+    #: Where the regeneration works.
+    scratch: Path | None = None
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What became of a result."""
+
+    #: Bytes of the outputs, and of the pack.
+    original: int
+    packed: int
+    #: Bytes of the pack that are hits, and that are differences.
+    hits: int = 0
+    differences: int = 0
+    #: Why it was packed as it is; empty: it was packed by its meaning.
+    why_plain: str = ""
+    #: Seconds that the packer has read, and has regenerated.
+    read_seconds: float = 0.0
+    regenerate_seconds: float = 0.0
+
+
+def pack(plan: Plan, outputs: Sequence[Path], dest: Path, wishes: Wishes, say: Callable[[str], None]) -> Packed:
+    """Pack ``outputs``, which the command of ``plan`` has written, in the order of its outputs.
+
+    Raises:
+        MillraceError: A file cannot be read or written.
+    """
+    originals = tuple(
+        Original(name=use.name, bytes=path.stat().st_size, sha256=digest_of(path))
+        for use, path in zip(plan.use.outputs, outputs, strict=True)
+    )
+    try:
+        codec = codecs.find(plan.use.adapter)
+        if codec is None:
+            raise NotPackable(f"there is no codec for the results of {plan.command.argv[0]}")
+        return _Packing(plan, codec, outputs, originals, dest, wishes, say).pack()
+    except NotPackable as error:
+        return pack_plain(outputs, originals, dest, str(error))
+
+
+def pack_plain(outputs: Sequence[Path], originals: tuple[Original, ...], dest: Path, why: str) -> Packed:
+    """Pack files as they are, with a long window."""
+    writer = Writer(dest)
+    try:
+        writer.add(Kind.RECIPE, recipe.encode(Recipe(codec="zstd", millrace=__version__, outputs=originals)))
+        for index, path in enumerate(outputs):
+            difference.write_plain(writer, index, path)
+        writer.finish(lambda path: check(path, originals, []))
+    finally:
+        writer.give_up()
+    return Packed(sum(each.bytes for each in originals), writer.size, why_plain=why)
+
+
+def check(pack: Path, originals: Sequence[Original], regenerated: Sequence[Path]) -> None:
+    """See that the outputs come out of ``pack`` as they were.
+
+    Raises:
+        CorruptError: They do not, which is a mistake of Millrace, or of the disk.
+    """
+    nowhere = [Path(os.devnull) for _ in originals]
+    pieces = (section for section in sections(pack) if section.kind in (Kind.PLAIN, Kind.DIFFERENCE))
+    found = difference.apply(pieces, regenerated, nowhere)
+    if found != [(each.bytes, each.sha256) for each in originals]:
+        raise CorruptError(f"{pack}: the pack does not hold what was packed", "this must not happen: please report it")
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class _Packing:
+    """One result on its way into a pack."""
+
+    def __init__(
+        self, plan: Plan, codec: Codec, outputs: Sequence[Path], originals: tuple[Original, ...], dest: Path, wishes: Wishes,
+        say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._plan, self._codec, self._wishes, self._say = plan, codec, wishes, say
+        self._outputs, self._originals, self._dest = outputs, originals, dest
+        if len(plan.use.inputs) != 1 or plan.use.inputs[0].path == "-" or plan.use.inputs[0].format == "files":
+            raise NotPackable("the queries are not one file")
+        self._queries = plan.command.cwd / plan.use.inputs[0].path
+        self._use = regenerate.in_one_fragment(plan.use, plan.command)
+
+    def pack(self) -> Packed:
+        begun = time.monotonic()
+        made = self._recipe()
+        with tempfile.TemporaryDirectory(
+            prefix=f".{self._dest.name}.", dir=self._wishes.scratch or self._dest.parent
+        ) as name:
+            folder = Path(name)
+            batches = self._batches(folder)
+            found = self._codec.read(self._use, self._plan.command, self._outputs, batches)
+            if found is None:
+                raise NotPackable("it cannot be told which query a line of the result is of")
+            read = time.monotonic() - begun
+            regenerated = self._regenerate(folder, made, batches, found)
+            took = time.monotonic() - begun - read
+            return self._write(folder, made, found, regenerated, (read, took))
+
+    def _recipe(self) -> Recipe:
+        use, command = self._use, self._plan.command
+        assert use.fragmented  # see `with_one_fragment`
+        return Recipe(
+            codec=use.adapter, millrace=__version__, outputs=self._originals, tool=Path(command.argv[0]).name, version=use.version,
+            arguments=self._arguments(use.fragmented.finish[1:]),
+            queries=recipe.Queries(name=self._queries.name, bytes=self._queries.stat().st_size, sha256=digest_of(self._queries)),
+            database=self._codec.database(use, command),
+        )  # fmt: skip
+
+    def _arguments(self, tokens: Sequence[Token]) -> tuple[Token, ...]:
+        for token in tokens:
+            text = token if isinstance(token, str) else ""
+            if not is_plain(text) or (text and not text.startswith("-") and (self._plan.command.cwd / text).exists()):
+                raise NotPackable(f"the argument {text} names a file, which does not travel")
+        return tuple(tokens)
+
+    def _batches(self, folder: Path) -> list[QueryBatch]:
+        size = EFFORTS[self._wishes.effort]
+        return list(queries.batches(self._queries, self._use.inputs[0], repeat(size), folder / "batch"))
+
+    def _regenerate(
+        self, folder: Path, made: Recipe, batches: Sequence[QueryBatch], found: Sequence[Hits]
+    ) -> list[Path]:
+        settings, command = self._wishes.settings, self._plan.command
+        argv = regenerate.command_line(
+            command.argv[0] if "/" not in command.argv[0] else str(command.exe), made.arguments,
+            self._codec.database_argument(self._use, command),
+        )  # fmt: skip
+        plan = regenerate.plan(folder, self._queries, argv, self._codec, settings, made.database)
+        blocks = self._codec.found(plan.use, plan.command, found)
+        regenerate.put(plan, zip(batches, blocks, strict=True))
+        return stripped(self._codec, plan, regenerate.run(plan))
+
+    def _write(
+        self,
+        folder: Path,
+        made: Recipe,
+        found: Sequence[Hits],
+        regenerated: Sequence[Path],
+        seconds: tuple[float, float],
+    ) -> Packed:
+        writer = Writer(self._dest)
+        try:
+            writer.add(Kind.RECIPE, recipe.encode(made))
+            if self._wishes.with_queries:
+                write_queries(writer, self._queries)
+            before = writer.size
+            for at in range(0, len(found), BATCHES):
+                writer.add(Kind.HITS, hits.encode(found[at : at + BATCHES]))
+            of_hits, before = writer.size - before, writer.size
+            for index, (original, again) in enumerate(zip(self._outputs, regenerated, strict=True)):
+                difference.write(writer, index, original, again)
+            of_differences = writer.size - before
+            plain = pack_plain(self._outputs, self._originals, folder / "plain", "")
+            if plain.packed <= writer.size:
+                raise NotPackable("its meaning takes more bytes than zstd")
+            writer.finish(lambda path: check(path, self._originals, regenerated))
+        finally:
+            writer.give_up()
+        return Packed(plain.original, writer.size, of_hits, of_differences, "", *seconds)
+
+
+def write_queries(writer: Writer, path: Path) -> None:
+    """Let the queries travel along."""
+    with path.open("rb") as file:
+        while data := file.read(MOST_BYTES):
+            writer.add(Kind.QUERIES, data)
+
+
+def stripped(codec: Codec, plan: Plan, regenerated: Sequence[Path]) -> list[Path]:
+    """What was regenerated without what may be otherwise each time."""
+    found = []
+    for use, path in zip(plan.use.outputs, regenerated, strict=True):
+        dest = path.with_name(path.name + ".stripped")
+        difference.strip(path, (*use.volatile, *codec.volatile(use)), dest)
+        found.append(dest)
+    return found

@@ -1,0 +1,52 @@
+"""The queries of a result: cut into batches, with the names by which results tell them apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from millrace import _core
+from millrace.model import InputUse
+
+#: Where the name of a record stands, by format.
+_NAMES = {
+    "fasta": re.compile(rb"^>[ \t]*([^\s\x01]*)", re.MULTILINE),
+    "hmm": re.compile(rb"^NAME[ \t]+(\S+)", re.MULTILINE),
+}
+
+
+@dataclass(frozen=True)
+class QueryBatch:
+    """Consecutive queries."""
+
+    first: int
+    last: int
+    #: (bytes, CRC-32C), as a journal notes them.
+    digest: tuple[int, int]
+    #: First word of the title of each; empty where they were not asked for.
+    names: tuple[bytes, ...] = ()
+
+
+def batches(path: Path, item: InputUse, sizes: Iterable[int], scratch: Path) -> Iterator[QueryBatch]:
+    """Cut the queries of ``path`` into batches of so many each, up to the end of the file or of ``sizes``.
+
+    Args:
+        item: How the file is read.
+        scratch: File for one batch at a time.
+
+    Raises:
+        OSError: It cannot be read.
+        millrace._core.RecordError: It is damaged.
+    """
+    reader = _core.Reader([str(path)], item.format, glue_empty=item.glue_empty, group_cost=item.pass_residues)
+    pattern, first = _NAMES.get(item.format), 0
+    for size in sizes:
+        batch = reader.cut(scratch, size, 0, 0)
+        if batch is None:
+            return
+        names = tuple(pattern.findall(scratch.read_bytes())) if pattern else ()
+        last = first + batch.records
+        yield QueryBatch(first, last, (batch.bytes, batch.crc32c), names if len(names) == batch.records else ())
+        first = last

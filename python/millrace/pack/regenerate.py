@@ -1,0 +1,168 @@
+"""Write a result again from hits: a run of which everything but the finishes is done already.
+
+The hits are put into the journal of a run as what the search of the whole database has found. What is left to such a
+run are the searches of the candidates with the user's own command, by the same code, on all slots, and resumed like
+any other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from millrace import __version__, _core
+from millrace.errors import ExitCode, MillraceError, RefusedError
+from millrace.job import Job
+from millrace.launch.supervisor_link import Supervision
+from millrace.model import Command, DatabaseArg, InputArg, OutputArg, Token, ToolUse
+from millrace.pack.codec import Codec, NotPackable
+from millrace.pack.queries import QueryBatch
+from millrace.pack.recipe import Database
+from millrace.plan import plan as planner
+from millrace.plan import world
+from millrace.plan.plan import Plan
+from millrace.plan.privacy import folder_mode
+from millrace.rundir import VERSION, Manifest, RunDir
+from millrace.session import carry_out
+from millrace.task_numbers import number_of
+from millrace.tasks import Search
+from millrace.tools import registry
+from millrace.tools.base import Fragmenting
+
+#: Names in the folder of a regeneration.
+QUERIES, RUN = "queries", "run"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user says of how a regeneration is run."""
+
+    environ: Mapping[str, str]
+    slots: int | None = None
+    work_dir: str = ""
+
+
+def output(index: int) -> str:
+    """Name of an output in the folder of a regeneration."""
+    return f"out{index}"
+
+
+def command_line(tool: str, arguments: Sequence[Token], database: str) -> tuple[str, ...]:
+    """The command of a regeneration, whose files have names of their own.
+
+    Raises:
+        RefusedError: An argument that belongs to no such command.
+    """
+    words = [tool]
+    for token in arguments:
+        match token:
+            case InputArg(index=0, prefix=prefix):
+                words.append(prefix + QUERIES)
+            case OutputArg(index=index, prefix=prefix) if 0 <= index < 16:
+                words.append(prefix + output(index))
+            case DatabaseArg(prefix=prefix):
+                words.append(prefix + database)
+            case str() as text if is_plain(text):
+                words.append(text)
+            case _:
+                raise RefusedError(f"the pack has an argument that could name a file: {token}", "do not unpack it")
+    return tuple(words)
+
+
+def is_plain(text: str) -> bool:
+    """Whether an argument cannot name a file outside the folder of a regeneration.
+
+    >>> [is_plain(text) for text in ("-evalue", "1e-5", "/etc/passwd", "../x", "/dev/null", "~x", "a\\0b")]
+    [True, True, False, False, True, False, False]
+    """
+    return text == "/dev/null" or not ("/" in text or ".." in text or text.startswith("~") or "\0" in text)
+
+
+def plan(
+    folder: Path, queries: Path, argv: Sequence[str], codec: Codec, settings: Settings, like: Database | None = None,
+) -> Plan:  # fmt: skip
+    """Plan a regeneration in ``folder``, which is there.
+
+    Args:
+        like: With the names and numbers of this database.
+
+    Raises:
+        NotPackable: The database cannot be searched in fragments.
+        MillraceError: The command is refused, or a file is not there.
+    """
+    link = folder / QUERIES
+    link.unlink(missing_ok=True)
+    link.symlink_to(queries.resolve())
+    job = Job(
+        command=tuple(argv), run_dir=str(folder / RUN), work_dir=settings.work_dir, slots=settings.slots, verify=0.0,
+        verbosity=-1, progress="none", max_quarantined="0",
+    )  # fmt: skip
+    made = planner.make(job, folder, settings.environ)
+    # Standard output would be that of this process.
+    outputs = tuple(
+        msgspec.structs.replace(each, path=output(index) if each.path == "-" else each.path)
+        for index, each in enumerate(made.use.outputs)
+    )
+    use = in_one_fragment(msgspec.structs.replace(made.use, outputs=outputs), made.command)
+    if like and use.fragmented:
+        use = msgspec.structs.replace(use, fragmented=codec.like(use.fragmented, like))
+    return msgspec.structs.replace(made, use=use)
+
+
+def in_one_fragment(use: ToolUse, command: Command) -> ToolUse:
+    """``use`` with the whole database as its only fragment.
+
+    Raises:
+        NotPackable: The database cannot be searched so.
+    """
+    adapter = registry.find(command.argv[0])
+    if not isinstance(adapter, Fragmenting):
+        raise NotPackable(f"{command.argv[0]} does not search candidates")
+    plain = msgspec.structs.replace(use, fragmented=None)
+    if why_not := adapter.fragmentable(plain, command).why_not:
+        raise NotPackable(why_not)
+    return planner.with_programs(adapter.fragment(plain, command, (1,)), command)
+
+
+def is_begun(plan: Plan) -> bool:
+    """Whether an earlier start has put the hits where they belong."""
+    return RunDir(plan.run_dir).holds_a_run()
+
+
+def put(plan: Plan, batches: Iterable[tuple[QueryBatch, bytes]]) -> None:
+    """Let a run be there that has searched the database for these batches; see `Codec.found`."""
+    rundir, command = RunDir(plan.run_dir), plan.command
+    rundir.path.mkdir(folder_mode(plan), exist_ok=True)
+    run_id = os.urandom(16)
+    rundir.journal.unlink(missing_ok=True)  # of a start that was killed here
+    journal = _core.Journal.create(rundir.journal, run_id)
+    for batch, block in batches:
+        journal.found(batch.first, batch.last, number_of(Search(1)), [batch.digest], block)
+    journal.sync(journal.end)
+    # Last: from here on there is a run, to be resumed.
+    rundir.write_manifest(
+        Manifest(
+            version=VERSION, millrace=__version__, run_id=run_id.hex(), argv=command.argv, cwd=str(command.cwd),
+            exe=str(command.exe), use=plan.use, record_start="", record_end="", fingerprints=plan.fingerprints,
+            world=world.identity(plan.use, command.exe, command.cwd),
+        )
+    )  # fmt: skip
+
+
+def run(plan: Plan) -> list[Path]:
+    """Do what is left of the run; the outputs.
+
+    Raises:
+        MillraceError: It did not get to its end.
+    """
+    finished = carry_out.run(plan, Supervision({}))
+    if finished.code != ExitCode.DONE:
+        raise MillraceError(f"the result could not be regenerated: {finished.text}", f"{plan.run_dir} has the details")
+    paths = [plan.command.cwd / each.path for each in plan.use.outputs]
+    for path in paths:
+        path.touch()  # an optional output that was not written
+    return paths

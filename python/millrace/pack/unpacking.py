@@ -1,0 +1,210 @@
+"""Write the outputs of a pack again: exactly as they were, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from millrace.errors import CorruptError, RefusedError
+from millrace.pack import codec as codecs
+from millrace.pack import difference, hits, queries, recipe, regenerate
+from millrace.pack.codec import Codec, NotPackable
+from millrace.pack.hits import Hits
+from millrace.pack.layout import Kind, Section, sections
+from millrace.pack.packing import digest_of, stripped
+from millrace.pack.recipe import Database, Original, Recipe
+from millrace.pack.regenerate import Settings
+from millrace.plan.plan import Plan
+from millrace.tools import registry
+
+#: Bytes of hits that are read at most: a stranger's pack does not fill the memory.
+MOST_HITS = 4 << 30
+
+#: What is asked before the command of a pack is run: shows it, and returns whether it may.
+Confirm = Callable[[Recipe, Sequence[str]], bool]
+
+
+@dataclass(frozen=True)
+class Here:
+    """What there is where a pack is unpacked."""
+
+    settings: Settings
+    cwd: Path
+    #: As the tool names it; empty: as the packed result does.
+    database: str = ""
+    queries: Path | None = None
+    #: Whether another version of the tool may be tried.
+    any_version: bool = False
+
+
+def look(pack: Path) -> Recipe:
+    """What a pack says of itself, once it is known to be whole.
+
+    Raises:
+        CorruptError: It is damaged.
+    """
+    found: Recipe | None = None
+    for number, section in enumerate(sections(pack)):
+        if (section.kind is Kind.RECIPE) != (number == 0):
+            raise CorruptError(f"{pack}: a pack says once, and first, what it is")
+        if section.kind is Kind.RECIPE:
+            found = recipe.decode(section.data())
+    if found is None:
+        raise CorruptError(f"{pack}: the pack says nothing of what it is")
+    return found
+
+
+def unpack(pack: Path, made: Recipe, dests: Sequence[Path], here: Here, confirm: Confirm) -> None:
+    """Write the outputs of ``pack`` to ``dests``.
+
+    Args:
+        made: What `look` has found.
+
+    Raises:
+        MillraceError: They cannot be written exactly; then nothing is.
+    """
+    fresh = [dest.with_name(f".{dest.name}.new") for dest in dests]
+    folder = dests[0].with_name(f"{dests[0].name}.unpack")
+    try:
+        regenerated = [] if made.codec == "zstd" else _regenerated(pack, made, folder, here, confirm)
+        pieces = (section for section in sections(pack) if section.kind in (Kind.DIFFERENCE, Kind.PLAIN))
+        _compare(made, difference.apply(pieces, regenerated, fresh))
+        for path, dest in zip(fresh, dests, strict=True):
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+            path.replace(dest)
+    finally:
+        for path in fresh:
+            path.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _compare(made: Recipe, found: Sequence[tuple[int, str]]) -> None:
+    for original, (size, digest) in zip(made.outputs, found, strict=True):
+        if (size, digest) != (original.bytes, original.sha256):
+            raise CorruptError(
+                f"{original.name}: what was regenerated is not what was packed; nothing is written",
+                "the tool or the database here may differ from those of the packed result",
+            )
+
+
+def _regenerated(pack: Path, made: Recipe, folder: Path, here: Here, confirm: Confirm) -> list[Path]:
+    codec = _codec(made)
+    folder.mkdir(exist_ok=True)
+    source = _queries(pack, made, folder, here)
+    assert made.database  # see `_codec`
+    database = codec.database_name(here.database or made.database.name, here.cwd, here.settings.environ)
+    argv = regenerate.command_line(made.tool, made.arguments, database)
+    if not confirm(made, argv):
+        raise RefusedError("nothing was run", "run it with --yes")
+    plan = _plan(made, folder, source, argv, codec, here)
+    check_database(made.database, codec.database(plan.use, plan.command, like=made.database))
+    if not regenerate.is_begun(plan):
+        found = _hits(pack, made.database)
+        items = plan.use.inputs[0]
+        batches = list(queries.batches(source, items, (each.queries for each in found), folder / "batch"))
+        if [batch.last - batch.first for batch in batches] != [each.queries for each in found]:
+            raise CorruptError(f"{pack}: the pack is of other batches of queries")
+        blocks = codec.found(plan.use, plan.command, found)
+        regenerate.put(plan, zip(batches, blocks, strict=True))
+    return stripped(codec, plan, regenerate.run(plan))
+
+
+def _codec(made: Recipe) -> Codec:
+    codec = codecs.find(made.codec)
+    if codec is None or made.queries is None or made.database is None:
+        raise RefusedError(f"this pack needs the codec {made.codec!r}, which is not here", "install it")
+    if registry.MODULES.get(made.tool) != made.codec:
+        raise RefusedError(
+            f"the pack names the program {made.tool!r}, which is not of {made.codec}", "do not unpack it"
+        )
+    return codec
+
+
+def _queries(pack: Path, made: Recipe, folder: Path, here: Here) -> Path:
+    """The file of queries: the user's, or that of the pack."""
+    assert made.queries  # see `_codec`
+    path = here.queries
+    if path is None:
+        path = folder / "queries.packed"
+        if not write_queries(sections(pack), path):
+            raise RefusedError(
+                f"the queries do not travel in this pack: {made.queries.name}, {made.queries.bytes} bytes",
+                "name the file with --queries",
+            )
+    if not path.is_file():
+        raise RefusedError(f"{path}: no such file", "check the path of the queries")
+    if digest_of(path) != made.queries.sha256:
+        raise RefusedError(f"{path}: these are other queries than those of the packed result", "name the right file")
+    return path
+
+
+def write_queries(found: Iterator[Section], path: Path) -> bool:
+    """Write the queries of a pack; whether it has any."""
+    has = False
+    with path.open("wb") as file:
+        for section in found:
+            if section.kind is Kind.QUERIES:
+                has = True
+                file.write(section.data())
+    return has
+
+
+def _plan(made: Recipe, folder: Path, source: Path, argv: Sequence[str], codec: Codec, here: Here) -> Plan:
+    try:
+        plan = regenerate.plan(folder, source, argv, codec, here.settings, made.database)
+    except NotPackable as error:
+        raise RefusedError(f"the result cannot be regenerated here: {error}") from error
+    if plan.use.version != made.version and not here.any_version:
+        raise RefusedError(
+            f"the result is of {made.version or 'an unknown version'}, here is {plan.use.version or 'an unknown version'}",
+            "install that version, or try --any-version: only the exact result is ever written",
+        )
+    check_outputs(made.outputs, [each.name for each in plan.use.outputs])
+    return plan
+
+
+def check_outputs(originals: Sequence[Original], names: Sequence[str]) -> None:
+    """See that the command writes the outputs that the pack has.
+
+    Raises:
+        RefusedError: It does not.
+    """
+    if [each.name for each in originals] != list(names):
+        raise RefusedError("the command of the pack writes other outputs than the pack has", "do not unpack it")
+
+
+def check_database(packed: Database, here: Database) -> None:
+    """See that a database has what that of the packed result has, at the same places.
+
+    Raises:
+        RefusedError: It has not; says what differs.
+    """
+    if here.ordered == packed.ordered:
+        return
+    if here.entries < packed.entries:
+        what = f"it has {here.entries} entries of {packed.entries}"
+    elif here.unordered == packed.unordered:
+        what = "its entries are the same, in another order, by which BLAST orders what scores the same"
+    else:
+        what = f"of its first {packed.entries} entries, some are others"
+    raise RefusedError(
+        f"the database here is not that of the packed result ({packed.name}): {what}", "name the right one with --db"
+    )
+
+
+def _hits(pack: Path, database: Database) -> list[Hits]:
+    found: list[Hits] = []
+    size = 0
+    for section in sections(pack):
+        if section.kind is Kind.HITS:
+            size += section.length
+            if size > MOST_HITS:
+                raise CorruptError(f"{pack}: the pack has more hits than any result")
+            found += hits.decode(section.data())
+    if any(each.entries and each.entries[-1] >= database.entries for each in found):
+        raise CorruptError(f"{pack}: the pack has hits of entries that its database does not have")
+    return found
