@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 )
 @click.option("--with-queries", is_flag=True, help="Let the queries travel along.")
 @click.option(
-    "--effort",
-    type=click.Choice(["low", "medium", "high"]),
-    default="medium",
-    show_default=True,
-    help="How much time regeneration may take: more makes larger batches' hits fewer.",
+    "--batch",
+    type=click.IntRange(1, 1 << 20),
+    metavar="N",
+    help="Queries whose hits are kept together (default 50): more are packed smaller.",
 )
 @click.option(
     "--slots", type=int, metavar="N", help="Tool processes side by side (default: the cores this process may use)."
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 )
 @click.pass_context
 def command(
-    ctx: click.Context, results: tuple[Path, ...], dest: Path, with_queries: bool, effort: str, slots: int | None, work_dir: str,
+    ctx: click.Context, results: tuple[Path, ...], dest: Path, with_queries: bool, batch: int | None, slots: int | None, work_dir: str,
 ) -> None:  # fmt: skip
     """Pack a finished result: which queries hit which entries, and what cannot be regenerated from that.
 
@@ -59,18 +58,30 @@ def command(
 
     if not ctx.meta.get(COMMAND):
         raise RefusedError("no command", "write the command that made the result after --")
-    plan = _plan(tuple(ctx.meta[COMMAND]), here(), slots)
+    try:
+        plan = _plan(tuple(ctx.meta[COMMAND]), here(), slots)
+    except RefusedError as error:
+        if not results or not all(path.is_file() for path in results):
+            raise
+        packed = packing.pack_files([here() / path for path in results], here() / dest, error.message)
+        click.echo(f"millrace: {_told(packed, dest)}", err=True)
+        return
     outputs = _outputs(plan, results)
     settings = Settings(dict(os.environ), slots, work_dir)
-    wishes = packing.Wishes(settings, effort, with_queries)
+    wishes = packing.Wishes(settings, batch or packing.BATCH, with_queries)
     click.echo(f"millrace: {_told(packing.pack(plan, outputs, here() / dest, wishes, _say), dest)}", err=True)
 
 
 def _plan(argv: tuple[str, ...], cwd: Path, slots: int | None) -> Plan:
     from millrace.job import Job
     from millrace.launch.mpi_environment import for_tools
+    from millrace.pack import codec
     from millrace.plan import plan as planner
+    from millrace.tools import registry
 
+    family = codec.find(registry.MODULES.get(Path(argv[0]).name, ""))
+    if family:
+        argv = tuple(family.simpler(argv))
     return planner.make(Job(command=argv, slots=slots, fragments="1", verify=0.0), cwd, for_tools(os.environ))
 
 

@@ -8,7 +8,7 @@ change the result, as candidates may be any superset of what is reported.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 import msgspec
@@ -20,8 +20,9 @@ from millrace.pack.codec import NotPackable, ordinals_by_name
 from millrace.pack.hits import Hits
 from millrace.pack.queries import QueryBatch
 from millrace.pack.recipe import Database
-from millrace.tools.blast.backend import BACKEND
+from millrace.tools.blast.options import OPTIONS
 from millrace.tools.blast.search_path import split_names
+from millrace.tools.options import scan
 
 #: The day on which a database was made.
 _VOLATILE = (r"^ *Posted date: .*$",)
@@ -32,6 +33,14 @@ _LIST = 1000
 
 class BlastCodec:
     """Implements `millrace.pack.codec.Codec`."""
+
+    def simpler(self, argv: Sequence[str]) -> Sequence[str]:
+        """See `Codec.simpler`: without threads."""
+        return without(argv, {"num_threads", "mt_mode"})
+
+    def searching(self, argv: Sequence[str], output: str) -> Sequence[str]:
+        """See `Codec.searching`: a table of names alone."""
+        return [*without(argv, {"outfmt", "out"}), "-outfmt", "6 qseqid sseqid", "-out", output]
 
     def volatile(self, output: OutputUse) -> Sequence[str]:
         """See `Codec.volatile`."""
@@ -56,16 +65,6 @@ class BlastCodec:
         names = named(_about(use), command, set().union(*words))
         found = [ordinals_by_name(names, list(each)) for each in words]
         return [Hits(batch.last - batch.first, sorted(entries)) for batch, entries in zip(batches, found, strict=True)]
-
-    def of_search(
-        self, use: ToolUse, command: Command, searched: Sequence[tuple[QueryBatch, Sequence[memoryview]]]
-    ) -> list[Hits]:
-        """See `Codec.of_search`."""
-        assert use.fragmented  # it was searched
-        return [
-            Hits(batch.last - batch.first, BACKEND.ordinals(use.fragmented, command.cwd, command.environ, found))
-            for batch, found in searched
-        ]
 
     def found(self, use: ToolUse, command: Command, batches: Sequence[Hits]) -> Iterator[bytes]:
         """See `Codec.found`: a list of hits with links."""
@@ -100,6 +99,19 @@ def _about(use: ToolUse) -> BlastDatabase:
     if about.listed:
         raise NotPackable("the search is of a list of entries, which does not travel")
     return about
+
+
+def without(argv: Sequence[str], names: Set[str]) -> list[str]:
+    """A command without some options.
+
+    >>> without(["blastp", "-query", "q", "-num_threads", "4", "-out=x"], {"num_threads", "out"})
+    ['blastp', '-query', 'q']
+    """
+    kept = [argv[0]]
+    for word in scan(argv[1:], OPTIONS, "BLAST", first=0):
+        if word.name not in names:
+            kept += argv[1 + word.at : 2 + max(word.at, word.value_at if word.values else 0)]
+    return kept
 
 
 def _joined(names: Sequence[str]) -> str:

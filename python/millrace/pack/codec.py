@@ -31,6 +31,17 @@ class NotPackable(MillraceError):
 class Codec(Protocol):
     """How results of one family of tools are packed by their meaning."""
 
+    def simpler(self, argv: Sequence[str]) -> Sequence[str]:
+        """``argv`` without what changes how fast a result is written, and not the result."""
+        ...
+
+    def searching(self, argv: Sequence[str], output: str) -> Sequence[str] | None:
+        """The command that searches once more for a result that `read` cannot read, and writes ``output``, which it can.
+
+        None: there is none.
+        """
+        ...
+
     def volatile(self, output: OutputUse) -> Sequence[str]:
         """Regular expressions (multi-line) of what an output says otherwise elsewhere, such as the day of a database."""
         ...
@@ -53,12 +64,6 @@ class Codec(Protocol):
 
         More entries than were hit do no harm but that they take time and bytes; too few are seen.
         """
-        ...
-
-    def of_search(
-        self, use: ToolUse, command: Command, searched: Sequence[tuple[QueryBatch, Sequence[memoryview]]]
-    ) -> list[Hits]:
-        """The hits of batches from what the search of all fragments has found for them, as slots have written it."""
         ...
 
     def found(self, use: ToolUse, command: Command, batches: Sequence[Hits]) -> Iterator[bytes]:

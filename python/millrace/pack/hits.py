@@ -76,6 +76,30 @@ def decode(data: bytes) -> list[Hits]:
     return batches
 
 
+def numbers(values: Sequence[int]) -> bytes:
+    """Numbers as bytes, for `Hits.more`.
+
+    >>> numbers_of(numbers([0, 127, 128, 70000]))
+    [0, 127, 128, 70000]
+    """
+    out = bytearray()
+    for value in values:
+        _put(out, value)
+    return bytes(out)
+
+
+def numbers_of(data: bytes) -> list[int]:
+    """What `numbers` was given.
+
+    Raises:
+        CorruptError: It did not write ``data``.
+    """
+    found, read = [], _Numbers(data)
+    while read.left:
+        found.append(next(read))
+    return found
+
+
 def _put(out: bytearray, number: int) -> None:
     while number > 127:
         out.append(number & 127 | 128)

@@ -21,11 +21,11 @@ from millrace.pack.hits import Hits
 from millrace.pack.layout import MOST_BYTES, Kind, Writer, sections
 from millrace.pack.queries import QueryBatch
 from millrace.pack.recipe import Original, Recipe
-from millrace.pack.regenerate import Settings, is_plain
+from millrace.pack.regenerate import NOWHERE, Settings, is_plain
 from millrace.plan.plan import Plan
 
-#: Queries of one batch, by how much time regeneration may take: large batches are packed smaller.
-EFFORTS = {"low": 40, "medium": 10, "high": 1}
+#: Queries of one batch: more are packed smaller and start the tool less often, but each is compared with more entries.
+BATCH = 50
 
 #: Batches in one section.
 BATCHES = 4096
@@ -36,7 +36,8 @@ class Wishes:
     """What the user says of how a result is packed."""
 
     settings: Settings
-    effort: str = "medium"
+    #: Queries of one batch.
+    batch: int = BATCH
     with_queries: bool = False
     #: Where the regeneration works.
     scratch: Path | None = None
@@ -76,6 +77,12 @@ def pack(plan: Plan, outputs: Sequence[Path], dest: Path, wishes: Wishes, say: C
         return _Packing(plan, codec, outputs, originals, dest, wishes, say).pack()
     except NotPackable as error:
         return pack_plain(outputs, originals, dest, str(error))
+
+
+def pack_files(paths: Sequence[Path], dest: Path, why: str) -> Packed:
+    """Pack files of which it is not known how they are made, for the reason ``why``."""
+    originals = tuple(Original(name=path.name, bytes=path.stat().st_size, sha256=digest_of(path)) for path in paths)
+    return pack_plain(paths, originals, dest, why)
 
 
 def pack_plain(outputs: Sequence[Path], originals: tuple[Original, ...], dest: Path, why: str) -> Packed:
@@ -134,7 +141,7 @@ class _Packing:
             batches = self._batches(folder)
             found = self._codec.read(self._use, self._plan.command, self._outputs, batches)
             if found is None:
-                raise NotPackable("it cannot be told which query a line of the result is of")
+                found = self._search(folder, batches)
             read = time.monotonic() - begun
             regenerated = self._regenerate(folder, made, batches, found)
             took = time.monotonic() - begun - read
@@ -153,13 +160,28 @@ class _Packing:
     def _arguments(self, tokens: Sequence[Token]) -> tuple[Token, ...]:
         for token in tokens:
             text = token if isinstance(token, str) else ""
-            if not is_plain(text) or (text and not text.startswith("-") and (self._plan.command.cwd / text).exists()):
+            is_file = (
+                text not in ("", NOWHERE) and not text.startswith("-") and (self._plan.command.cwd / text).exists()
+            )
+            if not is_plain(text) or is_file:
                 raise NotPackable(f"the argument {text} names a file, which does not travel")
         return tuple(tokens)
 
     def _batches(self, folder: Path) -> list[QueryBatch]:
-        size = EFFORTS[self._wishes.effort]
-        return list(queries.batches(self._queries, self._use.inputs[0], repeat(size), folder / "batch"))
+        return list(queries.batches(self._queries, self._use.inputs[0], repeat(self._wishes.batch), folder / "batch"))
+
+    def _search(self, folder: Path, batches: Sequence[QueryBatch]) -> list[Hits]:
+        """Search once more, as this result does not tell what was hit."""
+        command, place = self._plan.command, folder / "table"
+        argv = self._codec.searching(command.argv, str(place))
+        if argv is None:
+            raise NotPackable("it cannot be told which query a line of the result is of")
+        self._say("the result does not tell which query hit which entry: searching once more")
+        plan = regenerate.search(argv, command.cwd, folder, self._wishes.settings)
+        found = self._codec.read(self._use, plan.command, [place], batches)
+        if found is None:
+            raise NotPackable("it cannot be told which query a hit is of")
+        return found
 
     def _regenerate(
         self, folder: Path, made: Recipe, batches: Sequence[QueryBatch], found: Sequence[Hits]
@@ -185,9 +207,10 @@ class _Packing:
         writer = Writer(self._dest)
         try:
             writer.add(Kind.RECIPE, recipe.encode(made))
+            before = writer.size
             if self._wishes.with_queries:
                 write_queries(writer, self._queries)
-            before = writer.size
+            of_queries, before = writer.size - before, writer.size
             for at in range(0, len(found), BATCHES):
                 writer.add(Kind.HITS, hits.encode(found[at : at + BATCHES]))
             of_hits, before = writer.size - before, writer.size
@@ -195,7 +218,7 @@ class _Packing:
                 difference.write(writer, index, original, again)
             of_differences = writer.size - before
             plain = pack_plain(self._outputs, self._originals, folder / "plain", "")
-            if plain.packed <= writer.size:
+            if plain.packed <= writer.size - of_queries:
                 raise NotPackable("its meaning takes more bytes than zstd")
             writer.finish(lambda path: check(path, self._originals, regenerated))
         finally:

@@ -36,6 +36,9 @@ from millrace.tools.base import Fragmenting
 #: Names in the folder of a regeneration.
 QUERIES, RUN = "queries", "run"
 
+#: The one file that an argument may name: nothing is written there.
+NOWHERE = "/dev/null"
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -79,7 +82,7 @@ def is_plain(text: str) -> bool:
     >>> [is_plain(text) for text in ("-evalue", "1e-5", "/etc/passwd", "../x", "/dev/null", "~x", "a\\0b")]
     [True, True, False, False, True, False, False]
     """
-    return text == "/dev/null" or not ("/" in text or ".." in text or text.startswith("~") or "\0" in text)
+    return text == NOWHERE or not ("/" in text or ".." in text or text.startswith("~") or "\0" in text)
 
 
 def plan(
@@ -111,6 +114,21 @@ def plan(
     if like and use.fragmented:
         use = msgspec.structs.replace(use, fragmented=codec.like(use.fragmented, like))
     return msgspec.structs.replace(made, use=use)
+
+
+def search(argv: Sequence[str], cwd: Path, folder: Path, settings: Settings) -> Plan:
+    """Run a command on all slots, with its run directory in ``folder``.
+
+    Raises:
+        MillraceError: It did not get to its end.
+    """
+    job = Job(
+        command=tuple(argv), run_dir=str(folder / "search"), work_dir=settings.work_dir, slots=settings.slots, verbosity=-1,
+        progress="none", max_quarantined="0",
+    )  # fmt: skip
+    made = planner.make(job, cwd, settings.environ)
+    run(made)
+    return made
 
 
 def in_one_fragment(use: ToolUse, command: Command) -> ToolUse:

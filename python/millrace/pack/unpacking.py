@@ -67,7 +67,8 @@ def unpack(pack: Path, made: Recipe, dests: Sequence[Path], here: Here, confirm:
         MillraceError: They cannot be written exactly; then nothing is.
     """
     fresh = [dest.with_name(f".{dest.name}.new") for dest in dests]
-    folder = dests[0].with_name(f"{dests[0].name}.unpack")
+    # Another pack is another regeneration; the same one is resumed.
+    folder = dests[0].with_name(f"{dests[0].name}.{digest_of(pack)[:12]}.unpack")
     try:
         regenerated = [] if made.codec == "zstd" else _regenerated(pack, made, folder, here, confirm)
         pieces = (section for section in sections(pack) if section.kind in (Kind.DIFFERENCE, Kind.PLAIN))
@@ -76,6 +77,9 @@ def unpack(pack: Path, made: Recipe, dests: Sequence[Path], here: Here, confirm:
             with path.open("rb") as file:
                 os.fsync(file.fileno())
             path.replace(dest)
+    except CorruptError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     finally:
         for path in fresh:
             path.unlink(missing_ok=True)
@@ -185,12 +189,12 @@ def check_database(packed: Database, here: Database) -> None:
     """
     if here.ordered == packed.ordered:
         return
-    if here.entries < packed.entries:
-        what = f"it has {here.entries} entries of {packed.entries}"
+    if here.entries != packed.entries:
+        what = f"it has {here.entries} entries, that one had {packed.entries}"
     elif here.unordered == packed.unordered:
-        what = "its entries are the same, in another order, by which BLAST orders what scores the same"
+        what = "its entries are the same, in another order, by which tools order what scores the same"
     else:
-        what = f"of its first {packed.entries} entries, some are others"
+        what = f"of its {packed.entries} entries, some are others"
     raise RefusedError(
         f"the database here is not that of the packed result ({packed.name}): {what}", "name the right one with --db"
     )

@@ -1,0 +1,149 @@
+"""Results of HMMER 3: which targets they name, and the profiles or sequences that these are of."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from millrace.model import Command, Fragmented, HmmerTargets, OutputUse, ToolUse
+from millrace.pack import hits, hmmer_text
+from millrace.pack.codec import NotPackable, ordinals_by_name
+from millrace.pack.hits import Hits
+from millrace.pack.queries import QueryBatch
+from millrace.pack.recipe import Database
+
+_MODULUS = 1 << 256
+
+#: What a search has counted for one query.
+_COUNTS = b"""Internal pipeline statistics summary:
+Target model(s): %d (%d
+Passed MSV filter: %d
+Passed bias filter: %d
+Passed Vit filter: %d
+Passed Fwd filter: %d
+//
+"""
+
+#: Filters that count.
+_FILTERS = 4
+
+_ROWS = b"""Scores for complete sequence
+    ------- ------ -----
+%s
+"""
+
+
+class HmmerCodec:
+    """Implements `millrace.pack.codec.Codec`."""
+
+    def simpler(self, argv: Sequence[str]) -> Sequence[str]:
+        """See `Codec.simpler`: the adapter takes care of threads."""
+        return argv
+
+    def searching(self, argv: Sequence[str], output: str) -> None:
+        """See `Codec.searching`: every result tells what was hit."""
+
+    def volatile(self, output: OutputUse) -> Sequence[str]:
+        """See `Codec.volatile`: the adapter knows all of it, but for the folder."""
+        return (r"^# Current dir: .*$",)
+
+    def database(self, use: ToolUse, command: Command, *, like: Database | None = None) -> Database:
+        """See `Codec.database`. A database with more entries is another one, as E-values depend on their number."""
+        ordered, total, n, residues = hashlib.sha256(), 0, 0, 0
+        for entry in _entries(_about(use)):
+            digest = hashlib.sha256(entry).digest()
+            ordered.update(digest)
+            total = (total + int.from_bytes(digest, "big")) % _MODULUS
+            n, residues = n + 1, residues + _size(entry)
+        return Database(
+            name=use.fragmented.database if use.fragmented else "", title="", entries=n, residues=residues,
+            ordered=ordered.hexdigest(), unordered=f"{total:064x}",
+        )  # fmt: skip
+
+    def read(
+        self, use: ToolUse, command: Command, outputs: Sequence[Path], batches: Sequence[QueryBatch]
+    ) -> list[Hits] | None:
+        """See `Codec.read`."""
+        about = _about(use)
+        words = hmmer_text.read([each.name for each in use.outputs], about.report, outputs, batches)
+        if words is None:
+            return None
+        names: dict[bytes, list[int]] = defaultdict(list)
+        for number, entry in enumerate(_entries(about)):
+            names[_name(entry)].append(number)
+        found = [ordinals_by_name(names, list(each)) for each in words.targets]
+        return [
+            Hits(batch.last - batch.first, sorted(entries), hits.numbers(passed))
+            for batch, entries, passed in zip(batches, found, words.passed, strict=True)
+        ]
+
+    def found(self, use: ToolUse, command: Command, batches: Sequence[Hits]) -> Iterator[bytes]:
+        """See `Codec.found`: a report."""
+        entries = list(_entries(_about(use)))
+        names = [_name(entry) for entry in entries]
+        sizes = (len(entries), sum(map(_size, entries)))
+        for batch in batches:
+            rows = b"".join(b"0 0 0 0 0 0 0 0 %s\n" % names[entry] for entry in batch.entries)
+            passed = [*hits.numbers_of(batch.more), *[0] * _FILTERS * batch.queries][: _FILTERS * batch.queries]
+            counts = (passed[at : at + _FILTERS] for at in range(0, len(passed), _FILTERS))
+            yield _ROWS % rows + b"".join(_COUNTS % (*sizes, *each) for each in counts) + b"[ok]\n"
+
+    def like(self, fragmented: Fragmented, database: Database) -> Fragmented:
+        """See `Codec.like`."""
+        return msgspec.structs.replace(fragmented, database=database.name)
+
+    def database_name(self, name: str, cwd: Path, environ: Mapping[str, str]) -> str:
+        """See `Codec.database_name`. A name without a folder may be one of ``PFAMDB``."""
+        path = cwd / name
+        return str(path) if path.exists() or path.with_name(f"{path.name}.h3f").exists() else path.name
+
+    def database_argument(self, use: ToolUse, command: Command) -> str:
+        """See `Codec.database_argument`."""
+        return str(Path(_about(use).source).resolve())
+
+
+def _about(use: ToolUse) -> HmmerTargets:
+    about = use.fragmented.about if use.fragmented else None
+    assert isinstance(about, HmmerTargets)  # it is to be searched
+    return about
+
+
+def _entries(about: HmmerTargets) -> Iterator[bytes]:
+    """The text of each target: a profile, or title and letters of a sequence, however it is broken into lines."""
+    begin = b"HMMER3" if about.profiles else b">"
+    kept: list[bytes] = []
+    try:
+        with open(about.source, "rb") as lines:
+            for line in lines:
+                if line.startswith(begin) and kept:
+                    yield b"".join(kept)
+                    kept = []
+                kept.append(line if about.profiles or line.startswith(b">") else line.strip())
+    except OSError as error:
+        raise NotPackable(f"{about.source}: {error.strerror}; it tells what the database holds") from error
+    if kept:
+        yield b"".join(kept)
+
+
+def _size(entry: bytes) -> int:
+    """Nodes of a profile, letters of a sequence."""
+    if entry.startswith(b">"):
+        return len(entry) - entry.find(b"\n") - 1
+    found = next((line for line in entry.split(b"\n") if line.startswith(b"LENG")), b"LENG 0")
+    return int(found.split()[1])
+
+
+def _name(entry: bytes) -> bytes:
+    """What HMMER calls a target."""
+    if entry.startswith(b">"):
+        return (entry[1:].split(None, 1) or [b""])[0]
+    found = next((line for line in entry.split(b"\n") if line.startswith(b"NAME")), b"NAME ?")
+    return found.split()[1]
+
+
+#: The codec of this family.
+CODEC = HmmerCodec()

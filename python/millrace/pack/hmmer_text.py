@@ -1,0 +1,92 @@
+"""Read which targets a result of HMMER names, by batches of queries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+from millrace.pack.queries import QueryBatch
+
+#: Columns of the target and of the query, by the name of a table.
+_TABLES = {"tblout": (0, 2), "domtblout": (0, 3)}
+
+#: How a line begins that says how many targets passed a filter.
+_PASSED = re.compile(rb"^Passed (?:MSV|bias|Vit|Fwd) filter: +(\d+)")
+
+#: Which word of a row of a report is the target.
+_ROW = 8
+
+
+class Named(NamedTuple):
+    """What a result tells, for each batch."""
+
+    #: Words that may be names of targets.
+    targets: list[set[bytes]]
+    #: How many targets passed the four filters, query after query; empty where that does not stand in the result.
+    passed: list[list[int]]
+
+
+def read(
+    names: Sequence[str], report: int | None, outputs: Sequence[Path], batches: Sequence[QueryBatch]
+) -> Named | None:
+    """Read what a result tells of each batch; None if it is not certain which query a line is of.
+
+    Args:
+        names: Of the outputs.
+        report: Which of them is the report; None: there is none.
+    """
+    if report is not None:
+        with outputs[report].open("rb") as lines:
+            return _by_report(lines, batches)
+    for name, path in zip(names, outputs, strict=True):
+        if name in _TABLES:
+            with path.open("rb") as lines:
+                return _by_table(lines, *_TABLES[name], batches)
+    return None
+
+
+def _by_report(lines: Iterable[bytes], batches: Sequence[QueryBatch]) -> Named | None:
+    ends = list(accumulate(batch.last - batch.first for batch in batches))
+    found: list[set[bytes]] = [set() for _ in batches]
+    passed: list[list[int]] = [[] for _ in batches]
+    query, batch = -1, -1
+    for line in lines:
+        if line.startswith(b"Query:"):
+            query += 1
+            if query == (ends[batch] if batch >= 0 else 0):
+                batch += 1
+            if batch == len(ends):
+                return None
+        elif batch >= 0:
+            if count := _PASSED.match(line):
+                passed[batch].append(int(count[1]))
+            words = line.split(None, _ROW + 1)
+            if words[:1] == [b">>"]:
+                found[batch].update(words[1:2])
+            elif len(words) > _ROW:
+                found[batch].add(words[_ROW])
+    return Named(found, passed) if query + 1 == (ends[-1] if ends else 0) else None
+
+
+def _by_table(lines: Iterable[bytes], target: int, query: int, batches: Sequence[QueryBatch]) -> Named | None:
+    names = [(name, number) for number, batch in enumerate(batches) for name in batch.names]
+    if len(names) != sum(batch.last - batch.first for batch in batches):
+        return None
+    found: list[set[bytes]] = [set() for _ in batches]
+    at, last = -1, None
+    for line in lines:
+        words = line.split(None, query + 1)
+        if line.startswith(b"#") or len(words) <= query:
+            continue
+        if words[query] != last:
+            last = words[query]
+            at += 1
+            while at < len(names) and names[at][0] != last:
+                at += 1
+            if at == len(names):
+                return None
+        found[names[at][1]].add(words[target])
+    return Named(found, [[] for _ in batches])

@@ -1,0 +1,66 @@
+"""What every codec owes, and how others' are found."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from millrace.pack import blast, blast_text, codec, hmmer
+from millrace.pack.codec import Codec
+from millrace.pack.queries import QueryBatch
+
+OWN = {"blast": blast.CODEC, "hmmer": hmmer.CODEC}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_codec_is_found_by_the_name_of_its_adapter(name: str) -> None:
+    found = codec.find(name)
+    assert found is OWN[name]
+    assert isinstance(found, Codec)
+
+
+def test_there_is_no_codec_for_other_tools() -> None:
+    assert codec.find("muscle") is None
+
+
+def test_an_entry_point_goes_before_what_is_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint(name="blast", value="millrace.pack.hmmer:CODEC", group=codec.GROUP)
+    monkeypatch.setattr(codec, "entry_points", lambda **wanted: [point] if wanted["name"] == "blast" else [])
+    assert codec.find("blast") is hmmer.CODEC
+    assert codec.find("hmmer") is hmmer.CODEC
+
+
+def batches(*names: bytes) -> list[QueryBatch]:
+    return [QueryBatch(at, at + 1, (0, 0), (name,)) for at, name in enumerate(names)]
+
+
+@pytest.mark.parametrize(
+    ("outfmt", "text", "words"),
+    [
+        ("6", b"a\ts1\t1\nc|d\ts2\t1\nc|d\ts3\t1\n", [{b"s1"}, set(), {b"s2", b"s3"}]),
+        ("6 sseqid evalue qseqid", b"s1\t1\ta\ns2\t1\tb\n", [{b"s1"}, {b"s2"}, set()]),
+        ("7", b"# BLASTP\n# Query: a\ns\ts1\n# Query: b\n# Query: c|d\nc\ts2\n", [{b"s1"}, set(), {b"s2"}]),
+        (
+            "5",
+            b"<Iteration>\n<Hit_id>s1</Hit_id>\n<Hit_def>n1 t</Hit_def>\n<Iteration>\n<Iteration>\n",
+            [{b"s1", b"n1"}, set(), set()],
+        ),
+        (
+            "0",
+            b"Database: x\nQuery= a\n\ns1 t\n> s2 t\nQuery  1 K\nQuery= b\nQuery= c\nSbjct 1 K\n",
+            [{b"s1", b"s2"}, set(), set()],
+        ),
+        ("6 evalue", b"1\n", None),
+        ("15", b"{}", None),
+        # One query more, and one less, than there are.
+        ("7", b"# Query: a\n# Query: b\n# Query: c|d\n# Query: e\n", None),
+        ("7", b"# Query: a\n# Query: b\n", None),
+        ("6", b"c|d\ts1\na\ts1\n", None),
+    ],
+)
+def test_which_query_named_what(tmp_path: Path, outfmt: str, text: bytes, words: list[set[bytes]] | None) -> None:
+    (tmp_path / "out").write_bytes(text)
+    found = blast_text.read(["blastp", "-outfmt", outfmt], tmp_path / "out", batches(b"a", b"b", b"c|d"))
+    assert found == words
