@@ -265,6 +265,42 @@ class ToolUse(Frozen, frozen=True):
         return len(self.fragmented.fragments) if self.fragmented else 0
 
 
+class Fetched(Frozen, frozen=True):
+    """A file that was behind a URL, as it is seen in the folder of a `View`."""
+
+    #: Without folders.
+    name: str
+    #: Where it comes from, as everybody may see it.
+    place: str
+    #: Name of its copy in the cache of a node; tells the version.
+    key: str
+    size: int
+    #: What its server calls the version of these bytes.
+    version: str
+    mtime_ns: int
+
+
+class View(Frozen, frozen=True):
+    """The working directory as the tool is to see it: with files in it that are behind URLs.
+
+    The command with the names of these files is the one whose output is written.
+    """
+
+    #: Has links to all that is in the working directory and above it, and to the copies; the same path on each node.
+    root: Path
+    #: The folder in it that stands for the working directory.
+    folder: Path
+    files: tuple[Fetched, ...]
+    #: As in `Command`, with names in the place of URLs.
+    argv: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+
+    def file(self, path: Path) -> Fetched | None:
+        """The fetched file at a path in it; None if it is none of these."""
+        return next((file for file in self.files if path == self.folder / file.name), None)
+
+
 class Command(Frozen, frozen=True):
     """The command as the user typed it after ``--``, with its surroundings."""
 
@@ -288,6 +324,15 @@ class Command(Frozen, frozen=True):
     format: str = ""
     #: Whether standard input is a file or a pipe (not a terminal, not closed, not /dev/null).
     stdin_is_data: bool = False
+    #: Where files behind URLs of the command are to be read; None: it names none.
+    view: View | None = None
+
+    @property
+    def seen(self) -> Command:
+        """The command that the tool gets, where its files can be read."""
+        if not (view := self.view):
+            return self
+        return msgspec.structs.replace(self, argv=view.argv, cwd=view.folder, inputs=view.inputs, shared=view.shared)
 
 
 class Snapshot(Frozen, frozen=True):

@@ -33,7 +33,7 @@ def take_over(plan: Plan, rundir: RunDir) -> tuple[Manifest, bool]:
         version=VERSION, millrace=__version__, run_id=os.urandom(16).hex(), argv=plan.command.argv,
         cwd=str(plan.command.cwd), exe=str(plan.command.exe), use=plan.use, record_start=plan.job.record_start,
         record_end=plan.job.record_end, fingerprints=plan.fingerprints,
-        world=world.identity(plan.use, plan.command.exe, plan.command.cwd),
+        world=world.identity(plan.use, plan.command),
     )  # fmt: skip
     if plan.job.fresh or not rundir.holds_a_run():
         rundir.set_aside()

@@ -67,6 +67,11 @@ class Nodes:
         return self.folder / "rsh"
 
     @property
+    def gateway(self) -> str:
+        """Under which address all nodes reach this machine itself."""
+        return f"10.78.{self.number}.254"
+
+    @property
     def _bridge(self) -> str:
         return f"mrb{self.number}"
 
@@ -77,6 +82,7 @@ class Nodes:
         self._take_number()
         hosts = "".join(f"10.78.{self.number}.{k + 1} {name}\n" for k, name in enumerate(self.names))
         (self.folder / "hosts").write_text(f"127.0.0.1 localhost\n{hosts}")
+        _ip("addr", "add", f"{self.gateway}/24", "dev", self._bridge)
         _ip("link", "set", self._bridge, "up")
         for name in self.names:
             self.start(name)

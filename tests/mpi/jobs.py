@@ -88,9 +88,9 @@ def environment(name: str) -> Path:
     # Two workers that fill one folder remove each other's files, at times while an MPI job of a third begins.
     with (CACHE / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "bin" / "millrace").exists():
+        if not (folder / "bin" / "millrace").exists() or not [*folder.glob("lib/python3.*/site-packages/requests")]:
             try:
-                _fill(folder, ["mpi4py", "click", "msgspec", "rich", *([] if name == "system" else [name])])
+                _fill(folder, ["mpi4py", "click", "msgspec", "rich", "requests", *([] if name == "system" else [name])])
             except (OSError, subprocess.CalledProcessError) as error:
                 pytest.skip(f"{name}: cannot be installed: {error}")
     return folder

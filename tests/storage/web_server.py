@@ -26,6 +26,8 @@ class Web:
     #: How many bytes of a body are sent before the connection is cut; None: all.
     cut: int | None = None
     ranges: bool = True
+    #: Whether folders can be listed.
+    lists: bool = True
     #: Whether it tells versions, and digests.
     tells_version: bool = True
     tells_digest: bool = False
@@ -64,7 +66,7 @@ class Handler(BaseHTTPRequestHandler):
         elif self.web.login and self.headers.get("Authorization") != wanted:
             self._end(401)
         elif not name or name.endswith("/"):
-            self._list(name)
+            self._list(name) if self.web.lists else self._end(403)
         elif name not in self.web.files:
             self._end(404)
         else:
@@ -130,17 +132,17 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serve(certificate: Path | None = None) -> Iterator[Web]:
-    """A server at a free port; with a certificate (and its key in the same file) it speaks HTTPS."""
+def serve(certificate: Path | None = None, host: str = "") -> Iterator[Web]:
+    """A server at a free port of this machine, or of one of its addresses; with a certificate (and its key in the same file) it speaks HTTPS."""
     web = Web()
     handler = type("Bound", (Handler,), {"web": web})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = ThreadingHTTPServer((host or "127.0.0.1", 0), handler)
     server.daemon_threads = True
     if certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
         server.socket = context.wrap_socket(server.socket, server_side=True)
-    web.url = f"{'https' if certificate else 'http'}://localhost:{server.server_port}"
+    web.url = f"{'https' if certificate else 'http'}://{host or 'localhost'}:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:

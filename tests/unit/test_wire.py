@@ -16,7 +16,7 @@ from millrace.cluster import staging as staged
 from millrace.cluster import wire
 from millrace.errors import CorruptError
 from millrace.ids import BatchId, SlotId, TaskId
-from millrace.model import Command, InputArg, InputUse, OutputUse, ToolUse
+from millrace.model import Command, Fetched, InputArg, InputUse, OutputUse, ToolUse, View
 from millrace.node.feed import Batch
 from millrace.output.parts import Part, Written
 from millrace.plan import staging, world
@@ -29,13 +29,17 @@ USE = ToolUse(
     outputs=(OutputUse(name="out", path="out"),), databases=(Path("/db"),),
 )  # fmt: skip
 COMMAND = Command(argv=("tool",), cwd=Path("/"), environ={"A": "b"}, exe=Path("/bin/tool"))
+VIEW = View(
+    root=Path("/names"), folder=Path("/names/work"), argv=("tool", "nr"),
+    files=(Fetched(name="nr.psq", place="s3://b/nr.psq", key="k", size=1, version="v", mtime_ns=2),),
+)  # fmt: skip
 
 SLICE = Task(id=TaskId(1), batch=BatchId(2), kind=Slice(0, 3), timeout_seconds=2.0, found=[BLOCK])
 ENDED = Ended(task=TaskId(1), slot=SlotId(2), ago_seconds=0.5, ending=Ending.DONE, stderr=b"said", committed=TASK)
 
 MESSAGES = [
     say.Setup(USE, "/", "tool", COMMAND, {}, 0, "run", b"id", "journal", 1.0, 2, 0, "host (rank 1)", [("a", "b")], {0: 7},
-              [world.File("program", "/bin/tool", 1, 2, 3)]),
+              [world.File("program", "/bin/tool", 1, 2, 3)], VIEW, {"nr.psq": "/dev/shm/copy"}),
     say.Work([say.Assignment(SLICE, Batch(0, 1, 1, 1, ((1, 2),), ()), [b"x" * 200_000, b"\n"])]),
     say.Report([Started(TaskId(1), SlotId(2), 0.5), ENDED]),
     say.From(3, say.Wrote([Written([(0, 1)], [])])),

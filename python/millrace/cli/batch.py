@@ -89,8 +89,12 @@ def _run_dir(job: Job, may_be_missing: bool) -> tuple[str, list[str]]:
     """
     from millrace.cli.run import here
     from millrace.plan import plan as planner
+    from millrace.session.urls import names_any
 
+    may_be_missing = may_be_missing or names_any(job)  # nothing is fetched to where nothing will run
     try:
+        if names_any(job):
+            raise ToolError("")
         return str(planner.make(job, here(), os.environ).run_dir), []
     except ToolError:
         if not may_be_missing:

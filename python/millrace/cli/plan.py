@@ -23,11 +23,14 @@ def command(job: Job, as_json: bool) -> None:
     from millrace.launch import allocation
     from millrace.plan import plan as planner
     from millrace.plan import staging
+    from millrace.session.urls import Named
     from millrace.tools.joins import words
 
-    plan = planner.make(job, here(), os.environ)
-    use = plan.use
-    notes = [*origins(), *plan.notes, *filter(None, [staging.note(job.stage, use.databases, plan.command.cwd)])]
+    behind = Named(job, here(), lambda text: click.echo(f"millrace: {text}", err=True))
+    plan = planner.make(job, here(), os.environ, view=behind.view)
+    use, view = plan.use, plan.command.view
+    own = [path for path in use.databases if not (view and view.file(path))]
+    notes = [*origins(), *plan.notes, *filter(None, [staging.note(job.stage, own, plan.command.cwd)])]
     if as_json:
         print_json({
             "adapter": use.adapter, "command": plan.command.argv, "program": str(plan.command.exe), "version": use.version,

@@ -67,12 +67,14 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
     from millrace.plan import plan as planner
     from millrace.report import summary
     from millrace.session import carry_out, rank
+    from millrace.session.urls import Named
 
     crew = rank.join(launched, supervision, job) if launched else None
     if supervision.active:
         job = msgspec.structs.replace(job, fresh=False)  # that was for the first start, and is done
     in_job = launched is not None or supervision.active
-    plan = planner.make(job, here(), for_tools(os.environ) if in_job else os.environ, launched=in_job)
+    behind = Named(job, here(), lambda text: click.echo(f"millrace: {text}", err=True) if job.verbosity >= 0 else None)
+    plan = planner.make(job, here(), for_tools(os.environ) if in_job else os.environ, launched=in_job, view=behind.view)
     for note in (*origins(), *plan.notes):
         debug.note("plan", note)
     if job.verbosity > 0:
@@ -88,11 +90,15 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
     gc.freeze()  # what is loaded by now stays to the end: no collection has to look at it
     gc.enable()
     try:
-        finished = carry_out.run(plan, supervision, crew)
+        finished = carry_out.run(plan, supervision, crew, behind)
     except MillraceError as error:
         if crew:
             crew.exit_code = error.status
         raise
+    if place := behind.changed():
+        click.echo(
+            f"millrace: {place}: has changed since; the output is that of the file as it was at the start", err=True
+        )
     if finished.summary and job.verbosity >= 0:
         click.echo(summary.text(finished.summary), err=True)
     if finished.text and (job.verbosity >= 0 or finished.code):

@@ -23,6 +23,7 @@ from millrace.errors import CorruptError, ExitCode, MillraceError, RefusedError
 from millrace.ids import SlotId, TaskId
 from millrace.interrupt import Interrupt
 from millrace.launch.mpi_environment import for_tools
+from millrace.node import names
 from millrace.node.agent import Node
 from millrace.node.feed import Batch
 from millrace.node.workdir import WorkDir
@@ -241,12 +242,14 @@ class Agent:
         check_shared(run_dir, setup.run_id)
         environ = {**setup.environ, **own_places(os.environ)}
         exe = find_program(setup.program, cwd, environ)
+        if setup.view:
+            names.build(setup.view, cwd, setup.copies)
         self._guard = Guard(same_here(setup, exe))
         ready = say.Ready(str(exe), fingerprint.of_content(exe), version_of(setup.command, exe, environ))
         self._journal = _core.Journal.create(setup.journal, setup.run_id)
         node = Node(
             setup.use, cwd=cwd, exe=exe, environ=environ, work=self._work, slots=setup.slots, journal=self._journal,
-            nice=setup.nice, hidden=frozenset({run_dir}), staged=setup.staged,
+            nice=setup.nice, hidden=frozenset({run_dir}), staged=setup.staged, names=setup.copies,
         )  # fmt: skip
         self._commit = GroupCommit(self._journal, setup.sync, node.wake, self._guard)
         if is_lazy(run_dir):

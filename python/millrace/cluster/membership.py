@@ -249,9 +249,9 @@ class Membership:
 
     def set_up(
         self, plan: Plan, rundir: RunDir, manifest: Manifest, members: Sequence[Member], start: int,
-        staged: Mapping[str, Sequence[tuple[str, str]]], shared: dict[int, int],
+        staged: Mapping[str, Sequence[tuple[str, str]]], copies: Mapping[str, Mapping[str, str]], shared: dict[int, int],
     ) -> None:  # fmt: skip
-        """Let all others make their slots ready; returns at once. ``staged``, ``shared``: see `Setup`."""
+        """Let all others make their slots ready; returns at once. ``staged``, ``copies``, ``shared``: see `Setup`."""
         whole = {name: value for name, value in plan.command.environ.items() if name not in OWN}
         self._programs = programs = Programs(plan, rundir)
         names = [programs.name_on(member.name, member.hello.machine) for member in members]
@@ -262,7 +262,7 @@ class Membership:
                 nice=plan.job.nice, run_dir=str(rundir.path), run_id=bytes.fromhex(manifest.run_id),
                 journal=str(rundir.journal_of(start, member.rank)), sync=plan.job.sync, slots=member.slots, first_slot=member.first_slot,
                 name=member.name, staged=staged.get(member.hello.host, []), shared=shared,
-                world=plan.world,
+                world=plan.world, view=plan.command.view, copies=dict(copies.get(member.hello.host, {})),
             ))  # fmt: skip
 
     def wait_until_ready(self) -> None:

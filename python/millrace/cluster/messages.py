@@ -9,7 +9,7 @@ import msgspec
 
 from millrace.errors import MillraceError
 from millrace.ids import TaskId
-from millrace.model import Command, ToolUse
+from millrace.model import Command, ToolUse, View
 from millrace.node.feed import Batch
 from millrace.output.parts import Part, Written
 from millrace.plan.world import File
@@ -44,6 +44,9 @@ class Setup(NamedTuple):
     shared: dict[int, int]
     #: Inputs, databases and program, as they are at the coordinator.
     world: Sequence[File]
+    #: Where files behind URLs are to be seen, and where they are on your node, by name.
+    view: View | None
+    copies: dict[str, str]
 
 
 class Assignment(NamedTuple):

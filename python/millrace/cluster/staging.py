@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from millrace.errors import LostError
+from millrace.errors import LostError, MillraceError
 from millrace.plan import memory, staging
 from millrace.plan.staging import Choice, File, Node
 from millrace.report.words import duration, size
@@ -49,6 +49,8 @@ class Look(NamedTuple):
 
     files: tuple[File, ...]
     way: str
+    #: Whether they have no place of their own that copies would take.
+    are_copies: bool = False
 
 
 class Room(NamedTuple):
@@ -95,7 +97,9 @@ class Keeper:
 
     def look(self, message: Look) -> Node:
         """What there is on this node. From here on to `close` nobody removes what it has of the files."""
-        for name, place in (("ram", _memory(message.way)), ("disk", _disk(message.way))):
+        # What can be read nowhere else may go to any disk.
+        to_disk = "disk" if message.are_copies and message.way == "auto" else message.way
+        for name, place in (("ram", _memory(message.way)), ("disk", _disk(to_disk))):
             if place and name not in self._caches:
                 try:
                     self._caches[name] = Cache(place)
@@ -104,7 +108,7 @@ class Keeper:
         places = {name: cache.look(message.files) for name, cache in self._caches.items()}
         return Node(
             host=os.uname().nodename, memory=memory.usable()[0], available=memory.available(), ram=places.get("ram"),
-            disk=places.get("disk"), why_not=why_not(str(self._scratch)),
+            disk=places.get("disk"), why_not="" if message.are_copies else why_not(str(self._scratch)),
         )  # fmt: skip
 
     def begin(self, message: Fetch, sources: Sequence[str] = ()) -> None:
@@ -219,30 +223,32 @@ def _disk(way: str) -> Path | None:
 
 def stage(
     plan: Plan, members: Sequence[Member], crew: Membership | None, scratch: Path, interrupt: Interrupt,
-    message: Callable[[str], None],
-) -> tuple[Keeper, Mapping[str, Pairs]]:  # fmt: skip
+    message: Callable[[str], None], behind: Mapping[str, str],
+) -> tuple[Keeper, Mapping[str, Pairs], Mapping[str, Mapping[str, str]]]:  # fmt: skip
     """Bring copies of the databases to the nodes of a run, where that is asked for or pays.
 
     Args:
         members: The processes; none: this one is alone.
+        behind: Copies on this node of files behind URLs, by name.
 
     Returns:
-        Who looks after the copies on this node, to be closed at the end, and what tools are to read in the place of what:
-        (copy, file), by host; the host of a process that is alone is empty.
+        Who looks after the copies on this node, to be closed at the end; what tools are to read in the place of what:
+        (copy, file), by host; and where files behind URLs are, by host and name. The host of a process that is alone is
+        empty.
 
     Raises:
         MillraceError: A node is lost, or somebody asks to stop.
         OSError: A file cannot be read.
     """
     keeper = Keeper(crew.world.link if crew else None, scratch)
-    way, files = plan.job.stage, staging.look(plan.use.databases, plan.command.cwd)
+    view = plan.command.view
+    own = [path for path in plan.use.databases if not (view and view.file(path))]
+    way, files = plan.job.stage, staging.look(own, plan.command.cwd)
     first = {member.hello.host: member.rank for member in reversed(members)} or {"": 0}
-    if not files:
-        return keeper, {}
-    if why := staging.why_in_place(way, files, staging.kinds_of(files), len(first)):
+    if files and (why := staging.why_in_place(way, files, staging.kinds_of(files), len(first))):
         if plan.job.verbosity > 0:
             message(f"databases: read in place; {why}")
-        return keeper, {}
+        files = []
 
     def hear() -> list[tuple[int, object]]:
         if interrupt.signal:
@@ -253,14 +259,20 @@ def stage(
         assert crew
         crew.tell(rank, message)
 
+    coordinator = Staging(keeper, sorted(set(first.values()) - {0}), tell, hear, message)
     try:
-        found = Staging(keeper, sorted(set(first.values()) - {0}), tell, hear, message).run(way, files)
+        everywhere = coordinator.pass_on(way, behind) if behind and len(first) > 1 else {}
+        found = coordinator.run(way, files) if files else {}
     except BaseException:
         keeper.close()
         if crew:
             crew.world.broken |= keeper.broken
         raise
-    return keeper, {host: found[rank] for host, rank in first.items()}
+    return (
+        keeper,
+        {host: found[rank] for host, rank in first.items() if rank in found},
+        {host: everywhere[rank] for host, rank in first.items() if rank in everywhere},
+    )
 
 
 def pairs_of(files: Sequence[File], node: Node, choice: Choice) -> Pairs:
@@ -285,6 +297,7 @@ class Staging:
         hear: Callable[[], list[tuple[int, object]]], message: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._keeper, self._ranks, self._tell, self._hear, self._message = keeper, ranks, tell, hear, message
+        self._hosts: dict[int, str] = {}
 
     def run(self, way: str, files: Sequence[File]) -> dict[int, Pairs]:
         """Bring the files to the nodes.
@@ -296,12 +309,39 @@ class Staging:
             MillraceError: A node is lost.
             OSError: A file cannot be read.
         """
-        look = Look(tuple(files), way)
+        return self._run(Look(tuple(files), way))
+
+    def pass_on(self, way: str, behind: Mapping[str, str]) -> dict[int, dict[str, str]]:
+        """Bring copies of files behind URLs, which are on this node, to the others.
+
+        Args:
+            behind: Copies by name.
+
+        Returns:
+            Where they are on the other nodes, by the rank of its first process, and name.
+
+        Raises:
+            MillraceError: A node is lost, or has no room for them.
+        """
+        files = staging.copies(behind.values())
+        found = self._run(Look(tuple(files), "auto" if way == "off" else way, are_copies=True))
+        del found[0]
+        names = {path: name for name, path in behind.items()}
+        if lacking := [rank for rank, pairs in found.items() if len(pairs) < len(files)]:
+            raise MillraceError(
+                f"{self._hosts[lacking[0]]}: no room for the files behind URLs, which it cannot read anywhere else",
+                "name a folder with room on each node, as in: --stage /scratch",
+            )
+        return {rank: {names[file]: copy for copy, file in pairs} for rank, pairs in found.items()}
+
+    def _run(self, look: Look) -> dict[int, Pairs]:
+        way, files = look.way, look.files
         for rank in self._ranks:
             self._tell(rank, look)
         nodes = {0: self._keeper.look(look)}
         self._wait(nodes)
         nodes = dict(sorted(nodes.items()))
+        self._hosts = {rank: node.host for rank, node in nodes.items()}
         choices = dict(zip(nodes, staging.decide(way, files, list(nodes.values())), strict=True))
         for line in staging.in_words(files, list(nodes.values()), list(choices.values())):
             self._message(line)

@@ -41,7 +41,7 @@ def version_of(command: Command | None, exe: Path, environ: Mapping[str, str]) -
     if command is None:
         return ""
     command = msgspec.structs.replace(command, exe=exe, environ=dict(environ))
-    return registry.find(command.argv[0]).understand(command).version
+    return registry.find(command.argv[0]).understand(command.seen).version
 
 
 def same_here(setup: say.Setup, exe: Path) -> tuple[world.File, ...]:
@@ -50,7 +50,7 @@ def same_here(setup: say.Setup, exe: Path) -> tuple[world.File, ...]:
     Raises:
         RefusedError: A database is another one here than at the coordinator.
     """
-    found = world.of_program(setup.use, exe, Path(setup.cwd))
+    found = world.of_program(setup.use, exe, Path(setup.cwd), setup.view)
     there = {file.name: file for file in setup.world}
     for file in found[1:]:
         other = there.get(file.name)

@@ -60,6 +60,7 @@ class Node:
         journal: Where results are committed.
         hidden: Real paths that the tool must not see.
         staged: (copy, file): what the tool is to read in the place of what; see `millrace.storage.mounts`.
+        names: Copies that the tool is to see in the working directory, by name.
 
     Raises:
         OSError: The copies cannot take the place of the files.
@@ -70,10 +71,10 @@ class Node:
     def __init__(
         self, use: ToolUse, *, cwd: Path, exe: Path, environ: Mapping[str, str], work: WorkDir, slots: int,
         journal: _core.Journal, nice: int, hidden: frozenset[Path],
-        staged: Sequence[tuple[str, str]] | None = None,
+        staged: Sequence[tuple[str, str]] | None = None, names: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         self._use = use
-        self._mirror = mirror.lay_out(use, cwd, hidden)
+        self._mirror = mirror.lay_out(use, cwd, hidden, names)
         roots = [work.slot(number) for number in range(slots)]
         for root in roots:
             self._mirror.build(root)

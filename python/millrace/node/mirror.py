@@ -72,13 +72,16 @@ class Mirror:
             (slot / path).symlink_to(target)
 
 
-def lay_out(use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset()) -> Mirror:
+def lay_out(
+    use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset(), names: Mapping[str, str] | None = None
+) -> Mirror:
     """Decide where everything lies.
 
     Args:
         use: The tool's inputs, outputs and arguments.
         cwd: The user's working directory, absolute.
         hidden: Real paths that a tool must not see (the run directory).
+        names: What is to be seen in the working directory besides, or in the place of what is there: path by name.
 
     Returns:
         The layout. Reads folders; makes nothing.
@@ -115,11 +118,10 @@ def lay_out(use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset()) -> M
         relative = str(folder.relative_to(top))
         if relative != ".":
             folders.append(relative)
-        names = _entries(folder, literals)
-        for name in names:
-            real = os.path.join(folder, name)
-            if real not in own:
-                links.append((os.path.normpath(os.path.join(relative, name)), real))
+        there = {name: os.path.join(folder, name) for name in _entries(folder, literals)}
+        for name, target in {**there, **(names or {} if folder == cwd else {})}.items():
+            if os.path.join(folder, name) not in own:
+                links.append((os.path.normpath(os.path.join(relative, name)), target))
     folders.sort(key=lambda path: path.count("/"))
     substitutions = [*placer.substitutions, (private_text(directory), os.fsencode(cwd))]
     if directory:

@@ -17,7 +17,7 @@ import msgspec
 from millrace import _core, formats
 from millrace.errors import RefusedError, ToolError
 from millrace.job import Job
-from millrace.model import Command, Frozen, OutputUse, Token, ToolUse
+from millrace.model import Command, Frozen, OutputUse, Token, ToolUse, View
 from millrace.plan import cores, fingerprint, fragments, heads, learnt, memory, run_place, workplace, world
 from millrace.plan.first_word import check_starters, missing_hint
 from millrace.plan.queries import Queries, look
@@ -48,19 +48,20 @@ class Plan(Frozen, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-def make(job: Job, cwd: Path, environ: Mapping[str, str], *, launched: bool = False) -> Plan:
+def make(job: Job, cwd: Path, environ: Mapping[str, str], *, launched: bool = False, view: View | None = None) -> Plan:
     """Decide everything that can be decided before the first record is read.
 
     Args:
         launched: An MPI launcher has started this process: it gives it a pipe as standard input, whether or not anything
             comes in.
+        view: Where the files behind the command's URLs are.
 
     Raises:
         RefusedError: The command cannot be answered exactly, or not at all.
         ToolError: The program is not there.
     """
     try:
-        return _make(job, cwd, environ, launched)
+        return _make(job, cwd, environ, launched, view)
     except OSError as error:
         # A name that is too long, a folder that may not be read, a disk that fails.
         raise RefusedError(
@@ -68,32 +69,33 @@ def make(job: Job, cwd: Path, environ: Mapping[str, str], *, launched: bool = Fa
         ) from error
 
 
-def _make(job: Job, cwd: Path, environ: Mapping[str, str], launched: bool) -> Plan:
+def _make(job: Job, cwd: Path, environ: Mapping[str, str], launched: bool, view: View | None) -> Plan:
     command = Command(
         argv=job.command, cwd=cwd, environ=dict(environ), exe=find_program(job.program_on(os.uname().machine), cwd, environ, job.command),
         inputs=job.input, outputs=job.output, joins=job.join, shared=job.shared, ok_statuses=job.ok_status, format=job.format or ("regex" if job.record_start or job.record_end else ""),
         stdin_is_data=brings_data(0, pipes=not launched or not job.input or any(re.match("-(:|$)", each) for each in job.input)),
+        view=view,
     )  # fmt: skip
     if not job.input:
         check_starters(job.command)
-    adapter = registry.find(Path(job.command[0]).name)
-    use = with_files(adapter.understand(command), command)
+    adapter, seen = registry.find(Path(job.command[0]).name), command.seen
+    use = with_files(adapter.understand(seen), seen)
     check_joins(job, use)
     check_statuses(job, use)
-    check_inputs(use, cwd)
-    seen = world.of_plan(use, command)  # before anything is read of them that decides
-    use = with_formats(use, cwd)
-    heads.refuse_old_mac(use, cwd)
-    warnings = (*heads.unpacked(use, cwd), *version_note(use, job, Path(job.command[0]).name))
+    check_inputs(use, seen.cwd)
+    files = world.of_plan(use, seen)  # before anything is read of them that decides
+    use = with_formats(use, seen.cwd)
+    heads.refuse_old_mac(use, seen.cwd)
+    warnings = (*heads.unpacked(use, seen.cwd), *version_note(use, job, Path(job.command[0]).name))
     check_boundaries(job, use)
-    check_outputs(use, cwd, command.exe)
+    check_outputs(use, command)
     use, slots, why = count_slots(job, use, environ)
-    queries = look(use.inputs[0], cwd) if decided_by_queries(job, use, adapter) else None
-    use, in_parts = with_fragments(job, use, command, adapter, slots, queries)
+    queries = look(use.inputs[0], seen.cwd) if decided_by_queries(job, use, adapter) else None
+    use, in_parts = with_fragments(job, use, seen, adapter, slots, queries)
     if queries:
         use = msgspec.structs.replace(use, cost=msgspec.structs.replace(use.cost, longest=queries.longest))
     run_dir = run_place.find(job.run_dir, use, job.command, cwd, environ)
-    prints = fingerprints(job, use, command)
+    prints = fingerprints(job, use, seen)
     key = cost_key(use, prints)
     if found := learnt.recall(key, environ) if key else None:
         use = msgspec.structs.replace(use, cost=msgspec.structs.replace(use.cost, learnt=found))
@@ -102,7 +104,7 @@ def _make(job: Job, cwd: Path, environ: Mapping[str, str], launched: bool) -> Pl
         job=job, command=command, use=use, slots=slots, run_dir=run_dir, work_place=work.path, fingerprints=prints, cost_key=key,
         notes=tuple(filter(None, (*use.notes, *warnings, why, batch_note(job, use), check_note(job, use), in_parts, f"work directory: in {work.path}, {work.why}"))),
         warnings=warnings,
-        world=seen,
+        world=files,
     )  # fmt: skip
 
 
@@ -115,6 +117,10 @@ def with_files(use: ToolUse, command: Command) -> ToolUse:
             if not names:
                 raise RefusedError(
                     f"{item.path}: no files there", "give a folder with the files, a glob in quotes, or a list of names"
+                )
+            if command.view and any(command.view.file(command.cwd / name) for name in names):
+                raise RefusedError(
+                    f"{item.path}: files that are one record each cannot be behind URLs", "fetch them first"
                 )
             item = msgspec.structs.replace(item, path=join_names(names))
         inputs.append(item)
@@ -314,11 +320,11 @@ def check_inputs(use: ToolUse, cwd: Path) -> None:
                 raise RefusedError(f"{name}: permission denied", "make it readable with chmod, or ask its owner")
 
 
-def check_outputs(use: ToolUse, cwd: Path, exe: Path) -> None:
+def check_outputs(use: ToolUse, command: Command) -> None:
     """Refuse outputs that cannot be written, that are written twice, or that would be written over what is read."""
     if not use.outputs:
         return
-    read = files_read(use, cwd, exe)
+    cwd, read = command.cwd, files_read(use, command.seen.cwd, command.exe)
     seen: dict[object, OutputUse] = {}
     for output in use.outputs:
         for place in _places_of(output, use, cwd):
@@ -327,6 +333,8 @@ def check_outputs(use: ToolUse, cwd: Path, exe: Path) -> None:
                 raise RefusedError(f"{name}: is both {what} and output", "write the output elsewhere")
         if output.path == "-":
             continue
+        if command.view and (file := command.view.file(command.view.folder / output.path)):
+            raise RefusedError(f"{file.place}: an output cannot be a URL", "write it to a file, and copy that")
         path = cwd / output.path
         if output.layout == "record":
             _check_writable((path if "{" not in path.parent.name else path.parent).parent, output)
@@ -510,6 +518,8 @@ def fingerprints(job: Job, use: ToolUse, command: Command) -> dict[str, str]:
         elif item.path != "-" and (command.cwd / item.path).is_file():
             found[f"input {item.path}"] = fingerprint.of_content(command.cwd / item.path)
     for path in use.databases:
-        if (command.cwd / path).is_file():
+        if command.view and (behind := command.view.file(path)):
+            found[f"database {behind.place}, {behind.name}"] = f"{behind.size} bytes, version {behind.version}"
+        elif (command.cwd / path).is_file():
             found[f"database {path}"] = fingerprint.of_stat(command.cwd / path)
     return found

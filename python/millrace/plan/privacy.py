@@ -22,7 +22,7 @@ def folder_mode(plan: Plan) -> int:
         if item.path == "-":
             mode &= _of_file("/proc/self/fd/0", group)
         for name in item.path.split(NUL) if item.path != "-" else ():
-            mode &= _of_file(str(plan.command.cwd / name), group)
+            mode &= _of_file(str(plan.command.seen.cwd / name), group)
     return mode
 
 

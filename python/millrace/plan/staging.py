@@ -11,6 +11,8 @@ import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from millrace import _core
 from millrace.model import Frozen
 from millrace.plan.filesystems import SHARED, kind
@@ -42,10 +44,14 @@ class File(Frozen, frozen=True):
     mode: int
     #: When anything at all was done to it: one that was written and put back has another.
     ctime_ns: int
+    #: Name of its copies, of a file that is itself a copy; in use, it does not change.
+    copied: str = ""
 
     @property
     def key(self) -> str:
         """Name of its copies: the same as long as the file is."""
+        if self.copied:
+            return self.copied
         place = _core.crc32c(os.fsencode(os.path.dirname(self.path)))
         state = f"{place:08x}.{self.inode:x}.{self.size:x}.{self.mtime_ns:x}.{self.ctime_ns:x}"
         return f"{state}-{os.path.basename(self.path)[-80:]}"
@@ -113,12 +119,20 @@ def _file(real: str, about: os.stat_result) -> File:
     )  # fmt: skip
 
 
+def copies(paths: Iterable[str]) -> list[File]:
+    """Copies in the cache of this node, to be passed on by their own names."""
+    found = [_file(path, os.stat(path)) for path in paths]
+    return [msgspec.structs.replace(file, copied=os.path.basename(file.path)) for file in found]
+
+
 def changed(files: Iterable[File]) -> str:
     """The first of ``files`` that is not what it was; empty: all are.
 
     Each is opened, as a network filesystem may know of others' changes no sooner.
     """
     for file in files:
+        if file.copied:
+            continue
         try:
             with open(file.path, "rb") as now:
                 if _file(file.path, os.fstat(now.fileno())) == file:

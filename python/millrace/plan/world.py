@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from millrace.model import Command, Frozen, ToolUse
+from millrace.model import Command, Frozen, ToolUse, View
 from millrace.plan import filesystems
 
 
@@ -49,12 +49,17 @@ def difference(was: File, now: File | None) -> str:
     return ""
 
 
-def of_program(use: ToolUse, exe: Path, cwd: Path) -> tuple[File, ...]:
-    """The program and the databases, as they are now."""
+def of_program(use: ToolUse, exe: Path, cwd: Path, view: View | None = None) -> tuple[File, ...]:
+    """The program and the databases, as they are now.
+
+    Args:
+        view: Has copies that others take into use as they like, by which the time of the last change of anything changes.
+    """
     program = _seen([(f"program {exe}", str(exe))])
     databases = _seen((f"database {path}", os.path.join(cwd, path)) for path in use.databases)
     # Package managers link a program into one more environment as they like.
-    return (*(msgspec.structs.replace(file, ctime_ns=0) for file in program), *databases)
+    program = tuple(msgspec.structs.replace(file, ctime_ns=0) for file in program)
+    return (*program, *_without_uses(databases, view))
 
 
 def of_plan(use: ToolUse, command: Command) -> tuple[File, ...]:
@@ -65,7 +70,14 @@ def of_plan(use: ToolUse, command: Command) -> tuple[File, ...]:
             named.append(("standard input", "-"))
         elif item.format != "files":
             named.append((f"input {item.path}", os.path.join(command.cwd, item.path)))
-    return (*_seen(named), *of_program(use, command.exe, command.cwd))
+    view = command.view
+    return (*_without_uses(_seen(named), view), *of_program(use, command.exe, command.cwd, view))
+
+
+def _without_uses(files: Iterable[File], view: View | None) -> tuple[File, ...]:
+    return tuple(
+        msgspec.structs.replace(file, ctime_ns=0) if view and view.file(Path(file.path)) else file for file in files
+    )
 
 
 def changed(files: Iterable[File]) -> str:
@@ -82,7 +94,7 @@ def look(name: str, path: str) -> File | None:
     return File(name, path, found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns)
 
 
-def identity(use: ToolUse, exe: Path, cwd: Path) -> str:
+def identity(use: ToolUse, command: Command) -> str:
     """A digest of what cannot be brought back: of the times at which anything at all happened to program, databases and
     inputs.
 
@@ -90,9 +102,12 @@ def identity(use: ToolUse, exe: Path, cwd: Path) -> str:
     """
     digest = hashlib.blake2b(digest_size=16)
     records = [name for item in use.inputs if item.format == "files" for name in item.path.split("\0")]
-    for path in (os.fspath(exe), *map(os.fspath, use.databases), *records):
+    for path in (os.fspath(command.exe), *map(os.fspath, use.databases), *records):
+        if command.view and (file := command.view.file(Path(path))):
+            digest.update(f"{file.key}\0".encode(errors="replace"))  # which another version of it cannot have
+            continue
         try:
-            found = os.stat(os.path.join(cwd, path))
+            found = os.stat(os.path.join(command.cwd, path))
         except OSError:
             continue
         digest.update(f"{path}\0{found.st_ino}\0{found.st_mtime_ns}\0{found.st_ctime_ns}\0".encode(errors="replace"))

@@ -31,18 +31,20 @@ from millrace.session.earlier import Earlier, open_journals
 from millrace.session.ending import Ending
 from millrace.session.finished import Finished
 from millrace.session.processes import Processes
+from millrace.session.urls import Named
 from millrace.session.wiring import Wiring
 
 if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
     from millrace.cluster.membership import Membership
 
 
-def run(plan: Plan, supervision: Supervision, crew: Membership | None = None) -> Finished:
+def run(plan: Plan, supervision: Supervision, crew: Membership | None = None, behind: Named | None = None) -> Finished:
     """Do ``plan``, resuming what an earlier run of the same command left.
 
     Args:
         supervision: Whoever watches over this process.
         crew: The other processes of an MPI job, whose slots work too.
+        behind: The files behind the URLs of the command.
 
     Raises:
         MillraceError: The run did not get to its end; the run directory holds what was done.
@@ -71,7 +73,7 @@ def run(plan: Plan, supervision: Supervision, crew: Membership | None = None) ->
             stack.callback(watchdog.close)
             work.make()
         claim.lock.keep(taken_over(claim.rundir))
-        return carry_out(claim, Processes(work, interrupt, supervision, crew), stack)
+        return carry_out(claim, Processes(work, interrupt, supervision, crew, behind), stack)
 
 
 def carry_out(claim: Claim, processes: Processes, stack: ExitStack) -> Finished:

@@ -13,6 +13,7 @@ from millrace.interrupt import Interrupt
 from millrace.launch.supervisor_link import Supervision
 from millrace.node.workdir import WorkDir
 from millrace.plan.plan import Plan
+from millrace.session.urls import Named
 
 if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
     from millrace.cluster.membership import Member, Membership
@@ -27,10 +28,14 @@ class Processes:
     supervision: Supervision
     #: The others; None if there are none.
     crew: Membership | None = None
+    #: The files behind the URLs of the command; None: there are none.
+    behind: Named | None = None
     #: All whose slots work, this one first; empty if there are no others.
     members: Sequence[Member] = ()
     #: (copy, file) by host: what tools there are to read in the place of what.
     staged: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    #: Where files behind URLs are, by host and name.
+    copies: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def share(self, plan: Plan, say: Callable[[str], None]) -> Plan:
         """``plan`` with the slots of all processes."""
@@ -45,11 +50,17 @@ class Processes:
 
     def stage(self, plan: Plan, stack: ExitStack, say: Callable[[str], None]) -> None:
         """Bring copies of the databases to the nodes, where that is asked for or pays, until ``stack`` closes."""
+        here = self.own.hello.host if self.own else ""
+        view = plan.command.view
+        self.copies = {here: self.behind.copies(view)} if self.behind and view else {}
         if self.crew or plan.job.stage != "auto":
             from millrace.cluster.staging import stage
 
-            keeper, self.staged = stage(plan, self.members, self.crew, self.work.path, self.interrupt, say)
+            keeper, self.staged, copies = stage(
+                plan, self.members, self.crew, self.work.path, self.interrupt, say, self.copies.get(here, {})
+            )
             stack.callback(keeper.close)
+            self.copies = {**copies, **self.copies}
 
     @property
     def own(self) -> Member | None:

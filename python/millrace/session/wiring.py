@@ -92,7 +92,16 @@ class Wiring:
 
         claim, members, start = self._claim, self._processes.members, self._earlier.start
         candidates = shared(claim.plan, self._say)
-        crew.set_up(claim.plan, claim.rundir, claim.manifest, members, start, self._processes.staged, candidates)
+        crew.set_up(
+            claim.plan,
+            claim.rundir,
+            claim.manifest,
+            members,
+            start,
+            self._processes.staged,
+            self._processes.copies,
+            candidates,
+        )
         node = self._node(stack)
         crew.wait_until_ready()
         journals = {claim.rundir.journal_of(start, member.rank): member.rank for member in members}
@@ -103,10 +112,12 @@ class Wiring:
     def _node(self, stack: ExitStack) -> Node:
         """The slots of this process."""
         plan, own = self._claim.plan, self._processes.own
+        host = own.hello.host if own else ""
         node = Node(
             plan.use, cwd=plan.command.cwd, exe=plan.command.exe, environ=plan.command.environ, work=self._processes.work,
             slots=own.slots if own else plan.slots, journal=self._earlier.journal, nice=plan.job.nice,
-            hidden=frozenset({plan.run_dir}), staged=self._processes.staged.get(own.hello.host if own else ""),
+            hidden=frozenset({plan.run_dir}), staged=self._processes.staged.get(host),
+            names=self._processes.copies.get(host),
         )  # fmt: skip
         stack.callback(node.close)
         return node
@@ -121,7 +132,7 @@ class Wiring:
         )  # fmt: skip
 
     def _source(self, item: InputUse) -> Source:
-        cwd, job = self._claim.plan.command.cwd, self._claim.plan.job
+        cwd, job = self._claim.plan.command.seen.cwd, self._claim.plan.job
         if item.format == "files":
             return FileList(item.path.split("\0"), cwd)
         path = item.path if item.path == "-" else str(cwd / item.path)

@@ -35,6 +35,9 @@ from millrace.storage.cache_files import (
     reserve,
 )
 
+#: How the name of a folder of copies begins.
+FOLDER = "millrace-stage-"
+
 
 class Cache:
     """The copies in one folder; use it from one process, and one thread.
@@ -101,13 +104,14 @@ class Cache:
                 if alone is None:  # without locks nobody can tell who fetches: each one for itself
                     path.unlink()
                     os.close(descriptor)
-                    self._make_room(file.size, budget)
+                    self._make_room(max(0, file.size), budget)
                     part = self._part(file)
                     os.ftruncate(part.descriptor, 0)
                     return part
                 about = os.fstat(descriptor)
                 self._make_room(max(0, file.size - about.st_blocks * 512), budget)
-                reserve(descriptor, file.size)
+                if file.size > 0:
+                    reserve(descriptor, file.size)
             except OSError:
                 if alone:
                     self._give_up(Part(file, path, descriptor))
@@ -144,6 +148,17 @@ class Cache:
         part.path.unlink(missing_ok=True)
         os.close(part.descriptor)
 
+    def take(self, file: File) -> bool:
+        """Take a copy into use; whether it is there."""
+        with self._locked():
+            return self._hold(file)
+
+    def forget(self, key: str) -> None:
+        """Remove a copy that is of no more use here, unless another process uses it."""
+        if (descriptor := self._held.pop(key, None)) is not None:
+            os.close(descriptor)
+        self.evict(self.folder / key)
+
     def path_of(self, file: File) -> Path:
         return self.folder / file.key
 
@@ -160,7 +175,7 @@ class Cache:
             descriptor = high(os.open(self.path_of(file), os.O_RDONLY | os.O_CLOEXEC))
         except OSError:
             return False
-        if os.fstat(descriptor).st_size != file.size:  # nothing of ours does that
+        if 0 <= file.size != os.fstat(descriptor).st_size:  # nothing of ours does that
             os.close(descriptor)
             self.path_of(file).unlink()
             return False
@@ -174,7 +189,7 @@ class Cache:
         path = self.folder / f".{file.key}.{os.urandom(4).hex()}{PART}"
         descriptor = high(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         lock.wait_for(descriptor, fcntl.LOCK_EX)
-        os.ftruncate(descriptor, file.size)  # others count it as if it were whole
+        os.ftruncate(descriptor, max(0, file.size))  # others count it as if it were whole
         return Part(file, path, descriptor)
 
     def entries(self) -> list[Entry]:
@@ -229,7 +244,7 @@ def own_folder(place: Path) -> Path:
     Somebody else may have taken its name, which everybody can tell. Then one by another name is taken, which the next
     job finds by its owner.
     """
-    usual = place / f"millrace-stage-{os.geteuid()}"
+    usual = place / f"{FOLDER}{os.geteuid()}"
     with suppress(FileExistsError):
         usual.mkdir(mode=0o700)
     for folder in (usual, *sorted(place.glob(f"{usual.name}-*"))):

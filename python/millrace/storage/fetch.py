@@ -64,17 +64,22 @@ def base_name(place: str) -> str:
     return os.path.basename(unquote(urlsplit(place, allow_fragments=False).path)) or "file"
 
 
-def fetch(place: str, cache: Cache, budget: int, pause: Callable[[float], None] = time.sleep) -> Path:
+def fetch(
+    place: str, cache: Cache, budget: int, pause: Callable[[float], None] = time.sleep, wanted: About | None = None
+) -> Path:
     """The copy of a file, in use until the cache is closed; downloaded if it is not there.
 
     Args:
         budget: Most bytes that all copies may fill.
+        wanted: The version that is meant; None: that which is there now.
 
     Raises:
         MillraceError: It cannot be read, does not fit, or changed meanwhile.
     """
     with closing(locations.at(place)) as location:
         about = location.about()
+        if wanted and (about.size, about.version) != (wanted.size, wanted.version):
+            raise location.changed()
         if not about.version:
             raise LocationError(
                 f"{location.shown}: its server tells neither ETag nor date, so nobody could say whether a copy is up to date",
@@ -85,7 +90,7 @@ def fetch(place: str, cache: Cache, budget: int, pause: Callable[[float], None] 
             try:
                 claimed = cache.claim(file, budget)
             except NoRoom as error:
-                raise _no_room(file) from error
+                raise no_room(file, location.shown, file.size) from error
             if claimed is None:
                 return cache.path_of(file)
             if isinstance(claimed, Busy):
@@ -108,8 +113,8 @@ def _fill(location: Location, about: About, part: Part, cache: Cache, pause: Cal
         raise
     except OSError as error:
         cache.drop(part)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise _no_room(part.file) from error
+        if is_full(error):
+            raise no_room(part.file, location.shown, part.file.size) from error
         raise
     except BaseException:
         cache.leave(part)
@@ -123,7 +128,7 @@ def _download(location: Location, about: About, descriptor: int, pause: Callable
         at = began
         try:
             for piece in location.stream(at, about.size - at, about):
-                at += _append(descriptor, piece, at)
+                at += append(descriptor, piece, at)
             if at < about.size:
                 raise location.short(at, about.size)
         except UnreachableError:
@@ -133,7 +138,8 @@ def _download(location: Location, about: About, descriptor: int, pause: Callable
             pause(PAUSE_SECONDS * 2**failed)
 
 
-def _append(descriptor: int, piece: bytes, at: int) -> int:
+def append(descriptor: int, piece: bytes, at: int) -> int:
+    """Write all of a piece; its length."""
     done = 0
     while done < len(piece):
         done += os.pwrite(descriptor, memoryview(piece)[done:], at + done)
@@ -160,8 +166,15 @@ def digest_of(descriptor: int, kind: str) -> str:
         return hashlib.file_digest(file, kind).hexdigest()
 
 
-def _no_room(file: File) -> MillraceError:
+def is_full(error: OSError) -> bool:
+    """Whether it says that there is no room."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def no_room(file: File, place: str, size: int) -> MillraceError:
+    """What is said where a copy does not fit."""
+    words = f"for its {size:,} bytes" if size else "for what is in it"
     return MillraceError(
-        f"{file.key.partition('-')[2]}: no room for its {file.size:,} bytes",
+        f"{file.key.partition('-')[2] or place}: no room {words}",
         "see: millrace data list; make room: millrace data evict",
     )

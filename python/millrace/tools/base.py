@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -59,6 +60,47 @@ class Fragmenting(Protocol):
     def fragment(self, use: ToolUse, command: Command, sizes: Sequence[int]) -> ToolUse:
         """Have the database searched in fragments that cost as ``sizes`` (fewer, if it has not so many entries)."""
         ...
+
+
+class Parts(Frozen, frozen=True, kw_only=True):
+    """Which files of a folder are what one argument names."""
+
+    #: Regular expression of names of which one must be there.
+    needed: str
+    #: Regular expression of the names of all that belong to it.
+    pattern: str
+    #: Names that are asked for one by one, where a folder cannot be listed.
+    usual: tuple[str, ...] = ()
+    #: Regular expression of the archives that hold them, where they are not there themselves; empty: there are none.
+    packed: str = ""
+
+
+@runtime_checkable
+class Gathering(Protocol):
+    """An adapter of which one argument may name several files."""
+
+    def parts(self, argv: Sequence[str], at: int, name: str) -> Parts | None:
+        """The files that the argument at ``at`` names; ``name``: its last part. None: one file of that name."""
+        ...
+
+    def named_in(self, name: str, read: Callable[[], bytes]) -> dict[str, Parts]:
+        """What else a file that was found names; ``read`` gives its bytes."""
+        ...
+
+
+def one_file(name: str) -> Parts:
+    """What an argument names that is a plain file."""
+    return Parts(needed=re.escape(name), pattern=re.escape(name), usual=(name,))
+
+
+def with_suffixes(name: str, suffixes: Sequence[str]) -> Parts:
+    """What an argument names that is a file with others beside it, whose names are longer by a suffix."""
+    endings = "|".join(map(re.escape, suffixes))
+    return Parts(
+        needed=f"{re.escape(name)}({endings})?",
+        pattern=f"{re.escape(name)}({endings})?",
+        usual=(name, *(f"{name}{each}" for each in suffixes)),
+    )
 
 
 def file_records(names: Sequence[str], command: Command) -> list[str] | None:

@@ -13,12 +13,14 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from millrace import formats
 from millrace.errors import RefusedError
 from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, ToolUse
 from millrace.tools import joins
+from millrace.tools.base import Parts, with_suffixes
 from millrace.tools.options import Options, Tokens, Word, count_of, last, once, scan
 
 #: Which operand the queries are, and their format.
@@ -42,6 +44,14 @@ _VERSION = re.compile(r"^# (INFERNAL \S+.*)$", re.MULTILINE)
 
 class Infernal:
     """``cmscan --tblout hits.tbl Rfam.cm genome.fa`` and ``cmsearch --tblout hits.tbl models.cm genome.fa``."""
+
+    def parts(self, argv: Sequence[str], at: int, name: str) -> Parts:
+        """See `Gathering`: a file of models or sequences, with what was made of it."""
+        return with_suffixes(name, (*PRESSED, ".ssi"))
+
+    def named_in(self, name: str, read: Callable[[], bytes]) -> dict[str, Parts]:
+        """See `Gathering`."""
+        return {}
 
     def understand(self, command: Command) -> ToolUse:
         """See `Adapter.understand`. Asks the program for its help, with which it checks all options."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +19,8 @@ import msgspec
 
 from millrace.errors import RefusedError
 from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, Token, ToolUse
-from millrace.tools.base import Fragmentable
-from millrace.tools.blast import fragments
+from millrace.tools.base import Fragmentable, Parts
+from millrace.tools.blast import fragments, remote
 from millrace.tools.blast.options import parse_options, read, wrong
 from millrace.tools.blast.passes import PASS_RESIDUES, passes
 from millrace.tools.blast.search_path import SearchPath, split_names
@@ -119,6 +119,14 @@ REFUSED_FORMATS = {
 
 class Blast:
     """Adapter for the search programs of BLAST+."""
+
+    def parts(self, argv: Sequence[str], at: int, name: str) -> Parts | None:
+        """See `Gathering`: all files of a database, where one is named."""
+        return remote.parts(Path(argv[0]).name in NUCLEOTIDE_DATABASE, argv, at, name)
+
+    def named_in(self, name: str, read: Callable[[], bytes]) -> dict[str, Parts]:
+        """See `Gathering`: what an alias names."""
+        return remote.named_in(name, read)
 
     def understand(self, command: Command) -> ToolUse:
         """See `Adapter.understand`. Reads the query file once, for records that have no name."""

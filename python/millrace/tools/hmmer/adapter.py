@@ -14,7 +14,7 @@ import gzip
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -31,6 +31,7 @@ from millrace.model import (
     Token,
     ToolUse,
 )
+from millrace.tools.base import Parts, with_suffixes
 from millrace.tools.options import Complaints, Options, Word, scan
 
 #: Name and join of each option that takes an output file.
@@ -145,6 +146,14 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
 
 class HmmerAdapter:
     """The HMMER 3 search programs."""
+
+    def parts(self, argv: Sequence[str], at: int, name: str) -> Parts:
+        """See `Gathering`: a file of profiles or sequences, with what was made of it."""
+        return with_suffixes(name, (*PRESSED, ".ssi"))
+
+    def named_in(self, name: str, read: Callable[[], bytes]) -> dict[str, Parts]:
+        """See `Gathering`."""
+        return {}
 
     def understand(self, command: Command) -> ToolUse:
         """Find queries, targets and outputs; asks the program for its help page, which checks all options.

@@ -1,0 +1,98 @@
+"""A folder that looks like the user's working directory, with the files in it that a command names by URLs.
+
+Adapters look at it while a run is planned, and what they name in it is there on each node at the same path. All in it is
+links: to what is in the working directory and above it, and to copies in the cache of the node. It stays as they do; once
+its copies are gone, the next one that is made sweeps it away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from millrace.errors import RefusedError
+from millrace.model import Fetched, ToolUse, View
+from millrace.node import mirror
+from millrace.own import open_private
+from millrace.plan import workplace
+from millrace.storage.cache import FOLDER
+
+
+def plan(
+    argv: Sequence[str], cwd: Path, files: Iterable[Fetched], inputs: Sequence[str] = (), shared: Sequence[str] = ()
+) -> View:
+    """Say where it is to be.
+
+    Args:
+        argv: The command, with names in the place of URLs; ``inputs``, ``shared``: likewise.
+    """
+    files = tuple(files)
+    words = "\0".join([str(cwd), *argv, *inputs, *shared, *(f"{file.name}\0{file.key}" for file in files)])
+    digest = hashlib.sha256(words.encode(errors="surrogateescape")).hexdigest()[:24]
+    place = next((place for place in workplace.MEMORY if os.path.isdir(place)), None) or workplace.temporary()
+    root = Path(place) / f"millrace-names-{os.geteuid()}" / digest
+    directory = _layout((*argv, *inputs, *shared), cwd).directory
+    return View(root=root, folder=root / directory, files=files, argv=tuple(argv), inputs=tuple(inputs), shared=tuple(shared))  # fmt: skip
+
+
+def build(view: View, cwd: Path, copies: Mapping[str, str]) -> None:
+    """Make it, or see that it is there.
+
+    Args:
+        copies: Where the files are on this node, by name.
+
+    Raises:
+        RefusedError: Somebody else has taken its place.
+        OSError: It cannot be made.
+    """
+    _make_private(view.root.parent)
+    layout = _layout((*view.argv, *view.inputs, *view.shared), cwd)
+    links = {view.root / path: target for path, target in layout.links}
+    links |= {view.folder / name: target for name, target in copies.items()}
+    for folder in (view.root, *(view.root / each for each in layout.folders)):
+        folder.mkdir(exist_ok=True)
+        for entry in os.scandir(folder):
+            if entry.is_symlink() and Path(entry.path) not in links:
+                os.unlink(entry.path)
+    for path, target in links.items():
+        _link(path, target)
+    _sweep(view.root)
+
+
+def _layout(words: tuple[str, ...], cwd: Path) -> mirror.Mirror:
+    return mirror.lay_out(ToolUse(adapter="", argv=words, inputs=(), outputs=()), cwd)
+
+
+def _make_private(folder: Path) -> None:
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    try:
+        os.close(open_private(folder))
+    except OSError as error:
+        raise RefusedError(f"{folder}: {error.strerror}", "it is made for this user alone: have it removed") from error
+
+
+def _link(path: Path, target: str) -> None:
+    with suppress(OSError):
+        if os.readlink(path) == target:
+            return
+    new = path.with_name(f".{path.name[-100:]}.{os.urandom(4).hex()}")
+    new.symlink_to(target)
+    new.replace(path)
+
+
+def _sweep(own: Path) -> None:
+    """Remove those whose copies are gone: such are of no use, and nobody uses them, as a copy in use never goes."""
+    for other in own.parent.iterdir():
+        if other != own and any(_is_copy(path) and not path.exists() for path in other.rglob("*")):
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def _is_copy(path: Path) -> bool:
+    with suppress(OSError):
+        return os.path.basename(os.path.dirname(os.readlink(path))).startswith(FOLDER)
+    return False

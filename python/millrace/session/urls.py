@@ -1,0 +1,163 @@
+"""The files that a command names by URLs, brought to this node before the run is planned."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from millrace import formats, replicas
+from millrace.errors import MillraceError, RefusedError
+from millrace.job import Job
+from millrace.model import Fetched, View
+from millrace.node import names
+from millrace.storage import fetch, locations, unpack, urls
+from millrace.storage.cache import Cache
+from millrace.tools import registry
+from millrace.tools.base import Gathering, Parts
+from millrace.words import count, size
+
+#: Kinds of URL that are taken for files of the command; others are for the tool.
+SCHEMES = tuple(f"{scheme}://" for scheme in replicas.SCHEMES if scheme != "file")
+
+#: What stands before a path in an argument.
+_OPTION = re.compile(r"--?[A-Za-z][\w-]*=")
+
+
+class Wanted(NamedTuple):
+    """A URL of the command, and which files are meant; None: one."""
+
+    url: str
+    parts: Parts | None
+
+
+def names_any(job: Job) -> bool:
+    """Whether a command names files by URLs."""
+    words = (word[len(_option(word)) :] for word in job.command[1:])
+    return any(part.startswith(SCHEMES) for word in (*words, *job.input, *job.shared) for part in word.split(" "))
+
+
+def _option(word: str) -> str:
+    """What stands before the value in the same argument."""
+    return found[0] if (found := _OPTION.match(word)) else ""
+
+
+class Named:
+    """The files behind the URLs of a command, in use on this node until `close`.
+
+    Args:
+        job: The command.
+        message: Tells the user.
+
+    Raises:
+        MillraceError: A file is not there, cannot be read, or does not fit.
+    """
+
+    def __init__(self, job: Job, cwd: Path, message: Callable[[str], None]) -> None:
+        self._job, self._cwd, self._message = job, cwd, message
+        self._adapter = registry.find(Path(job.command[0]).name)
+        self._wanted: dict[str, Wanted] = {}
+        self._cache: Cache | None = None
+        self._found: list[urls.Found] = []
+        for name in job.output:
+            if name.startswith(SCHEMES):
+                raise RefusedError(f"{replicas.shown(name)}: an output cannot be a URL", "write it to a file, and copy that")  # fmt: skip
+        argv = [job.command[0], *(self._word(at) for at in range(1, len(job.command)))]
+        inputs, shared = ([self._path(each) for each in words] for words in (job.input, job.shared))
+        #: What the tool is to see; None: the command names no URLs.
+        self.view = self._view(argv, inputs, shared) if self._wanted else None
+
+    def _word(self, at: int) -> str:
+        """An argument with names in the place of URLs."""
+        word = self._job.command[at]
+        option = _option(word)
+        parts = self._parts(at, "x")
+        # Databases of one option may be several.
+        each = word[len(option) :].split(" ") if parts and parts.packed else [word[len(option) :]]
+        return option + " ".join(self._name(part, at) if part.startswith(SCHEMES) else part for part in each)
+
+    def _path(self, typed: str) -> str:
+        """``FILE[:FORMAT]`` with a name in the place of a URL."""
+        if not typed.startswith(SCHEMES):
+            return typed
+        path, _, form = typed.rpartition(":")
+        return f"{self._name(path)}:{form}" if form in formats.FORMATS else self._name(typed)
+
+    def _parts(self, at: int, name: str) -> Parts | None:
+        return self._adapter.parts(self._job.command, at, name) if isinstance(self._adapter, Gathering) else None
+
+    def _name(self, url: str, at: int = 0) -> str:
+        replicas.check_place(url)
+        name = fetch.base_name(url)
+        if url.endswith("/") or name.startswith(("-", ".")) or "\0" in name:
+            raise RefusedError(f"{replicas.shown(url)}: names no file", "as in: https://host/folder/file")
+        self._wanted[url] = Wanted(url, self._parts(at, name) if at and not unpack.is_packed(name) else None)
+        return unpack.plain_name(name)
+
+    def _view(self, argv: Sequence[str], inputs: Sequence[str], shared: Sequence[str]) -> View:
+        asked = [each for wanted in self._wanted.values() for each in urls.look(*wanted)]
+        self._cache = Cache(urls.choose(self._job.stage, asked))
+        try:
+            files = self._bring(asked, {})
+            view = names.plan(argv, self._cwd, files.values(), inputs, shared)
+            names.build(view, self._cwd, self.copies(view))
+        except BaseException:
+            self.close()
+            raise
+        return view
+
+    def _bring(self, found: Sequence[urls.Found], have: dict[str, Fetched]) -> dict[str, Fetched]:
+        """Bring files, and what these name; returns all, by name."""
+        assert self._cache
+        found = list(dict.fromkeys(each for each in found if each not in self._found))
+        self._found += found
+        before = {entry.path.name for entry in self._cache.entries() if entry.is_whole}
+        files = urls.bring(found, self._cache)
+        if new := [file for file in files if file.key not in before]:
+            came = dict.fromkeys(file.place for file in new)
+            others = f" and {count(len(came) - 1, 'more file')}" if len(came) > 1 else ""
+            self._message(f"fetched {next(iter(came))}{others}: {size(sum(file.size for file in new))}")
+        for file in files:
+            if have.setdefault(file.name, file).key != file.key:
+                raise RefusedError(
+                    f"{file.place}, {have[file.name].place}: would both be {file.name} to the tool",
+                    "rename one of them",
+                )
+        places = {replicas.shown(each.place): each.place for each in found}
+        more = [each for file in files for each in self._named_in(file, places[file.place], have)]
+        return self._bring(more, have) if more else have
+
+    def _named_in(self, file: Fetched, url: str, have: Mapping[str, Fetched]) -> list[urls.Found]:
+        """The files that a file names, and that are not here."""
+        if not isinstance(self._adapter, Gathering) or not self._cache:
+            return []
+        found = []
+        for name, parts in self._adapter.named_in(file.name, (self._cache.folder / file.key).read_bytes).items():
+            if "/" in name:
+                raise RefusedError(
+                    f"{file.place}: {file.name} names {name}, in another folder", "bring it here by hand"
+                )
+            if not any(re.fullmatch(parts.needed, each) for each in have):
+                found += urls.look(urls.beside(url, name), parts)
+        return found
+
+    def copies(self, view: View) -> dict[str, str]:
+        """Where the files are on this node, by name."""
+        assert self._cache
+        return {file.name: str(self._cache.folder / file.key) for file in view.files}
+
+    def changed(self) -> str:
+        """Which file is another one at its place now; empty: none, as far as the places tell."""
+        for each in self._found:
+            with suppress(MillraceError):
+                now = locations.about(each.place)
+                if (now.size, now.version) != (each.about.size, each.about.version):
+                    return replicas.shown(each.place)
+        return ""
+
+    def close(self) -> None:
+        """Let the copies go."""
+        if self._cache:
+            self._cache.close()

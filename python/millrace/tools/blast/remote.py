@@ -1,0 +1,87 @@
+"""Which files make up a BLAST database in a folder that can only be listed, or asked for names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from millrace.tools.base import Parts, one_file
+from millrace.tools.blast.search_path import split_names
+
+#: Options that name databases.
+NAMING = ("db", "rpsdb")
+
+#: Endings of the files of a volume after the letter of its kind, as ``makeblastdb`` of 2.2 to 2.17 writes them.
+ENDINGS = [
+    "al",
+    "in",
+    "hr",
+    "sq",
+    "db",
+    "ot",
+    "tf",
+    "to",
+    "os",
+    "nd",
+    "ni",
+    "sd",
+    "si",
+    "og",
+    "pd",
+    "pi",
+    "hd",
+    "hi",
+    "aa",
+    "ab",
+    "ac",
+    "td",
+    "ti",
+    "js",
+]
+
+#: Lines of an alias that name files with lists of entries.
+LISTS = ("GILIST", "SEQIDLIST", "TAXIDLIST", "OIDLIST")
+
+#: What is beside a database for all of them: the names of taxa.
+TAXA = ("taxdb.btd", "taxdb.bti", "taxonomy4blast.sqlite3")
+
+
+def parts(nucleotides: bool, argv: Sequence[str], at: int, name: str) -> Parts | None:
+    """See `millrace.tools.base.Gathering`.
+
+    >>> bool(re.fullmatch(parts(False, ["blastp", "-db", "nr"], 2, "nr").pattern, "nr.003.psq"))
+    True
+    >>> parts(False, ["blastp", "-query", "q.faa"], 2, "q.faa") is None
+    True
+    """
+    option = argv[at].partition("=")[0] if argv[at].startswith("-") else argv[at - 1]
+    if option.lstrip("-") not in NAMING:
+        return None
+    return of_database(name, "n" if nucleotides and option.lstrip("-") == "db" else "p")
+
+
+def of_database(name: str, letter: str) -> Parts:
+    """All files of a database and of its volumes; ``letter``: ``p`` or ``n``."""
+    own, taxa = re.escape(name), "|".join(map(re.escape, TAXA))
+    others = ("rps", "loo", "aux", "freq", "wcounts", "obsr")
+    return Parts(
+        needed=rf"{own}\.{letter}(al|in)",
+        pattern=rf"{own}(\.\d\d+)?\.({letter}[a-z]{{2}}|{letter}js|{'|'.join(others)})|{taxa}",
+        usual=(*(f"{name}.{letter}{ending}" for ending in ENDINGS), *(f"{name}.{each}" for each in others), *TAXA),
+        packed=rf"{own}(\.\d\d+)?\.tar\.gz",
+    )
+
+
+def named_in(name: str, read: Callable[[], bytes]) -> dict[str, Parts]:
+    """What an alias names: other databases, and lists of entries.
+
+    >>> [*named_in("nr.pal", lambda: b"TITLE nr\\nDBLIST nr.00 nr.01\\n")]
+    ['nr.00', 'nr.01']
+    """
+    kind = re.search(r"\.([pn])al$", name)
+    found: dict[str, Parts] = {}
+    for line in read().decode(errors="replace").splitlines() if kind else ():
+        key, _, value = line.strip().partition(" ")
+        for each in split_names(value) if key in ("DBLIST", *LISTS) else ():
+            found[each] = of_database(each, kind[1]) if kind and key == "DBLIST" else one_file(each)
+    return found

@@ -1,0 +1,50 @@
+"""Files behind URLs on several nodes: read once from the server, and seen by the tools of all nodes under one name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import harness
+import pytest
+import web_server
+from rig import NAMES, Cluster
+
+#: Says where it runs, what it sees under the name, and whose copy that is.
+TOOL = """#!/bin/sh
+sed "s|^>.*|$(hostname) $(stat -L -c %d-%i "$1") $(cksum < "$1" | cut -d' ' -f1) $1|" > /dev/stdout
+sleep 0.05
+"""
+
+
+@pytest.fixture
+def server(cluster: Cluster) -> Iterator[web_server.Web]:
+    pytest.importorskip("requests")
+    (cluster.site.folder / "tool").write_text(TOOL)
+    with web_server.serve(host=cluster.nodes.gateway) as web:
+        yield web
+
+
+def run(cluster: Cluster, url: str, *options: str, wanted: int = 0) -> list[list[str]]:
+    words = (
+        f"{cluster.millrace} run --hosts {','.join(NAMES[1:])} --slots 2 --batch 2 --verify 0 --progress none --shared {url} "
+        f"{' '.join(options)} --format fasta -- ./tool {url} < in.fa > out.fa"
+    )
+    process = cluster.start_command(words)
+    assert process.wait(timeout=harness.LONGEST_SECONDS) == wanted, cluster.said
+    lines = Path(cluster.site.output).read_text().splitlines()
+    return [line.split() for line in lines if line.startswith("node")]
+
+
+def test_the_server_is_read_once_for_all_nodes(cluster: Cluster, server: web_server.Web) -> None:
+    url = server.put("db/set.bin", os.urandom(9_000_001))
+    said = run(cluster, url)
+    assert {host for host, *_ in said} == set(NAMES[1:])
+    assert len({copy for _, copy, _, _ in said}) == 4, "one copy a node"
+    assert len({checksum for _, _, checksum, _ in said}) == 1, "the same bytes"
+    assert {name for *_, name in said} == {"set.bin"}
+    # The head plans the run, so that it needs a copy too.
+    assert server.n_downloads == 2
+    run(cluster, url, "--fresh")
+    assert server.n_downloads == 2, "kept"

@@ -1,0 +1,305 @@
+"""URLs in the tool's own arguments: the output is that of the command with their last parts, in a folder with these files."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import os
+import random
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from shell import Ended, Shell
+from web_server import Web
+
+LETTERS = "ACDEFGHIKLMNPQRSTVWY"
+
+#: ``put(name, content)`` for a kind of server; returns the URL.
+Put = Callable[[str, bytes], str]
+
+
+def needs(*programs: str) -> None:
+    if missing := [name for name in programs if not shutil.which(name)]:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A cache of its own, which ``--stage`` names."""
+    (tmp_path / "cache").mkdir()
+    yield f"--stage {tmp_path}/cache"
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a BLAST database of several volumes, its sequences, and queries that are like some of these."""
+    needs("blastp", "makeblastdb")
+    folder, chance = tmp_path_factory.mktemp("database"), random.Random(16)
+    entries = ["".join(chance.choices(LETTERS, k=chance.randint(60, 400))) for _ in range(400)]
+    (folder / "all.faa").write_text("".join(f">s{k} protein {k}\n{entry}\n" for k, entry in enumerate(entries)))
+    (folder / "q.faa").write_text("".join(f">q{k}\n{entries[k * 9][:80]}\n" for k in range(24)))
+    subprocess.run(
+        ["makeblastdb", "-in", "all.faa", "-dbtype", "prot", "-out", "nr", "-title", "some proteins", "-max_file_sz", "50KB"],
+        cwd=folder, check=True, capture_output=True,
+    )  # fmt: skip
+    assert len(list(folder.glob("nr.*.psq"))) > 1 and (folder / "nr.pal").exists()
+    return folder
+
+
+def serial(folder: Path, *words: str) -> bytes:
+    return subprocess.run(words, cwd=folder, check=True, capture_output=True).stdout
+
+
+def files_of(folder: Path, pattern: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.glob(pattern))}
+
+
+@pytest.fixture
+def put(request: pytest.FixtureRequest, tmp_path: Path) -> Put:
+    kind = request.param
+    server = request.getfixturevalue(kind)
+    if kind == "web":
+        return lambda name, content: server.put(f"db/{name}", content)
+    if kind == "hdfs":
+        return lambda name, content: server(f"urls/{name}", content)
+    if kind == "sftp":
+
+        def write(name: str, content: bytes) -> str:
+            (tmp_path / "served").mkdir(exist_ok=True)
+            (tmp_path / "served" / name).write_bytes(content)
+            return f"{server}{tmp_path}/served/{name}"
+
+        return write
+
+    def upload(name: str, content: bytes) -> str:
+        import boto3
+
+        boto3.client("s3").put_object(Bucket="blast", Key=f"db/{name}", Body=content)
+        return f"{server}/db/{name}"
+
+    return upload
+
+
+def serve(put: Put, files: dict[str, bytes]) -> str:
+    """Put files there; the URL of their folder."""
+    return [put(name, content) for name, content in files.items()][-1].rpartition("/")[0]
+
+
+@pytest.mark.parametrize("put", ["web", "bucket", "sftp", "hdfs"], indirect=True)
+def test_a_blast_database_behind_a_url_is_all_its_files(put: Put, database: Path, shell: Shell, own_cache: str) -> None:
+    url = serve(put, {**files_of(database, "nr.*"), **files_of(database, "q.faa")})
+    for form in ("7", "0"):  # which tell the name, and the title
+        wanted = serial(database, "blastp", "-query", "q.faa", "-db", "nr", "-outfmt", form)
+        done = shell.run(f"millrace run {own_cache} --batch 5 -- blastp -query {url}/q.faa -db {url}/nr -outfmt {form}")
+        assert done.code == 0, done.shown
+        assert done.out == wanted.decode()
+    assert b"# Database: nr\n" in serial(database, "blastp", "-query", "q.faa", "-db", "nr", "-outfmt", "7")
+
+
+@pytest.mark.parametrize("put", ["web"], indirect=True)
+def test_it_is_exact_in_fragments_too(put: Put, database: Path, shell: Shell, own_cache: str) -> None:
+    url = serve(put, files_of(database, "nr.*"))
+    shutil.copy(database / "q.faa", shell.work)
+    wanted = serial(database, "blastp", "-query", "q.faa", "-db", "nr", "-outfmt", "6")
+    done = shell.run(f"millrace run {own_cache} --fragments 3 -- blastp -query q.faa -db {url}/nr -outfmt 6 -out hits")
+    assert done.code == 0, done.shown
+    assert (shell.work / "hits").read_bytes() == wanted
+
+
+def test_a_server_that_lists_nothing_is_asked_for_each_file(
+    web: Web, database: Path, shell: Shell, own_cache: str
+) -> None:
+    web.lists = False
+    url = serve(web.put, files_of(database, "nr.*"))
+    shutil.copy(database / "q.faa", shell.work)
+    wanted = serial(database, "blastp", "-query", "q.faa", "-db", "nr", "-outfmt", "7")
+    done = shell.run(f"millrace run {own_cache} -- blastp -query q.faa -db {url}/nr -outfmt 7")
+    assert done.code == 0, done.shown
+    assert done.out == wanted.decode()
+
+
+def test_volumes_that_are_packed_as_ncbi_does_are_unpacked_once(
+    web: Web, database: Path, shell: Shell, own_cache: str
+) -> None:
+    files = files_of(database, "nr.*")
+    volumes = sorted({name[:5] for name in files if name[3:5].isdigit()})
+    for volume in volumes:
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+            for name, content in files.items():
+                if name.startswith(volume) or (volume == volumes[0] and not name[3:5].isdigit()):
+                    entry = tarfile.TarInfo(name)
+                    entry.size = len(content)
+                    archive.addfile(entry, io.BytesIO(content))
+        web.put(f"{volume}.tar.gz", packed.getvalue())
+    shutil.copy(database / "q.faa", shell.work)
+    wanted = serial(database, "blastp", "-query", "q.faa", "-db", "nr", "-outfmt", "7")
+    for _ in range(2):
+        done = shell.run(f"millrace run {own_cache} -- blastp -query q.faa -db {web.url}/nr -outfmt 7")
+        assert done.code == 0, done.shown
+        assert done.out == wanted.decode()
+    assert web.n_downloads == len(volumes), "each once"
+
+
+@pytest.mark.parametrize("pack", ["gz", "bz2", "zst"])
+def test_what_is_packed_has_its_plain_name(pack: str, web: Web, shell: Shell, own_cache: str) -> None:
+    text = "".join(f">r{k}\n{'ACGT' * 50}\n" for k in range(500)).encode()
+    if pack == "zst":
+        from millrace import _core
+
+        packed = bytes(_core.pack(text))
+    else:
+        packed = (gzip.compress if pack == "gz" else bz2.compress)(text)
+    url = web.put(f"set.fa.{pack}", packed)
+    shell.tool("both", 'cat "$1"; echo "$1 $2"; cksum < "$2"')
+    for _ in range(2):
+        done = shell.run(f"millrace run {own_cache} --batch 500 --verify 0 --input in.fa -- both in.fa {url}")
+        assert done.code == 0, done.shown
+    (shell.work / "set.fa").write_bytes(text)
+    wanted = subprocess.run(
+        [shell.root / "bin" / "both", "in.fa", "set.fa"], cwd=shell.work, capture_output=True
+    ).stdout
+    assert done.out == wanted.decode()
+    assert web.n_downloads == 1
+
+
+def test_an_hmmer_database_comes_with_its_pressed_files(web: Web, shell: Shell, own_cache: str, tmp_path: Path) -> None:
+    needs("hmmscan", "hmmbuild", "hmmpress")
+    folder, chance = tmp_path / "profiles", random.Random(3)
+    folder.mkdir()
+    family = ["".join(chance.choices(LETTERS, k=90)) for _ in range(3)]
+    for k, entry in enumerate(family):
+        rows = "\n".join(
+            f"s{n} {''.join(c if chance.random() < 0.8 else chance.choice(LETTERS) for c in entry)}" for n in range(5)
+        )
+        (folder / f"{k}.sto").write_text(f"# STOCKHOLM 1.0\n#=GF ID fam{k}\n{rows}\n//\n")
+        serial(folder, "hmmbuild", f"{k}.hmm", f"{k}.sto")
+    (folder / "some.hmm").write_bytes(b"".join((folder / f"{k}.hmm").read_bytes() for k in range(3)))
+    serial(folder, "hmmpress", "some.hmm")
+    (folder / "q.faa").write_text("".join(f">q{k}\n{family[k % 3]}\n" for k in range(12)))
+    wanted = serial(folder, "hmmscan", "some.hmm", "q.faa")
+    url = serve(web.put, files_of(folder, "some.hmm*"))
+    shutil.copy(folder / "q.faa", shell.work)
+    done = shell.run(f"millrace run {own_cache} --batch 3 -- hmmscan {url}/some.hmm q.faa")
+    assert done.code == 0, done.shown
+    assert _without_times(done.out) == _without_times(wanted.decode())
+    assert "# target HMM database:             some.hmm\n" in done.out
+
+
+def _without_times(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not line.startswith(("# CPU time", "# Mc/sec"))]
+
+
+def stopped(shell: Shell, web: Web, options: str) -> str:
+    """A run that ends half done; its command."""
+    url = web.put("set.fa", b">x\nACGT\n")
+    shell.tool(
+        "pick",
+        'text=$(cat "$1"); [ ! -e stop ] || case $text in *r2*) exit 9;; esac; { echo "$text"; cat "$2"; } > "$3"',
+    )
+    (shell.work / "stop").touch()
+    command = f"millrace run {options} --batch 1 --verify 0 --retries 0 --max-quarantined 0 --input in.fa --output out -- pick in.fa {url} out"
+    assert shell.run(command).code not in (0, 2)
+    (shell.work / "stop").unlink()
+    return command
+
+
+def test_a_run_is_resumed_with_the_same_bytes_alone(web: Web, shell: Shell, own_cache: str) -> None:
+    command = stopped(shell, web, own_cache)
+    old, tag = web.files["set.fa"], web.tags["set.fa"]
+    web.put("set.fa", b">x\nTTTT\n")
+    refused = shell.run(command)
+    assert refused.code == 2, refused.shown
+    assert f"database {web.url}/set.fa, set.fa: was 8 bytes, version {tag}" in refused.err
+    web.put("set.fa", old)
+    done = shell.run(command)
+    assert done.code == 0, done.shown
+    assert (shell.work / "out").read_text() == ">r1\nMKV\n>x\nACGT\n>r2\nMAA\n>x\nACGT\n>r3\nMLL\n>x\nACGT\n"
+    assert web.n_downloads == 2, "each version once"
+
+
+def test_a_change_during_the_run_is_told_and_the_output_is_that_of_one_version(
+    web: Web, shell: Shell, own_cache: str
+) -> None:
+    url = web.put("set.fa", b">x\nACGT\n")
+    shell.tool(
+        "wait",
+        'while [ ! -e "$GO" ]; do case $(cat "$1") in *r1*) break;; esac; sleep 0.05; done; cat "$1" "$2" > "$3"',
+    )
+    go = shell.root / "go"
+    process = subprocess.Popen(
+        ["bash", "-c", f"GO={go} millrace run {own_cache} --batch 1 --verify 0 --input in.fa --output out -- wait in.fa {url} out"],
+        cwd=shell.work, env={**os.environ, "PATH": f"{shell.root / 'bin'}:{os.environ['PATH']}", "MARK": str(shell.root)},
+        stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while not (shell.work / "out").exists():
+        assert process.poll() is None, process.communicate()[1]
+    web.put("set.fa", b">x\nTTTT\n")
+    go.touch()
+    said = process.communicate()[1]
+    assert process.returncode == 0, said
+    assert f"{url}: has changed since; the output is that of the file as it was at the start" in said
+    assert (shell.work / "out").read_text().count("ACGT") == 3
+
+
+def run(shell: Shell, options: str, url: str) -> Ended:
+    return shell.run(f"millrace run {options} --batch 1 --verify 0 --input in.fa --output out -- pick in.fa {url} out")
+
+
+def test_what_cannot_be_read_is_told_before_anything_starts(web: Web, shell: Shell, own_cache: str) -> None:
+    url = web.put("set.fa", b">x\nACGT\n")
+    said = {}
+    for name, place, code in (
+        ("gone", f"{web.url}/no.fa", 1),
+        ("kind", "ftp://host/no.fa", 0),
+        ("password", url.replace("://", "://me:mark-secret@"), 2),
+        ("signature", f"{url}?X-Amz-Signature=mark-secret", 2),
+        ("folder", f"{web.url}/db/", 2),
+        ("option", f"{web.url}/-rf", 2),
+    ):
+        if code:
+            done = run(shell, own_cache, place)
+            assert done.code == code, (name, done.shown)
+            assert "mark-secret" not in done.err
+            said[name] = done.err
+    web.status = 403
+    said["denied"] = run(shell, own_cache, url).err
+    web.status, web.login = 0, "me:mark-secret"
+    said["login"] = run(shell, own_cache, url).err
+    web.login = ""
+    web.tells_digest = web.spoil = True
+    wrong = run(shell, own_cache, url)
+    web.spoil = web.tells_digest = False
+    assert wrong.code == 5 and "has another checksum than the server says" in wrong.err
+    output = shell.run(f"millrace run {own_cache} --input in.fa --output {web.url}/out -- tee2 in.fa out")
+    assert output.code == 2 and "an output cannot be a URL" in output.err
+    for name, words in {
+        "gone": "no.fa: no such file", "password": "holds a user name or password", "signature": "is as good as a password",
+        "folder": "names no file", "option": "names no file", "denied": "permission denied (403)", "login": "wants a name and a password",
+    }.items():  # fmt: skip
+        assert words in said[name], name
+    assert shell.run_dirs() == [] and not (shell.work / "out").exists()
+
+
+def test_credentials_are_in_no_file_message_or_list_of_processes(
+    web: Web, shell: Shell, own_cache: str, environment: Path
+) -> None:
+    web.login = "me:mark-secret-word"
+    (environment / ".netrc").write_text("machine localhost login me password mark-secret-word\n")
+    (environment / ".netrc").chmod(0o600)
+    url = web.put("set.fa", b">x\nACGT\n")
+    shell.tool("see", 'cat "$1" "$2" > "$3"; cat /proc/*/cmdline >> "$COUNT" 2>/dev/null')
+    done = shell.run(
+        f"MILLRACE_LOG={shell.root}/log millrace run -vv {own_cache} --keep-run-dir --batch 1 --verify 0 "
+        f"--input in.fa --output out -- see in.fa {url} out; millrace report out.millrace -o report.html; millrace data list --to {shell.root}/cache"
+    )
+    assert done.code == 0, done.shown
+    assert "mark-secret-word" not in done.shown
+    files = [path for path in shell.root.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert any("out.millrace" in str(path) for path in files)
+    assert [path for path in files if b"mark-secret-word" in path.read_bytes()] == []
