@@ -166,7 +166,7 @@ def put(plan: Plan, batches: Iterable[tuple[QueryBatch, bytes]]) -> None:
         Manifest(
             version=VERSION, millrace=__version__, run_id=run_id.hex(), argv=command.argv, cwd=str(command.cwd),
             exe=str(command.exe), use=plan.use, record_start="", record_end="", fingerprints=plan.fingerprints,
-            world=world.identity(plan.use, command.exe, command.cwd),
+            world=world.identity(plan.use, command),
         )
     )  # fmt: skip
 
