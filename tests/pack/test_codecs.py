@@ -6,8 +6,11 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from millrace.pack import blast, blast_text, codec, hmmer
+from millrace.errors import RefusedError
+from millrace.pack import blast, blast_text, codec, cost, hmmer
 from millrace.pack.codec import Codec
 from millrace.pack.queries import QueryBatch
 
@@ -64,3 +67,23 @@ def test_which_query_named_what(tmp_path: Path, outfmt: str, text: bytes, words:
     (tmp_path / "out").write_bytes(text)
     found = blast_text.read(["blastp", "-outfmt", outfmt], tmp_path / "out", batches(b"a", b"b", b"c|d"))
     assert found == words
+
+
+@pytest.mark.parametrize("bandwidth", ["", "0", "-1", "fast", "1T", "1 M"])
+def test_what_is_no_bandwidth_is_refused(bandwidth: str) -> None:
+    with pytest.raises(RefusedError):
+        cost.parse_bandwidth(bandwidth)
+
+
+@given(*(st.floats(0.001, 1e6) for _ in range(4)), st.integers(0, 1 << 50), st.integers(0, 1 << 50))
+def test_packing_pays_where_the_inequality_says(
+    before: float, after: float, bandwidth: float, early: float, whole: int, small: int
+) -> None:
+    other, packed = cost.Way("other", whole, early), cost.Way("packed", small, before, after)
+    spent = before + after - early
+    if abs(whole - small - bandwidth * spent) > 1e-6 * (whole + small + bandwidth * (before + after + early)):
+        pays = whole - small > bandwidth * spent
+        assert (packed.seconds(bandwidth) < other.seconds(bandwidth)) == pays
+        assert cost.best([other, packed], bandwidth) is (packed if pays else other)
+        if whole > small and spent > 0:
+            assert (bandwidth < cost.pays_below(other, packed)) == pays

@@ -288,3 +288,14 @@ def test_a_stopped_unpacking_is_resumed(result: Path) -> None:
 def tools() -> None:
     if shutil.which("blastp") is None:
         pytest.skip("blastp is not installed")
+
+
+def test_a_plan_weighs_three_ways_and_writes_nothing(result: Path) -> None:
+    command = shlex.split(RESULTS["blastp-6"][0])
+    before = {path.name for path in result.iterdir()}
+    for bandwidth, best in (("1", "packed"), ("1000000G", "as it is")):
+        told = ask(result, "pack", "--plan", "--bandwidth", bandwidth, "--", *command)
+        assert told.returncode == 0, told.stderr
+        assert f"best: {best}" in told.stdout
+    assert {path.name for path in result.iterdir()} == before
+    assert ask(result, "pack", "--plan", "--", *command).returncode == 2

@@ -12,15 +12,20 @@ from millrace.cli.options import COMMAND, JobCommand
 from millrace.words import size
 
 if TYPE_CHECKING:
-    from millrace.pack.packing import Packed
+    from millrace.pack.packing import Packed, Wishes
     from millrace.plan.plan import Plan
 
 
-@click.command("pack", cls=JobCommand, short_help="Pack a result as the least that regenerates it.")
+class PackCommand(JobCommand):
+    """Takes results before the command."""
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return ["[OPTIONS]", "[RESULT]...", "-- TOOL [ARGS]..."]
+
+
+@click.command("pack", cls=PackCommand, short_help="Pack a result as the least that regenerates it.")
 @click.argument("results", metavar="[RESULT]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option(
-    "-o", "--output", "dest", metavar="FILE.mrp", required=True, type=click.Path(path_type=Path), help="The pack."
-)
+@click.option("-o", "--output", "dest", metavar="FILE.mrp", type=click.Path(path_type=Path), help="The pack.")
 @click.option("--with-queries", is_flag=True, help="Let the queries travel along.")
 @click.option(
     "--batch",
@@ -38,9 +43,23 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Where batches and unfinished results lie meanwhile.",
 )
+@click.option(
+    "--plan",
+    "only_plan",
+    is_flag=True,
+    help="Only say what each way to send the result would take, measured on a sample.",
+)
+@click.option(
+    "--bandwidth",
+    metavar="BITS",
+    default="",
+    help="Of the network to the other end, in bits a second: 100M, 1G; for --plan.",
+)
 @click.pass_context
 def command(
-    ctx: click.Context, results: tuple[Path, ...], dest: Path, with_queries: bool, batch: int | None, slots: int | None, work_dir: str,
+    ctx: click.Context, results: tuple[Path, ...], dest: Path | None, with_queries: bool, batch: int | None, slots: int | None, work_dir: str,
+    only_plan: bool,
+    bandwidth: str,
 ) -> None:  # fmt: skip
     """Pack a finished result: which queries hit which entries, and what cannot be regenerated from that.
 
@@ -54,14 +73,22 @@ def command(
     from millrace.cli.run import here
     from millrace.errors import RefusedError
     from millrace.pack import packing
+    from millrace.pack.cost import parse_bandwidth
     from millrace.pack.regenerate import Settings
 
     if not ctx.meta.get(COMMAND):
         raise RefusedError("no command", "write the command that made the result after --")
+    speed = parse_bandwidth(bandwidth) if bandwidth else None
+    if only_plan != bool(speed):
+        raise RefusedError(
+            "--plan and --bandwidth belong together", "as in: millrace pack --plan --bandwidth 100M -- COMMAND"
+        )
+    if not (dest or only_plan):
+        raise RefusedError("where to write the pack is not said", "say -o FILE.mrp")
     try:
         plan = _plan(tuple(ctx.meta[COMMAND]), here(), slots)
     except RefusedError as error:
-        if not results or not all(path.is_file() for path in results):
+        if dest is None or not results or not all(path.is_file() for path in results):
             raise
         packed = packing.pack_files([here() / path for path in results], here() / dest, error.message)
         click.echo(f"millrace: {_told(packed, dest)}", err=True)
@@ -69,6 +96,9 @@ def command(
     outputs = _outputs(plan, results)
     settings = Settings(dict(os.environ), slots, work_dir)
     wishes = packing.Wishes(settings, batch or packing.BATCH, with_queries)
+    if dest is None or speed:
+        _print_plan(plan, outputs, wishes, speed or 1.0)
+        return
     click.echo(f"millrace: {_told(packing.pack(plan, outputs, here() / dest, wishes, _say), dest)}", err=True)
 
 
@@ -112,6 +142,29 @@ def _outputs(plan: Plan, results: tuple[Path, ...]) -> list[Path]:
             raise RefusedError(f"{path}: no such file", "name the result: millrace pack RESULT ...")
         found.append(path)
     return found
+
+
+def _print_plan(plan: Plan, outputs: list[Path], wishes: Wishes, bandwidth: float) -> None:
+    import tempfile
+
+    from millrace.pack import cost, estimate
+
+    with tempfile.TemporaryDirectory(prefix=".millrace-pack-", dir=plan.command.cwd) as folder:
+        ways, why_not = estimate.ways(plan, outputs, wishes, Path(folder), _say)
+    click.echo(f"{'':10} {'bytes':>10} {'before':>10} {'send':>10} {'after':>10} {'in all':>10}")
+    for way in ways:
+        seconds = (way.before, way.bytes / bandwidth, way.after, way.seconds(bandwidth))
+        click.echo(f"{way.name:10} {size(way.bytes):>10} {' '.join(f'{each:>8,.1f} s' for each in seconds)}")
+    click.echo(f"best: {cost.best(ways, bandwidth).name}")
+    if why_not:
+        click.echo(f"not packed by its meaning: {why_not}")
+        return
+    for other in ways[:-1]:
+        click.echo(f"packed is sooner than {other.name} below {_bits(cost.pays_below(other, ways[-1]))}")
+
+
+def _bits(bandwidth: float) -> str:
+    return "any bandwidth" if bandwidth == float("inf") else f"{bandwidth * 8 / 1e6:,.1f} Mbit/s"
 
 
 def _told(packed: Packed, dest: Path) -> str:

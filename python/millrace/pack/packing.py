@@ -71,10 +71,7 @@ def pack(plan: Plan, outputs: Sequence[Path], dest: Path, wishes: Wishes, say: C
         for use, path in zip(plan.use.outputs, outputs, strict=True)
     )
     try:
-        codec = codecs.find(plan.use.adapter)
-        if codec is None:
-            raise NotPackable(f"there is no codec for the results of {plan.command.argv[0]}")
-        return _Packing(plan, codec, outputs, originals, dest, wishes, say).pack()
+        return Packing(plan, outputs, originals, dest, wishes, say).pack()
     except NotPackable as error:
         return pack_plain(outputs, originals, dest, str(error))
 
@@ -98,6 +95,18 @@ def pack_plain(outputs: Sequence[Path], originals: tuple[Original, ...], dest: P
     return Packed(sum(each.bytes for each in originals), writer.size, why_plain=why)
 
 
+def codec_of(plan: Plan) -> Codec:
+    """The codec for the result of a command.
+
+    Raises:
+        NotPackable: There is none.
+    """
+    codec = codecs.find(plan.use.adapter)
+    if codec is None:
+        raise NotPackable(f"there is no codec for the results of {plan.command.argv[0]}")
+    return codec
+
+
 def check(pack: Path, originals: Sequence[Original], regenerated: Sequence[Path]) -> None:
     """See that the outputs come out of ``pack`` as they were.
 
@@ -117,43 +126,48 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class _Packing:
-    """One result on its way into a pack."""
+class Packing:
+    """One result on its way into a pack.
+
+    Raises:
+        NotPackable: It cannot be packed by its meaning.
+    """
 
     def __init__(
-        self, plan: Plan, codec: Codec, outputs: Sequence[Path], originals: tuple[Original, ...], dest: Path, wishes: Wishes,
+        self, plan: Plan, outputs: Sequence[Path], originals: tuple[Original, ...], dest: Path, wishes: Wishes,
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self._plan, self._codec, self._wishes, self._say = plan, codec, wishes, say
+        self._plan, self._codec, self._wishes, self._say = plan, codec_of(plan), wishes, say
         self._outputs, self._originals, self._dest = outputs, originals, dest
         if len(plan.use.inputs) != 1 or plan.use.inputs[0].path == "-" or plan.use.inputs[0].format == "files":
             raise NotPackable("the queries are not one file")
-        self._queries = plan.command.cwd / plan.use.inputs[0].path
+        self.queries = plan.command.cwd / plan.use.inputs[0].path
         self._use = regenerate.in_one_fragment(plan.use, plan.command)
+        #: How the queries are read.
+        self.item = plan.use.inputs[0]
 
     def pack(self) -> Packed:
         begun = time.monotonic()
-        made = self._recipe()
+        made = self.recipe()
         with tempfile.TemporaryDirectory(
             prefix=f".{self._dest.name}.", dir=self._wishes.scratch or self._dest.parent
         ) as name:
             folder = Path(name)
-            batches = self._batches(folder)
-            found = self._codec.read(self._use, self._plan.command, self._outputs, batches)
-            if found is None:
-                found = self._search(folder, batches)
+            batches = self.batches(folder)
+            found = self.read(folder, batches)
             read = time.monotonic() - begun
-            regenerated = self._regenerate(folder, made, batches, found)
+            regenerated = self.regenerate(folder, self.queries, made, batches, found)
             took = time.monotonic() - begun - read
             return self._write(folder, made, found, regenerated, (read, took))
 
-    def _recipe(self) -> Recipe:
+    def recipe(self) -> Recipe:
+        """What the pack says of the result; the database is read for it."""
         use, command = self._use, self._plan.command
-        assert use.fragmented  # see `with_one_fragment`
+        assert use.fragmented  # see `in_one_fragment`
         return Recipe(
             codec=use.adapter, millrace=__version__, outputs=self._originals, tool=Path(command.argv[0]).name, version=use.version,
             arguments=self._arguments(use.fragmented.finish[1:]),
-            queries=recipe.Queries(name=self._queries.name, bytes=self._queries.stat().st_size, sha256=digest_of(self._queries)),
+            queries=recipe.Queries(name=self.queries.name, bytes=self.queries.stat().st_size, sha256=digest_of(self.queries)),
             database=self._codec.database(use, command),
         )  # fmt: skip
 
@@ -167,8 +181,14 @@ class _Packing:
                 raise NotPackable(f"the argument {text} names a file, which does not travel")
         return tuple(tokens)
 
-    def _batches(self, folder: Path) -> list[QueryBatch]:
-        return list(queries.batches(self._queries, self._use.inputs[0], repeat(self._wishes.batch), folder / "batch"))
+    def batches(self, folder: Path) -> list[QueryBatch]:
+        """The queries, cut."""
+        return list(queries.batches(self.queries, self.item, repeat(self._wishes.batch), folder / "batch"))
+
+    def read(self, folder: Path, batches: Sequence[QueryBatch]) -> list[Hits]:
+        """What each batch has hit, by the result, or by searching once more."""
+        found = self._codec.read(self._use, self._plan.command, self._outputs, batches)
+        return self._search(folder, batches) if found is None else found
 
     def _search(self, folder: Path, batches: Sequence[QueryBatch]) -> list[Hits]:
         """Search once more, as this result does not tell what was hit."""
@@ -183,15 +203,16 @@ class _Packing:
             raise NotPackable("it cannot be told which query a hit is of")
         return found
 
-    def _regenerate(
-        self, folder: Path, made: Recipe, batches: Sequence[QueryBatch], found: Sequence[Hits]
+    def regenerate(
+        self, folder: Path, source: Path, made: Recipe, batches: Sequence[QueryBatch], found: Sequence[Hits]
     ) -> list[Path]:
+        """Regenerate the outputs for the queries of ``source``, which are ``batches``; stripped."""
         settings, command = self._wishes.settings, self._plan.command
         argv = regenerate.command_line(
             command.argv[0] if "/" not in command.argv[0] else str(command.exe), made.arguments,
             self._codec.database_argument(self._use, command),
         )  # fmt: skip
-        plan = regenerate.plan(folder, self._queries, argv, self._codec, settings, made.database)
+        plan = regenerate.plan(folder, source, argv, self._codec, settings, made.database)
         blocks = self._codec.found(plan.use, plan.command, found)
         regenerate.put(plan, zip(batches, blocks, strict=True))
         return stripped(self._codec, plan, regenerate.run(plan))
@@ -209,7 +230,7 @@ class _Packing:
             writer.add(Kind.RECIPE, recipe.encode(made))
             before = writer.size
             if self._wishes.with_queries:
-                write_queries(writer, self._queries)
+                write_queries(writer, self.queries)
             of_queries, before = writer.size - before, writer.size
             for at in range(0, len(found), BATCHES):
                 writer.add(Kind.HITS, hits.encode(found[at : at + BATCHES]))

@@ -1,0 +1,84 @@
+"""Measure on a sample what each way to send a result would cost."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from millrace import _core
+from millrace.pack import hits, queries
+from millrace.pack.codec import NotPackable
+from millrace.pack.cost import Way
+from millrace.pack.layout import LEVEL
+from millrace.pack.packing import Packing, Wishes
+from millrace.pack.recipe import Original
+from millrace.plan.plan import Plan
+
+#: Batches that are regenerated.
+SAMPLE = 2
+
+#: Bytes of a result that are compressed.
+PIECE = 8 << 20
+
+#: Bytes of a pack beside its hits: what it says of itself, and differences.
+BESIDE = 1000
+
+
+def ways(
+    plan: Plan, outputs: Sequence[Path], wishes: Wishes, folder: Path, say: Callable[[str], None]
+) -> tuple[list[Way], str]:
+    """The ways to send ``outputs``, with what they cost; and why there is none by meaning, or empty.
+
+    Args:
+        folder: Where the sample is regenerated.
+    """
+    size = sum(path.stat().st_size for path in outputs)
+    found = [Way("as it is", size), _compressed(outputs, size)]
+    try:
+        found.append(_packed(Packing(plan, outputs, unread(plan, outputs), folder / "pack", wishes, say), folder))
+    except NotPackable as error:
+        return found, str(error)
+    return found, ""
+
+
+def unread(plan: Plan, outputs: Sequence[Path]) -> tuple[Original, ...]:
+    """The outputs without their digests, which a sample is not compared with."""
+    pairs = zip(plan.use.outputs, outputs, strict=True)
+    return tuple(Original(name=use.name, bytes=path.stat().st_size, sha256="0" * 64) for use, path in pairs)
+
+
+def _compressed(outputs: Sequence[Path], size: int) -> Way:
+    """By zstd, from the begin of the largest output."""
+    with max(outputs, key=lambda path: path.stat().st_size).open("rb") as file:
+        piece = file.read(PIECE)
+    begun = time.monotonic()
+    small = _core.squeeze(piece, LEVEL)
+    packed = time.monotonic()
+    _core.restore(small, len(piece))
+    restored = time.monotonic()
+    share = size / max(len(piece), 1)
+    return Way("zstd -19", round(len(small) * share), (packed - begun) * share, (restored - packed) * share)
+
+
+def _packed(packing: Packing, folder: Path) -> Way:
+    """By meaning: all hits are read, and those of the first batches are regenerated."""
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        scratch = Path(name)
+        begun = time.monotonic()
+        made = packing.recipe()
+        described = time.monotonic()
+        batches = packing.batches(scratch)
+        found = packing.read(scratch, batches)
+        read = time.monotonic()
+        few, some = batches[:SAMPLE], scratch / "sample"
+        first = next(iter(queries.batches(packing.queries, packing.item, [few[-1].last], some)), None) if few else None
+        if first is None:
+            raise NotPackable("there are no queries")
+        packing.regenerate(scratch, some, made, few, found[: len(few)])
+        regenerated = time.monotonic()
+    again = (regenerated - read) * len(batches) / len(few)
+    size = len(_core.squeeze(hits.encode(found), LEVEL)) + BESIDE
+    # The other end reads its database, too.
+    return Way("packed", size, read - begun + again, described - begun + again)
