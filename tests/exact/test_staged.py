@@ -178,4 +178,5 @@ def test_plan_says_where_copies_would_be(tmp_path: Path) -> None:
         text = subprocess.run(
             [*MILLRACE, "plan", "--stage", "ram", *tool_words(tmp_path)], cwd=tmp_path, stdin=stdin, capture_output=True, text=True
         ).stdout  # fmt: skip
-    assert "databases: 10 kB; on several nodes copied to the memory of each node: as asked" in text
+    assert "databases: 10 kB, of which the node lacks 10 kB" in text
+    assert "databases: --stage ram, as asked" in text

@@ -72,24 +72,6 @@ def test_a_node_where_nothing_can_be_mounted_reads_in_place() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("way", "kinds", "nodes", "size", "why"),
-    [
-        ("auto", ["nfs4"], 4, GB, ""),
-        ("auto", ["ext4", "lustre"], 4, GB, ""),
-        ("auto", ["ext4"], 4, GB, "on ext4, which is each node's own"),
-        ("auto", ["nfs4"], 1, GB, "there is one node"),
-        ("auto", ["nfs4"], 4, 1000, "they are small"),
-        ("off", ["nfs4"], 4, GB, "as asked"),
-        ("ram", ["ext4"], 1, 1000, ""),
-    ],
-)
-def test_copies_are_made_of_what_several_nodes_would_read_over_a_network(
-    way: str, kinds: list[str], nodes: int, size: int, why: str
-) -> None:
-    assert staging.why_in_place(way, [file(size=size)], kinds, nodes) == why
-
-
 @given(
     sizes=st.lists(st.integers(1, 4 * GB), min_size=1, max_size=5), memory=st.integers(1, 20 * GB),
     free=st.integers(0, 20 * GB), busy=st.integers(0, 8 * GB), idle=st.integers(0, 8 * GB), n_held=st.integers(0, 5),

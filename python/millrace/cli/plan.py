@@ -23,14 +23,25 @@ def command(job: Job, as_json: bool) -> None:
     from millrace.launch import allocation
     from millrace.plan import plan as planner
     from millrace.plan import staging
+    from millrace.plan.sources import in_words
     from millrace.session.urls import Named
+    from millrace.storage import sources
     from millrace.tools.joins import words
 
     behind = Named(job, here(), lambda text: click.echo(f"millrace: {text}", err=True))
     plan = planner.make(job, here(), os.environ, view=behind.view)
     use, view = plan.use, plan.command.view
     own = [path for path in use.databases if not (view and view.file(path))]
-    notes = [*origins(), *plan.notes, *filter(None, [staging.note(job.stage, own, plan.command.cwd)])]
+    nodes = allocation.find(job.hosts, os.environ)
+    files = staging.look(own, plan.command.cwd)
+    arithmetic = []
+    if files:
+        known = sources.look(files, len(nodes.nodes) if nodes else 1, plan.slots, job.replica, os.environ)
+        arithmetic = [
+            *in_words(known.question),
+            *([] if job.stage == "auto" else [f"databases: --stage {job.stage}, as asked"]),
+        ]
+    notes = [*origins(), *plan.notes, *arithmetic]
     if as_json:
         print_json({
             "adapter": use.adapter, "command": plan.command.argv, "program": str(plan.command.exe), "version": use.version,
@@ -56,7 +67,7 @@ def command(job: Job, as_json: bool) -> None:
     click.echo(
         f"run dir:   {plan.run_dir}{' (exists: the run would resume)' if (plan.run_dir / 'job.json').exists() else ''}"
     )
-    if nodes := allocation.find(job.hosts, os.environ):
+    if nodes:
         click.echo(f"nodes:     {len(nodes.nodes)} of {nodes.words}: {', '.join(nodes.nodes)}")
     for note in notes:
         click.echo(f"note:      {note}")

@@ -14,11 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from millrace.errors import LostError, MillraceError
 from millrace.plan import memory, staging
+from millrace.plan.sources import IN_PLACE, Way, in_words, ways
 from millrace.plan.staging import Choice, File, Node
 from millrace.report.words import duration, size
-from millrace.storage import keep
+from millrace.storage import keep, sources
 from millrace.storage.broadcast import Link, Relay
 from millrace.storage.cache import Cache
 from millrace.storage.cache_files import NoRoom, Part
@@ -245,10 +248,12 @@ def stage(
     own = [path for path in plan.use.databases if not (view and view.file(path))]
     way, files = plan.job.stage, staging.look(own, plan.command.cwd)
     first = {member.hello.host: member.rank for member in reversed(members)} or {"": 0}
-    if files and (why := staging.why_in_place(way, files, staging.kinds_of(files), len(first))):
-        if plan.job.verbosity > 0:
-            message(f"databases: read in place; {why}")
-        files = []
+    known = (
+        sources.look(files, len(first), _slots(plan, members), plan.job.replica, plan.command.environ)
+        if files
+        else None
+    )
+    decision = Decision(way, known, message if plan.job.verbosity > 0 else _nothing)
 
     def hear() -> list[tuple[int, object]]:
         if interrupt.signal:
@@ -262,7 +267,7 @@ def stage(
     coordinator = Staging(keeper, sorted(set(first.values()) - {0}), tell, hear, message)
     try:
         everywhere = coordinator.pass_on(way, behind) if behind and len(first) > 1 else {}
-        found = coordinator.run(way, files) if files else {}
+        found = coordinator.run(way, files, decision) if files and decision.may_copy else {}
     except BaseException:
         keeper.close()
         if crew:
@@ -273,6 +278,49 @@ def stage(
         {host: found[rank] for host, rank in first.items() if rank in found},
         {host: everywhere[rank] for host, rank in first.items() if rank in everywhere},
     )
+
+
+def _nothing(_: str) -> None:
+    pass
+
+
+def _slots(plan: Plan, members: Sequence[Member]) -> int:
+    """Of one node."""
+    return max((member.slots for member in members), default=plan.slots)
+
+
+class Decision:
+    """Whether copies are made, and from where.
+
+    Args:
+        way: ``--stage``.
+        known: What there is to know before the nodes have told what they have; None: there are no files.
+        message: Tells the user of the arithmetic.
+    """
+
+    def __init__(self, way: str, known: sources.Known | None, message: Callable[[str], None]) -> None:
+        self._way, self._known, self._message = way, known, message
+        #: Whether there is anything for which it may pay; if not, no node has to be asked.
+        self.may_copy = way != "off" and known is not None
+        if known and way == "auto" and self._best(0).name == IN_PLACE:
+            self.may_copy = False
+            for line in in_words(known.question):
+                message(line)
+
+    def _best(self, lacking: int) -> Way:
+        assert self._known
+        question = msgspec.structs.replace(self._known.question, lacking=lacking)
+        return next(way for way in ways(question) if self._way == "auto" or way.name != IN_PLACE)
+
+    def elsewhere(self, lacking: int) -> Mapping[str, str] | None:
+        """The replicas that are to be copied, by path; empty: the files themselves; None: they are read in place."""
+        assert self._known
+        best = self._best(lacking)
+        for line in in_words(msgspec.structs.replace(self._known.question, lacking=lacking)):
+            self._message(line)
+        if best.name == IN_PLACE:
+            return None
+        return self._known.elsewhere if best.source in self._known.question.elsewhere else {}
 
 
 def pairs_of(files: Sequence[File], node: Node, choice: Choice) -> Pairs:
@@ -299,8 +347,11 @@ class Staging:
         self._keeper, self._ranks, self._tell, self._hear, self._message = keeper, ranks, tell, hear, message
         self._hosts: dict[int, str] = {}
 
-    def run(self, way: str, files: Sequence[File]) -> dict[int, Pairs]:
+    def run(self, way: str, files: Sequence[File], decision: Decision | None = None) -> dict[int, Pairs]:
         """Bring the files to the nodes.
+
+        Args:
+            decision: Says whether it pays, and from where; None: it does, from where they are.
 
         Returns:
             What each node's tools are to read, by the rank of its first process.
@@ -309,7 +360,7 @@ class Staging:
             MillraceError: A node is lost.
             OSError: A file cannot be read.
         """
-        return self._run(Look(tuple(files), way))
+        return self._run(Look(tuple(files), way), decision)
 
     def pass_on(self, way: str, behind: Mapping[str, str]) -> dict[int, dict[str, str]]:
         """Bring copies of files behind URLs, which are on this node, to the others.
@@ -334,7 +385,7 @@ class Staging:
             )
         return {rank: {names[file]: copy for copy, file in pairs} for rank, pairs in found.items()}
 
-    def _run(self, look: Look) -> dict[int, Pairs]:
+    def _run(self, look: Look, decision: Decision | None = None) -> dict[int, Pairs]:
         way, files = look.way, look.files
         for rank in self._ranks:
             self._tell(rank, look)
@@ -343,10 +394,14 @@ class Staging:
         nodes = dict(sorted(nodes.items()))
         self._hosts = {rank: node.host for rank, node in nodes.items()}
         choices = dict(zip(nodes, staging.decide(way, files, list(nodes.values())), strict=True))
+        lacking = max(sum(file.size for file in files if file.key in choice.missing) for choice in choices.values())
+        elsewhere = decision.elsewhere(lacking) if decision else {}
+        if elsewhere is None:
+            return {rank: [] for rank in choices}
         for line in staging.in_words(files, list(nodes.values()), list(choices.values())):
             self._message(line)
         if any(choice.missing for choice in choices.values()):
-            for rank, why in self._send(files, nodes, choices).items():
+            for rank, why in self._send(files, nodes, choices, elsewhere, way).items():
                 self._message(f"databases: {nodes[rank].host} reads them in place after all: {why}")
                 choices[rank] = Choice(place="", why=why)
         return {rank: pairs_of(files, nodes[rank], choice) for rank, choice in choices.items()}
@@ -363,7 +418,14 @@ class Staging:
         if not until(look, STILL_SECONDS, nap=NAP):
             raise LostError("databases: not all nodes say what room they have", "look at the nodes")
 
-    def _send(self, files: Sequence[File], nodes: dict[int, Node], choices: dict[int, Choice]) -> dict[int, str]:
+    def _send(
+        self,
+        files: Sequence[File],
+        nodes: dict[int, Node],
+        choices: dict[int, Choice],
+        elsewhere: Mapping[str, str],
+        way: str,
+    ) -> dict[int, str]:
         """Send what is missing anywhere; which nodes have got no copies, and why."""
         began = time.monotonic()
         missing = frozenset[str]().union(*(choice.missing for choice in choices.values()))
@@ -373,12 +435,27 @@ class Staging:
             self._tell(rank, Fetch(sent, choices[rank], before, after))
         # What an earlier job has left here is nearer than the storage.
         near = {file: copy for copy, file in pairs_of(files, nodes[0], choices[0])}
-        sources = [near.get(file.path, file.path) if file.key not in choices[0].missing else file.path for file in sent]
-        self._keeper.begin(Fetch(sent, choices[0], None, chain[1] if chain[1:] else None), sources)
+        wanted = {file.path: elsewhere[file.path] for file in sent if file.key in choices[0].missing and elsewhere}
+        instead, cache = self._fetched(wanted, way)
+        places = [
+            near.get(file.path, file.path) if file.key not in choices[0].missing else instead.get(file.path, file.path)
+            for file in sent
+        ]
+        self._keeper.begin(Fetch(sent, choices[0], None, chain[1] if chain[1:] else None), places)
         ended = self._wait_for(len(chain))
+        if cache:
+            cache.close()
         seconds, n_bytes = time.monotonic() - began, sum(file.size for file in sent)
         self._message(f"databases: {size(n_bytes)} copied to each in {duration(seconds)}, {size(n_bytes / seconds)}/s")
         return {rank: why for rank, why in ended.items() if why}
+
+    def _fetched(self, wanted: Mapping[str, str], way: str) -> tuple[dict[str, str], Cache | None]:
+        """Where to read files instead; nowhere else if a replica fails, as the files themselves are there."""
+        try:
+            return sources.bring(wanted, way)
+        except MillraceError as error:
+            self._message(f"databases: read from where they are after all: {error.message}")
+            return {}, None
 
     def _wait_for(self, n: int) -> dict[int, str]:
         """Pass pieces on until ``n`` nodes have ended their parts; why they have got no copies, if so."""

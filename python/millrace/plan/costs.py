@@ -91,6 +91,20 @@ def _line(readers: int, samples: Sequence[Sample]) -> Line:
     return Line(readers=readers, start_seconds=start, seconds_per_byte=slope)
 
 
+def corrected(cost: Cost, n_bytes: int, seconds: float, share: float) -> Cost:
+    """What one more read by one reader makes of a cost: all lines faster or slower by a share of what it missed.
+
+    >>> cost = Cost(lines=(Line(readers=1, start_seconds=0.0, seconds_per_byte=1e-8),))
+    >>> corrected(cost, 100_000_000, 2.0, 0.5).seconds(100_000_000, 1)
+    1.5
+    """
+    factor = 1 + share * (seconds / cost.seconds(n_bytes, 1) - 1)
+    return Cost(lines=tuple(
+        Line(readers=line.readers, start_seconds=factor * line.start_seconds, seconds_per_byte=factor * line.seconds_per_byte)
+        for line in cost.lines
+    ))  # fmt: skip
+
+
 #: What is believed of a place that was never measured: a start in seconds, and bytes a second.
 GUESSES = {"memory": (1e-5, 4e9), "disk": (1e-4, 1e9), "shared": (2e-3, 1e8), "network": (5e-2, 5e7)}
 

@@ -15,7 +15,7 @@ import msgspec
 
 from millrace import _core
 from millrace.model import Frozen
-from millrace.plan.filesystems import SHARED, kind
+from millrace.plan.filesystems import kind
 from millrace.words import count, size
 
 #: Share of a node's memory that all staged files may fill; the rest is for tools and results.
@@ -26,9 +26,6 @@ AVAILABLE_SHARE = 0.8
 
 #: Share of the free space of a disk that may be taken of it.
 DISK_SHARE = 0.9
-
-#: Bytes of all databases below which a copy is not worth its pains.
-LEAST_BYTES = 1 << 20
 
 WHERE = {"ram": "memory", "disk": "local disk"}
 
@@ -143,33 +140,6 @@ def changed(files: Iterable[File]) -> str:
     return ""
 
 
-def kinds_of(files: Sequence[File]) -> list[str]:
-    """The filesystems that they are on."""
-    folders = dict.fromkeys(os.path.dirname(file.path) for file in files)
-    return list(dict.fromkeys(kind(Path(folder)) for folder in folders))
-
-
-def why_in_place(way: str, files: Sequence[File], kinds: Sequence[str], n_nodes: int) -> str:
-    """Why no node keeps a copy, in words; empty: nodes may.
-
-    Args:
-        way: ``--stage``.
-        kinds: Filesystems that the files are on.
-        n_nodes: Nodes of the job.
-    """
-    if way == "off":
-        return "as asked"
-    if way != "auto":
-        return ""
-    if n_nodes == 1:
-        return "there is one node"
-    if sum(file.size for file in files) < LEAST_BYTES:
-        return "they are small"
-    if not any(each in SHARED for each in kinds):
-        return f"on {' and '.join(kinds)}, which is each node's own"
-    return ""
-
-
 def decide(way: str, files: Sequence[File], nodes: Sequence[Node]) -> list[Choice]:
     """Choose a place on each node: memory if they fit, else local disk.
 
@@ -240,18 +210,3 @@ def in_words(files: Sequence[File], nodes: Sequence[Node], choices: Sequence[Cho
         else:
             lines.append(f"databases: {of_all}, kept by an earlier job in the {WHERE[place]} of {where}")
     return lines
-
-
-def note(way: str, paths: Sequence[Path], cwd: Path) -> str:
-    """What a job of several nodes would do, for ``millrace plan``; empty without databases."""
-    if not (files := look(paths, cwd)):
-        return ""
-    kinds = kinds_of(files)
-    if why := why_in_place(way, files, kinds, n_nodes=2):
-        return f"databases: read in place; {why}"
-    where = {"auto": "memory of each node if they fit, else in place", "ram": "memory of each node"}.get(
-        way, "local disk of each node"
-    )
-    total = size(sum(file.size for file in files))
-    reason = f"they are on {' and '.join(kinds)}, which several nodes would all read" if way == "auto" else "as asked"
-    return f"databases: {total}; on several nodes copied to the {where}: {reason}"

@@ -53,7 +53,7 @@ class Processes:
         here = self.own.hello.host if self.own else ""
         view = plan.command.view
         self.copies = {here: self.behind.copies(view)} if self.behind and view else {}
-        if self.crew or plan.job.stage != "auto":
+        if self.crew or plan.job.stage != "auto" or plan.job.replica:
             from millrace.cluster.staging import stage
 
             keeper, self.staged, copies = stage(

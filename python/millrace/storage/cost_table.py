@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -71,6 +72,22 @@ def add(measured: Measured, environ: Mapping[str, str]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with _alone(path):
                 replace_whole(path, msgspec.json.encode({**read(environ), server(measured.place): measured}))
+
+
+#: Fewest bytes of a transfer that tell something of a place, and what the last one counts against what was known.
+LEAST_BYTES, SHARE = 4 << 20, 0.3
+
+
+def learn(place: str, n_bytes: int, seconds: float, environ: Mapping[str, str]) -> None:
+    """Let a transfer by one reader correct what was measured of its place; where nothing was, nothing is learnt."""
+    measured = read(environ).get(server(place))
+    if measured and n_bytes >= LEAST_BYTES and seconds > 0:
+        add(
+            msgspec.structs.replace(
+                measured, cost=costs.corrected(measured.cost, n_bytes, seconds, SHARE), when=time.time()
+            ),
+            environ,
+        )
 
 
 @contextmanager

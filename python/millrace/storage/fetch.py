@@ -20,7 +20,7 @@ import msgspec
 from millrace.errors import CorruptError, MillraceError
 from millrace.model import Frozen
 from millrace.own import replace_whole
-from millrace.storage import locations
+from millrace.storage import cost_table, locations
 from millrace.storage.cache import Cache
 from millrace.storage.cache_files import Busy, File, NoRoom, Part, about_of
 from millrace.storage.clients.base import About, Location, LocationError, UnreachableError
@@ -103,7 +103,9 @@ def fetch(
 def _fill(location: Location, about: About, part: Part, cache: Cache, pause: Callable[[float], None]) -> None:
     """Bring a copy to its end. What others can go on with is left to them, what is wrong is dropped."""
     try:
+        began, there = time.monotonic(), os.fstat(part.descriptor).st_size
         _download(location, about, part.descriptor, pause)
+        cost_table.learn(location.url, about.size - there, time.monotonic() - began, os.environ)
         digest = _check(location, about, part.descriptor)
         os.fsync(part.descriptor)
         kept = Kept(place=location.shown, version=about.version, sha256=digest, when=time.time())

@@ -1,0 +1,123 @@
+"""What places have the databases of a run, and what these cost: the facts for `millrace.plan.sources`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from millrace import replicas
+from millrace.errors import MillraceError
+from millrace.plan import memory
+from millrace.plan.costs import Cost, cheapest
+from millrace.plan.sources import BATCHES, Question, Source
+from millrace.plan.staging import MEMORY_SHARE, File
+from millrace.storage import choice, cost_table, fetch, keep
+from millrace.storage.cache import Cache
+from millrace.storage.probe import Measured
+
+#: Files of which all places are asked at the same time.
+ASKED_AT_ONCE = 8
+
+#: Parts of a file that are compared with those of its replica, and bytes of each.
+SAMPLES, SAMPLE_BYTES = 16, 64 << 10
+
+
+class Known(NamedTuple):
+    """The question, and the cheapest replica of each file, by its path; empty: not all files have one."""
+
+    question: Question
+    elsewhere: Mapping[str, str]
+
+
+def look(
+    files: Sequence[File], nodes: int, slots: int, rules: Sequence[replicas.Replica], environ: Mapping[str, str]
+) -> Known:
+    """Ask all places of the files, and look up what reading there costs.
+
+    Args:
+        files: At least one, the largest first.
+        slots: Of one node.
+    """
+    table = cost_table.read(environ)
+    total = sum(file.size for file in files)
+    elsewhere = _replicas(files, rules, environ)
+    here = _source(files[0].path, table)
+    others = (_source(elsewhere[files[0].path], table),) if elsewhere else ()
+    measured = all(cost_table.server(place) in table for place in (files[0].path, *list(elsewhere.values())[:1]))
+    question = Question(
+        size=total, lacking=total, reads=max(1, slots) * BATCHES, nodes=nodes, here=here, elsewhere=others,
+        is_kept=total < MEMORY_SHARE * memory.usable()[0], is_measured=measured,
+    )  # fmt: skip
+    return Known(question, elsewhere)
+
+
+def _source(place: str, table: Mapping[str, Measured]) -> Source:
+    is_own = cost_table.nature(place) in ("memory", "disk")
+    cost: Cost = cost_table.cost_of(place, table)[0]
+    return Source(place=replicas.shown(os.path.dirname(place)), cost=cost, is_own=is_own)
+
+
+def _replicas(files: Sequence[File], rules: Sequence[replicas.Replica], environ: Mapping[str, str]) -> dict[str, str]:
+    if not all(replicas.of(file.path, rules) for file in files):
+        return {}
+
+    def best(file: File) -> str:
+        found = choice.look(file.path, rules)[1:]  # the first one is the file itself
+        found = [each for each in found if each.about and each.about.size == file.size]
+        offer = cheapest(choice.offers(found, 1, environ))
+        return offer.place if offer else ""
+
+    with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+        places = list(pool.map(best, files))
+    return {file.path: place for file, place in zip(files, places, strict=True)} if all(places) else {}
+
+
+def bring(elsewhere: Mapping[str, str], way: str) -> tuple[dict[str, str], Cache | None]:
+    """Where to read each file instead, by its path: a replica's own path, or a copy of what is behind a URL.
+
+    A replica that is not what the file is, as far as samples of both tell, is not used.
+
+    Args:
+        way: ``--stage``.
+
+    Returns:
+        The paths, and the cache that holds the copies, to be closed when these have been read.
+
+    Raises:
+        MillraceError: A replica cannot be read, or is not the file.
+    """
+    cache = None
+    found = {}
+    try:
+        for path, place in elsewhere.items():
+            if replicas.is_url(place):
+                if cache is None:
+                    cache = Cache(keep.place(way if way.startswith("/") else "disk" if keep.on_disk() else "ram"))
+                found[path] = str(fetch.fetch(place, cache, keep.budget(cache)))
+            else:
+                found[path] = place
+            if not _same(Path(path), Path(found[path])):
+                raise MillraceError(f"{replicas.shown(place)}: is not what {path} is", "correct its [[replica]]")
+    except BaseException:
+        if cache:
+            cache.close()
+        raise
+    return found, cache
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether samples of two files are the same."""
+    with suppress(OSError), open(one, "rb") as first, open(other, "rb") as second:
+        n_bytes = os.fstat(first.fileno()).st_size
+        if os.fstat(second.fileno()).st_size != n_bytes:
+            return False
+        for k in range(SAMPLES):
+            offset = max(0, n_bytes - SAMPLE_BYTES) * k // (SAMPLES - 1)
+            if os.pread(first.fileno(), SAMPLE_BYTES, offset) != os.pread(second.fileno(), SAMPLE_BYTES, offset):
+                return False
+        return True
+    return False

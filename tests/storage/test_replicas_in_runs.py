@@ -1,0 +1,102 @@
+"""Replicas in runs: a copy comes from the cheapest place that has the bytes, and the tool finds it under the path of the command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from shell import Shell
+from web_server import Web
+
+from millrace.plan.costs import Cost, Line
+from millrace.storage import cost_table
+from millrace.storage.mounts import why_not
+from millrace.storage.probe import Measured
+
+CONTENT = os.urandom(6_000_000)
+
+
+def measured(place: str, rate: float) -> None:
+    cost = Cost(lines=(Line(readers=1, start_seconds=0.001, seconds_per_byte=1 / rate),))
+    cost_table.add(Measured(place=place, size=1, cost=cost, checks=(), when=time.time()), os.environ)
+
+
+@pytest.fixture
+def database(web: Web, shell: Shell, environment: Path) -> Path:
+    """A file on a disk that is known to be slow, and on a server that is known to be fast."""
+    if reason := why_not(str(shell.root)):
+        pytest.skip(reason)
+    (shell.root / "copies").mkdir()
+    path = shell.root / "db" / "set.bin"
+    path.parent.mkdir()
+    path.write_bytes(CONTENT)
+    url = web.put("set.bin", CONTENT)
+    (environment / "config" / "millrace.toml").write_text(
+        f'[[replica]]\npath = "{path.parent}/*"\nat = ["{web.url}/*"]\n'
+    )
+    measured(str(path), 1e6)
+    measured(url, 1e9)
+    shell.tool("who", 'cat > /dev/null; stat -L -c %i "$1"; cksum "$1"')
+    return path
+
+
+def run(shell: Shell, path: Path, options: str = "--stage auto") -> tuple[str, str, str]:
+    """The number of the file that the tool sees, its checksum and path, and what was said."""
+    done = shell.run(
+        f"TMPDIR={shell.root}/copies millrace run -v {options} --slots 1 --batch 3 --verify 0 --format fasta -- who {path} < in.fa"
+    )
+    assert done.code == 0, done.shown
+    number, rest = done.out.splitlines()
+    return number, rest, done.err
+
+
+def wanted(path: Path) -> str:
+    return subprocess.run(["cksum", path], capture_output=True, text=True, check=True).stdout.rstrip("\n")
+
+
+def test_a_cheaper_replica_is_copied_and_seen_under_the_path_of_the_command(
+    web: Web, shell: Shell, database: Path
+) -> None:
+    number, rest, said = run(shell, database)
+    assert rest == wanted(database), "the same bytes under the same path"
+    assert number != str(database.stat().st_ino), said
+    assert "databases: replica, from http://localhost" in said
+    assert web.n_downloads == 1
+    run(shell, database, "--fresh")
+    assert web.n_downloads == 1, "the copy is kept"
+
+
+def test_the_plan_says_what_each_way_costs(web: Web, shell: Shell, database: Path) -> None:
+    done = shell.run(f"millrace plan --slots 1 --format fasta -- who {database} < in.fa")
+    assert done.code == 0, done.shown
+    lines = [line.partition("databases: ")[2] for line in done.out.splitlines() if "databases: " in line]
+    assert lines[0] == "6.0 MB, of which the node lacks 6.0 MB and reads all about 4 times"
+    assert "replica " in lines[1] and "in place 6.0 s" in lines[1] and lines[1].endswith("(measured)")
+    assert lines[2].startswith("replica, from http://localhost")
+    assert web.n_downloads == 0
+
+
+@pytest.mark.parametrize("fault", ["other bytes", "other size", "gone"])
+def test_a_replica_that_is_not_the_file_is_not_used(fault: str, web: Web, shell: Shell, database: Path) -> None:
+    if fault == "gone":
+        del web.files["set.bin"]
+    else:
+        web.put("set.bin", CONTENT[:-1] + (b"" if fault == "other size" else bytes([CONTENT[-1] ^ 1])))
+    _, rest, said = run(shell, database)
+    assert rest == wanted(database)
+    if fault == "other bytes":
+        assert "databases: read from where they are after all: " in said and f"is not what {database} is" in said
+
+
+def test_a_real_transfer_corrects_the_table_of_costs(web: Web, shell: Shell, database: Path) -> None:
+    url = f"{web.url}/set.bin"
+    before = cost_table.read(os.environ)[cost_table.server(url)]
+    run(shell, database)
+    after = cost_table.read(os.environ)[cost_table.server(url)]
+    assert after.when > before.when
+    assert after.cost.seconds(len(CONTENT), 1) > before.cost.seconds(len(CONTENT), 1), (
+        "no server in Python gives 1 GB/s"
+    )

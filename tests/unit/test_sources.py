@@ -1,0 +1,80 @@
+"""From where databases are read: the cheapest way, by the costs of places."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.plan.costs import Cost, Line, corrected, guess
+from millrace.plan.sources import BROADCAST, IN_PLACE, PASSED_ON, REPLICA, STAGE, Question, Source, in_words, ways
+
+GB = 10**9
+DISK = Source(place="/data", cost=guess("disk"), is_own=True)
+SHARED = Source(place="/nfs", cost=guess("shared"))
+
+
+def line(rate: float, start: float = 0.001) -> Cost:
+    return Cost(lines=(Line(readers=1, start_seconds=start, seconds_per_byte=1 / rate),))
+
+
+def question(here: Source = SHARED, size: int = GB, nodes: int = 4, **more: object) -> Question:
+    return msgspec.structs.replace(Question(size=size, lacking=size, reads=8, nodes=nodes, here=here), **more)
+
+
+@pytest.mark.parametrize(
+    ("asked", "way"),
+    [
+        (question(), BROADCAST),
+        (question(DISK), IN_PLACE),
+        (question(nodes=1), IN_PLACE),
+        (question(size=1000), IN_PLACE),
+        # It does not stay in the memory of the node, which has a faster disk.
+        (question(nodes=1, is_kept=False, local=guess("disk")), STAGE),
+        # An earlier job has left copies.
+        (question(lacking=0), STAGE),
+        (question(elsewhere=(Source(place="s3://b", cost=line(5e8)),)), PASSED_ON),
+        (question(elsewhere=(Source(place="s3://b", cost=line(5e7)),)), BROADCAST),
+        (question(nodes=1, elsewhere=(Source(place="s3://b", cost=line(5e8)),)), REPLICA),
+    ],
+)
+def test_the_cheapest_way(asked: Question, way: str) -> None:
+    assert ways(asked)[0].name == way
+
+
+@given(
+    size=st.integers(1, 10**12), reads=st.integers(1, 100), nodes=st.integers(1, 200),
+    rate=st.floats(1e5, 1e10), start=st.floats(0, 1), lacking=st.floats(0, 1),
+)  # fmt: skip
+def test_more_nodes_never_make_a_shared_place_faster_and_one_reader_is_never_slower_than_all(
+    size: int, reads: int, nodes: int, rate: float, start: float, lacking: float
+) -> None:
+    source = Source(place="/nfs", cost=line(rate, start))
+    asked = question(source, size, nodes, reads=reads, lacking=int(lacking * size))
+    found = {way.name: way.seconds for way in ways(asked)}
+    more = {way.name: way.seconds for way in ways(msgspec.structs.replace(asked, nodes=nodes + 1))}
+    assert more[IN_PLACE] >= found[IN_PLACE] and more[STAGE] >= found[STAGE]
+    assert [way.seconds for way in ways(asked)] == sorted(way.seconds for way in ways(asked))
+    if nodes > 1:
+        assert (
+            found[BROADCAST]
+            <= max(found[STAGE], found[STAGE] - source.seconds(asked.lacking, nodes) + 1e-3 + 2e-9 * asked.lacking)
+            + 1e-6
+        )
+
+
+def test_three_lines_say_why() -> None:
+    lines = in_words(question())
+    assert lines == [
+        "databases: 1.0 GB, of which each of 4 nodes lacks 1.0 GB and reads all about 8 times",
+        "databases: one reader for all 12 s (first 10 s); in place 42 s (first 40 s); each its copy 42 s (first 40 s) "
+        "(guessed: measure with millrace data probe)",
+        "databases: one reader for all, from /nfs",
+    ]
+
+
+def test_a_transfer_corrects_what_was_measured_by_a_part_of_what_it_missed() -> None:
+    cost = line(1e8, 0.0)
+    assert corrected(cost, 10**8, 2.0, 0.3).seconds(10**8, 1) == pytest.approx(1.3)
+    assert corrected(cost, 10**8, 1.0, 0.3).seconds(10**8, 1) == pytest.approx(1.0)
