@@ -32,6 +32,9 @@ PACKED = (".gz", ".bgz", ".bz2", ".xz", ".zst")
 #: Of many.
 ARCHIVE = ".tar.gz"
 
+#: How what zstd has packed begins.
+ZSTD = b"\x28\xb5\x2f\xfd"
+
 #: Bytes that are unpacked at a time.
 PIECE_BYTES = 8 << 20
 
@@ -143,7 +146,14 @@ def _opened(packed: Path, name: str) -> IO[bytes]:
 
 
 def _pieces(packed: Path) -> Iterator[bytes]:
-    """What our own reader of records unpacks: Python before 3.14 cannot unpack zstd."""
+    """What our own reader of records unpacks: Python before 3.14 cannot unpack zstd.
+
+    Raises:
+        EOFError: It is something else, which the reader would take for what it is.
+    """
+    with packed.open("rb") as file:
+        if file.read(len(ZSTD)) != ZSTD:
+            raise EOFError("it is not in zstd's format")
     reader = _core.Reader([str(packed)], "lines")
     with open(os.memfd_create("piece"), "rb") as piece:
         while reader.cut(f"/proc/self/fd/{piece.fileno()}", 0, 0, PIECE_BYTES):

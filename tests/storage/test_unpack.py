@@ -1,0 +1,126 @@
+"""What is packed at its place: unpacked once, whole or not there, whoever asks at the same time and whoever dies."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import random
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+from web_server import Web
+
+from millrace import _core
+from millrace.errors import CorruptError
+from millrace.storage import copies, locations, unpack
+from millrace.storage.cache import Cache
+from millrace.storage.cache_files import ABOUT
+
+MUCH = 1 << 40
+
+#: Compresses to about half, so that it takes its time.
+TEXT = random.Random(5).randbytes(3_000_000).hex().encode()
+
+#: Unpacks argv[1] into argv[2], says the digests of what it got.
+UNPACKER = """
+import hashlib, sys
+from pathlib import Path
+from millrace.storage import locations, unpack
+from millrace.storage.cache import Cache
+cache = Cache(Path(sys.argv[2]))
+print("begun", flush=True)
+for member in unpack.contents(sys.argv[1], locations.about(sys.argv[1]), cache, 1 << 40):
+    print(member.name, hashlib.sha256(cache.path_of(member).read_bytes()).hexdigest(), flush=True)
+sys.stdin.read()
+"""
+
+
+def start(url: str, folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", UNPACKER, url, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def archive(**files: bytes) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as made:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(f"folder/{name}")
+            entry.size = len(content)
+            made.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def get(url: str, folder: Path) -> dict[str, bytes]:
+    cache = Cache(folder)
+    try:
+        members = unpack.contents(url, locations.about(url), cache, MUCH)
+        return {member.name: cache.path_of(member).read_bytes() for member in members}
+    finally:
+        cache.close()
+
+
+def left(folder: Path) -> list[str]:
+    """What is there besides whole copies, what is known of them, and the lock."""
+    cache = Cache(folder)
+    cache.entries()  # sweeps
+    names = [path.name for path in cache.folder.iterdir()]
+    return [name for name in names if name.startswith(".") and name != ".lock" and not name.endswith(ABOUT)]
+
+
+def test_eight_processes_that_want_the_same_archive_unpack_it_once(web: Web, tmp_path: Path) -> None:
+    url = web.put("nr.tar.gz", archive(a=TEXT, b=TEXT[::-1]))
+    digests = [f"{name} {hashlib.sha256(text).hexdigest()}" for name, text in (("a", TEXT), ("b", TEXT[::-1]))]
+    processes = [start(url, tmp_path) for _ in range(8)]
+    for process in processes:
+        assert process.communicate()[0].splitlines() == ["begun", *digests]
+    assert web.n_downloads == 1
+    found = copies.of(Cache(tmp_path))
+    assert sorted(Path(copy.path).name.partition("u-")[2] for copy in found) == ["a", "b", "contents"]
+    assert {copies.verify(copy) for copy in found if copy.sha256} == {"whole, and up to date"}
+
+
+def test_whoever_is_killed_leaves_nothing_that_is_half(web: Web, tmp_path: Path) -> None:
+    packed = gzip.compress(TEXT, compresslevel=1)
+    url, chance = web.put("nr.faa.gz", packed), random.Random(7)
+    for _ in range(12):
+        process = start(url, tmp_path)
+        assert process.stdout and process.stdin
+        assert process.stdout.readline() == "begun\n"
+        time.sleep(chance.random() * 0.4)  # a random moment, whatever it hits
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stdin.close()
+        for copy in copies.of(Cache(tmp_path)):
+            if copy.is_whole and copy.sha256:
+                assert copies.verify(copy) == "whole, and up to date"
+    assert get(url, tmp_path) == {"nr.faa": TEXT}
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["nr.faa.gz", "nr.tar.gz", "nr.faa.zst"])
+def test_what_cannot_be_unpacked_is_an_error_and_not_kept(name: str, web: Web, tmp_path: Path) -> None:
+    whole = archive(a=TEXT) if "tar" in name else bytes(_core.pack(TEXT)) if "zst" in name else gzip.compress(TEXT)
+    spoilt = whole[:1000] + bytes(1000) + whole[2000:]
+    # Of zstd's files those of the program have a checksum, these have none.
+    for damaged in (whole[: len(whole) // 2], b"no such thing", *([] if "zst" in name else [spoilt])):
+        url = web.put(name, damaged)
+        with pytest.raises(CorruptError, match="cannot be unpacked"):
+            get(url, tmp_path)
+        assert not [copy for copy in copies.of(Cache(tmp_path)) if copy.is_whole and ".u-" in copy.path]
+
+
+def test_a_member_that_gave_way_is_unpacked_anew(web: Web, tmp_path: Path) -> None:
+    url = web.put("nr.tar.gz", archive(a=TEXT, b=b"b"))
+    wanted = get(url, tmp_path)
+    (victim,) = [copy.path for copy in copies.of(Cache(tmp_path)) if copy.path.endswith("u-a")]
+    os.unlink(victim)
+    assert get(url, tmp_path) == wanted
+    assert web.n_downloads == 2
