@@ -239,6 +239,24 @@ def test_a_damaged_pack_writes_nothing(result: Path) -> None:
     assert left_behind(result) == []
 
 
+@pytest.mark.parametrize("name", ["out", "q.faa"])
+def test_a_pack_is_not_written_over_what_it_is_of(result: Path, name: str) -> None:
+    before = (result / name).read_bytes()
+    told = ask(result, "pack", "-o", name, "--", *shlex.split(RESULTS["blastp-6"][0]))
+    assert told.returncode == 2
+    assert "would be written over" in told.stderr
+    assert (result / name).read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["result.mrp", "q.faa"])
+def test_a_result_is_not_written_over_what_it_is_of(result: Path, name: str) -> None:
+    before = (result / name).read_bytes()
+    told = ask(result, "unpack", "result.mrp", "--yes", "--queries", "q.faa", "-o", name)
+    assert told.returncode == 2
+    assert "named twice" in told.stderr
+    assert (result / name).read_bytes() == before
+
+
 def test_what_cannot_be_regenerated_is_compressed(tmp_path: Path) -> None:
     (tmp_path / "in").write_text("b\na\n" * 500)
     (tmp_path / "out").write_text("B\nA\n" * 500)

@@ -94,6 +94,9 @@ def command(
         click.echo(f"millrace: {_told(packed, dest)}", err=True)
         return
     outputs = _outputs(plan, results)
+    read = [*outputs, *(plan.command.cwd / item.path for item in plan.use.inputs), *plan.use.databases]
+    if dest and dest.exists() and any(path.exists() and path.samefile(dest) for path in read):
+        raise RefusedError(f"{dest}: is read, and would be written over", "write the pack elsewhere")
     settings = Settings(dict(os.environ), slots, work_dir)
     wishes = packing.Wishes(settings, batch or packing.BATCH, with_queries)
     if dest is None or speed:

@@ -70,6 +70,9 @@ def command(
         raise RefusedError(
             f"the pack has {len(made.outputs)} outputs: {names}", "say -o FILE once for each, in this order"
         )
+    places = [path.resolve() for path in outputs]
+    if len({*places, pack.resolve()}) <= len(places) or (queries and queries.resolve() in places):
+        raise RefusedError("a file is named twice", "give each output a file of its own")
     settings = Settings(for_tools(os.environ), slots, work_dir)
     cwd = here()
     place = unpacking.Here(settings, cwd, db, cwd / queries if queries else None, any_version)

@@ -8,6 +8,7 @@ any other.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,8 +148,14 @@ def in_one_fragment(use: ToolUse, command: Command) -> ToolUse:
 
 
 def is_begun(plan: Plan) -> bool:
-    """Whether an earlier start has put the hits where they belong."""
-    return RunDir(plan.run_dir).holds_a_run()
+    """Whether an earlier start has put the hits where they belong, and nothing has changed since that the result depends on."""
+    rundir = RunDir(plan.run_dir)
+    if not rundir.holds_a_run():
+        return False
+    if rundir.read_manifest().fingerprints == plan.fingerprints:
+        return True
+    shutil.rmtree(rundir.path)
+    return False
 
 
 def put(plan: Plan, batches: Iterable[tuple[QueryBatch, bytes]]) -> None:
