@@ -17,6 +17,12 @@ from millrace.errors import RefusedError
 #: Kinds of URL that can be read.
 SCHEMES = ("file", "hdfs", "http", "https", "s3", "sftp")
 
+#: How the URLs begin that are taken for files of a command; others are for the tool.
+FETCHED = tuple(f"{scheme}://" for scheme in SCHEMES if scheme != "file")
+
+#: What stands before a path in an argument.
+_OPTION = re.compile(r"--?[A-Za-z][\w-]*=")
+
 #: Parts of the names of a URL's parameters that are as good as a password.
 _SECRET = re.compile(r"sig|token|key|pass|pwd|secret|credential|auth", re.IGNORECASE)
 
@@ -68,6 +74,24 @@ def is_url(text: str) -> bool:
     (True, False, False)
     """
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None
+
+
+def option_of(word: str) -> str:
+    """What stands before the value in the same argument.
+
+    >>> option_of("--db=s3://bucket/nr"), option_of("s3://bucket/nr?a=b")
+    ('--db=', '')
+    """
+    return found[0] if (found := _OPTION.match(word)) else ""
+
+
+def are_named(words: Iterable[str]) -> bool:
+    """Whether arguments name files by URLs.
+
+    >>> are_named(["-db", "s3://bucket/nr"]), are_named(["-db", "nr", "cat https://host/x"])
+    (True, True)
+    """
+    return any(part.startswith(FETCHED) for word in words for part in word[len(option_of(word)) :].split(" "))
 
 
 def check_place(text: str) -> None:

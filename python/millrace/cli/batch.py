@@ -89,11 +89,12 @@ def _run_dir(job: Job, may_be_missing: bool) -> tuple[str, list[str]]:
     """
     from millrace.cli.run import here
     from millrace.plan import plan as planner
-    from millrace.session.urls import names_any
+    from millrace.replicas import are_named
 
-    may_be_missing = may_be_missing or names_any(job)  # nothing is fetched to where nothing will run
+    fetches = are_named((*job.command[1:], *job.input, *job.shared))
+    may_be_missing = may_be_missing or fetches  # nothing is fetched to where nothing will run
     try:
-        if names_any(job):
+        if fetches:
             raise ToolError("")
         return str(planner.make(job, here(), os.environ).run_dir), []
     except ToolError:

@@ -19,17 +19,16 @@ def command(job: Job, as_json: bool) -> None:
     \b
     millrace plan -- blastp -query q.faa -db nr -outfmt 6 -out hits.tsv
     """
-    from millrace.cli.run import here, print_json
+    from millrace.cli.run import files_behind, here, print_json
     from millrace.launch import allocation
     from millrace.plan import plan as planner
     from millrace.plan import staging
     from millrace.plan.sources import in_words
-    from millrace.session.urls import Named
     from millrace.storage import sources
     from millrace.tools.joins import words
 
-    behind = Named(job, here(), lambda text: click.echo(f"millrace: {text}", err=True))
-    plan = planner.make(job, here(), os.environ, view=behind.view)
+    behind = files_behind(job)
+    plan = planner.make(job, here(), os.environ, view=behind.view if behind else None)
     use, view = plan.use, plan.command.view
     own = [path for path in use.databases if not (view and view.file(path))]
     nodes = allocation.find(job.hosts, os.environ)

@@ -18,6 +18,7 @@ from millrace.job import Job
 if TYPE_CHECKING:
     from millrace.launch.mpi_environment import Launched
     from millrace.launch.supervisor_link import Supervision
+    from millrace.session.urls import Named
 
 
 @click.command("run", cls=JobCommand, short_help="Run a serial command on every core.")
@@ -67,14 +68,19 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
     from millrace.plan import plan as planner
     from millrace.report import summary
     from millrace.session import carry_out, rank
-    from millrace.session.urls import Named
 
     crew = rank.join(launched, supervision, job) if launched else None
     if supervision.active:
         job = msgspec.structs.replace(job, fresh=False)  # that was for the first start, and is done
     in_job = launched is not None or supervision.active
-    behind = Named(job, here(), lambda text: click.echo(f"millrace: {text}", err=True) if job.verbosity >= 0 else None)
-    plan = planner.make(job, here(), for_tools(os.environ) if in_job else os.environ, launched=in_job, view=behind.view)
+    behind = files_behind(job)
+    plan = planner.make(
+        job,
+        here(),
+        for_tools(os.environ) if in_job else os.environ,
+        launched=in_job,
+        view=behind.view if behind else None,
+    )
     for note in (*origins(), *plan.notes):
         debug.note("plan", note)
     if job.verbosity > 0:
@@ -95,7 +101,7 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
         if crew:
             crew.exit_code = error.status
         raise
-    if place := behind.changed():
+    if behind and (place := behind.changed()):
         click.echo(
             f"millrace: {place}: has changed since; the output is that of the file as it was at the start", err=True
         )
@@ -108,6 +114,21 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
     if crew:
         crew.exit_code = finished.code
     return finished.code
+
+
+def files_behind(job: Job) -> Named | None:
+    """Fetch the files that the command names by URLs; None: it names none.
+
+    Raises:
+        MillraceError: A file is not there, cannot be read, or does not fit.
+    """
+    from millrace.replicas import are_named
+
+    if not are_named((*job.command[1:], *job.input, *job.shared, *job.output)):
+        return None
+    from millrace.session.urls import Named  # few commands do, and it imports much
+
+    return Named(job, here(), lambda text: click.echo(f"millrace: {text}", err=True) if job.verbosity >= 0 else None)
 
 
 def here() -> Path:

@@ -31,11 +31,11 @@ from millrace.session.earlier import Earlier, open_journals
 from millrace.session.ending import Ending
 from millrace.session.finished import Finished
 from millrace.session.processes import Processes
-from millrace.session.urls import Named
 from millrace.session.wiring import Wiring
 
 if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
     from millrace.cluster.membership import Membership
+    from millrace.session.urls import Named
 
 
 def run(plan: Plan, supervision: Supervision, crew: Membership | None = None, behind: Named | None = None) -> Finished:

@@ -13,10 +13,10 @@ from millrace.interrupt import Interrupt
 from millrace.launch.supervisor_link import Supervision
 from millrace.node.workdir import WorkDir
 from millrace.plan.plan import Plan
-from millrace.session.urls import Named
 
 if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
     from millrace.cluster.membership import Member, Membership
+    from millrace.session.urls import Named
 
 
 @dataclass

@@ -19,29 +19,12 @@ from millrace.tools import registry
 from millrace.tools.base import Gathering, Parts
 from millrace.words import count, size
 
-#: Kinds of URL that are taken for files of the command; others are for the tool.
-SCHEMES = tuple(f"{scheme}://" for scheme in replicas.SCHEMES if scheme != "file")
-
-#: What stands before a path in an argument.
-_OPTION = re.compile(r"--?[A-Za-z][\w-]*=")
-
 
 class Wanted(NamedTuple):
     """A URL of the command, and which files are meant; None: one."""
 
     url: str
     parts: Parts | None
-
-
-def names_any(job: Job) -> bool:
-    """Whether a command names files by URLs."""
-    words = (word[len(_option(word)) :] for word in job.command[1:])
-    return any(part.startswith(SCHEMES) for word in (*words, *job.input, *job.shared) for part in word.split(" "))
-
-
-def _option(word: str) -> str:
-    """What stands before the value in the same argument."""
-    return found[0] if (found := _OPTION.match(word)) else ""
 
 
 class Named:
@@ -62,7 +45,7 @@ class Named:
         self._cache: Cache | None = None
         self._found: list[urls.Found] = []
         for name in job.output:
-            if name.startswith(SCHEMES):
+            if name.startswith(replicas.FETCHED):
                 raise RefusedError(f"{replicas.shown(name)}: an output cannot be a URL", "write it to a file, and copy that")  # fmt: skip
         argv = [job.command[0], *(self._word(at) for at in range(1, len(job.command)))]
         inputs, shared = ([self._path(each) for each in words] for words in (job.input, job.shared))
@@ -72,15 +55,15 @@ class Named:
     def _word(self, at: int) -> str:
         """An argument with names in the place of URLs."""
         word = self._job.command[at]
-        option = _option(word)
+        option = replicas.option_of(word)
         parts = self._parts(at, "x")
         # Databases of one option may be several.
         each = word[len(option) :].split(" ") if parts and parts.packed else [word[len(option) :]]
-        return option + " ".join(self._name(part, at) if part.startswith(SCHEMES) else part for part in each)
+        return option + " ".join(self._name(part, at) if part.startswith(replicas.FETCHED) else part for part in each)
 
     def _path(self, typed: str) -> str:
         """``FILE[:FORMAT]`` with a name in the place of a URL."""
-        if not typed.startswith(SCHEMES):
+        if not typed.startswith(replicas.FETCHED):
             return typed
         path, _, form = typed.rpartition(":")
         return f"{self._name(path)}:{form}" if form in formats.FORMATS else self._name(typed)
