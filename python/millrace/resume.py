@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from millrace import __version__, _core
+from millrace import __version__, _core, earlier_run
 from millrace.committed import Committed
 from millrace.errors import RefusedError
 from millrace.output.order import effective_tasks
@@ -36,7 +36,7 @@ def take_over(plan: Plan, rundir: RunDir) -> tuple[Manifest, bool]:
         world=world.identity(plan.use, plan.command),
     )  # fmt: skip
     if plan.job.fresh or not rundir.holds_a_run():
-        rundir.set_aside()
+        earlier_run.set_aside(rundir)
         rundir.write_manifest(manifest)
         return manifest, False
     earlier = rundir.read_manifest()

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from millrace import earlier_run, run_folder
 from millrace.output import left
 from millrace.rundir import RunDir
 
@@ -46,15 +47,16 @@ def test_a_run_that_was_set_aside_comes_back_whatever_is_killed(tmp_path: Path, 
         for name, text in OLD.items():
             (rundir.path / name).write_text(text)
         if begun:
-            rundir.set_aside()
+            earlier_run.set_aside(rundir)
             for name, text in NEW.items():
                 (rundir.path / name).write_text(text)
-        for what, n_steps in ((rundir.put_back if begun else rundir.set_aside, first), (rundir.put_back, second)):
+        begin = earlier_run.put_back if begun else earlier_run.set_aside
+        for what, n_steps in ((begin, first), (earlier_run.put_back, second)):
             with pytest.MonkeyPatch.context() as patch, pytest.raises((Killed, StopIteration)):
                 killed_after(patch, n_steps)
-                what()
+                what(rundir)
                 raise StopIteration
-        rundir.put_back()
+        earlier_run.put_back(rundir)
         assert content(rundir.path) == OLD, (first, second)
 
 
@@ -63,8 +65,8 @@ def test_what_is_no_run_is_not_kept_for_a_fresh_start(tmp_path: Path) -> None:
     (tmp_path / "lock").touch()
     (tmp_path / "job.json").mkdir()
     (tmp_path / "journal.mrj").touch()
-    rundir.set_aside()
-    assert content(tmp_path) == {} and not rundir.put_back()
+    earlier_run.set_aside(rundir)
+    assert content(tmp_path) == {} and not earlier_run.put_back(rundir)
 
 
 def test_a_full_disk_leaves_no_part_of_how_outputs_were_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,5 +89,5 @@ def test_a_lock_of_which_somebody_has_made_a_folder_is_no_hindrance_at_the_end(t
     rundir = RunDir(tmp_path / "out.millrace")
     (rundir.path / "lock" / "more").mkdir(parents=True)
     (rundir.path / "job.json").touch()
-    rundir.remove()
+    run_folder.remove(rundir)
     assert not [*tmp_path.iterdir()]

@@ -21,7 +21,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from millrace import debug, lock
+from millrace import debug, earlier_run, lock, run_folder
 from millrace.errors import ExitCode, MillraceError, RefusedError
 from millrace.interrupt import Interrupt, nobody_reads
 from millrace.launch import command, nodes
@@ -79,16 +79,16 @@ class Supervisor:
             MillraceError: Nothing helps, or the run was stopped.
         """
         self.rundir = RunDir(self.plan.run_dir)
-        if self.rundir.is_running():
-            self.rundir.lock(folder_mode(self.plan)).close()  # says who has it
+        if run_folder.is_running(self.rundir):
+            run_folder.take(self.rundir, folder_mode(self.plan)).close()  # says who has it
         launcher = command.choose(self.environ, command.library_version())
         token = secrets.token_hex(8)
         with ExitStack() as stack:
             self.interrupt = stack.enter_context(Interrupt())
             self._put_back(token)  # what a start that was killed had set aside
             if self.plan.job.fresh:
-                with closing(self.rundir.lock(folder_mode(self.plan))):
-                    self.rundir.set_aside()
+                with closing(run_folder.take(self.rundir, folder_mode(self.plan))):
+                    earlier_run.set_aside(self.rundir)
                 stack.callback(self._put_back, token)
             folder = launch_folder(self.plan.run_dir)
             held = take(folder)
@@ -107,8 +107,8 @@ class Supervisor:
     def _put_back(self, token: str) -> None:
         """Let an earlier run be there again, if nothing has begun in its place."""
         if self.rundir.earlier.exists():
-            with suppress(RefusedError), closing(self.rundir.lock(job=token)):
-                self.rundir.put_back()
+            with suppress(RefusedError), closing(run_folder.take(self.rundir, job=token)):
+                earlier_run.put_back(self.rundir)
 
     def _lost(self, owner: str) -> None:
         self._say(f"{self.rundir.path}: {owner} has taken this run over")
@@ -160,10 +160,10 @@ class Supervisor:
     def _tidy(self, code: int, token: str) -> None:
         """Remove the directory of a run that is done: the coordinator leaves that to us, who know that it is."""
         if code == ExitCode.DONE and not self.plan.job.keep_run_dir and self.rundir.complete.exists():
-            if self.rundir.is_running(token):  # a coordinator that hangs, with everything written
+            if run_folder.is_running(self.rundir, token):  # a coordinator that hangs, with everything written
                 nodes.sweep_all(self.allocation, self.allocation.nodes, token, self.environ)
-            held = self.rundir.lock(job=token)
-            self.rundir.remove()
+            held = run_folder.take(self.rundir, job=token)
+            run_folder.remove(self.rundir)
             held.close()
 
     def _answering(self, token: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from millrace import _core
+from millrace import _core, run_folder
 from millrace.errors import CorruptError
 from millrace.model import Frozen
 from millrace.output import unfit
@@ -36,7 +36,7 @@ def look(run_dir: Path) -> Status:
     """
     rundir = RunDir(run_dir)
     manifest = rundir.read_manifest()
-    state = "running" if rundir.is_running() else "done" if rundir.complete.exists() else "stopped"
+    state = "running" if run_folder.is_running(rundir) else "done" if rundir.complete.exists() else "stopped"
     tasks: list[_core.TaskRef] = []
     damage: list[str] = []
     journals = rundir.journals()

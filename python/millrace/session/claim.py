@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from millrace import earlier_run, run_folder
 from millrace.errors import ExitCode, LostError, MillraceError
 from millrace.interrupt import StoppedBySignal
 from millrace.launch.heart import BEAT_SECONDS
@@ -51,10 +52,10 @@ def claim_run(plan: Plan, supervision: Supervision, stack: ExitStack) -> Claim:
     rundir = RunDir(plan.run_dir)
     if supervision.active:
         wait_for_the_last_start(rundir)
-    lock = rundir.lock(folder_mode(plan), job=os.environ.get(JOB, ""), fresh=plan.job.fresh)
+    lock = run_folder.take(rundir, folder_mode(plan), job=os.environ.get(JOB, ""), fresh=plan.job.fresh)
     stack.callback(lock.close)
     if not supervision.active:
-        rundir.put_back()  # what a start that was killed had set aside
+        earlier_run.put_back(rundir)  # what a start that was killed had set aside
     plan = as_before(plan, rundir)
     manifest, resuming = take_over(plan, rundir)
     stack.push(remove_if_fruitless(rundir, supervised=supervision.active))
@@ -78,7 +79,7 @@ def wait_for_the_last_start(rundir: RunDir) -> None:
         LostError: It is not.
     """
     job = os.environ.get(JOB, "")
-    if not until(lambda: not rundir.is_running(job), 10 * BEAT_SECONDS, nap=BEAT_SECONDS / 10):
+    if not until(lambda: not run_folder.is_running(rundir, job), 10 * BEAT_SECONDS, nap=BEAT_SECONDS / 10):
         raise LostError(f"{rundir.path}: the coordinator of an earlier start still has it", "wait for its end")
 
 
@@ -91,12 +92,12 @@ def remove_if_fruitless(rundir: RunDir, *, supervised: bool) -> Callable[..., bo
     """
 
     def leave(_: object, error: BaseException | None, __: object) -> bool:
-        if rundir.earlier.exists() and (supervised or rundir.put_back()):
+        if rundir.earlier.exists() and (supervised or earlier_run.put_back(rundir)):
             return False
         # One that was asked to stop has told where it keeps its results, and may be about to be resumed.
         asked = isinstance(error, StoppedBySignal) and error.number != signal.SIGPIPE
         if isinstance(error, MillraceError) and not asked and not rundir.holds_results():
-            rundir.remove()
+            run_folder.remove(rundir)
         return False
 
     return leave
@@ -118,7 +119,7 @@ def already_complete(claim: Claim, supervision: Supervision) -> Finished | None:
         counted = None  # killed while it removed the directory
     if not complete.kept and not (counted and counted.quarantined):
         if not supervision.active:  # which does so once it has passed everything on
-            rundir.remove()
+            run_folder.remove(rundir)
         return Finished(ExitCode.DONE, "already done: an earlier run wrote everything", counted)
     code = ExitCode.QUARANTINED if counted and counted.quarantined else ExitCode.DONE
     return Finished(code, f"already done: {rundir.path} holds this run, complete (--fresh starts over)", counted)

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import msgspec
 
-from millrace import _core, history
+from millrace import _core, history, run_folder
 from millrace.engine.failures import disk_full
 from millrace.engine.loop import Engine
 from millrace.errors import (
@@ -156,7 +156,7 @@ class Ending:
             text = f"{count(lost, 'record')} quarantined in {rundir.quarantine}; to try again: millrace run --retry-quarantined -- ..."
             return Finished(ExitCode.QUARANTINED, "\nmillrace: ".join(filter(None, (verified, text))), counted)
         if not job.keep_run_dir and not self._processes.supervision.active:
-            rundir.remove()
+            run_folder.remove(rundir)
         return Finished(ExitCode.DONE, verified, counted)
 
     def _settle(self) -> None:

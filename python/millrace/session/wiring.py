@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from millrace import _core
+from millrace import _core, earlier_run
 from millrace.engine.loop import Engine
 from millrace.engine.quarantine import QuarantineWriter
 from millrace.engine.verify import Verifier, kept, short, stretches
@@ -60,7 +60,7 @@ class Wiring:
         feeder = self._feeder(wake)
         streams.begin()  # not before every check has passed on every node
         self.has_begun = True
-        rundir.forget()
+        earlier_run.forget(rundir)
         feeder.start()
         stack.callback(feeder.close)
         parts, tasks = stretches(plan, self._claim.run_id), self._earlier.tasks

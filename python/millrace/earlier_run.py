@@ -1,0 +1,55 @@
+"""A run that a fresh start is to replace: set aside in its folder until nothing can refuse that any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from millrace.rundir import RunDir, delete
+
+
+def set_aside(rundir: RunDir) -> None:
+    """Make room for a fresh start: what is there goes, but a run waits in `earlier` for `put_back` or `forget`.
+
+    What says that there is a run is moved first: killed halfway, the rest is moved back.
+    """
+    if not rundir.manifest.is_file():
+        _clear(rundir)
+        return
+    rundir.earlier.mkdir(0o700)
+    for entry in reversed(_entries(rundir)):
+        entry.rename(rundir.earlier / entry.name)
+
+
+def put_back(rundir: RunDir) -> bool:
+    """Let the run that was set aside be there again, in the place of one that has not begun; whether there was one.
+
+    What says that there is a run goes last and comes last.
+    """
+    if not rundir.earlier.is_dir():
+        return False
+    manifest = rundir.earlier / rundir.manifest.name
+    if manifest.exists() and rundir.manifest.exists():
+        _clear(rundir)
+    for entry in sorted(rundir.earlier.iterdir(), key=lambda entry: entry == manifest):
+        entry.rename(rundir.path / entry.name)
+    rundir.earlier.rmdir()
+    return True
+
+
+def forget(rundir: RunDir) -> None:
+    """The run that was set aside is not wanted any more."""
+    delete(rundir.earlier)
+
+
+def _entries(rundir: RunDir) -> list[Path]:
+    """All but the lock and `earlier`; what says that there is a run last."""
+    own = ("lock", "lock.taking", rundir.earlier.name)
+    return sorted(
+        (entry for entry in rundir.path.iterdir() if entry.name not in own), key=lambda entry: entry == rundir.manifest
+    )
+
+
+def _clear(rundir: RunDir) -> None:
+    delete(rundir.complete)
+    for entry in _entries(rundir):
+        delete(entry)
