@@ -7,9 +7,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from millrace import _core, earlier_run
+from millrace.engine.looked_at import kept, short, stretches
 from millrace.engine.loop import Engine
 from millrace.engine.quarantine import QuarantineWriter
-from millrace.engine.verify import Verifier, kept, short, stretches
+from millrace.engine.verify import Verifier
 from millrace.errors import RefusedError
 from millrace.model import InputUse
 from millrace.node.agent import Node, Slots

@@ -1,0 +1,108 @@
+"""Bytes of two runs of the same records: whether they differ, where, and what that looks like."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from millrace import _core
+from millrace.committed import Committed
+from millrace.errors import UnverifiedError
+from millrace.model import OutputUse
+from millrace.schedule.differences import Difference, first_difference, looks_like, shown
+from millrace.schedule.stretches import Extent
+
+#: Bytes of an output in which the first line that differs is looked for, and what that looks like.
+SHOWN_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Found:
+    """What differs in one output."""
+
+    output: str
+    then: list[bytes]
+    now: list[bytes]
+    records: Extent
+    difference: Difference
+
+
+Tasks = Sequence[tuple[Extent, Committed]]
+
+
+def compare(number: int, output: OutputUse, then: Tasks, now: Tasks) -> Found | None:
+    """What differs in one output, if something does."""
+    if output.layout != "file":
+        return _compare_named(number, output, then, now)
+    before, after = _blocks(number, then), _blocks(number, now)
+    if not before and not after:
+        return None
+    was, is_now = (
+        _core.joined(output.join, [(n, block) for _, n, block in each], output.volatile, SHOWN_BYTES)
+        for each in (before, after)
+    )
+    if was == is_now:
+        return None
+    raw = [[_head(output, n, block)[0] for _, n, block in each] for each in (before, after)]
+    difference = first_difference(was[0], is_now[0])
+    where = (then[0][0][0], then[-1][0][1])
+    if output.join == "concat":
+        ends = [_at(difference.offset, each, texts) for each, texts in zip((before, after), raw, strict=True)]
+        where = max(first for first, _ in ends), min(last for _, last in ends)
+    return Found(output.name, raw[0], raw[1], where, difference)
+
+
+def _blocks(number: int, tasks: Tasks) -> list[tuple[Extent, int, _core.BlockRef]]:
+    return [
+        (extent, extent[1] - extent[0], block)
+        for extent, task in tasks
+        for block in task.blocks
+        if block.stream == number
+    ]
+
+
+def _at(offset: int, blocks: Sequence[tuple[Extent, int, _core.BlockRef]], texts: Sequence[bytes]) -> Extent:
+    """The records whose block has the byte ``offset`` of all blocks together."""
+    for (extent, _, _), text in zip(blocks, texts, strict=True):
+        if offset < len(text):
+            return extent
+        offset -= len(text)
+    return blocks[-1][0] if blocks else (0, 2**63)
+
+
+def _head(output: OutputUse, n_records: int, block: _core.BlockRef) -> tuple[bytes, int, int]:
+    """The first bytes of a block, and length and checksum of all."""
+    return _core.joined("concat", [(n_records, block)], output.volatile, SHOWN_BYTES)
+
+
+def _compare_named(number: int, output: OutputUse, then: Tasks, now: Tasks) -> Found | None:
+    """The same for an output that is several files: the last of a name is what stays."""
+    files = [{block.name: _head(output, n, block) for _, n, block in _blocks(number, tasks)} for tasks in (then, now)]
+    for name in sorted(files[0].keys() | files[1].keys()):
+        was, is_now = files[0].get(name), files[1].get(name)
+        if was != is_now:
+            where, before, after = (then[0][0][0], then[-1][0][1]), was[0] if was else b"", is_now[0] if is_now else b""
+            return Found(os.fsdecode(name), [before], [after], where, first_difference(before, after))
+    return None
+
+
+def accusation(tool: str, extent: Extent, found: Found, *, repeatable: bool) -> UnverifiedError:
+    """What to say of a tool that gave other bytes when the records of ``extent`` were run again.
+
+    Args:
+        repeatable: Whether it gives the same bytes where it is run in the same pieces.
+    """
+    look = looks_like(found.then, found.now, repeatable=repeatable)
+    at, difference = found.records, found.difference
+    how = "in other pieces" if repeatable else "as they were"
+    records = f"record {at[0] + 1}" if at[1] == at[0] + 1 else f"records {at[0] + 1} to {at[1]}"
+    return UnverifiedError(
+        f"verification failed: {tool} gave other bytes for records {extent[0] + 1} to {extent[1]} when they were run "
+        f"again {how}\n"
+        f"  {found.output}: first in line {difference.line + 1} of what they give, at {records}\n"
+        f"    committed: {shown(difference.then)}\n"
+        f"    run again: {shown(difference.now)}\n"
+        f"  it looks like: {look.what}",
+        f"{look.hint}; --verify 0 lets the output through as it is, which is not the serial tool's",
+    )

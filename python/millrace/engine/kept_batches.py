@@ -1,0 +1,50 @@
+"""Batches that are kept beyond their commit, as their records are run again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+
+from millrace.committed import Committed
+from millrace.node.feed import Batch
+from millrace.schedule.stretches import Extent
+
+
+class KeptBatches:
+    """Batches with their files, and what was committed of them."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Extent, tuple[Batch, Committed]] = {}
+
+    def add(self, batch: Batch, task: Committed) -> None:
+        """Keep a batch whose files are about to be removed."""
+        self._kept[batch.first, batch.last] = (linked(batch), task)
+
+    def batches(self, extents: Sequence[Extent]) -> list[Batch]:
+        """The batches of a stretch."""
+        return [self._kept[each][0] for each in extents]
+
+    def results(self, extents: Sequence[Extent]) -> list[tuple[Extent, Committed]]:
+        """What was committed of them."""
+        return [(each, self._kept[each][1]) for each in extents]
+
+    def keep_only(self, extents: Collection[Extent]) -> None:
+        """Let go of all others."""
+        for extent in self._kept.keys() - extents:
+            remove_files(self._kept.pop(extent)[0])
+
+
+def linked(batch: Batch) -> Batch:
+    """The batch with names of its own for its files."""
+    paths = []
+    for path in batch.spooled:
+        paths.append(path.with_name(f"kept-{batch.first}-{path.name}"))
+        if path.exists():  # not so for files that are records
+            os.link(path, paths[-1])
+    return Batch(batch.first, batch.last, batch.units, batch.bytes, batch.digests, tuple(paths), batch.files)
+
+
+def remove_files(batch: Batch) -> None:
+    """Remove the files of a batch."""
+    for path in batch.spooled:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,63 @@
+"""What of a run is looked at a second time, and what there is to say of it at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from millrace.committed import Committed
+from millrace.plan.plan import Plan, doubts, is_unknown
+from millrace.report.words import count
+from millrace.schedule.stretches import Short, Stretches
+
+
+def tool_of(plan: Plan) -> str:
+    """The name of the tool."""
+    return Path(plan.command.argv[0]).name
+
+
+def stretches(plan: Plan, run_id: bytes) -> Stretches:
+    """What of the input is looked at: as asked, else a little if the tool, or its version, is not known."""
+    share = plan.job.verify
+    looks = 0.0 if share is None and not doubts(plan.use, tool_of(plan)) else share
+    return Stretches(looks, run_id, divisible=plan.use.cost.max_records != 1)
+
+
+def short(plan: Plan, run_id: bytes) -> Short | None:
+    """What is cut short to be looked at: nothing where the user says how much, or how batches are cut."""
+    is_sampled = plan.job.verify is None and is_unknown(plan.use) and plan.use.cost.max_records != 1
+    return Short(run_id) if is_sampled and not plan.job.batch_size[0] and not plan.job.batch_size[1] else None
+
+
+def kept(stretches: Stretches, tasks: Sequence[Committed]) -> frozenset[int]:
+    """First records of what an earlier run committed and this one may look at: what it chooses, and the end."""
+    found = {task.first for task in tasks[-2:]} if stretches.share != 0 else set[int]()
+    reached = 0
+    for task in tasks:
+        if task.first != reached or task.quarantined:
+            stretches.passed(reached, task.first)
+        if not task.quarantined and stretches.cut(task.first, task.last):
+            found.add(task.first)
+        reached = task.last
+    return frozenset(found)
+
+
+def outcome(plan: Plan, stretches: Stretches, n_failed: int, records: int) -> str:
+    """What was checked of so many records, in words; empty if there is nothing to say.
+
+    Args:
+        n_failed: Stretches that were not compared as the second run failed.
+    """
+    why = doubts(plan.use, tool_of(plan))
+    unknown = f"{why}: " if why else ""
+    share = stretches.share
+    if share == 0:
+        return f"{unknown}not checked (--verify 0)" if unknown else ""
+    if stretches.n_committed == 1 or not records:
+        return f"{unknown}nothing to check, as all of the input was one task, which is the serial run itself"
+    n = sum(last - first for first, last in stretches.checked)
+    failed = f"; {count(n_failed, 'stretch')} not, as the tool failed on parts" if n_failed else ""
+    if not n:
+        return f"{unknown}not checked{failed}"
+    how = "run again" if plan.use.cost.max_records == 1 else "cut elsewhere"
+    return f"{unknown}{'checked on' if unknown else 'verified:'} {n:,} of {records:,} records {how}, all bytes equal{failed}"
