@@ -30,7 +30,7 @@ from millrace.node.workdir import WorkDir
 from millrace.output.commit import GroupCommit, commit
 from millrace.output.guard import Guard
 from millrace.plan import fingerprint
-from millrace.plan.plan import find_program
+from millrace.plan.programs import find_program
 from millrace.schedule.pace import Pace
 from millrace.tasks import Ended, SlotsChanged, Started
 from millrace.waiting import until

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from millrace.committed import Committed
-from millrace.plan.plan import Plan, doubts, is_unknown
+from millrace.plan.doubts import doubts, is_unknown
+from millrace.plan.plan import Plan
 from millrace.report.words import count
 from millrace.schedule.stretches import Short, Stretches
 

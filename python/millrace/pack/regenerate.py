@@ -25,6 +25,7 @@ from millrace.pack.queries import QueryBatch
 from millrace.pack.recipe import Database
 from millrace.plan import plan as planner
 from millrace.plan import world
+from millrace.plan.in_fragments import with_programs
 from millrace.plan.plan import Plan
 from millrace.plan.privacy import folder_mode
 from millrace.rundir import VERSION, Manifest, RunDir
@@ -144,7 +145,7 @@ def in_one_fragment(use: ToolUse, command: Command) -> ToolUse:
     plain = msgspec.structs.replace(use, fragmented=None)
     if why_not := adapter.fragmentable(plain, command).why_not:
         raise NotPackable(why_not)
-    return planner.with_programs(adapter.fragment(plain, command, (1,)), command)
+    return with_programs(adapter.fragment(plain, command, (1,)), command)
 
 
 def is_begun(plan: Plan) -> bool:

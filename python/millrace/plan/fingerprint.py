@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
+
+from millrace.job import Job
+from millrace.model import Command, ToolUse
+from millrace.tools.base import NUL
 
 #: A file is read whole up to this size, above it in samples.
 WHOLE_BYTES = 64 << 20
@@ -37,3 +42,38 @@ def of_stat(path: str | os.PathLike[str]) -> str:
     """Size and time of change: for databases and programs, which are too large to read at every start."""
     stat = os.stat(path)
     return f"{stat.st_size} bytes, changed {stat.st_mtime_ns}"
+
+
+def cost_key(use: ToolUse, fingerprints: Mapping[str, str]) -> str:
+    """A digest of what the cost of a task depends on: the tool, its options and databases.
+
+    Empty for a search in fragments, whose costs depend on how the database was cut.
+    """
+    if use.fragmented:
+        return ""
+    shared = {name: text for name, text in fingerprints.items() if not name.startswith("input ")}
+    return hashlib.blake2b(repr((shared, use.argv, use.threads)).encode(), digest_size=16).hexdigest()
+
+
+def of_run(job: Job, use: ToolUse, command: Command) -> dict[str, str]:
+    """What the result depends on, by what it is, for the resume's comparison."""
+    version = use.version or "version unknown"
+    if job.arch:
+        # The next coordinator may be of another architecture; see `millrace.cluster.programs` for the files.
+        found = {f"program {command.argv[0]}": version}
+        found |= {f"program on {name}": arch.exe for name, arch in job.arch.items()}
+    else:
+        found = {f"program {command.exe}": f"{version}; {of_stat(command.exe)}"}
+    for item in use.inputs:
+        if item.format == "files":
+            for name in item.path.split(NUL):
+                if os.path.isfile(file := os.path.join(command.cwd, name)):
+                    found[f"input {name}"] = of_stat(file)
+        elif item.path != "-" and (command.cwd / item.path).is_file():
+            found[f"input {item.path}"] = of_content(command.cwd / item.path)
+    for path in use.databases:
+        if command.view and (behind := command.view.file(path)):
+            found[f"database {behind.place}, {behind.name}"] = f"{behind.size} bytes, version {behind.version}"
+        elif (command.cwd / path).is_file():
+            found[f"database {path}"] = of_stat(command.cwd / path)
+    return found

@@ -1,0 +1,45 @@
+"""Whether a tool, or its version, is known well enough to be believed unchecked."""
+
+from __future__ import annotations
+
+import re
+
+from millrace.job import Job
+from millrace.model import ToolUse
+
+
+def is_unknown(use: ToolUse) -> bool:
+    """Whether the user alone knows whether the tool treats each record by itself."""
+    return use.adapter == "generic"
+
+
+def is_untested(use: ToolUse) -> bool:
+    """Whether the adapter's rules were compared with serial runs of other versions of the tool alone."""
+    return bool(use.tested) and not any(
+        re.search(rf"(?<![\d.]){re.escape(version)}(?!\.?\d)", use.version) for version in use.tested
+    )
+
+
+def doubts(use: ToolUse, tool: str) -> str:
+    """Why some of the input is run again and compared, even if nobody asks for it; empty: no reason."""
+    if is_unknown(use):
+        return f"{tool} is not known to millrace"
+    if is_untested(use):
+        return f"{use.version or f'{tool}, which does not tell its version,'} was never tested with millrace"
+    return ""
+
+
+def version_note(use: ToolUse, job: Job, tool: str) -> tuple[str, ...]:
+    """What to say of a version that was never tested."""
+    if not is_untested(use):
+        return ()
+    check = "" if job.verify == 0 else "; parts of the input are run again, cut elsewhere, and must give the same bytes"
+    return (f"{doubts(use, tool)} (but {', '.join(use.tested)} were){check}",)
+
+
+def check_note(job: Job, use: ToolUse) -> str:
+    """How it is checked that the tool gives the same bytes wherever the input is cut, in words."""
+    if job.verify == 0 or (job.verify is None and not is_unknown(use) and not is_untested(use)):
+        return "check: none, as asked with --verify 0" if is_unknown(use) else ""
+    share = "a sample" if job.verify is None else f"{job.verify:.0%} of the input"
+    return f"check: both ends of the input and {share} are run again, cut elsewhere, and must give the same bytes"

@@ -1,0 +1,81 @@
+"""A database in fragments, where that is asked for or pays."""
+
+from __future__ import annotations
+
+import msgspec
+
+from millrace.errors import RefusedError
+from millrace.job import Job
+from millrace.model import Command, Token, ToolUse
+from millrace.plan import fragments, memory
+from millrace.plan.programs import find_program
+from millrace.plan.queries import Queries
+from millrace.tools.base import Adapter, Fragmenting
+
+
+def decided_by_queries(job: Job, use: ToolUse, adapter: Adapter) -> bool:
+    """Whether it is of use to look at the queries: for the number of fragments, or for batches of measured size."""
+    if not use.inputs:
+        return False
+    fragments_open = isinstance(adapter, Fragmenting) and job.fragment_size == (0, 0)
+    return fragments_open or (job.batch_size == (0, 0) and use.cost.unit != "records" and use.cost.max_records != 1)
+
+
+def with_fragments(
+    job: Job, use: ToolUse, command: Command, adapter: Adapter, slots: int, queries: Queries | None
+) -> tuple[ToolUse, str]:
+    """Have the database searched in fragments where that is asked for or pays; and the reason.
+
+    Raises:
+        RefusedError: The user asks for fragments where the result would not be exact.
+    """
+    asked = job.fragment_size
+    wanted = asked[0] > 1 or asked[1] > 0
+    if not isinstance(adapter, Fragmenting):
+        if wanted:
+            raise RefusedError(
+                f"--fragments {job.fragments}: {command.argv[0]} has no database that is known to be exact in fragments",
+                "leave --fragments out",
+            )
+        return use, ""
+    if asked == (1, 0):
+        return use, "fragments: 1, as asked"
+    database = adapter.fragmentable(use, command)
+    known = (queries, slots, memory.usable()[0], use.cost, job.batch_size[0])
+    decision = None if database.why_not else fragments.by_queries(asked, database.bytes, *known)
+    if decision is None and database.count:
+        database = database.count()
+    if database.why_not:
+        if wanted:
+            raise RefusedError(f"--fragments {job.fragments}: {database.why_not}", "leave --fragments out")
+        return use, f"fragments: 1; {database.why_not}"
+    decision = decision or fragments.decide(asked, database, *known)
+    if decision.n == 1:
+        return use, f"fragments: 1; {decision.why}"
+    use = with_programs(adapter.fragment(use, command, decision.sizes), command)
+    n = len(use.fragmented.fragments) if use.fragmented else 1
+    return use, f"fragments: {n}; {decision.why}"
+
+
+def with_programs(use: ToolUse, command: Command) -> ToolUse:
+    """Find the programs that search fragments and candidates, where they are not the user's own.
+
+    Raises:
+        ToolError: One is not there.
+    """
+    parts = use.fragmented
+    if not parts:
+        return use
+
+    def found(argv: tuple[Token, ...]) -> tuple[Token, ...]:
+        if argv[0] == use.argv[0]:
+            return argv
+        return (str(find_program(str(argv[0]), command.cwd, command.environ)), *argv[1:])
+
+    replace = msgspec.structs.replace
+    parts = replace(
+        parts,
+        fragments=tuple(replace(part, argv=found(part.argv)) for part in parts.fragments),
+        finish=found(parts.finish),
+    )
+    return replace(use, fragmented=parts)

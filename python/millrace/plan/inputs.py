@@ -1,0 +1,116 @@
+"""The inputs of a run: which files they are, in which format, and whether they can be read."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+
+from millrace import _core, formats
+from millrace.errors import RefusedError
+from millrace.job import Job
+from millrace.model import Command, ToolUse
+from millrace.tools.base import NUL, file_records, join_names
+
+
+def with_files(use: ToolUse, command: Command) -> ToolUse:
+    """List the files of inputs in which each file is a record: what is in a folder is decided once, at the start."""
+    inputs = []
+    for item in use.inputs:
+        if item.format == "files":
+            names = file_records(item.path.split(NUL), command)
+            if not names:
+                raise RefusedError(
+                    f"{item.path}: no files there", "give a folder with the files, a glob in quotes, or a list of names"
+                )
+            if command.view and any(command.view.file(command.cwd / name) for name in names):
+                raise RefusedError(
+                    f"{item.path}: files that are one record each cannot be behind URLs", "fetch them first"
+                )
+            item = msgspec.structs.replace(item, path=join_names(names))
+        inputs.append(item)
+    return msgspec.structs.replace(use, inputs=tuple(inputs))
+
+
+def with_formats(use: ToolUse, cwd: Path) -> ToolUse:
+    """Find the record format of inputs for which nobody named one, and check those that were named.
+
+    Raises:
+        RefusedError: It cannot be told, or there is no such format.
+    """
+    inputs = []
+    for item in use.inputs:
+        if not item.format:
+            found = formats.detect(item.path if item.path == "-" else str(cwd / item.path))
+            if found is None:
+                name = "standard input" if item.path == "-" else item.path
+                raise RefusedError(
+                    f"{name}: its record format cannot be told", f"name it with --format: {', '.join(formats.FORMATS)}"
+                )
+            item = msgspec.structs.replace(item, format=found)
+        formats.check(item.format)
+        inputs.append(item)
+    return msgspec.structs.replace(use, inputs=tuple(inputs))
+
+
+def check_boundaries(job: Job, use: ToolUse) -> None:
+    """Refuse record boundaries that are missing, that no input uses, or that are no regular expressions."""
+    given = job.record_start or job.record_end
+    by_regex = any(item.format == "regex" for item in use.inputs)
+    if given and not by_regex:
+        named = ", ".join(dict.fromkeys(item.format for item in use.inputs))
+        raise RefusedError(
+            f"--record-start and --record-end belong to format regex, not to {named}",
+            "leave out either these or --format",
+        )
+    if by_regex and not given:
+        raise RefusedError("format regex needs --record-start or --record-end", "as in: --record-start '^>'")
+    if not by_regex:
+        return
+    try:
+        _core.Reader([], "regex", record_start=job.record_start or None, record_end=job.record_end or None)
+    except UnicodeEncodeError as error:
+        raise RefusedError(
+            "--record-start and --record-end: not UTF-8", "write other bytes as in: (?-u:\\xe9)"
+        ) from error
+    except ValueError as error:
+        text = str(error).replace("record_start", "--record-start").replace("record_end", "--record-end")
+        raise RefusedError(text, "write a regular expression, in single quotes") from error
+
+
+def check_inputs(use: ToolUse, cwd: Path) -> None:
+    """Refuse inputs that cannot be read, before anything starts."""
+    for item in use.inputs:
+        for name in item.path.split("\0") if item.format == "files" else [item.path]:
+            if name == "-":
+                continue
+            path = os.path.join(cwd, name)
+            try:
+                mode = os.stat(path).st_mode
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                    raise
+                raise RefusedError(f"{name}: no such file", "check the path of the input") from error
+            if stat.S_ISDIR(mode):
+                raise RefusedError(
+                    f"{name}: is a folder, not a file of records",
+                    "name a file in it, or the folder without a format: each file is a record then",
+                )
+            if not os.access(path, os.R_OK):
+                raise RefusedError(f"{name}: permission denied", "make it readable with chmod, or ask its owner")
+
+
+def brings_data(descriptor: int, *, pipes: bool = True) -> bool:
+    """Whether a descriptor is a file or pipe that could bring records (no terminal, not /dev/null, not closed).
+
+    Args:
+        pipes: A pipe counts.
+    """
+    try:
+        mode = os.fstat(descriptor).st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) or (pipes and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)))

@@ -1,0 +1,98 @@
+"""The outputs of a run: whether they can be written, and nothing that is read is written over."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from pathlib import Path
+
+from millrace.errors import RefusedError
+from millrace.model import Command, OutputUse, ToolUse
+from millrace.tools.base import NUL, record_path
+
+
+def check_outputs(use: ToolUse, command: Command) -> None:
+    """Refuse outputs that cannot be written, that are written twice, or that would be written over what is read."""
+    if not use.outputs:
+        return
+    cwd, read = command.cwd, files_read(use, command.seen.cwd, command.exe)
+    seen: dict[object, OutputUse] = {}
+    for output in use.outputs:
+        for place in _places_of(output, use, cwd):
+            if what := read.get(_which(place)):
+                name = "standard output" if output.path == "-" else os.path.relpath(place, cwd)
+                raise RefusedError(f"{name}: is both {what} and output", "write the output elsewhere")
+        if output.path == "-":
+            continue
+        if command.view and (file := command.view.file(command.view.folder / output.path)):
+            raise RefusedError(f"{file.place}: an output cannot be a URL", "write it to a file, and copy that")
+        path = cwd / output.path
+        if output.layout == "record":
+            _check_writable((path if "{" not in path.parent.name else path.parent).parent, output)
+            continue
+        if path.is_dir() and output.layout == "file":
+            raise RefusedError(f"{output.path}: is a folder, but the output is a file", "name a file in it")
+        real = _which(path)
+        if real in seen and (path.is_file() or not path.exists()):
+            raise RefusedError(
+                f"{output.path}: is named for two outputs, {seen[real].name} and {output.name}",
+                "give each a file of its own",
+            )
+        seen[real] = output
+        if (
+            output.layout == "directory" or not path.exists() or path.is_file()
+        ):  # a device or pipe is there, whose folder ever
+            _check_writable(path.parent, output)
+        if not path.is_dir() and path.exists() and not os.access(path, os.W_OK):
+            raise RefusedError(f"{output.path}: permission denied", "make it writable with chmod, or write elsewhere")
+
+
+def files_read(use: ToolUse, cwd: Path, exe: Path) -> dict[object, str]:
+    """What a run reads, by the file itself, whatever its name, and what it is."""
+    found: dict[object, str] = {_which(exe): "the program"}
+    found |= {_which(cwd / path): "a database" for path in use.databases}
+    for item in use.inputs:
+        found |= {_which(name if name == "-" else cwd / name, 0): "input" for name in item.path.split(NUL)}
+    found.pop(None, None)
+    return found
+
+
+def _places_of(output: OutputUse, use: ToolUse, cwd: Path) -> list[str | Path]:
+    """The files that an output is, as far as that is known before the run."""
+    if output.path == "-":
+        return ["-"]
+    if output.layout == "record":
+        lists = (item.path.split(NUL) for item in use.inputs if item.format == "files")
+        return [cwd / record_path(output.path, name) for names in lists for name in names]
+    return [cwd / output.path]
+
+
+def _which(path: str | Path, descriptor: int = 1) -> object:
+    """What tells a file from all others whatever its name; None for what is none, such as a pipe.
+
+    Args:
+        path: ``-`` is ``descriptor``.
+    """
+    try:
+        about = os.fstat(descriptor) if path == "-" else os.stat(path)
+    except OSError:
+        return None if path == "-" else os.path.realpath(path)
+    if path == "-" and not stat.S_ISREG(about.st_mode):
+        return None
+    return about.st_dev, about.st_ino
+
+
+def _check_writable(folder: Path, output: OutputUse) -> None:
+    if not folder.is_dir():
+        missing = folder if output.layout == "file" else folder.parent
+        if output.layout == "file" or not missing.is_dir():
+            if folder.exists():
+                raise RefusedError(f"{output.path}: {folder} is a file, not a folder", "write the output elsewhere")
+            raise RefusedError(
+                f"{output.path}: no such folder {folder}", f"make it with: mkdir -p {shlex.quote(str(folder))}"
+            )
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        raise RefusedError(
+            f"{output.path}: the folder {folder} cannot be written", "make it writable with chmod, or write elsewhere"
+        )

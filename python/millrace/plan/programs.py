@@ -1,0 +1,38 @@
+"""Programs, as the shell finds them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from millrace.errors import RefusedError, ToolError
+from millrace.plan.first_word import missing_hint
+
+
+def find_program(name: str, cwd: Path, environ: Mapping[str, str], argv: Sequence[str] = ()) -> Path:
+    """The program as the shell would find it.
+
+    Args:
+        argv: The command whose first word it is, for the hint.
+
+    Raises:
+        ToolError: There is none.
+    """
+    if not name:
+        raise RefusedError("the first word of the command is empty", "write the program's name after --")
+    if "/" in name:
+        path = cwd / name
+        if path.is_dir() or not path.exists():
+            raise ToolError(
+                f"{name}: {'is a folder' if path.is_dir() else 'no such program'}",
+                "check the path of the program after --",
+            )
+        if not os.access(path, os.X_OK):
+            raise ToolError(f"{name}: not executable", f"make it so with: chmod +x {name}")
+        return Path(os.path.normpath(path))
+    found = shutil.which(name, path=environ.get("PATH"))
+    if not found:
+        raise ToolError(f"{name}: program not found on PATH", missing_hint(name, argv or [name], environ))
+    return Path(os.path.normpath(cwd / found))

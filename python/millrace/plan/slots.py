@@ -1,0 +1,43 @@
+"""How many tasks run side by side, of how many threads each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from millrace.job import Job
+from millrace.model import ToolUse
+from millrace.plan import cores
+from millrace.words import count
+
+
+def count_slots(job: Job, use: ToolUse, environ: Mapping[str, str]) -> tuple[ToolUse, int, str]:
+    """How many tasks run side by side, and why; ``use`` with the threads of each."""
+    n_cores, source = cores.usable(environ)
+    if not use.threads:
+        slots = job.slots or 1
+        use = with_threads(use, max(1, n_cores // slots))
+        asked = "as asked" if job.slots else f"as {use.adapter} itself spreads its work over all cores ({source})"
+        return use, slots, f"slots: {slots} of {count(use.threads, 'thread')}, {asked}"
+    return use, *_slots_of_known_threads(job, use, n_cores, source)
+
+
+def with_threads(use: ToolUse, threads: int) -> ToolUse:
+    """``use`` of a tool that takes as many threads as it gets; they share what its start costs."""
+    cost = msgspec.structs.replace(use.cost, startup_seconds=use.cost.startup_seconds / threads)
+    return msgspec.structs.replace(use, threads=threads, cost=cost)
+
+
+def _slots_of_known_threads(job: Job, use: ToolUse, n_cores: int, source: str) -> tuple[int, str]:
+    if job.slots:
+        more = f"; {use.threads} threads each" if use.threads > 1 else ""
+        over = "" if job.slots * use.threads <= n_cores else f" (more than the {n_cores} cores there are)"
+        return job.slots, f"slots: {job.slots}, as asked{more}{over}"
+    slots = max(1, n_cores // use.threads)
+    if use.threads > 1:
+        return slots, (
+            f"slots: {slots} of {use.threads} threads each on {n_cores} cores ({source}); "
+            "without the tool's own threads every core would have a slot, which is usually faster"
+        )
+    return slots, f"slots: {slots} ({source})"
