@@ -4,38 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
-from pathlib import Path
-from typing import TypeVar
 
-import msgspec
-
-from millrace import _core
 from millrace.cluster import messages as say
 from millrace.cluster.failures import SIGN_OF_LIFE_SECONDS, SILENCE_SECONDS, SilenceTimer
-from millrace.cluster.journal_visibility import JournalVisibility, is_lazy
 from millrace.cluster.mpi import World
 from millrace.cluster.naps import naps
+from millrace.cluster.node_run import NodeRun
 from millrace.cluster.staging import Fetch, Keeper, Look, Room
-from millrace.cluster.this_node import check_shared, hello, own_places, same_here, version_of
-from millrace.cluster.write.part_writer import PartWriter
-from millrace.errors import CorruptError, ExitCode, MillraceError, RefusedError
-from millrace.ids import SlotId, TaskId
+from millrace.cluster.this_node import hello
+from millrace.errors import ExitCode, MillraceError
+from millrace.ids import TaskId
 from millrace.interrupt import Interrupt
 from millrace.launch.mpi_environment import for_tools
-from millrace.node import names
-from millrace.node.agent import Node
-from millrace.node.feed import Batch
 from millrace.node.workdir import WorkDir
-from millrace.output.commit import GroupCommit, commit
-from millrace.output.guard import Guard
-from millrace.plan import fingerprint
-from millrace.plan.programs import find_program
-from millrace.schedule.pace import Pace
-from millrace.tasks import Ended, SlotsChanged, Started
+from millrace.tasks import Ended, Started
 from millrace.waiting import until
-
-Happened = TypeVar("Happened", Started, Ended)
 
 
 class Agent:
@@ -47,17 +30,11 @@ class Agent:
 
     def __init__(self, world: World, work: WorkDir, leader: int = 0) -> None:
         self._world, self._work, self._leader = world, work, leader
-        self._node: Node | None = None
         self._keeper = Keeper(world.link, work.path)
-        self._journal: _core.Journal | None = None
-        self._commit: GroupCommit | None = None
-        self._guard = Guard(())
-        self._durable: JournalVisibility[Started | Ended] | None = None
-        self._parts: PartWriter | None = None
-        self._setup: say.Setup | None = None
-        self._batches: dict[TaskId, Batch] = {}
+        #: The run on this node, between set-up and end; and what had changed by its end, in words.
+        self._here: NodeRun | None = None
+        self._changed = ""
         self._naps = naps()
-        self._pace = Pace(1)
         self._patience = SilenceTimer()
         self._told = 0.0
         #: Whether the run is on: the coordinator's loop turns. Before and after it may be busy for any time.
@@ -92,8 +69,8 @@ class Agent:
         try:
             self._wait()
             heard = self._world.receive()
-            if heard and self._parts:
-                self._parts.heard()
+            if heard and self._here:
+                self._here.parts.heard()
             for rank, message in heard:
                 self._hear(rank, message)
         except Exception as error:
@@ -117,43 +94,18 @@ class Agent:
             if ended := self._keeper.turn():
                 self._tell(ended)
             return
-        if not self._node or not self._setup or self._stopped:
+        if not self._here:
             time.sleep(self._naps.seconds)
             return
-        if self._commit and self._commit.error:
-            raise self._commit.error
-        if rest := self._rest():
-            time.sleep(rest)  # through what happens meanwhile, which is then handled together
-        events = self._node.events(0.0 if rest else self._naps.seconds)
-        told: list[Started | Ended] = []
-        for event in events:
-            match event:
-                case SlotsChanged(slots, why):
-                    self._allow(say.Allow(self._world.rank, slots, why))
-                case Started():
-                    told.append(self._numbered(event))
-                case Ended():
-                    told.append(say.as_told(self._numbered(event), self._setup))
-                    self._pace.ended(event.wall_seconds)
-                    self._forget(event.task)
-        if self._durable:
-            if self._durable.error:
-                raise self._durable.error
-            if told:
-                self._durable.put(told)
-            told = self._durable.take()
+        told, slots = self._here.events(self._naps.seconds, rests=self._rests)
+        for change in slots:
+            self._allow(say.Allow(self._world.rank, change.slots, change.why))
         if told:
             self._report(told)
-        if self._parts:
-            self._parts.turn()
+        self._here.parts.turn()
 
-    def _numbered(self, event: Happened) -> Happened:
-        """The same with the number of the slot among all."""
-        assert self._setup
-        return msgspec.structs.replace(event, slot=SlotId(self._setup.first_slot + event.slot))
-
-    def _rest(self) -> float:
-        return self._pace.rest()
+    #: Whether what ends in a bunch is told together, and so a little later.
+    _rests = True
 
     def _allow(self, news: say.Allow) -> None:
         self._tell(news)
@@ -167,7 +119,7 @@ class Agent:
         Raises:
             MillraceError: It may not say that now.
         """
-        self._on = self._node is not None
+        self._on = self._here is not None
         match message:
             case say.Ping():
                 pass
@@ -178,21 +130,21 @@ class Agent:
             case say.Setup():
                 self._world.all_are_here()
                 self._tell(self._set_up(message))
-            case say.Work(assignments) if self._node and not self._stopped:
+            case say.Work(assignments) if self._here:
                 for assignment in assignments:
-                    self._submit(self._node, assignment)
-            case say.Write() | say.WriteNow() | say.OpenTogether() | say.CloseTogether() if self._parts:
-                if not self._parts.obey(message):
+                    self._here.submit(assignment)
+            case say.Write() | say.WriteNow() | say.OpenTogether() | say.CloseTogether() if self._here:
+                if not self._here.parts.obey(message):
                     raise say.unexpected(f"rank {self._leader}", message)
-            case say.Withdraw() if self._node and not self._stopped:
-                self._tell(say.Withdrawn(self._withdraw(self._node)))
-            case say.Kill() if self._node and not self._stopped:
-                self._node.kill_all()
+            case say.Withdraw() if self._here:
+                self._tell(say.Withdrawn(self._withdraw(self._here)))
+            case say.Kill() if self._here:
+                self._here.kill_all()
             case say.Stop():
                 self._on = False
                 self._tell(say.Alive())  # what follows may take a while
                 self._stop()
-                self._tell(say.Bye(self._guard.changed))
+                self._tell(say.Bye(self._changed))
             case say.Leave():
                 self._leave()
             case say.Work() | say.Write() | say.WriteNow() | say.Withdraw() | say.Kill() if self._stopped:
@@ -225,60 +177,12 @@ class Agent:
     # The run
 
     def _set_up(self, setup: say.Setup) -> say.Ready:
-        self._node, ready = self._make_node(setup)
-        self._setup, self._pace = setup, Pace(setup.slots)
-        self._parts = PartWriter(self._world, setup, self._tell, self._node.wake)
-        return ready._replace(sees=self._parts.sees)
+        self._here = NodeRun(setup, self._world, self._work, self._tell)
+        return self._here.ready
 
-    def _make_node(self, setup: say.Setup) -> tuple[Node, say.Ready]:
-        """Slots and journal for a run, and which program they run.
-
-        Raises:
-            MillraceError: What the run needs is not here, or is not what the coordinator has.
-        """
-        cwd, run_dir = Path(setup.cwd), Path(setup.run_dir)
-        if not cwd.is_dir():
-            raise RefusedError(f"{cwd}: no such folder here", "work in a folder that all nodes share")
-        check_shared(run_dir, setup.run_id)
-        environ = {**setup.environ, **own_places(os.environ)}
-        exe = find_program(setup.program, cwd, environ)
-        if setup.view:
-            names.build(setup.view, cwd, setup.copies)
-        self._guard = Guard(same_here(setup, exe))
-        ready = say.Ready(str(exe), fingerprint.of_content(exe), version_of(setup.command, exe, environ))
-        self._journal = _core.Journal.create(setup.journal, setup.run_id)
-        node = Node(
-            setup.use, cwd=cwd, exe=exe, environ=environ, work=self._work, slots=setup.slots, journal=self._journal,
-            nice=setup.nice, hidden=frozenset({run_dir}), staged=setup.staged, names=setup.copies,
-        )  # fmt: skip
-        self._commit = GroupCommit(self._journal, setup.sync, node.wake, self._guard)
-        if is_lazy(run_dir):
-            self._durable = JournalVisibility(self._journal, node.wake)
-        return node, ready
-
-    def _submit(self, node: Node, assignment: say.Assignment) -> None:
-        task, batch, contents = assignment
-        paths = tuple(self._work.spool / f"{task.id}.{k}" for k in range(len(contents)))
-        assert self._setup
-        for item, path, content in zip(self._setup.use.inputs, paths, contents, strict=True):
-            if item.format != "files":
-                path.write_bytes(content)
-        self._batches[task.id] = batch = msgspec.structs.replace(batch, spooled=paths)
-        self._pace.submitted()
-        node.submit(task, batch)
-
-    def _withdraw(self, node: Node) -> list[TaskId]:
+    def _withdraw(self, here: NodeRun) -> list[TaskId]:
         """Take back what no slot has taken."""
-        back = node.withdraw()
-        for number in back:
-            self._pace.ended(0.0)
-            self._forget(number)
-        return back
-
-    def _forget(self, task: TaskId) -> None:
-        if batch := self._batches.pop(task, None):
-            for path in batch.spooled:
-                path.unlink(missing_ok=True)
+        return here.withdraw()
 
     def _stop(self) -> None:
         if self._stopped:
@@ -286,17 +190,7 @@ class Agent:
         self._stopped = True
         self._keeper.close()
         self._world.broken |= self._keeper.broken
-        if self._node:
-            self._node.close()
-        if self._commit:
-            self._commit.close()
-        if self._parts and not self._troubled:
-            self._parts.close()
-        if self._durable:
-            self._durable.close()
-        if self._journal:
-            with suppress(CorruptError):  # the last word tells
-                commit(self._journal, self._guard)
-            self._journal.sync()
         # Nothing stays open in the run directory, which is about to be removed.
-        self._node = self._commit = self._parts = self._durable = self._journal = None
+        here, self._here = self._here, None
+        if here:
+            self._changed = here.close(parts=not self._troubled)

@@ -15,8 +15,8 @@ from millrace.cluster import messages as say
 from millrace.cluster.agent import Agent
 from millrace.cluster.failures import SILENCE_SECONDS, FailureDetector
 from millrace.cluster.mpi import World
+from millrace.cluster.node_run import NodeRun
 from millrace.ids import TaskId
-from millrace.node.agent import Node
 from millrace.node.workdir import WorkDir
 from millrace.schedule.dispatcher import Dispatcher
 from millrace.schedule.partition import routes
@@ -57,8 +57,7 @@ class Leader(Agent):
             self._trouble(error)
         return heard
 
-    def _rest(self) -> float:
-        return 0.0  # the others may wait for an answer
+    _rests = False  # the others may wait for an answer
 
     def _turn(self, now: float) -> None:
         """What is left to do when all that came was heard."""
@@ -82,8 +81,8 @@ class Leader(Agent):
         for send, assignment in self._dispatcher.take():
             if send.node != self._world.rank:
                 self._down[send.node].append(assignment)
-            elif self._node:
-                self._submit(self._node, assignment)
+            elif self._here:
+                self._here.submit(assignment)
 
     # What the coordinator says
 
@@ -97,7 +96,7 @@ class Leader(Agent):
                 for rank in self._links.living():
                     self._links.tell(rank, inner)
                 self._obey(inner)
-            case say.Work(assignments) if self._node and not self._stopped:
+            case say.Work(assignments) if self._here:
                 self._on = True
                 for assignment in assignments:
                     self._dispatcher.submit(assignment.task, assignment, assignment.batch.weight, time.monotonic())
@@ -121,9 +120,9 @@ class Leader(Agent):
     def _expect(self, rank: int, setup: say.Setup) -> None:
         self._dispatcher.joined(rank, setup.slots, time.monotonic())
 
-    def _withdraw(self, node: Node) -> list[TaskId]:
+    def _withdraw(self, here: NodeRun) -> list[TaskId]:
         now = time.monotonic()
-        own = super()._withdraw(node)
+        own = super()._withdraw(here)
         return self._dispatcher.withdraw() + [
             task for task in own if self._dispatcher.came_back(self._world.rank, task, now)
         ]

@@ -1,0 +1,157 @@
+"""What one node has of a run: slots, a journal, and the parts of outputs that it writes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from millrace import _core
+from millrace.cluster import messages as say
+from millrace.cluster.journal_visibility import JournalVisibility, is_lazy
+from millrace.cluster.mpi import World
+from millrace.cluster.this_node import check_shared, own_places, same_here, version_of
+from millrace.cluster.write.part_writer import PartWriter
+from millrace.errors import CorruptError, RefusedError
+from millrace.ids import SlotId, TaskId
+from millrace.node import names
+from millrace.node.agent import Node
+from millrace.node.feed import Batch
+from millrace.node.workdir import WorkDir
+from millrace.output.commit import GroupCommit, commit
+from millrace.output.guard import Guard
+from millrace.plan import fingerprint
+from millrace.plan.programs import find_program
+from millrace.schedule.pace import Pace
+from millrace.tasks import Ended, SlotsChanged, Started
+
+Happened = TypeVar("Happened", Started, Ended)
+
+
+class NodeRun:
+    """A run on a node, from `say.Setup` to `say.Stop`.
+
+    Args:
+        tell: Says something to the leader.
+
+    Raises:
+        MillraceError: What the run needs is not here, or is not what the coordinator has.
+    """
+
+    def __init__(self, setup: say.Setup, world: World, work: WorkDir, tell: Callable[[object], None]) -> None:
+        self._setup, self._work = setup, work
+        cwd, run_dir = Path(setup.cwd), Path(setup.run_dir)
+        if not cwd.is_dir():
+            raise RefusedError(f"{cwd}: no such folder here", "work in a folder that all nodes share")
+        check_shared(run_dir, setup.run_id)
+        environ = {**setup.environ, **own_places(os.environ)}
+        exe = find_program(setup.program, cwd, environ)
+        if setup.view:
+            names.build(setup.view, cwd, setup.copies)
+        self._guard = Guard(same_here(setup, exe))
+        ready = say.Ready(str(exe), fingerprint.of_content(exe), version_of(setup.command, exe, environ))
+        self._journal = _core.Journal.create(setup.journal, setup.run_id)
+        self._node = node = Node(
+            setup.use, cwd=cwd, exe=exe, environ=environ, work=work, slots=setup.slots, journal=self._journal,
+            nice=setup.nice, hidden=frozenset({run_dir}), staged=setup.staged, names=setup.copies,
+        )  # fmt: skip
+        self._commit = GroupCommit(self._journal, setup.sync, node.wake, self._guard)
+        self._visibility = JournalVisibility[Started | Ended](self._journal, node.wake) if is_lazy(run_dir) else None
+        self.parts = PartWriter(world, setup, tell, node.wake)
+        self._batches: dict[TaskId, Batch] = {}
+        self._pace = Pace(setup.slots)
+        #: The answer to the setup.
+        self.ready = ready._replace(sees=self.parts.sees)
+
+    def submit(self, assignment: say.Assignment) -> None:
+        """Give a task to the slots."""
+        task, batch, contents = assignment
+        paths = tuple(self._work.spool / f"{task.id}.{k}" for k in range(len(contents)))
+        for item, path, content in zip(self._setup.use.inputs, paths, contents, strict=True):
+            if item.format != "files":
+                path.write_bytes(content)
+        self._batches[task.id] = batch = msgspec.structs.replace(batch, spooled=paths)
+        self._pace.submitted()
+        self._node.submit(task, batch)
+
+    def withdraw(self) -> list[TaskId]:
+        """Take back what no slot has taken."""
+        back = self._node.withdraw()
+        for number in back:
+            self._pace.ended(0.0)
+            self._forget(number)
+        return back
+
+    def kill_all(self) -> None:
+        """End all tools."""
+        self._node.kill_all()
+
+    def events(self, nap_seconds: float, *, rests: bool) -> tuple[list[Started | Ended], list[SlotsChanged]]:
+        """Take a nap, which what happens in the slots ends; what there is to tell of tasks by now, and of slots.
+
+        Args:
+            rests: What ends in a bunch may be handled together, and so a little later.
+
+        Raises:
+            MillraceError: Something could not be kept.
+        """
+        if self._commit.error:
+            raise self._commit.error
+        if rest := self._pace.rest() if rests else 0.0:
+            time.sleep(rest)  # through what happens meanwhile
+        told, slots = list[Started | Ended](), list[SlotsChanged]()
+        for event in self._node.events(0.0 if rest else nap_seconds):
+            match event:
+                case SlotsChanged():
+                    slots.append(event)
+                case Started():
+                    told.append(self._numbered(event))
+                case Ended():
+                    told.append(say.as_told(self._numbered(event), self._setup))
+                    self._pace.ended(event.wall_seconds)
+                    self._forget(event.task)
+        return self._visible(told), slots
+
+    def _visible(self, told: list[Started | Ended]) -> list[Started | Ended]:
+        """What may be told by now: where files are seen late, not before others can see the journal."""
+        if not self._visibility:
+            return told
+        if self._visibility.error:
+            raise self._visibility.error
+        if told:
+            self._visibility.put(told)
+        return self._visibility.take()
+
+    def _numbered(self, event: Happened) -> Happened:
+        """The same with the number of the slot among all."""
+        return msgspec.structs.replace(event, slot=SlotId(self._setup.first_slot + event.slot))
+
+    def _forget(self, task: TaskId) -> None:
+        if batch := self._batches.pop(task, None):
+            for path in batch.spooled:
+                path.unlink(missing_ok=True)
+
+    def close(self, *, parts: bool) -> str:
+        """End everything; what was committed is on the disk. Returns what has changed while the run was on, in words.
+
+        Args:
+            parts: Bring the parts of outputs to the disk, too.
+
+        Raises:
+            OSError: It could not be brought there.
+        """
+        self._node.close()
+        self._commit.close()
+        if parts:
+            self.parts.close()
+        if self._visibility:
+            self._visibility.close()
+        with suppress(CorruptError):  # the last word tells
+            commit(self._journal, self._guard)
+        self._journal.sync()
+        return self._guard.changed
