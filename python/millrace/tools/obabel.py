@@ -13,13 +13,13 @@ status 0. So each task must say that it converted as many molecules as it was gi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, ToolUse
 from millrace.tools.base import file_records, join_names
-from millrace.tools.options import Tokens, Word, words
+from millrace.tools.options import Complaints, Options, Tokens, Word, scan, words
 from millrace.tools.version import first_line
 
 #: Record format of the input formats that can be cut.
@@ -91,6 +91,11 @@ HINTS = {
     "sort": "run obabel without it under millrace, then once with it on the result",
     "unique": "run obabel without it under millrace, then once with it on the result",
 }
+#: As obabel reads them. -O takes a name of one letter from the next argument even if something is attached.
+_OPTIONS = Options(
+    flags=words("m"), values=words("i o f l O"), greedy=True, least_attached={"O": 3}, operands=("-:",),
+    complaints=Complaints(no_value=("{program}: {typed} needs a value", "")),
+)  # fmt: skip
 
 
 class Obabel:
@@ -98,7 +103,7 @@ class Obabel:
 
     def understand(self, command: Command) -> ToolUse:
         """See `Adapter.understand`."""
-        found = list(_scan(command.argv))
+        found = scan(command.argv, _OPTIONS, "obabel")
         for word in found:
             _check(word)
         names = {word.name for word in found}
@@ -132,40 +137,6 @@ class Obabel:
             tested=("3.1.1",),
             notes=tuple(notes),
         )
-
-
-def _scan(arguments: Sequence[str]) -> Iterator[Word]:
-    """Read the arguments as obabel does: a text option takes all that follows up to the next dash."""
-    at = 1
-    while at < len(arguments):
-        typed = arguments[at]
-        if not typed.startswith("-") or typed.startswith("-:"):
-            yield Word(name="", typed=typed, at=at, values=(typed,), value_at=at)
-            at += 1
-            continue
-        if typed.startswith("-m"):
-            yield Word(name="m", typed=typed, at=at)
-            at += 1
-            continue
-        if typed[1:2] in ("i", "o", "f", "l", "O") and not typed.startswith("--"):
-            # -O takes a name of one letter from the next argument even if something is attached, as obabel
-            # does.
-            least = 5 if typed[1] == "O" else 3
-            attached = len(typed) >= least
-            if not attached and at + 1 >= len(arguments):
-                raise RefusedError(f"obabel: {typed} needs a value")
-            value = typed[2:] if attached else arguments[at + 1]
-            place = at if attached else at + 1
-            prefix = typed[:2] if attached else ""
-            yield Word(name=typed[1], typed=typed, at=at, values=(value,), value_at=place, prefix=prefix)
-            at = place + 1
-            continue
-        end = at + 1
-        while end < len(arguments) and not arguments[end].startswith("-"):
-            end += 1
-        name = typed.lstrip("-") if typed.startswith("--") else typed[1:2]
-        yield Word(name=name, typed=typed, at=at, values=tuple(arguments[at + 1 : end]), value_at=at + 1)
-        at = end
 
 
 def _check(word: Word) -> None:

@@ -81,6 +81,13 @@ class Options(Frozen, frozen=True, kw_only=True):
     ends: bool = False
     #: Whether the first operand ends the options.
     leading: bool = False
+    #: Whether an option that is neither in `flags` nor in `values`, known or not, takes all the arguments up to the next
+    #: dash; behind one dash, the first letter alone is the name then.
+    greedy: bool = False
+    #: Fewest letters of an attached value, where one is not enough, of `greedy` options.
+    least_attached: dict[str, int] = msgspec.field(default_factory=dict)
+    #: How operands may begin that look like options.
+    operands: tuple[str, ...] = ()
     complaints: Complaints = Complaints()
 
     @property
@@ -111,7 +118,7 @@ def scan_lazily(arguments: Sequence[str], options: Options, program: str, *, fir
         typed = arguments[at]
         if typed == "--" and options.ends and not is_over:
             is_over, at = True, at + 1
-        elif is_over or not typed.startswith("-") or typed == "-" or (typed == "--" and options.dashes != "one"):
+        elif is_over or _is_operand(typed, options):
             is_over |= options.leading
             yield Word(name="", typed=typed, at=at, values=(typed,), value_at=at)
             at += 1
@@ -131,6 +138,8 @@ class _Reader:
     def read(self, at: int) -> tuple[list[Word], int]:
         """The option at ``at``, or the several behind one dash, and the position of what follows."""
         typed = self.arguments[at]
+        if self.options.greedy:
+            return self._greedy(at)
         if self.options.together and not typed.startswith("--"):
             return self._letters(at)
         name, prefix = self._name(typed)
@@ -152,6 +161,21 @@ class _Reader:
             word, end = self._word(name, at, typed[: place + 1] if typed[place + 1 :] else "")
             return [*found, word], end
         return found, at + 1
+
+    def _greedy(self, at: int) -> tuple[list[Word], int]:
+        typed, options = self.arguments[at], self.options
+        is_long = typed.startswith("--")
+        name = typed.lstrip("-") if is_long else typed[1]
+        if not is_long and name in options.flags:
+            return [Word(name=name, typed=typed, at=at)], at + 1
+        if not is_long and name in options.values:
+            attached = len(typed) - 2 >= options.least_attached.get(name, 1)
+            word, end = self._word(name, at, typed[:2] if attached else "")
+            return [word], end
+        end = at + 1
+        while end < len(self.arguments) and not self.arguments[end].startswith("-"):
+            end += 1
+        return [Word(name=name, typed=typed, at=at, values=tuple(self.arguments[at + 1 : end]), value_at=at + 1)], end
 
     def _word(self, name: str, at: int, prefix: str) -> tuple[Word, int]:
         """The option ``name`` with its values, the first one behind ``prefix``, and the position of what follows."""
@@ -199,6 +223,11 @@ class _Reader:
     def _refused(self, complaint: tuple[str, str], typed: str, name: str) -> RefusedError:
         problem, hint = (each.format(program=self.program, typed=typed, name=name) for each in complaint)
         return RefusedError(problem, hint)
+
+
+def _is_operand(argument: str, options: Options) -> bool:
+    is_dash = argument == "-" or (argument == "--" and options.dashes != "one")
+    return is_dash or not argument.startswith("-") or argument.startswith(options.operands)
 
 
 def _is_option(argument: str) -> bool:
