@@ -28,7 +28,7 @@ from itertools import combinations, pairwise, product
 from pathlib import Path
 
 from bench import inputs
-from millrace.tools.hmmer.adapter import VOLATILE
+from millrace.tools.hmmer.outputs import VOLATILE
 
 N_QUERIES, N_PROFILES = 300, 60
 

@@ -21,8 +21,8 @@ from millrace import _core
 from millrace.model import Command, DatabaseArg, InputArg, OutputArg, Token, ToolUse
 from millrace.tools import backend
 from millrace.tools.base import Fragmentable
-from millrace.tools.hmmer.adapter import VOLATILE
 from millrace.tools.hmmer.fragments import ADAPTER
+from millrace.tools.hmmer.outputs import VOLATILE
 
 pytestmark = pytest.mark.skipif(shutil.which("hmmsearch") is None, reason="hmmer is not installed")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.tools import mafft, registry
-from millrace.tools.hmmer.adapter import PROGRAMS
+from millrace.tools.hmmer.programs import PROGRAMS
 
 #: Families that `registry` knows by programs which their adapter tells apart by name.
 TOLD_APART = {

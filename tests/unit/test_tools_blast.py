@@ -9,7 +9,8 @@ import pytest
 
 from millrace.errors import RefusedError
 from millrace.model import Command, InputArg, OutputArg, ToolUse
-from millrace.tools.blast.adapter import Blast, parse_format
+from millrace.tools.blast.adapter import Blast
+from millrace.tools.blast.formats import parse_format
 from millrace.tools.blast.options import parse_options
 from millrace.tools.blast.search_path import split_names
 

@@ -10,7 +10,8 @@ import pytest
 
 from millrace.errors import RefusedError
 from millrace.model import Command, InputArg, OutputArg, ToolUse
-from millrace.tools.hmmer.adapter import HmmerAdapter, c_integer, option_arguments, parse
+from millrace.tools.hmmer.adapter import HmmerAdapter
+from millrace.tools.hmmer.command import c_integer, option_arguments, parse
 
 CORES = os.sysconf("SC_NPROCESSORS_ONLN")
 

@@ -23,18 +23,11 @@ from millrace import _core
 from millrace.errors import RefusedError
 from millrace.model import Command, DatabaseArg, Fragment, Fragmented, HmmerTargets, InputArg, OutputUse, Token, ToolUse
 from millrace.tools.base import Fragmentable
-from millrace.tools.hmmer.adapter import (
-    OUTPUTS,
-    PRESSED,
-    PROGRAMS,
-    HmmerAdapter,
-    Parsed,
-    ask,
-    dashed,
-    option_arguments,
-    parse,
-    profile_database,
-)
+from millrace.tools.hmmer.adapter import HmmerAdapter
+from millrace.tools.hmmer.command import Parsed, ask, dashed, option_arguments, parse
+from millrace.tools.hmmer.outputs import OUTPUTS
+from millrace.tools.hmmer.programs import PROGRAMS
+from millrace.tools.hmmer.targets import PRESSED, profile_database
 
 #: Programs whose targets are not searched in fragments, with the reason.
 WHOLE = {

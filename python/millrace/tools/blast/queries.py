@@ -1,0 +1,128 @@
+"""The queries of a BLAST command, and the names of its records."""
+
+from __future__ import annotations
+
+import mmap
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from millrace.errors import RefusedError
+from millrace.model import Command
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a look at the query file told. For a pipe nothing is known beforehand."""
+
+    known: bool
+    #: 1-based number of the first record without a name; 0: all have one.
+    unnamed: int = 0
+    #: A record is called ``Query_`` and a number.
+    query_like: bool = False
+    path: str = ""
+
+
+def query_of(command: Command, options: dict[str, str]) -> str:
+    query = options.get("query", "-")
+    if query == "-" and not command.stdin_is_data:
+        raise RefusedError("no queries: -query is not given and nothing comes from standard input", "add -query FILE")
+    return query
+
+
+def names_of(command: Command, query: str, parsed: bool) -> Names:
+    path = command.cwd / query
+    if query == "-":
+        return Names(known=False, path="standard input")
+    if not path.exists():
+        raise RefusedError(f'Command line argument error: Argument "query". File is not accessible:  `{query}\'')
+    if not path.is_file():
+        return Names(known=False, path=query)
+    if path.stat().st_size == 0:
+        return Names(known=True, path=query)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        names = _look(data, query)
+        if parsed and not names.unnamed:
+            _refuse_twins(data, query)
+        return names
+
+
+def _look(data: mmap.mmap, query: str) -> Names:
+    start = re.match(rb"(?:[ \t]*\r?\n)*", data[: 1 << 16])
+    first = data[start.end() : start.end() + 4] if start else b""
+    if first[:2] == b"\x1f\x8b" or first == b"\x28\xb5\x2f\xfd":
+        raise RefusedError(
+            f"{query}: is compressed, which BLAST does not read",
+            f"zcat {query} | millrace run -- ... -query -",
+        )
+    if first and not first.startswith(b">"):
+        raise RefusedError(
+            f"{query}:1: expected '>', found '{first[:1].decode('latin-1')}': "
+            "a bare sequence or a list of accessions, which cannot be cut into records",
+            "write the queries as FASTA, each record with a line that begins with '>'",
+        )
+    if data.find(b"\n>?") >= 0:
+        raise RefusedError(
+            f"{query}: a line begins with '>?', which BLAST takes for a gap and not for a record",
+            "write gaps as N or X",
+        )
+    unnamed = min(_without_name(data), default=None)
+    before = data[:unnamed] if unnamed is not None else b""
+    return Names(
+        known=True,
+        unnamed=0 if unnamed is None else before.count(b"\n>") + before.startswith(b">") + 1,
+        query_like=re.match(rb"> ?Query_", data) is not None
+        or any(data.find(b"\n>" + name) >= 0 for name in (b"Query_", b" Query_")),
+        path=query,
+    )
+
+
+def _refuse_twins(data: mmap.mmap, query: str) -> None:
+    """Refuse two records with one id: with ``-parse_deflines`` BLAST searches the first one twice."""
+    seen: dict[bytes, int] = {}
+    begin = -1 if data[:1] == b">" else data.find(b"\n>")
+    number = 0
+    while number == 0 or begin >= 0:
+        number += 1
+        word = data[begin + 2 : begin + 2 + 500].split(None, 1)[:1]
+        key = sequence_id(word[0]) if word else b""
+        if key in seen:
+            raise RefusedError(
+                f"{query}: records {seen[key]} and {number} have the same id, and with -parse_deflines "
+                "BLAST searches the first one twice",
+                "leave -parse_deflines out, or give every record an id of its own",
+            )
+        seen[key] = number
+        begin = data.find(b"\n>", begin + 1)
+
+
+def sequence_id(word: bytes) -> bytes:
+    """What BLAST compares of a name, without case and version; more alike than BLAST may see it, never less.
+
+    >>> sequence_id(b"sp|P01013.2|OVAX_CHICK"), sequence_id(b"Gene.1"), sequence_id(b"lcl|x")
+    (b'p01013', b'gene.1', b'x')
+    """
+    parts = word.lower().split(b"|")
+    if len(parts) == 1:
+        return parts[0]
+    if parts[0] == b"gi" and len(parts) > 3:
+        parts = parts[2:]
+    if parts[0] in (b"gnl", b"lcl", b"pdb"):
+        return b"|".join(parts[1:])
+    return (parts[1] or parts[-1]).split(b".")[0]
+
+
+def _without_name(data: mmap.mmap) -> Iterator[int]:
+    """First places of records whose line after ``>`` has nothing but space, for each kind of space."""
+    if re.match(rb">[ \t]*\r?(\n|\Z)", data):
+        yield 0
+    if data[-2:] == b"\n>":
+        yield len(data) - 1
+    for needle in (b"\n>\n", b"\n>\r", b"\n> ", b"\n>\t"):
+        at = data.find(needle)
+        while at >= 0:
+            end = data.find(b"\n", at + 1)
+            if not data[at + 2 : end if end >= 0 else len(data)].strip():
+                yield at + 1
+                break
+            at = data.find(needle, at + 1)

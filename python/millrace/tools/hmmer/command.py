@@ -1,0 +1,186 @@
+"""The command line of a HMMER program, as the program itself reads it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from millrace.errors import RefusedError
+from millrace.model import (
+    Command,
+)
+from millrace.tools.options import Complaints, Options, Word, scan
+
+#: Options that ``-h`` does not show; True: takes an argument.
+HIDDEN = {
+    "restrictdb_stkey": True,
+    "restrictdb_n": True,
+    "ssifile": True,
+    "bgfile": True,
+    "mx": True,
+    "domE": True,
+    "domT": True,
+    "incdomE": True,
+    "incdomT": True,
+    "domZ": True,
+    "B1": True,
+    "B2": True,
+    "B3": True,
+    "cut_ga": False,
+    "cut_nc": False,
+    "cut_tc": False,
+    "daemon": False,
+    "mpi": False,
+    "stall": False,
+}
+
+#: Options whose work cannot be cut, with the reason and what to use instead.
+REFUSED = {
+    "mpi": (
+        "runs its own MPI master",
+        "leave --mpi away: millrace does what it does, on any number of nodes",
+    ),
+    "stall": ("waits for a debugger", "leave --stall away"),
+    "daemon": ("serves searches and never ends", "run it directly"),
+    "chkhmm": (
+        "names its files by iteration for all queries together",
+        "run jackhmmer directly for checkpoints",
+    ),
+    "chkali": (
+        "names its files by iteration for all queries together",
+        "run jackhmmer directly for checkpoints",
+    ),
+}
+COMPLAINTS = Complaints(
+    unknown=("option {typed} is not known", "see {program} -h"),
+    no_value=("option {typed} needs an argument", "see {program} -h"),
+)
+_OPTION = re.compile(r"^ +--?(\w+)(?: (<\w>))? +:.*$", re.MULTILINE)
+_VERSION = re.compile(r"^# (HMMER \S.*?)(?:;.*)?$", re.MULTILINE)
+
+
+class Parsed(msgspec.Struct, frozen=True, kw_only=True):
+    """A command line as HMMER reads it."""
+
+    options: tuple[Word, ...]
+    #: Indexes in argv of the two files.
+    files: tuple[int, int]
+
+    def value(self, name: str) -> str | None:
+        """Value of option ``name`` (empty for one without argument), or None where it is not used."""
+        word = next((each for each in self.options if each.name == name), None)
+        return None if word is None else word.value if word.values else ""
+
+
+def ask(command: Command) -> str:
+    """Help page of the program, asked for together with the user's options, so that HMMER checks them all.
+
+    Raises:
+        RefusedError: It cannot be started, or says what is wrong with the options.
+    """
+    name, options = Path(command.argv[0]).name, command.argv[1:]
+    if "-h" in options:
+        raise RefusedError(f"{name} -h only prints help", f"run it directly: {name} -h")
+    try:
+        answer = subprocess.run(
+            [command.argv[0], "-h", *options],
+            executable=command.exe,
+            cwd=command.cwd,
+            env=command.environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RefusedError(f"{name} cannot be started: {error}", "check that HMMER is installed") from error
+    if answer.returncode != 0 or "# HMMER 3" not in answer.stdout:
+        words = (answer.stdout + answer.stderr).strip().splitlines() or ["no answer"]
+        problem = words[0].removeprefix("Failed to parse command line: ").rstrip(".")
+        raise RefusedError(f"{name} does not take these options: {problem}", f"see {name} -h")
+    return answer.stdout
+
+
+def option_arguments(help_page: str) -> dict[str, bool]:
+    """Which options there are, without dashes, and whether each takes an argument, from the program's help page.
+
+    >>> option_arguments("  -o <f>  : direct output\\n  --acc   : prefer accessions")["o"]
+    True
+    """
+    shown = {name: bool(argument) for name, argument in _OPTION.findall(help_page)}
+    return HIDDEN | shown
+
+
+def version(help_page: str) -> str:
+    """Version as the banner has it: ``HMMER 3.3.2 (Nov 2020)``."""
+    found = _VERSION.search(help_page)
+    return found[1] if found else ""
+
+
+def parse(argv: tuple[str, ...], arguments: Mapping[str, bool]) -> Parsed:
+    """Read the command line as HMMER does: options first, long ones may be shortened, then two files.
+
+    Raises:
+        RefusedError: There are not two files, or an option is not known.
+    """
+    options = Options(
+        flags=frozenset(name for name, takes in arguments.items() if not takes),
+        values=frozenset(name for name, takes in arguments.items() if takes),
+        dashes="tell",
+        equals=True,
+        shorten=True,
+        together=True,
+        ends=True,
+        leading=True,
+        complaints=COMPLAINTS,
+    )
+    found = scan(argv, options, argv[0])
+    files = [word.at for word in found if not word.name]
+    if len(files) != 2:
+        raise RefusedError(
+            f"{argv[0]} needs two files after its options, found {len(files)}",
+            "HMMER takes all options first, then the two files",
+        )
+    return Parsed(options=tuple(word for word in found if word.name), files=(files[0], files[1]))
+
+
+def dashed(name: str) -> str:
+    """An option as it is typed.
+
+    >>> dashed("o"), dashed("cpu")
+    ('-o', '--cpu')
+    """
+    return f"-{name}" if len(name) == 1 else f"--{name}"
+
+
+def refuse_options(name: str, parsed: Parsed) -> None:
+    """Refuse what cannot be exact.
+
+    Raises:
+        RefusedError: An option of `REFUSED`, or a seed that differs from run to run.
+    """
+    for option in parsed.options:
+        if option.name in REFUSED:
+            reason, hint = REFUSED[option.name]
+            raise RefusedError(f"{name} {dashed(option.name)} {reason}", hint)
+    seed = parsed.value("seed")
+    if seed is not None and c_integer(seed) == 0:
+        raise RefusedError(
+            f"{name} --seed 0 takes another seed in every run, so there is no output to be equal to",
+            "leave --seed away or give any other number",
+        )
+
+
+def c_integer(text: str) -> int:
+    """Value of ``text`` for C's ``atoi``, which HMMER uses.
+
+    >>> c_integer("007"), c_integer("0x10")
+    (7, 0)
+    """
+    found = re.match(r"\s*[-+]?\d+", text)
+    return int(found[0]) if found else 0

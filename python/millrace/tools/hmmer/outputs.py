@@ -1,0 +1,76 @@
+"""The outputs of a HMMER program, and how they are joined."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from millrace.errors import RefusedError
+from millrace.model import (
+    Command,
+    OutputArg,
+    OutputUse,
+)
+from millrace.tools.hmmer.command import Parsed, dashed
+
+#: Name and join of each option that takes an output file.
+OUTPUTS = {
+    "o": ("out", "hmmer-report"),
+    "A": ("alignment", "concat"),
+    "tblout": ("tblout", "hmmer-table"),
+    "domtblout": ("domtblout", "hmmer-table"),
+    "pfamtblout": ("pfamtblout", "hmmer-sections"),
+    "dfamtblout": ("dfamtblout", "hmmer-sections"),
+    "aliscoresout": ("aliscoresout", "concat"),
+    "hmmout": ("hmmout", "concat"),
+}
+
+#: What differs between two serial runs, by join; ``--hmmout`` by name.
+VOLATILE = {
+    "hmmer-report": ("^# CPU time: .*$", "^# Mc/sec: .*$"),
+    "hmmer-table": ("^# Date: .*$",),
+    "hmmer-sections": ("^# Date: .*$",),
+    "hmmout": ("^DATE  .*$",),
+}
+
+
+def find_outputs(command: Command, parsed: Parsed, added: str) -> tuple[tuple[OutputUse, ...], dict[int, OutputArg]]:
+    """Outputs and the places of their paths in argv; the report is on standard output unless ``-o`` is used.
+
+    Raises:
+        RefusedError: Two outputs go to one file, or one to a device.
+    """
+    outputs: list[OutputUse] = []
+    places: dict[int, OutputArg] = {}
+    if parsed.value("o") is None:
+        outputs.append(_output("o", "-", added, stdout=True))
+    taken: dict[Path, str] = {}
+    for option in parsed.options:
+        if option.name not in OUTPUTS or option.value == "/dev/null":
+            continue
+        path = command.cwd / option.value
+        if option.value.startswith(("/dev/", "/proc/")) or path.is_fifo():
+            hint = "leave -o away for standard output; give every other output a file of its own"
+            raise RefusedError(f"{dashed(option.name)} {option.value} is not a regular file", hint)
+        key = path.resolve()
+        if key in taken:
+            raise RefusedError(
+                f"{dashed(taken[key])} and {dashed(option.name)} both write to {option.value}",
+                "give every output a file of its own",
+            )
+        taken[key] = option.name
+        places[option.value_at] = OutputArg(index=len(outputs), prefix=option.prefix)
+        outputs.append(_output(option.name, option.value, added))
+    return tuple(outputs), places
+
+
+def _output(option: str, path: str, added: str, *, stdout: bool = False) -> OutputUse:
+    name, join = OUTPUTS[option]
+    # A file that is named "-" is not standard output for HMMER.
+    path = f"./{path}" if path == "-" and not stdout else path
+    return OutputUse(
+        name="stdout" if stdout else name,
+        path=path,
+        stdout=stdout,
+        join=f"{join}:{added}" if added and join.startswith("hmmer-") else join,
+        volatile=VOLATILE.get(name, VOLATILE.get(join, ())),
+    )

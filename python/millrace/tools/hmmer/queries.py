@@ -1,0 +1,96 @@
+"""The queries of a HMMER program: profiles or sequences."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+from millrace.errors import RefusedError
+from millrace.model import (
+    Command,
+    InputUse,
+)
+from millrace.tools.hmmer.command import Parsed
+from millrace.tools.hmmer.programs import Program
+from millrace.tools.hmmer.targets import _refuse_stale
+
+
+def find_query(name: str, program: Program, command: Command, parsed: Parsed) -> tuple[InputUse, tuple[str, ...]]:
+    """The file to be cut, and the options that nhmmer needs to read every batch as it reads the whole file.
+
+    Raises:
+        RefusedError: It is missing, empty or in a format that is not cut.
+    """
+    path = command.argv[parsed.files[program.query]]
+    query_format = parsed.value("qformat")
+    if query_format is not None and query_format.lower() != "fasta":
+        raise RefusedError(
+            f"{name} --qformat {query_format}: only FASTA queries are cut",
+            "convert the queries first: esl-reformat fasta FILE",
+        )
+    if path == "-":
+        if not command.stdin_is_data:
+            raise RefusedError(f"{name} is to read its queries from standard input, which is empty", "give a file")
+        kind = "fasta" if query_format else program.formats[0]
+        head = b""
+    else:
+        head = _head(name, command.cwd / path, path)
+        kind = _format(name, program, path, head)
+        if kind == "hmm":
+            _refuse_stale(name, command.cwd / path, path)
+    if name == "nhmmer" and kind == "hmm" and parsed.value("hmmout") is not None:
+        raise RefusedError("nhmmer --hmmout writes nothing when the queries are profiles", "leave --hmmout away")
+    added = _read_as_sequences(parsed, head) if name == "nhmmer" and kind == "fasta" else ()
+    hide = (".h3m", ".h3i", ".h3f", ".h3p", ".ssi") if kind == "hmm" else ()
+    return InputUse(path=path, format=kind, stdin=path == "-", hide=hide), added
+
+
+def _head(name: str, file: Path, path: str) -> bytes:
+    """First bytes of the queries, unpacked, without leading white space."""
+    if not file.exists() or file.is_dir():
+        raise RefusedError(f"{name}: query file {path} not found", "check the path")
+    if not file.is_file():
+        raise RefusedError(f"{name}: query file {path} is not a regular file", "use - to read standard input")
+    try:
+        with file.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b" and file.suffix == ".gz"
+        with gzip.open(file, "rb") if packed else file.open("rb") as unpacked:
+            head = bytes(unpacked.read(1 << 16)).lstrip()
+    except (OSError, EOFError) as error:
+        raise RefusedError(f"{name}: query file {path} cannot be read: {error}", "check the file") from error
+    if not head:
+        raise RefusedError(f"{name}: query file {path} is empty", f"{name} itself stops at an empty query file")
+    return head
+
+
+def _format(name: str, program: Program, path: str, head: bytes) -> str:
+    kind = "fasta" if head.startswith(b">") else "hmm" if head.startswith(b"HMMER") else ""
+    if kind in program.formats:
+        return kind
+    wanted = " or ".join({"fasta": "FASTA", "hmm": "text profiles (HMMER3/f)"}[each] for each in program.formats)
+    hint = {
+        "hmmsearch": "build profiles with hmmbuild; make text of pressed ones with hmmconvert",
+        "nhmmer": "build profiles from alignments with hmmbuild and search with these",
+    }.get(name, "convert the queries first: esl-reformat fasta FILE")
+    raise RefusedError(f"{name}: query file {path} is not {wanted}", hint)
+
+
+def _read_as_sequences(parsed: Parsed, head: bytes) -> tuple[str, ...]:
+    """Options that tell nhmmer what it guesses from the whole file: no alignment, and which alphabet."""
+    added = []
+    if parsed.value("qformat") is None and parsed.value("qsingle_seqs") is None:
+        added.append("--qsingle_seqs")
+    if parsed.value("dna") is None and parsed.value("rna") is None:
+        added.append(_alphabet(head))
+    return tuple(added)
+
+
+def _alphabet(head: bytes) -> str:
+    """Which alphabet nhmmer takes the first sequence for, where there is no doubt."""
+    lines = head.split(b">", 2)[1].splitlines()[1:] if head else []
+    residues = b"".join(lines).upper().translate(None, b" \t\r\n-.*")
+    letters = {chr(residue) for residue in residues}
+    for option, alphabet in (("--dna", set("ACGT")), ("--rna", set("ACGU"))):
+        if alphabet <= letters <= alphabet | {"N"} and residues.count(b"N") * 50 <= len(residues) >= 50:
+            return option
+    raise RefusedError("nhmmer cannot be sure of the alphabet of the first query", "add --dna or --rna")
