@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from millrace.engine.quarantine import QuarantineWriter
-from millrace.engine.tool_messages import hint_of
+from millrace.engine.tool_messages import failure_words, hint_of, signature
 from millrace.errors import ExitCode, MillraceError, ToolError
 from millrace.model import ToolUse
 from millrace.node import workdir
 from millrace.node.feed import Batch
 from millrace.plan.plan import Plan
-from millrace.schedule.protocol import Stop, Why
+from millrace.schedule.protocol import Failure, Stop, Why
 from millrace.schedule.quarantine_limit import QuarantineLimit
-from millrace.tasks import Ended
+from millrace.schedule.results import result_of
+from millrace.tasks import Ended, Task
+
+
+def failure_of(task: Task, ended: Ended, plan: Plan, names: Iterable[str]) -> Failure:
+    """Why a task failed, as the scheduler is told.
+
+    Args:
+        names: Words by which messages may call the record.
+    """
+    use = plan.use
+    where = f" in fragment {task.fragment} of {use.n_fragments} of the database" if task.fragment else ""
+    return Failure(
+        result_of(ended, use.fatal_statuses),
+        signature(ended, names),
+        failure_words(ended, plan.job.record_timeout, where),
+    )
 
 
 def stopped(

@@ -12,11 +12,11 @@ import msgspec
 from millrace import _core
 from millrace.engine.batches import Batches
 from millrace.engine.counts import Counts
-from millrace.engine.failures import named_in, not_collected, not_kept, stopped
+from millrace.engine.failures import failure_of, named_in, not_collected, not_kept, stopped
 from millrace.engine.intake import Intake
 from millrace.engine.quarantine import QuarantineWriter
 from millrace.engine.task_log import TaskLog
-from millrace.engine.tool_messages import ToolMessages, failure_words, signature
+from millrace.engine.tool_messages import ToolMessages
 from millrace.engine.verify import Piece, Verifier
 from millrace.engine.watcher import Watcher
 from millrace.ids import BatchId
@@ -39,7 +39,6 @@ from millrace.schedule.protocol import (
     BatchSplit,
     Begun,
     Divide,
-    Failure,
     Happened,
     InputEnded,
     Interrupted,
@@ -58,7 +57,6 @@ from millrace.schedule.protocol import (
     Withdraw,
 )
 from millrace.schedule.quarantine_limit import QuarantineLimit
-from millrace.schedule.results import result_of
 from millrace.schedule.scheduler import Scheduler, Settings
 from millrace.tasks import Ended, Ending, News, SlotsChanged, Started, Task, Withdrawn, Woken
 
@@ -231,12 +229,7 @@ class Engine:
         self._do(actions)
 
     def _failed(self, task: Task, batch: Batch, ended: Ended) -> list[Action]:
-        use = self.plan.use
-        where = f" in fragment {task.fragment} of {use.n_fragments} of the database" if task.fragment else ""
-        failure = Failure(
-            result_of(ended, use.fatal_statuses), signature(ended, self.quarantine.names(batch)),
-            failure_words(ended, self.plan.job.record_timeout, where),
-        )  # fmt: skip
+        failure = failure_of(task, ended, self.plan, self.quarantine.names(batch))
         actions = self.scheduler.handle(TaskFailed(task.id, failure), self.now())
         if ended.ending is Ending.STILL and not any(isinstance(action, Quarantine | Stop) for action in actions):
             self._warn(f"{self.said.tool} {failure.reason.splitlines()[0]}; ended and tried again")
