@@ -50,6 +50,19 @@ def test_of_a_task_that_is_out_twice_the_first_result_is_told() -> None:
     assert sent(one) == []
 
 
+def test_nothing_is_begun_a_second_time_once_tasks_were_withdrawn() -> None:
+    """A run that is to stop would end the copy halfway, or wait for it."""
+    one = dispatcher(1, 1)
+    for task, name in ((1, "a"), (2, "b")):
+        one.submit(task_of(task), name, 1.0, 0.0)
+    sent(one)
+    one.no_more()
+    one.ended(1, TaskId(2), 1.0, 1.0, counts=True)
+    assert one.withdraw() == []
+    one.look(50.0)
+    assert sent(one) == []
+
+
 def test_tasks_of_a_lost_node_go_to_others() -> None:
     one = dispatcher(2, 2)
     for task in range(4):

@@ -94,7 +94,8 @@ class Dispatcher(Generic[Load]):
         return self.ended(node, task, 0.0, now, counts=False)
 
     def withdraw(self) -> list[TaskId]:
-        """Take back all tasks that are not sent; they are forgotten."""
+        """Take back all tasks that are not sent; they are forgotten, and nothing is run twice any more."""
+        self._last = False
         back = [TaskId(task) for task in self._placement.withdraw()]
         for task in back:
             del self._out[task]
