@@ -34,7 +34,9 @@ def run(cluster: Cluster, url: str, *options: str, wanted: int = 0) -> list[list
     process = cluster.start_command(words)
     assert process.wait(timeout=harness.LONGEST_SECONDS) == wanted, cluster.said
     lines = Path(cluster.site.output).read_text().splitlines()
-    return [line.split() for line in lines if line.startswith("node")]
+    found = [line.split() for line in lines if line.startswith("node")]
+    assert found, (lines[:3], cluster.said)
+    return found
 
 
 def test_the_server_is_read_once_for_all_nodes(cluster: Cluster, server: web_server.Web) -> None:
