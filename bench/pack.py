@@ -37,7 +37,7 @@ class Result:
 RESULTS = (
     Result("blastp 0, 500 targets", f"blastp -query q.faa -db prot -outfmt 0 {_MANY} -out OUT", "prot", "q.faa"),
     *(Result(f"blastp {k}", f"blastp -query q.faa -db prot -outfmt {k} -out OUT", "prot", "q.faa") for k in (5, 6, 7)),
-    Result("blastn 6, -task blastn", "blastn -task blastn -query contigs.fna -db genes -outfmt 6 -out OUT", "genes", "contigs.fna"),
+    Result("blastn 6, -task blastn", "blastn -task blastn -evalue 0.8 -query contigs.fna -db genes -outfmt 6 -out OUT", "genes", "contigs.fna"),
     Result("tblastn 6", "tblastn -query q.faa -db genes -outfmt 6 -out OUT", "genes", "q.faa"),
     Result("hmmscan, 4 outputs", f"hmmscan {_HMM_OUTPUTS} profiles.hmm q.faa", "profiles.hmm", "q.faa", ("OUT", "t", "d", "p")),
     Result(
