@@ -66,10 +66,12 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
     from millrace.launch import allocation
     from millrace.launch.mpi_environment import for_tools
     from millrace.plan import plan as planner
-    from millrace.report import summary
-    from millrace.session import carry_out, rank
 
-    crew = rank.join(launched, supervision, job) if launched else None
+    crew = None
+    if launched:
+        from millrace.session import rank
+
+        crew = rank.join(launched, supervision, job)
     if supervision.active:
         job = msgspec.structs.replace(job, fresh=False)  # that was for the first start, and is done
     in_job = launched is not None or supervision.active
@@ -93,6 +95,9 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
         from millrace.launch import supervise
 
         return supervise.run(plan, nodes, os.environ)
+    from millrace.report import summary  # not before: what is refused need not wait for all that a run needs
+    from millrace.session import carry_out
+
     gc.freeze()  # what is loaded by now stays to the end: no collection has to look at it
     gc.enable()
     try:
