@@ -13,11 +13,11 @@ import harness
 import marking
 
 #: Copies its records and notes each execution; environment variables make it slow or worse. Execution ``HOLD``
-#: and those after it wait until they may go on: as many as there are slots.
+#: and those after it wait until they may go on (``$GO`` is there, or `Site.release`): as many as there are slots.
 TOOL = """#!/bin/sh
 # tool IN OUT
 echo "$$" >> "$LOG"
-[ -z "$HOLD" ] || [ "$(grep -nx "$$" "$LOG" | tail -1 | cut -d: -f1)" -lt "$HOLD" ] || until [ -e "$LOG.go" ]; do sleep 0.02; done
+[ -z "$HOLD" ] || [ "$(grep -nx "$$" "$LOG" | tail -1 | cut -d: -f1)" -lt "$HOLD" ] || until [ -e "${GO:-$LOG.go}" ]; do sleep 0.02; done
 [ -z "$SLEEP" ] || sleep "$SLEEP"
 [ -z "$BAD" ] || ! grep -q "$BAD" "$1" || { echo "bad record" >&2; exit 1; }
 sed 's/^>/>seen /' "$1" > "$2" || exit 9

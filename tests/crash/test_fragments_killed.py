@@ -21,11 +21,13 @@ from millrace.report.events import read
 from millrace.task_numbers import kind_of
 from millrace.tasks import Rank, Slice
 
-#: The real program, which notes its database each time, and may be slow or fail.
+#: The real program, which notes its database each time, and may wait or fail. Search ``HOLD`` and those after it wait
+#: until they may go on.
 BLASTP = """#!/bin/sh
 for word; do [ "$last" != -db ] || database=$word; [ "$last" != -query ] || query=$word; last=$word; done
 [ -z "$database" ] || echo "$database" >> "$LOG"
-[ -z "$SLEEP" ] || [ -z "$query" ] || sleep "$SLEEP"
+[ -z "$query" ] || echo "$$" >> "$LOG.starts"
+[ -z "$HOLD" ] || [ -z "$query" ] || [ "$(grep -nx "$$" "$LOG.starts" | tail -1 | cut -d: -f1)" -lt "$HOLD" ] || until [ -e "$LOG.go" ]; do sleep 0.02; done
 [ -z "$BAD" ] || [ -z "$query" ] || ! grep -q "$BAD" "$query" || case $database in *$WHERE*) echo "bad query" >&2; exit 3;; esac
 exec {blastp} "$@"
 """
@@ -52,6 +54,18 @@ class Search:
             stderr=subprocess.PIPE, start_new_session=True,
             env={**os.environ, "PATH": path, "LOG": f"{self.folder}.log", harness.MARK: str(self.folder), **environ},
         )  # fmt: skip
+
+    @property
+    def starts(self) -> int:
+        log = Path(f"{self.folder}.log.starts")
+        return len(log.read_text().splitlines()) if log.exists() else 0
+
+    def start_held(self, n: int, *more: str) -> subprocess.Popen[str]:
+        """Start it, and wait until ``n`` more searches are committed; those after them wait."""
+        before = self.searches.total()
+        process = self.start(*more, HOLD=str(self.starts + n + 1))
+        assert harness.wait_until(lambda: self.searches.total() >= before + n, process)
+        return process
 
     def run(self, *more: str, **environ: str) -> tuple[int, str]:
         process = self.start(*more, **environ)
@@ -91,9 +105,8 @@ def search(tmp_path: Path, data: Path) -> Search:
 
 
 def test_committed_searches_are_not_repeated(search: Search) -> None:
-    for n_before in (2, 7):
-        process = search.start("--keep-run-dir", SLEEP="0.1")
-        assert harness.wait_until(lambda n=n_before: len(search.searches) >= n, process)  # type: ignore[misc]
+    for n in (2, 5):
+        process = search.start_held(n, "--keep-run-dir")
         process.kill()
         process.communicate()
         assert not harness.left_over(str(search.folder))
@@ -110,9 +123,10 @@ def test_committed_searches_are_not_repeated(search: Search) -> None:
 
 
 def test_a_stopped_run_keeps_what_its_searches_found(search: Search) -> None:
-    process = search.start(SLEEP="0.2")
-    assert harness.wait_until(lambda: len(search.searches) >= 3, process)
+    process = search.start_held(3)
     process.send_signal(signal.SIGTERM)
+    harness.heard(process)
+    Path(f"{search.folder}.log.go").touch()
     _, said = process.communicate(timeout=harness.LONGEST_SECONDS)
     assert process.returncode == 128 + signal.SIGTERM, said
     assert not harness.left_over(str(search.folder))
@@ -163,8 +177,7 @@ def test_status_gather_and_report_count_batches_alone(search: Search) -> None:
 
 
 def test_other_fragments_than_before_are_refused_by_name(search: Search) -> None:
-    process = search.start(SLEEP="0.1")
-    assert harness.wait_until(lambda: len(search.searches) >= 2, process)
+    process = search.start_held(2)
     process.kill()
     process.communicate()
     code, said = search.run("--fragments", "3")

@@ -51,7 +51,7 @@ def test_a_run_that_fails_says_why(on_fuse: Site) -> None:
 
 
 def test_a_machine_that_was_switched_off_goes_on_in_a_new_mount(on_fuse: Site) -> None:
-    process = on_fuse.start(wrap=MACHINE, SLEEP="0.2")
+    process = on_fuse.start(wrap=MACHINE, HOLD="5")
     assert harness.wait_until(lambda: on_fuse.executions >= 5)
     process.kill()
     process.communicate()
@@ -66,7 +66,7 @@ def test_a_machine_that_was_switched_off_goes_on_in_a_new_mount(on_fuse: Site) -
 
 
 def test_two_machines_do_not_run_it_at_once(on_fuse: Site) -> None:
-    process = on_fuse.start(wrap=MACHINE, SLEEP="4")
+    process = on_fuse.start(wrap=MACHINE, HOLD="1")
     assert harness.wait_until(lambda: on_fuse.executions >= 2)
     code, said = on_fuse.run(wrap=MACHINE)
     assert process.poll() is None, "it was to last longer"

@@ -62,9 +62,9 @@ def no_flock(site: Site, session_folder: Path) -> Site:
     return site
 
 
-def begin(site: Site, wrap: tuple[str, ...] = (), sleep: str = "0.5") -> subprocess.Popen[str]:
-    """A run that has done some of its work, and goes on for long."""
-    process = site.start(SLEEP=sleep, wrap=wrap)
+def begin(site: Site, wrap: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    """A run that has done some of its work, and goes on until the site is released."""
+    process = site.start(HOLD="3", wrap=wrap)
     site.wait_for_work(process, 4)
     return process
 
@@ -118,7 +118,7 @@ def test_a_work_directory_without_flock_is_its_runs_until_that_is_dead(no_flock:
 
 def test_a_run_on_another_machine_is_respected_until_it_is_silent_for_long(no_flock: Site) -> None:
     need_root()
-    process = begin(no_flock, ELSEWHERE, sleep="4")
+    process = begin(no_flock, ELSEWHERE)
     code, said = no_flock.run()
     assert code == 2, said
     assert re.search(r"another millrace \(process \d+ on node07\) is running this now", said)
@@ -141,13 +141,16 @@ def test_a_frozen_run_that_wakes_up_does_no_harm_to_the_one_that_went_on(no_floc
     lock = no_flock.run_dir / "lock"
     os.utime(lock, (time.time() - 100, time.time() - 100))
     before = no_flock.executions
-    second = no_flock.start(SLEEP="3", mark="second")
+    go = no_flock.log.with_name(f"{no_flock.log.name}.second")
+    second = no_flock.start(HOLD=str(before + 1), GO=str(go), mark="second")
     no_flock.wait_for_work(second, before + 1)
     for pid in pids:
         os.kill(pid, signal.SIGCONT)
+    no_flock.release()
     _, said = frozen.communicate()
     assert "has taken this run over" in said
     assert second.poll() is None, "it was to last longer"
+    go.touch()
     _, said = second.communicate()
     assert second.returncode == 0, said
     assert no_flock.output.read_bytes() == no_flock.expected
