@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness import dead_work
 from hypothesis import HealthCheck, settings
 from once import once
+from shell import Shell
 
 REPO = Path(__file__).resolve().parent.parent
 
@@ -53,6 +56,16 @@ def bench_of(data: Path, session_folder: Path) -> Path:
     from exact_cases import make_bench
 
     return once(session_folder / "bench", lambda folder: make_bench(data, folder))
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    """A prepared folder; afterwards no process of it and no work directory of a dead run may be there."""
+    made = Shell(tmp_path)
+    made.prepare()
+    before = dead_work()
+    yield made
+    made.wait_for_none_left(before)
 
 
 @pytest.fixture

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from harness import dead_work, wait_until
 
 #: Ten-line tools: what a program may do wrong, in as few words as possible.
 TOOLS = {
@@ -97,36 +97,11 @@ class Shell:
     def run_dirs(self) -> list[str]:
         return sorted(path.name for path in self.work.glob("*.millrace"))
 
+    def wait_for_none_left(self, known: frozenset[Path]) -> None:
+        """Nothing may live on or lie about but ``known`` work directories: waits for that, then tells what does.
 
-def dead_work_dirs() -> set[str]:
-    """Work directories in memory whose run is dead: their lock is free."""
-    found = set()
-    for path in Path("/dev/shm").glob("millrace-work-*"):
-        try:
-            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            found.add(path.name)
-        except OSError:
-            pass
-        finally:
-            os.close(lock)
-    return found
-
-
-def wait_for_none_left(shell: Shell, before: set[str], seconds: float = 300) -> None:
-    """Nothing may live on or lie about: waits for that, then tells what does.
-
-    The wait is long because another run on a busy machine, such as a test that kills watchdogs, may leave a work
-    directory that only the next run sweeps away.
-    """
-    deadline = time.monotonic() + seconds
-    while True:
-        left = [*shell.processes(), *(dead_work_dirs() - before)]
-        if not left:
-            return
-        if time.monotonic() > deadline:
-            raise AssertionError(f"left over: {left}")
-        time.sleep(0.05)
+        The wait is long because another run on a busy machine, such as a test that kills watchdogs, may leave a work
+        directory that only the next run sweeps away.
+        """
+        if not wait_until(lambda: not self.processes() and not dead_work() - known):
+            raise AssertionError(f"left over: {self.processes()}, {dead_work() - known}")

@@ -6,8 +6,9 @@ import os
 import signal
 from pathlib import Path
 
+import harness
 from rig import Cluster
-from test_lost import ends_well, under_way, wait_for
+from test_lost import ends_well, under_way
 
 from millrace.storage import launcher_folder
 
@@ -34,7 +35,7 @@ def test_each_start_has_a_folder_of_its_own_and_none_is_left(cluster: Cluster) -
     assert first.stat().st_mode & 0o777 == 0o700 and list(first.iterdir()), "the launcher's files are there"
     with cluster.site.held():
         os.kill(cluster.find_one("node3", "prted"), signal.SIGKILL)
-        wait_for(lambda: "starting again" in cluster.said and cluster.find("node1", "millrace run"))
+        assert harness.wait_until(lambda: "starting again" in cluster.said and cluster.find("node1", "millrace run"))
         second = folder_of(cluster)
     assert second != first and second.parent == first.parent
     first.mkdir(mode=0o777)  # as a stranger does who has seen the name

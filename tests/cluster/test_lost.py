@@ -6,36 +6,27 @@ import os
 import re
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 
 import harness
 import pytest
 from rig import NAMES, Cluster
 
 
-def wait_for(condition: Callable[[], object], seconds: float = harness.LONGEST_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def ends_well(cluster: Cluster, process, seconds: float = harness.LONGEST_SECONDS) -> None:  # type: ignore[no-untyped-def]
     assert process.wait(timeout=seconds) == 0, cluster.said
     assert cluster.site.output.read_bytes() == cluster.site.expected
     assert cluster.site.left_over() == []
-    wait_for(lambda: not cluster.left_over())
+    assert harness.wait_until(lambda: not cluster.left_over())
 
 
 def under_way(cluster: Cluster) -> None:
     # Not long after the start: what is seen of the output is some way behind what is done.
-    wait_for(lambda: cluster.site.written > 0)
+    assert harness.wait_until(lambda: cluster.site.written > 0)
 
 
 def is_said(cluster: Cluster, pattern: str) -> None:
     """Wait until the run has said so."""
-    wait_for(lambda: re.search(pattern, cluster.said))
+    assert harness.wait_until(lambda: re.search(pattern, cluster.said))
 
 
 def test_a_run_on_named_hosts_uses_all_of_them(cluster: Cluster) -> None:
@@ -126,7 +117,7 @@ def test_nothing_goes_on_when_the_supervisor_is_killed(cluster: Cluster) -> None
     under_way(cluster)
     os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGKILL)
     assert process.wait(timeout=harness.LONGEST_SECONDS) == 137
-    wait_for(lambda: not cluster.left_over())
+    assert harness.wait_until(lambda: not cluster.left_over())
     assert cluster.site.left_over() == ["out.fa.millrace"]
     again = cluster.start()
     ends_well(cluster, again)
@@ -139,7 +130,7 @@ def test_a_stopped_run_keeps_what_it_has_and_resumes(cluster: Cluster) -> None:
     os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGTERM)
     assert process.wait(timeout=harness.LONGEST_SECONDS) == 143, cluster.said
     assert "type the same command again" in cluster.said
-    wait_for(lambda: not cluster.left_over())
+    assert harness.wait_until(lambda: not cluster.left_over())
     ends_well(cluster, cluster.start())
 
 
@@ -149,7 +140,7 @@ def test_a_fresh_start_that_is_refused_leaves_the_earlier_run_as_it_was(cluster:
     under_way(cluster)
     os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGTERM)
     assert process.wait(timeout=harness.LONGEST_SECONDS) == 143, cluster.said
-    wait_for(lambda: not cluster.left_over())
+    assert harness.wait_until(lambda: not cluster.left_over())
 
     def all_of_it() -> dict[str, bytes]:
         files = [site.output, *(path for path in site.run_dir.rglob("*") if path.is_file() and path.name != "lock")]
@@ -164,7 +155,7 @@ def test_a_fresh_start_that_is_refused_leaves_the_earlier_run_as_it_was(cluster:
             process = cluster.start("--fresh")
             assert process.wait(timeout=harness.LONGEST_SECONDS) == 4, cluster.said
             assert "is not the program that the coordinator has" in cluster.said
-            wait_for(lambda: not cluster.left_over())
+            assert harness.wait_until(lambda: not cluster.left_over())
             assert all_of_it() == before
     ends_well(cluster, cluster.start())
     assert "by earlier runs" in cluster.said

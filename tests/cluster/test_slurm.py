@@ -112,19 +112,19 @@ def test_a_lost_node_does_not_end_the_job(slurm: Slurm, site: Site, submit) -> N
         slurm.wait(lambda: slurm.states().count("idle") == slurm.n_nodes, "nodes that are idle")
 
 
+def srun(slurm: Slurm, site: Site, *words: str) -> subprocess.CompletedProcess[str]:
+    """A job that Slurm starts without a launcher of ours."""
+    limits = {"timeout": harness.LONGEST_SECONDS, "check": False}
+    return subprocess.run(
+        ["srun", *words], cwd=site.folder, env=slurm.environ, capture_output=True, text=True, **limits
+    )  # type: ignore[call-overload,no-any-return]
+
+
 @pytest.mark.parametrize(("mpi", "plugin"), [("openmpi", "pmix"), ("mpich", "pmi2")])
 def test_srun_starts_the_ranks_itself(slurm: Slurm, site: Site, mpi: str, plugin: str) -> None:
     millrace = installation(mpi)
-    words = ["srun", f"--mpi={plugin}", "-N3", "-n3", millrace, "run", *site.options()]
-    done = subprocess.run(
-        words,
-        cwd=site.folder,
-        env=slurm.environ,
-        capture_output=True,
-        text=True,
-        timeout=harness.LONGEST_SECONDS,
-        check=False,
-    )
+    words = [f"--mpi={plugin}", "-N3", "-n3", millrace, "run", *site.options()]
+    done = srun(slurm, site, *words)
     if "can not load PMIx library" in done.stderr:
         pytest.skip("Slurm's pmix plugin finds no library (apt-get install libpmix-dev)")
     assert done.returncode == 0, done.stderr
@@ -133,16 +133,8 @@ def test_srun_starts_the_ranks_itself(slurm: Slurm, site: Site, mpi: str, plugin
 
 
 def test_srun_of_another_mpi_is_refused(slurm: Slurm, site: Site) -> None:
-    words = ["srun", "--mpi=pmi2", "-N2", "-n2", installation("openmpi"), "run", *site.options()]
-    done = subprocess.run(
-        words,
-        cwd=site.folder,
-        env=slurm.environ,
-        capture_output=True,
-        text=True,
-        timeout=harness.LONGEST_SECONDS,
-        check=False,
-    )
+    words = ["--mpi=pmi2", "-N2", "-n2", installation("openmpi"), "run", *site.options()]
+    done = srun(slurm, site, *words)
     assert done.returncode == 2
     assert "is not of the MPI library" in done.stderr
     assert not site.output.exists()

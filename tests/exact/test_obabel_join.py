@@ -39,7 +39,7 @@ def test_one_molecule_alone_joins_exactly(data: Path, tmp_path: Path, form: str)
 @pytest.mark.parametrize(
     "options",
     [
-        ["-osdf", "--minimize", "--steps", "20"],
+        ["-osdf", "--minimize", "--steps", "3"],
         ["-osdf", "--energy"],
         ["-osdf", "--gen2d"],
         ["-osdf", "-h"],

@@ -43,12 +43,13 @@ def whole(mpi: Mpi, n: int, site: Site, *more: str, **environ: str) -> tuple[int
 
 
 class Job:
-    """A job that has begun to work, to be hurt."""
+    """A job that has begun to work, to be hurt: each rank has a tool that waits for `goes_on`, its last one."""
 
     def __init__(
         self, mpi: Mpi, n: int, site: Site, executions: int = 6, options: tuple[str, ...] = (), **environ: str
     ) -> None:
         self.site, self.mark = site, f"{site.folder.name}-{os.getpid()}"
+        environ = {"HOLD": str(executions - n + 1), **environ}
         self.process = mpi.start(n, words(*options), site.folder, self.mark, LOG=str(site.log), **environ)
         try:
             harness.wait_until(lambda: site.executions >= executions, self.process)
@@ -63,6 +64,15 @@ class Job:
         """Let a tool of a rank stand still."""
         assert harness.wait_until(lambda: bool(harness.tools(self.ranks[rank])), self.process)
         os.kill(harness.tools(self.ranks[rank])[0], signal.SIGSTOP)
+
+    def says(self, words: str) -> None:
+        """Wait for words of the job, or its end without them."""
+        harness.wait_until(lambda: words in said(self.site.folder), self.process)
+        assert words in said(self.site.folder), said(self.site.folder)
+
+    def goes_on(self) -> None:
+        """Let tools go on."""
+        self.site.release()
 
     def ends(self) -> int:
         """The exit code; nothing may be left."""
@@ -79,10 +89,9 @@ class Job:
         assert code in (0, -signal.SIGSEGV), said(self.site.folder)
 
 
-#: Nobody is lost by his silence.
-NO_SILENCE = (
-    "from millrace.cluster import failures\nfailures.SILENCE_SECONDS = failures.LONGEST_GOODBYE_SECONDS = 1e6\n"
-)
+#: Nobody is lost by his silence before the end. What he had said by then may be heard after it, and then he has the time of
+#: a goodbye.
+NO_SILENCE = "from millrace.cluster import failures\nfailures.SILENCE_SECONDS = 1e6\n"
 
 
 def with_limits(mpi: Mpi, site: Site, limits: str) -> Mpi:
@@ -112,7 +121,7 @@ def test_an_input_that_is_not_in_the_arguments_needs_nothing_on_standard_input(m
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_process_ends_the_job_and_the_same_command_resumes(mpi: Mpi, site: Site, victim: int) -> None:
-    job = Job(mpi, 3, site, SLEEP="0.3")
+    job = Job(mpi, 3, site)
     os.kill(job.ranks[victim], signal.SIGKILL)
     assert job.ends() != 0
     assert site.run_dir.exists()
@@ -125,13 +134,15 @@ def test_a_killed_process_ends_the_job_and_the_same_command_resumes(mpi: Mpi, si
 
 
 def test_results_of_several_processes_are_taken_over_by_one_machine_and_back(an_mpi: Mpi, site: Site) -> None:
-    job = Job(an_mpi, 3, site, executions=5, SLEEP="0.3")
+    job = Job(an_mpi, 3, site, executions=5)
     os.kill(job.ranks[2], signal.SIGKILL)
     job.ends()
     before = site.executions
-    local = site.start(SLEEP="0.3")
+    local = site.start(HOLD=str(before + 4))
     assert harness.wait_until(lambda: site.executions >= before + 5, local)
     local.send_signal(signal.SIGTERM)
+    harness.heard(local)
+    site.release()
     local.communicate(timeout=harness.LONGEST_SECONDS)
     journals = list(site.run_dir.glob("journal*.mrj"))
     assert len(journals) == 4
@@ -152,7 +163,7 @@ def test_results_of_several_processes_are_taken_over_by_one_machine_and_back(an_
 
 
 def test_processes_that_lose_the_coordinator_end_by_themselves(openmpi: Mpi, site: Site) -> None:
-    job = Job(openmpi, 3, site, SLEEP="0.5")
+    job = Job(openmpi, 3, site)
     os.kill(job.ranks[0], signal.SIGSTOP)
     try:
         others = [job.ranks[1], job.ranks[2]]
@@ -165,27 +176,27 @@ def test_processes_that_lose_the_coordinator_end_by_themselves(openmpi: Mpi, sit
 
 
 def test_a_process_that_stands_still_is_done_without(openmpi: Mpi, site: Site) -> None:
-    site.n = 240
-    site.write_input()
-    job = Job(openmpi, 3, site, SLEEP="0.5")
+    job = Job(openmpi, 3, site)
     os.kill(job.ranks[1], signal.SIGSTOP)
+    job.says("(rank 1) is lost: no sign of life for 10 s")
+    job.goes_on()
     job.ends_well()
-    assert "(rank 1) is lost: no sign of life for 10 s" in said(site.folder)
     assert site.output.read_bytes() == site.expected
     assert not site.run_dir.exists()
 
 
 def test_a_process_that_stands_still_at_the_end_is_not_waited_for_long(mpi: Mpi, site: Site) -> None:
     # Its last task is done by another; what it is to write would have to wait for the end of its lease.
-    job = Job(with_limits(mpi, site, NO_SILENCE), 3, site, BATCHES, ("--write", "coordinator"), SLEEP="0.5")
+    job = Job(with_limits(mpi, site, NO_SILENCE), 3, site, BATCHES, ("--write", "coordinator"))
     os.kill(job.ranks[1], signal.SIGSTOP)
+    job.goes_on()
     job.ends_well()
     assert site.output.read_bytes() == site.expected
     assert not site.run_dir.exists()
 
 
 def test_a_process_that_stands_still_after_its_last_word_keeps_nobody_waiting(mpi: Mpi, site: Site) -> None:
-    job = Job(mpi, 3, site, 1, ("--keep-run-dir",), SLEEP="0.2")
+    job = Job(mpi, 3, site, 1, ("--keep-run-dir",), HOLD="", SLEEP="0.2")
     deadline = time.monotonic() + harness.LONGEST_SECONDS
     while not (site.run_dir / "complete.json").exists():  # the others have said goodbye, and wait for leave to go
         assert time.monotonic() < deadline
@@ -197,8 +208,9 @@ def test_a_process_that_stands_still_after_its_last_word_keeps_nobody_waiting(mp
 
 def test_a_process_that_stands_still_is_done_without_where_mpi_tolerates_it(openmpi: Mpi, site: Site) -> None:
     tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))
-    job = Job(tolerant, 3, site, SLEEP="0.5")
+    job = Job(tolerant, 3, site)
     os.kill(job.ranks[1], signal.SIGSTOP)
+    job.goes_on()
     job.ends_well()
     assert site.output.read_bytes() == site.expected
 
@@ -222,8 +234,9 @@ def test_a_process_that_never_starts_mpi_is_not_waited_for(mpi: Mpi, site: Site,
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_what_a_tool_that_stands_still_had_is_done_by_another(openmpi: Mpi, site: Site, victim: int) -> None:
-    job = Job(openmpi, 3, site, SLEEP="0.4")
+    job = Job(openmpi, 3, site)
     job.freeze_tool(victim)
+    job.goes_on()
     assert job.ends() == 0, said(site.folder)
     assert site.output.read_bytes() == site.expected
     assert not site.run_dir.exists()
@@ -231,10 +244,11 @@ def test_what_a_tool_that_stands_still_had_is_done_by_another(openmpi: Mpi, site
 
 def test_a_killed_process_is_done_without_where_mpi_can(openmpi: Mpi, site: Site) -> None:
     tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))
-    job = Job(tolerant, 4, site, SLEEP="0.5")
+    job = Job(tolerant, 4, site)
     os.kill(job.ranks[2], signal.SIGKILL)
+    job.says("(rank 2) is lost: its process is gone")
+    job.goes_on()
     assert job.ends() == 0, said(site.folder)
-    assert "(rank 2) is lost: its process is gone" in said(site.folder)
     assert site.output.read_bytes() == site.expected
 
 
@@ -256,8 +270,10 @@ def alive(pid: int) -> bool:
     ids=lambda value: getattr(value, "name", value),
 )
 def test_a_signal_to_one_process_stops_the_job_in_order(mpi: Mpi, site: Site, number: signal.Signals) -> None:
-    job = Job(mpi, 3, site, SLEEP="0.4")
+    job = Job(mpi, 3, site)
     os.kill(job.ranks[2], number)
+    job.says("no more work is handed out")
+    job.goes_on()
     code = job.ends()
     assert code in (130, 143), said(site.folder)
     assert f"stopped by {number.name}" in said(site.folder)
@@ -271,8 +287,11 @@ def test_a_signal_to_one_process_stops_the_job_in_order(mpi: Mpi, site: Site, nu
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_a_signal_to_the_launcher_ends_the_job_and_it_resumes(mpi: Mpi, site: Site, number: signal.Signals) -> None:
-    job = Job(mpi, 3, site, SLEEP="0.4")
+    job = Job(mpi, 3, site)
     job.process.send_signal(number)
+    # Of those that launchers do not pass on, nothing is heard.
+    harness.wait_until(lambda: "no more work" in said(site.folder), job.process)
+    job.goes_on()
     assert job.ends() != 0
     assert whole(mpi, 3, site)[0] == 0
     assert site.output.read_bytes() == site.expected
@@ -316,7 +335,7 @@ def test_another_program_under_the_same_name_is_refused(openmpi: Mpi, site: Site
     assert "(rank 1): " in text and "is not the program that the coordinator has" in text
     assert not site.run_dir.exists()
     assert site.output.read_bytes() == b"of an earlier run\n"
-    job = Job(openmpi, 3, site, SLEEP="0.3")
+    job = Job(openmpi, 3, site)
     os.kill(job.ranks[1], signal.SIGKILL)
     job.ends()
     before = site.output.read_bytes()
@@ -397,7 +416,7 @@ def test_waiting_costs_little(mpi: Mpi, site: Site) -> None:
     job = Job(mpi, 3, site, executions=2, HOLD="1")
     begun = time.monotonic()
     before = {rank: rests(pid) for rank, pid in job.ranks.items()}
-    time.sleep(4)  # how long it is does not matter
+    time.sleep(2)  # how long it is does not matter
     n_rests = {rank: rests(pid) - before[rank] for rank, pid in job.ranks.items()}
     elapsed = time.monotonic() - begun
     site.release()

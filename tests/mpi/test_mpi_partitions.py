@@ -43,9 +43,7 @@ def test_output_is_the_serial_tools(mpi: Mpi, site: Site, batch: str) -> None:
 
 @pytest.mark.parametrize("victim", [0, 3, 4], ids=["coordinator", "leader", "other"])
 def test_a_killed_process_ends_the_job_and_the_same_command_resumes(mpi: Mpi, site: Site, victim: int) -> None:
-    site.n = 240
-    site.write_input()
-    job = start(mpi, site, SLEEP="0.5")
+    job = start(mpi, site)
     os.kill(job.ranks[victim], signal.SIGKILL)
     assert job.ends() != 0
     code, text = whole(mpi, site, "--keep-run-dir")
@@ -55,12 +53,11 @@ def test_a_killed_process_ends_the_job_and_the_same_command_resumes(mpi: Mpi, si
 
 
 def test_a_process_of_a_partition_that_stands_still_is_done_without(openmpi: Mpi, site: Site) -> None:
-    site.n = 480
-    site.write_input()
-    job = start(openmpi, site, SLEEP="1")
+    job = start(openmpi, site)
     os.kill(job.ranks[7], signal.SIGSTOP)
+    job.says("(rank 7) is lost: no sign of life for 10 s")
+    job.goes_on()
     job.ends_well()
-    assert "(rank 7) is lost: no sign of life for 10 s" in said(site.folder)
     assert site.output.read_bytes() == site.expected
     assert not site.run_dir.exists()
 
@@ -69,8 +66,9 @@ def test_a_process_of_a_partition_that_stands_still_at_the_end_is_not_waited_for
     site.n = 120
     site.write_input()
     options = ("--partition-size", "3", "--write", "coordinator")
-    job = Job(with_limits(openmpi, site, NO_SILENCE), N_RANKS, site, 30, options, SLEEP="0.5")
+    job = Job(with_limits(openmpi, site, NO_SILENCE), N_RANKS, site, 30, options)
     os.kill(job.ranks[7], signal.SIGSTOP)
+    job.goes_on()
     job.ends_well()
     assert site.output.read_bytes() == site.expected
 
@@ -79,17 +77,16 @@ def test_a_process_of_a_partition_that_stands_still_at_the_end_is_not_waited_for
 def test_what_a_tool_that_stands_still_had_is_done_by_another(openmpi: Mpi, site: Site, victim: int) -> None:
     site.n = 120
     site.write_input()
-    job = start(openmpi, site, SLEEP="0.4")
+    job = start(openmpi, site)
     job.freeze_tool(victim)
+    job.goes_on()
     assert job.ends() == 0, said(site.folder)
     assert site.output.read_bytes() == site.expected
     assert not site.run_dir.exists()
 
 
 def test_a_leader_that_stands_still_ends_the_run_and_it_resumes(openmpi: Mpi, site: Site) -> None:
-    site.n = 480
-    site.write_input()
-    job = start(openmpi, site, SLEEP="1")
+    job = start(openmpi, site)
     os.kill(job.ranks[6], signal.SIGSTOP)
     assert job.ends() != 0  # who notices first, coordinator or others, ends it
     assert whole(openmpi, site)[0] == 0
@@ -97,21 +94,20 @@ def test_a_leader_that_stands_still_ends_the_run_and_it_resumes(openmpi: Mpi, si
 
 
 def test_a_killed_process_of_a_partition_is_done_without_where_mpi_can(openmpi: Mpi, site: Site) -> None:
-    site.n = 240
-    site.write_input()
     tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))
-    job = start(tolerant, site, SLEEP="0.5")
+    job = start(tolerant, site)
     os.kill(job.ranks[4], signal.SIGKILL)
+    job.says("(rank 4) is lost: its process is gone")
+    job.goes_on()
     assert job.ends() == 0, said(site.folder)
-    assert "(rank 4) is lost: its process is gone" in said(site.folder)
     assert site.output.read_bytes() == site.expected
 
 
 def test_a_signal_stops_all_partitions_in_order(mpi: Mpi, site: Site) -> None:
-    site.n = 240
-    site.write_input()
-    job = start(mpi, site, SLEEP="0.5")
+    job = start(mpi, site)
     os.kill(job.ranks[8], signal.SIGTERM)
+    job.says("no more work is handed out")
+    job.goes_on()
     code = job.ends()
     assert code == 143, said(site.folder)
     assert "stopped by SIGTERM" in said(site.folder)

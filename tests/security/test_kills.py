@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import harness
 import pytest
 from users import Machine, User
 
@@ -18,13 +18,6 @@ MEMORY = Path("/dev/shm")
 WAITING = '#!/bin/sh\necho x >> "$HOME/starts"\nuntil [ -e "$HOME/go" ]; do sleep 0.02; done\nexec cat\n'
 
 HOUR = 3600.0
-
-
-def wait_for(state: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 300
-    while not state():
-        assert time.monotonic() < deadline, f"waited for: {what}"
-        time.sleep(0.02)
 
 
 def lines(path: Path) -> int:
@@ -55,8 +48,8 @@ def waiting_run(user: User, n: int = 2) -> Iterator[subprocess.Popen[str]]:
         "~/waiting < in.fa > out",
     )
     with user.start_millrace(*run) as process:
-        wait_for(lambda: lines(user.home / "starts") == n or process.poll() is not None, "the tools to start")
-        assert process.poll() is None, process.communicate()
+        started = harness.wait_until(lambda: lines(user.home / "starts") == n, process)
+        assert started and process.poll() is None, process.communicate()
         yield process
         process.kill()
 

@@ -15,7 +15,6 @@ from urllib.parse import quote
 import pytest
 import sftp_server
 import web_server
-from shell import Shell, dead_work_dirs, wait_for_none_left
 
 REPO = Path(__file__).resolve().parent.parent.parent
 
@@ -36,16 +35,6 @@ def environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     (home / "config").mkdir()
     return home
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    """As for the tests of the command line."""
-    made = Shell(tmp_path)
-    made.prepare()
-    before = dead_work_dirs()
-    yield made
-    wait_for_none_left(made, before)
 
 
 @pytest.fixture
