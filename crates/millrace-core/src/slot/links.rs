@@ -113,15 +113,11 @@ impl Watch {
 
     fn take(&self) -> MutexGuard<'_, Log> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(mut events) = self.events.as_ref() else { return log };
-        let mut bytes = [0; 8192];
-        while let Ok(n) = events.read(&mut bytes) {
-            if n == 0 {
-                break;
-            }
+        let Some(events) = self.events.as_ref() else { return log };
+        read_waiting(events, |bytes| {
             log.turn += 1;
-            self.note(&bytes[..n], &mut log);
-        }
+            self.note(bytes, &mut log);
+        });
         log
     }
 
@@ -189,4 +185,41 @@ pub(super) fn read_short(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> 
     let mut bytes = Vec::new();
     File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
     Ok((bytes.len() as u64 <= most).then_some(bytes))
+}
+
+/// Reads what waits in `events` now. What comes meanwhile is for the next time: somebody may write without an end.
+fn read_waiting(mut events: &File, mut take: impl FnMut(&[u8])) {
+    let mut n_bytes: libc::c_int = 0;
+    // SAFETY: writes a number where it is told to.
+    if unsafe { libc::ioctl(events.as_raw_fd(), libc::FIONREAD, &raw mut n_bytes) } < 0 {
+        return;
+    }
+    let mut left = usize::try_from(n_bytes).unwrap_or(0);
+    let mut bytes = [0; 8192];
+    while left > 0 {
+        let Ok(n @ 1..) = events.read(&mut bytes) else { break };
+        take(&bytes[..n]);
+        left = left.saturating_sub(n);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    #[test]
+    fn who_writes_without_an_end_holds_nobody_up() {
+        let (events, mut writer) = io::pipe().unwrap();
+        writer.write_all(&[0; 10_000]).unwrap();
+        let mut n_bytes = 0;
+        read_waiting(&File::from(OwnedFd::from(events)), |bytes| {
+            n_bytes += bytes.len();
+            assert!(n_bytes < 60_000, "it goes on as long as somebody writes");
+            writer.write_all(&[0; 8192]).unwrap();
+        });
+        assert!(n_bytes >= 10_000, "all that waited was read");
+    }
 }
