@@ -98,10 +98,10 @@ def environment(name: str) -> Path:
 
 def _fill(folder: Path, packages: list[str]) -> None:
     """Make the environment, whatever an earlier try left; its command comes last, and says that it is whole."""
-    subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True, capture_output=True)
-    subprocess.run(
-        [folder / "bin" / "python", "-m", "pip", "install", "-q", *packages], check=True, capture_output=True
-    )
+    uv = Path(sys.executable).with_name("uv")
+    subprocess.run([uv, "venv", "-q", "--clear", "-p", sys.executable, folder], check=True, capture_output=True)
+    install = [uv, "pip", "install", "-q", "-p", folder / "bin" / "python", *packages]
+    subprocess.run(install, check=True, capture_output=True)
     site = next((folder / "lib").glob("python3.*")) / "site-packages"
     (site / "millrace.pth").write_text(f"{REPO / 'python'}\n")
     command = folder / "bin" / "millrace.new"
