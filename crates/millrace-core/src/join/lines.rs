@@ -73,3 +73,34 @@ fn difference(what: &str, first: &[u8], other: &[u8]) -> String {
         |part: &[Vec<u8>]| part.get(at).map_or("nothing".into(), |line| String::from_utf8_lossy(line).into_owned());
     format!("the {what} differs between batches at its line {}: '{}' and '{}'", at + 1, show(&first), show(&other))
 }
+
+/// What all batches say of results that are not there: nothing at all, or what frames them.
+#[derive(Default)]
+pub(super) struct Presence {
+    silent: bool,
+    framed_nothing: bool,
+}
+
+impl Presence {
+    /// Notes a batch without a byte.
+    pub(super) fn silent(&mut self, format: &'static str) -> Result<(), JoinError> {
+        self.silent = true;
+        self.check(format)
+    }
+
+    /// Notes a batch with header or footer and nothing between them.
+    pub(super) fn framed_nothing(&mut self, format: &'static str) -> Result<(), JoinError> {
+        self.framed_nothing = true;
+        self.check(format)
+    }
+
+    fn check(&self, format: &'static str) -> Result<(), JoinError> {
+        if self.silent && self.framed_nothing {
+            return Err(shape(
+                format,
+                "a batch has no output at all, where another without results has header or footer",
+            ));
+        }
+        Ok(())
+    }
+}

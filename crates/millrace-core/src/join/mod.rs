@@ -15,6 +15,7 @@ mod hmmer;
 mod lines;
 mod obabel;
 mod vina;
+mod xml;
 
 /// What a joiner can fail with.
 #[derive(Debug, thiserror::Error)]
@@ -111,7 +112,7 @@ pub fn joiner(spec: &str) -> Result<Box<dyn Joiner>, JoinError> {
         "obabel-pdb" => Ok(Box::new(obabel::Models::pdb())),
         "obabel-pdbqt" => Ok(Box::new(obabel::Models::default())),
         "obabel-cml" => Ok(Box::new(obabel::Cml::default())),
-        "xml" => match frame::Xml::new(parameter) {
+        "xml" => match xml::Xml::new(parameter) {
             Some(xml) => Ok(Box::new(xml)),
             None => Err(JoinError::Unknown(spec.to_owned())),
         },
