@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -98,10 +99,12 @@ def environment(name: str) -> Path:
 
 def _fill(folder: Path, packages: list[str]) -> None:
     """Make the environment, whatever an earlier try left; its command comes last, and says that it is whole."""
-    uv = Path(sys.executable).with_name("uv")
-    subprocess.run([uv, "venv", "-q", "--clear", "-p", sys.executable, folder], check=True, capture_output=True)
-    install = [uv, "pip", "install", "-q", "-p", folder / "bin" / "python", *packages]
-    subprocess.run(install, check=True, capture_output=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    uv, python = Path(sys.executable).with_name("uv"), folder / "bin" / "python"
+    # What is downloaded is kept where the user keeps it.
+    env = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"}
+    for words in (["venv", "-q", "-p", sys.executable, folder], ["pip", "install", "-q", "-p", python, *packages]):
+        subprocess.run([uv, *words], check=True, capture_output=True, env=env)
     site = next((folder / "lib").glob("python3.*")) / "site-packages"
     (site / "millrace.pth").write_text(f"{REPO / 'python'}\n")
     command = folder / "bin" / "millrace.new"
