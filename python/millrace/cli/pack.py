@@ -72,7 +72,7 @@ def command(
     """
     from millrace.cli.run import here
     from millrace.errors import RefusedError
-    from millrace.pack import packing
+    from millrace.pack import packing, places
     from millrace.pack.cost import parse_bandwidth
     from millrace.pack.regenerate import Settings
 
@@ -85,24 +85,33 @@ def command(
         )
     if not (dest or only_plan):
         raise RefusedError("where to write the pack is not said", "say -o FILE.mrp")
+    if dest:
+        places.check([here() / dest])
     try:
         plan = _plan(tuple(ctx.meta[COMMAND]), here(), slots)
     except RefusedError as error:
         if dest is None or not results or not all(path.is_file() for path in results):
             raise
-        packed = packing.pack_files([here() / path for path in results], here() / dest, error.message)
+        found = [here() / path for path in results]
+        places.refuse_read([here() / dest], found)
+        places.check_replaced(here() / dest)
+        with places.in_words(here() / dest):
+            packed = packing.pack_files(found, here() / dest, error.message)
         click.echo(f"millrace: {_told(packed, dest)}", err=True)
         return
     outputs = _outputs(plan, results)
     read = [*outputs, *(plan.command.cwd / item.path for item in plan.use.inputs), *plan.use.databases]
-    if dest and dest.exists() and any(path.exists() and path.samefile(dest) for path in read):
-        raise RefusedError(f"{dest}: is read, and would be written over", "write the pack elsewhere")
+    if dest:
+        places.refuse_read([here() / dest], read)
+        places.check_replaced(here() / dest)
     settings = Settings(dict(os.environ), slots, work_dir)
     wishes = packing.Wishes(settings, batch or packing.BATCH, with_queries)
     if dest is None or speed:
         _print_plan(plan, outputs, wishes, speed or 1.0)
         return
-    click.echo(f"millrace: {_told(packing.pack(plan, outputs, here() / dest, wishes, _say), dest)}", err=True)
+    with places.in_words(here() / dest):
+        packed = packing.pack(plan, outputs, here() / dest, wishes, _say)
+    click.echo(f"millrace: {_told(packed, dest)}", err=True)
 
 
 def _plan(argv: tuple[str, ...], cwd: Path, slots: int | None) -> Plan:

@@ -58,7 +58,7 @@ def command(
     from millrace.cli.run import here
     from millrace.errors import RefusedError
     from millrace.launch.mpi_environment import for_tools
-    from millrace.pack import unpacking
+    from millrace.pack import places, unpacking
     from millrace.pack.regenerate import Settings
 
     made = unpacking.look(pack)
@@ -70,13 +70,13 @@ def command(
         raise RefusedError(
             f"the pack has {len(made.outputs)} outputs: {names}", "say -o FILE once for each, in this order"
         )
-    places = [path.resolve() for path in outputs]
-    if len({*places, pack.resolve()}) <= len(places) or (queries and queries.resolve() in places):
-        raise RefusedError("a file is named twice", "give each output a file of its own")
-    settings = Settings(for_tools(os.environ), slots, work_dir)
     cwd = here()
+    dests = [cwd / each for each in outputs]
+    places.check(dests, [cwd / pack, *([cwd / queries] if queries else [])])
+    settings = Settings(for_tools(os.environ), slots, work_dir)
     place = unpacking.Here(settings, cwd, db, cwd / queries if queries else None, any_version)
-    unpacking.unpack(pack, made, [cwd / each for each in outputs], place, lambda _, argv: yes or _confirmed(argv))
+    with places.in_words(dests[0]):
+        unpacking.unpack(pack, made, dests, place, lambda _, argv: yes or _confirmed(argv))
     click.echo(f"millrace: {', '.join(map(str, outputs))}: as packed, SHA-256 compared", err=True)
 
 

@@ -78,6 +78,11 @@ class Section:
             raise CorruptError(f"a section of the pack cannot be unpacked: {error}") from error
 
 
+def unfinished(dest: Path) -> Path:
+    """A name beside ``dest`` that nobody else uses, for what is not whole yet."""
+    return dest.with_name(f".{dest.name}.{os.urandom(4).hex()}.new")
+
+
 class Writer:
     """Writes a pack; it gets its name with `finish`, when it is whole.
 
@@ -86,8 +91,8 @@ class Writer:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._fresh = path, path.with_name(path.name + ".new")
-        self._file: BinaryIO = self._fresh.open("wb")
+        self._path, self._fresh = path, unfinished(path)
+        self._file: BinaryIO = self._fresh.open("xb")
         self._digest = hashlib.sha256()
         self.size = 0
         self._write(_FILE.pack(MAGIC, VERSION))

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from millrace.errors import CorruptError, RefusedError
 from millrace.pack import codec as codecs
-from millrace.pack import difference, hits, queries, recipe, regenerate
+from millrace.pack import difference, hits, places, queries, recipe, regenerate
 from millrace.pack.codec import Codec, NotPackable
 from millrace.pack.hits import Hits
-from millrace.pack.layout import Kind, Section, sections
+from millrace.pack.layout import Kind, Section, sections, unfinished
 from millrace.pack.packing import digest_of, stripped
 from millrace.pack.recipe import Database, Original, Recipe
 from millrace.pack.regenerate import Settings
@@ -66,24 +66,27 @@ def unpack(pack: Path, made: Recipe, dests: Sequence[Path], here: Here, confirm:
     Raises:
         MillraceError: They cannot be written exactly; then nothing is.
     """
-    fresh = [dest.with_name(f".{dest.name}.new") for dest in dests]
+    fresh = [unfinished(dest) for dest in dests]
     # Another pack is another regeneration; the same one is resumed.
     folder = dests[0].with_name(f"{dests[0].name}.{digest_of(pack)[:12]}.unpack")
+    done = False
     try:
-        regenerated = [] if made.codec == "zstd" else _regenerated(pack, made, folder, here, confirm)
+        regenerated = [] if made.codec == "zstd" else _regenerated(pack, made, folder, dests, here, confirm)
         pieces = (section for section in sections(pack) if section.kind in (Kind.DIFFERENCE, Kind.PLAIN))
         _compare(made, difference.apply(pieces, regenerated, fresh))
         for path, dest in zip(fresh, dests, strict=True):
             with path.open("rb") as file:
                 os.fsync(file.fileno())
             path.replace(dest)
+        done = True
     except CorruptError:
-        shutil.rmtree(folder, ignore_errors=True)
+        done = True
         raise
     finally:
         for path in fresh:
             path.unlink(missing_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
+        if done or not (folder / regenerate.RUN).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _compare(made: Recipe, found: Sequence[tuple[int, str]]) -> None:
@@ -95,7 +98,9 @@ def _compare(made: Recipe, found: Sequence[tuple[int, str]]) -> None:
             )
 
 
-def _regenerated(pack: Path, made: Recipe, folder: Path, here: Here, confirm: Confirm) -> list[Path]:
+def _regenerated(
+    pack: Path, made: Recipe, folder: Path, dests: Sequence[Path], here: Here, confirm: Confirm
+) -> list[Path]:
     codec = _codec(made)
     folder.mkdir(exist_ok=True)
     source = _queries(pack, made, folder, here)
@@ -105,6 +110,7 @@ def _regenerated(pack: Path, made: Recipe, folder: Path, here: Here, confirm: Co
     if not confirm(made, argv):
         raise RefusedError("nothing was run", "run it with --yes")
     plan = _plan(made, folder, source, argv, codec, here)
+    places.refuse_read(dests, plan.use.databases)
     check_database(made.database, codec.database(plan.use, plan.command, like=made.database))
     if not regenerate.is_begun(plan):
         found = _hits(pack, made.database)

@@ -1,0 +1,97 @@
+"""Where packs and unpacked results are written: to files that nobody needs, seen to before any work."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from millrace.errors import MillraceError, RefusedError
+from millrace.pack.layout import MAGIC
+
+#: What says that there is no room.
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def check(dests: Sequence[Path], read: Iterable[Path] = ()) -> None:
+    """See that each of ``dests`` can be a file of its own, and is none of those that are read.
+
+    Raises:
+        RefusedError: It cannot; nothing was written.
+    """
+    for dest in dests:
+        _check(dest)
+    refuse_read(dests, read)
+    if len({dest.resolve() for dest in dests}) < len(dests):
+        raise RefusedError("a file is named twice", "give each output a file of its own")
+
+
+def refuse_read(dests: Sequence[Path], read: Iterable[Path]) -> None:
+    """See that none of ``dests`` is one of the files that are read.
+
+    Raises:
+        RefusedError: One is.
+    """
+    files = [path for path in read if path.exists()]
+    for dest in dests:
+        if dest.exists() and any(path.samefile(dest) for path in files):
+            raise RefusedError(f"{dest}: is read, and would be written over", "name another file with -o")
+
+
+def check_replaced(dest: Path) -> None:
+    """See that a pack replaces nothing but an older pack, or an empty file.
+
+    Raises:
+        RefusedError: Something else is there.
+    """
+    if dest.exists():
+        with dest.open("rb") as file:
+            start = file.read(len(MAGIC))
+        if start not in (b"", MAGIC):
+            raise RefusedError(
+                f"{dest}: is there already, is no pack, and would be written over", "name another file with -o"
+            )
+
+
+@contextmanager
+def in_words(dest: Path) -> Iterator[None]:
+    """Say what goes wrong with the files beside ``dest`` without the names that they have meanwhile.
+
+    Raises:
+        MillraceError: There is no room, or they cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise MillraceError(
+                f"{dest.parent}: no room left ({error.strerror})", "make room there, or name a file elsewhere with -o"
+            ) from error
+        name = os.path.relpath(os.fsdecode(error.filename or ""), dest.parent)
+        if not name.startswith(f".{dest.name}."):
+            raise
+        raise MillraceError(f"{dest}: {error.strerror}", "see who may write in its folder") from error
+
+
+def _check(dest: Path) -> None:
+    if dest.name == "-" and not dest.exists():
+        raise RefusedError("-o -: a file is needed, not standard output", "name a file with -o, and read that")
+    try:
+        mode = dest.lstat().st_mode
+    except FileNotFoundError:
+        mode = 0
+    except NotADirectoryError:
+        raise RefusedError(f"{dest.parent}: is no folder", "name a file in a folder with -o") from None
+    if stat.S_ISLNK(mode):
+        raise RefusedError(f"{dest}: is a link, not a file", "name the file itself with -o")
+    if stat.S_ISDIR(mode):
+        raise RefusedError(f"{dest}: is a folder", "name a file in it with -o")
+    if mode and not stat.S_ISREG(mode):
+        raise RefusedError(f"{dest}: is a device or a pipe, and a file is needed", "name a file with -o, and read that")
+    if not dest.parent.is_dir():
+        raise RefusedError(f"{dest.parent}: no such folder", "make it, or name a file elsewhere with -o")
+    if not os.access(dest.parent, os.W_OK | os.X_OK):
+        raise RefusedError(f"{dest.parent}: permission denied", "name a file in a folder where you may write with -o")
