@@ -44,3 +44,12 @@ def count(n: int, noun: str) -> str:
     if noun.endswith(("s", "ch")):
         return f"{n:,} {noun}es"
     return f"{n:,} {noun[:-1]}ies" if noun.endswith("y") else f"{n:,} {noun}s"
+
+
+def shown(text: str) -> str:
+    r"""Text of a stranger as it can be shown: what moves the cursor, breaks a line or turns its direction is escaped.
+
+    >>> shown("a\tb\r\u202ec é")
+    'a\\tb\\r\\u202ec é'
+    """
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from once import once
 from tool_batches import need
 
 from millrace.errors import RefusedError
+from millrace.model import InputArg
 from millrace.pack import recipe, unpacking
 from millrace.pack.layout import Kind, Writer, sections
 from millrace.pack.regenerate import command_line
@@ -219,6 +221,38 @@ def test_a_stranger_s_pack_runs_nothing_else(result: Path, changes: dict[str, ob
     told = ask(result, "unpack", "strange.mrp", "--yes", "--queries", "q.faa", "-o", "again")
     assert told.returncode == 2, told.stderr
     assert not (result / "again").exists()
+
+
+def test_what_a_stranger_s_pack_says_is_shown_escaped(result: Path) -> None:
+    made = unpacking.look(result / "result.mrp")
+    assert made.queries and made.database
+    evil = "EVIL\rall fine\n\u202e\x1b[2J"
+    queries, base = replace(made.queries, name=evil), replace(made.database, name=evil, title=evil)
+    outputs = (replace(made.outputs[0], name=evil),)
+    forgeries: list[dict[str, object]] = [
+        {"version": evil, "millrace": evil}, {"outputs": outputs}, {"queries": queries}, {"database": base},
+        {"tool": evil}, {"codec": evil}, {"arguments": (*made.arguments, "-soft_masking", evil)},
+        {"arguments": (InputArg(5), *made.arguments)},
+    ]  # fmt: skip
+    for number, changes in enumerate(forgeries):
+        rewritten(result / "result.mrp", result / f"{number}.mrp", **changes)
+        for more in (
+            ["--list"],
+            ["-o", "again"],
+            ["-o", "again", "--yes", "--queries", "q.faa"],
+            ["-o", "x", "-o", "y"],
+        ):
+            told = ask(result, "unpack", f"{number}.mrp", *more)
+            assert not {"\r", "\u202e", "\x1b"} & set(told.stdout + told.stderr)
+            assert "\nall" not in told.stdout + told.stderr
+            assert "InputArg" not in told.stdout + told.stderr
+            assert "EVIL" not in told.stdout + told.stderr or r"EVIL\r" in told.stdout + told.stderr
+    assert not (result / "again").exists() or (result / "again").read_bytes() == (result / "out").read_bytes()
+
+
+def test_a_pack_lists_its_command(result: Path) -> None:
+    told = ask(result, "unpack", "--list", "result.mrp")
+    assert "command: blastp -query QUERIES -db DATABASE -outfmt 6 -max_target_seqs 5 -out OUTPUT\n" in told.stdout
 
 
 def test_a_stranger_s_option_writes_no_file_of_the_user(result: Path) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from millrace.model import Token
     from millrace.pack.recipe import Recipe
 
 
@@ -60,13 +61,14 @@ def command(
     from millrace.launch.mpi_environment import for_tools
     from millrace.pack import places, unpacking
     from millrace.pack.regenerate import Settings
+    from millrace.words import shown
 
     made = unpacking.look(pack)
     if only_list:
         click.echo(_listed(made))
         return
     if len(outputs) != len(made.outputs):
-        names = ", ".join(each.name for each in made.outputs)
+        names = ", ".join(shown(each.name) for each in made.outputs)
         raise RefusedError(
             f"the pack has {len(made.outputs)} outputs: {names}", "say -o FILE once for each, in this order"
         )
@@ -81,19 +83,40 @@ def command(
 
 
 def _confirmed(argv: Sequence[str]) -> bool:
-    click.echo(f"millrace: this pack runs: {shlex.join(argv)}", err=True)
+    from millrace.words import shown
+
+    click.echo(f"millrace: this pack runs: {shown(shlex.join(argv))}", err=True)
     return sys.stdin.isatty() and click.confirm("run it?", err=True)
 
 
 def _listed(made: Recipe) -> str:
-    from millrace.words import size
+    from millrace.words import shown, size
 
     lines = [f"output {each.name}: {size(each.bytes)}, SHA-256 {each.sha256}" for each in made.outputs]
     if made.queries and made.database:
-        arguments = [each if isinstance(each, str) else f"<{type(each).__name__}>" for each in made.arguments]
+        arguments = [each if isinstance(each, str) else _named(each) for each in made.arguments]
         lines += [
             f"command: {shlex.join([made.tool, *arguments])}", f"version: {made.version}",
             f"queries: {made.queries.name}, {size(made.queries.bytes)}, SHA-256 {made.queries.sha256}",
             f"database: {made.database.name}, {made.database.entries} entries, {made.database.residues} residues, SHA-256 {made.database.ordered}",
         ]  # fmt: skip
-    return "\n".join([f"packed by Millrace {made.millrace} with {made.codec}", *lines])
+    return "\n".join(map(shown, [f"packed by Millrace {made.millrace} with {made.codec}", *lines]))
+
+
+def _named(token: Token) -> str:
+    """What stands in a command in the place of a file.
+
+    >>> from millrace.model import DatabaseArg, OutputArg
+    >>> _named(DatabaseArg("--db=")), _named(OutputArg(1))
+    ('--db=DATABASE', 'OUTPUT2')
+    """
+    from millrace.model import DatabaseArg, InputArg, OutputArg
+
+    match token:
+        case InputArg(prefix=prefix):
+            return f"{prefix}QUERIES"
+        case OutputArg(index=index, prefix=prefix):
+            return f"{prefix}OUTPUT{index + 1 if index else ''}"
+        case DatabaseArg(prefix=prefix):
+            return f"{prefix}DATABASE"
+    return "?"

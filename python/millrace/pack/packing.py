@@ -23,6 +23,7 @@ from millrace.pack.queries import QueryBatch
 from millrace.pack.recipe import Original, Recipe
 from millrace.pack.regenerate import NOWHERE, Settings, is_plain
 from millrace.plan.plan import Plan
+from millrace.words import shown
 
 #: Queries of one batch: more are packed smaller and start the tool less often, but each is compared with more entries.
 BATCH = 50
@@ -178,7 +179,7 @@ class Packing:
                 text not in ("", NOWHERE) and not text.startswith("-") and (self._plan.command.cwd / text).exists()
             )
             if not is_plain(text) or is_file:
-                raise NotPackable(f"the argument {text} names a file, which does not travel")
+                raise NotPackable(f"the argument {shown(text)} names a file, or cannot be shown: it does not travel")
         return tuple(tokens)
 
     def batches(self, folder: Path) -> list[QueryBatch]:

@@ -12,6 +12,7 @@ import msgspec
 
 from millrace.errors import CorruptError
 from millrace.model import Frozen, Token
+from millrace.words import shown
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
@@ -83,4 +84,4 @@ def decode(data: bytes) -> Recipe:
     try:
         return msgspec.json.decode(data, type=Recipe)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptError(f"the pack does not say what a pack says: {error}") from error
+        raise CorruptError(f"the pack does not say what a pack says: {shown(str(error))}") from error

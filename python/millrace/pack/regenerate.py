@@ -34,6 +34,7 @@ from millrace.task_numbers import number_of
 from millrace.tasks import Search
 from millrace.tools import registry
 from millrace.tools.base import Fragmenting
+from millrace.words import shown
 
 #: Names in the folder of a regeneration.
 QUERIES, RUN = "queries", "run"
@@ -74,17 +75,20 @@ def command_line(tool: str, arguments: Sequence[Token], database: str) -> tuple[
             case str() as text if is_plain(text):
                 words.append(text)
             case _:
-                raise RefusedError(f"the pack has an argument that could name a file: {token}", "do not unpack it")
+                what = repr(token) if isinstance(token, str) else "the place of a file that it does not have"
+                raise RefusedError(
+                    f"the pack has an argument that belongs to no such command: {shown(what)}", "do not unpack it"
+                )
     return tuple(words)
 
 
 def is_plain(text: str) -> bool:
-    """Whether an argument cannot name a file outside the folder of a regeneration.
+    """Whether an argument cannot name a file outside the folder of a regeneration, and is shown as it is.
 
-    >>> [is_plain(text) for text in ("-evalue", "1e-5", "/etc/passwd", "../x", "/dev/null", "~x", "a\\0b")]
-    [True, True, False, False, True, False, False]
+    >>> [is_plain(text) for text in ("-evalue", "1e-5", "/etc/passwd", "../x", "/dev/null", "~x", "a\\0b", "a\\rb")]
+    [True, True, False, False, True, False, False, False]
     """
-    return text == NOWHERE or not ("/" in text or ".." in text or text.startswith("~") or "\0" in text)
+    return text == NOWHERE or not ("/" in text or ".." in text or text.startswith("~") or shown(text) != text)
 
 
 def plan(

@@ -19,6 +19,7 @@ from millrace.pack.recipe import Database, Original, Recipe
 from millrace.pack.regenerate import Settings
 from millrace.plan.plan import Plan
 from millrace.tools import registry
+from millrace.words import shown
 
 #: Bytes of hits that are read at most: a stranger's pack does not fill the memory.
 MOST_HITS = 4 << 30
@@ -93,7 +94,7 @@ def _compare(made: Recipe, found: Sequence[tuple[int, str]]) -> None:
     for original, (size, digest) in zip(made.outputs, found, strict=True):
         if (size, digest) != (original.bytes, original.sha256):
             raise CorruptError(
-                f"{original.name}: what was regenerated is not what was packed; nothing is written",
+                f"{shown(original.name)}: what was regenerated is not what was packed; nothing is written",
                 "the tool or the database here may differ from those of the packed result",
             )
 
@@ -105,6 +106,8 @@ def _regenerated(
     folder.mkdir(exist_ok=True)
     source = _queries(pack, made, folder, here)
     assert made.database  # see `_codec`
+    if not here.database and shown(made.database.name) != made.database.name:
+        raise RefusedError(f"the pack names the database {shown(made.database.name)}", "name the one here with --db")
     database = codec.database_name(here.database or made.database.name, here.cwd, here.settings.environ)
     argv = regenerate.command_line(made.tool, made.arguments, database)
     if not confirm(made, argv):
@@ -126,10 +129,10 @@ def _regenerated(
 def _codec(made: Recipe) -> Codec:
     codec = codecs.find(made.codec)
     if codec is None or made.queries is None or made.database is None:
-        raise RefusedError(f"this pack needs the codec {made.codec!r}, which is not here", "install it")
+        raise RefusedError(f"this pack needs the codec {shown(repr(made.codec))}, which is not here", "install it")
     if registry.MODULES.get(made.tool) != made.codec:
         raise RefusedError(
-            f"the pack names the program {made.tool!r}, which is not of {made.codec}", "do not unpack it"
+            f"the pack names the program {shown(repr(made.tool))}, which is not of {made.codec}", "do not unpack it"
         )
     return codec
 
@@ -142,7 +145,7 @@ def _queries(pack: Path, made: Recipe, folder: Path, here: Here) -> Path:
         path = folder / "queries.packed"
         if not write_queries(sections(pack), path):
             raise RefusedError(
-                f"the queries do not travel in this pack: {made.queries.name}, {made.queries.bytes} bytes",
+                f"the queries do not travel in this pack: {shown(made.queries.name)}, {made.queries.bytes} bytes",
                 "name the file with --queries",
             )
     if not path.is_file():
@@ -170,7 +173,7 @@ def _plan(made: Recipe, folder: Path, source: Path, argv: Sequence[str], codec: 
         raise RefusedError(f"the result cannot be regenerated here: {error}") from error
     if plan.use.version != made.version and not here.any_version:
         raise RefusedError(
-            f"the result is of {made.version or 'an unknown version'}, here is {plan.use.version or 'an unknown version'}",
+            f"the result is of {shown(made.version) or 'an unknown version'}, here is {plan.use.version or 'an unknown version'}",
             "install that version, or try --any-version: only the exact result is ever written",
         )
     check_outputs(made.outputs, [each.name for each in plan.use.outputs])
@@ -202,7 +205,8 @@ def check_database(packed: Database, here: Database) -> None:
     else:
         what = f"of its {packed.entries} entries, some are others"
     raise RefusedError(
-        f"the database here is not that of the packed result ({packed.name}): {what}", "name the right one with --db"
+        f"the database here is not that of the packed result ({shown(packed.name)}): {what}",
+        "name the right one with --db",
     )
 
 
