@@ -8,6 +8,7 @@ keeps what was seen, so that a long series can be done in parts: the table is of
 from __future__ import annotations
 
 import argparse
+import glob
 import importlib.util
 import json
 import os
@@ -35,6 +36,7 @@ from millrace import _core  # noqa: E402
 from millrace.launch import sweep  # noqa: E402
 from millrace.resume import chosen  # noqa: E402
 from millrace.rundir import RunDir  # noqa: E402
+from millrace.storage import launcher_folder  # noqa: E402
 
 HEAD = "head"
 NAMES = tuple(f"node{number}" for number in range(1, 9))
@@ -195,7 +197,7 @@ class Chaos:
             f"{name}: {processes.arguments(pid)}" for name in (HEAD, *NAMES) for pid in self.cluster.inhabitants(name)
         ]
         found += [str(path) for path in self.folder.glob("*.launch")]
-        found += [str(path) for token in self.tokens if (path := sweep.temporary(token)).exists()]
+        found += [path for token in self.tokens for path in glob.glob(f"{launcher_folder.beginning(token)}*")]
         if not found:
             for name in (HEAD, *NAMES):
                 if self.cluster.is_on(name):
