@@ -4,8 +4,8 @@ A tool must find everything where the serial command would have found it: the ar
 what the user typed, relative paths included. So a slot's directory mirrors the user's working directory (and as
 many folders above it as ``../`` in the arguments reaches): every entry is a symbolic link to the real one, except
 the batch's input and the outputs, which are real files of the task's own. Where a path cannot keep its text (an
-absolute path, a compressed input) the file lies in a folder of the slot's own, and the user's text is put back
-wherever the tool prints it.
+absolute path, a compressed input, an input that the command also names elsewhere, to be read whole) the file lies in a
+folder of the slot's own, and the user's text is put back wherever the tool prints it.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ def lay_out(
     directory = str(cwd.relative_to(top)) if above else ""
     placer = _Placer(cwd, top)
     inputs = tuple(
-        Place("", b"") if item.format == "files" or item.stdin else placer.place(item.path, f"in{k}", strip=True)
+        Place("", b"")
+        if item.format == "files" or item.stdin
+        else placer.place(item.path, f"in{k}", strip=True, apart=_is_read_whole(use, k, cwd))
         for k, item in enumerate(use.inputs)
     )
     outputs = tuple(
@@ -164,9 +166,12 @@ class _Placer:
         self.folders: list[str] = []
         self.substitutions: list[tuple[bytes, bytes]] = []
 
-    def place(self, typed: str, key: str, *, strip: bool = False, folder: bool = False, named: bool = False) -> Place:
+    def place(
+        self, typed: str, key: str, *, strip: bool = False, folder: bool = False, named: bool = False, apart: bool = False
+    ) -> Place:  # fmt: skip
+        """``strip``: without a compressed file's ending; ``apart``: never at the user's own path."""
         compressed = strip and typed.endswith(COMPRESSED)
-        if not (os.path.isabs(typed) or compressed or re.search(r"[^./][^/]*/+\.\.(/|$)", typed)):
+        if not (apart or os.path.isabs(typed) or compressed or re.search(r"[^./][^/]*/+\.\.(/|$)", typed)):
             path = os.path.relpath(os.path.normpath(self.cwd / typed), self.top)
             return Place(path, os.fsencode(typed))
         name = os.path.basename(typed.rstrip("/")) or key
@@ -187,6 +192,23 @@ class _Placer:
 def private_text(relative: str) -> bytes:
     """What stands in arguments for the path ``relative`` to a slot's directory."""
     return SLOT_MARK + (b"/" + os.fsencode(relative) if relative else b"")
+
+
+def _is_read_whole(use: ToolUse, index: int, cwd: Path) -> bool:
+    """Whether an input that is cut is named once more, by an argument at which the tool reads all of it (all against all).
+
+    Links need no look: they lead out of the slot, to the whole file.
+    """
+    if not any(isinstance(token, InputArg) and token.index == index for token in use.argv):
+        return False  # a tool that finds its input by itself finds the batch at the input's path
+    path = os.path.normpath(cwd / use.inputs[index].path)
+    words = [word for token in use.argv if isinstance(token, str) for word in _paths_in(token)]
+    return any(os.path.normpath(cwd / word) == path for word in words if word)
+
+
+def _paths_in(literal: str) -> tuple[str, str, str]:
+    """What may be a path in an argument: all of it, what follows ``--option=``, and what follows ``-o``."""
+    return literal, literal.partition("=")[2], literal[2:] if literal.startswith("-") else ""
 
 
 def _levels_up(argument: str) -> int:

@@ -93,6 +93,7 @@ def _input(typed: str, index: int, command: Command, tokens: list[Token]) -> Inp
     places = _places(path, tokens)
     for at, prefix in places:
         tokens[at] = InputArg(index=index, prefix=prefix)
+    _refuse_read_whole(path, command, tokens, bool(places))
     if not places:
         if command.stdin_is_data and not any(each == "-" or each.startswith("-:") for each in command.inputs):
             raise RefusedError(
@@ -145,6 +146,19 @@ def _refuse_other_spelling(path: str, command: Command, tokens: Sequence[Token],
         if isinstance(token, str) and token and _real(command, token.rpartition("=")[2]) == wanted:
             raise RefusedError(
                 f"{option} {path}: the arguments spell it '{token}'", "spell it the same way in both places"
+            )
+
+
+def _refuse_read_whole(path: str, command: Command, tokens: Sequence[Token], is_argument: bool) -> None:
+    """Refuse a file that is to be cut and to be read whole by one name: which of them a place means cannot be told."""
+    cut = os.path.normpath(command.cwd / path)
+    spelled = [token for token in tokens[1:] if isinstance(token, str) and token] if is_argument else []
+    others = [word for token in spelled for word in (token, token.partition("=")[2]) if word]
+    for option, name in (*(("--shared ", name) for name in command.shared), *(("", word) for word in others)):
+        if os.path.normpath(command.cwd / name) == cut:
+            raise RefusedError(
+                f"{option}{name} is the file that --input {path} cuts into batches: it cannot be told where the tool is to see all of it",
+                f"give the whole file a name of its own (ln -s {path} whole-{os.path.basename(path)}), and name that where it is read whole",
             )
 
 

@@ -1,0 +1,85 @@
+"""One file as the input that is cut and as what it is compared with: there the tools see all of it."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+
+import pytest
+from shell import Shell
+
+LETTERS = "ACDEFGHIKLMNPQRSTVWY"
+
+
+@pytest.fixture
+def sequences(shell: Shell) -> None:
+    """``q.faa``, ``r.fa`` with entries that are like each other, and links to them."""
+    chance = random.Random(21)
+    families = ["".join(chance.choices(LETTERS, k=90)) for _ in range(6)]
+    mutated = (
+        "".join(c if chance.random() < 0.7 else chance.choice(LETTERS) for c in families[k % 6]) for k in range(24)
+    )
+    (shell.work / "q.faa").write_text("".join(f">q{k}\n{entry}\n" for k, entry in enumerate(mutated)))
+    genome = "".join(chance.choices("ACGT", k=7000))
+    reads = (genome[k * 200 : k * 200 + 1500] for k in range(24))
+    (shell.work / "r.fa").write_text("".join(f">r{k}\n{read}\n" for k, read in enumerate(reads)))
+    (shell.work / "link.faa").symlink_to("q.faa")
+
+
+@pytest.mark.usefixtures("sequences")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "blastp -query q.faa -subject q.faa -outfmt 6",
+        "blastp -query q.faa -subject q.faa -outfmt 7",
+        "blastp -query q.faa -subject ./q.faa -outfmt 6",
+        "blastp -query ./q.faa -subject ../{here}/q.faa -outfmt 6",
+        "blastp -query link.faa -subject q.faa -outfmt 6",
+        "blastp -query q.faa -subject link.faa -outfmt 6",
+        "phmmer --cpu 0 q.faa q.faa",
+        "minimap2 -x ava-ont r.fa r.fa",
+        "minimap2 -c ./r.fa r.fa",
+        "minimap2 -a r.fa r.fa",
+    ],
+)
+def test_the_same_file_twice_is_the_whole_file_where_it_is_searched(command: str, shell: Shell) -> None:
+    if not shutil.which(command.split()[0]):
+        pytest.skip(f"not installed: {command.split()[0]}")
+    command = command.format(here=shell.work.name)
+    serial = subprocess.run(command.split(), cwd=shell.work, capture_output=True, text=True, check=True).stdout
+    assert serial
+    done = shell.run(f"millrace run --batch 3 --verify 0 -- {command}")
+    assert done.code == 0, done.shown
+    assert _steady(done.out) == _steady(serial)
+
+
+def _steady(text: str) -> list[str]:
+    """Without the times of HMMER, and minimap2's line with its command, of which `test_minimap2_join` knows more."""
+    return [line for line in text.splitlines() if not line.startswith(("# CPU time", "# Mc/sec", "@PG"))]
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ("--shared in.fa", "in.fa in.fa"),
+        ("--shared ./in.fa", "in.fa other"),
+        ("", "in.fa ./in.fa"),
+        ("", "in.fa --with=../{here}/in.fa"),
+    ],
+)
+def test_any_other_program_is_refused_one_name_for_both(options: str, words: str, shell: Shell) -> None:
+    shell.tool("both", 'cat "$1" "$2"')
+    done = shell.run(f"millrace run --input in.fa {options} -- both {words.format(here=shell.work.name)}")
+    assert done.code == 2, done.shown
+    assert "is the file that --input in.fa cuts into batches" in done.err
+    assert shell.run_dirs() == []
+
+
+def test_a_link_is_a_name_of_its_own(shell: Shell) -> None:
+    (shell.work / "whole.fa").symlink_to("in.fa")
+    shell.tool("both", 'sed "s/$/ $(grep -c ">" "$2")/" "$1"')
+    done = shell.run("millrace run --batch 1 --verify 0 --input in.fa --shared whole.fa -- both in.fa whole.fa")
+    assert done.code == 0, done.shown
+    text = (shell.work / "in.fa").read_text()
+    assert done.out == "".join(f"{line} {text.count('>')}\n" for line in text.splitlines())
