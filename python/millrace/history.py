@@ -13,13 +13,15 @@ from millrace.storage import past
 
 
 def remember(plan: Plan, rundir: RunDir, manifest: Manifest, code: int, message: str = "") -> Summary:
-    """Keep the event log, which is closed, and what the run was; returns the figures of the log.
+    """Keep the event log, which is closed, and what the run was, unless it is a step of something else; returns the figures of the log.
 
     Args:
         code: The exit code of this start.
         message: Why it did not get to its end.
     """
     counted = summarise(read_typed(rundir.events))
+    if not plan.listed:
+        return counted
     past.keep(
         past.Past(
             run_id=manifest.run_id, ended=datetime.now().astimezone().isoformat(timespec="seconds"),

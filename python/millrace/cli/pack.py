@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from millrace.cli.options import COMMAND, JobCommand
 from millrace.words import size
 
 if TYPE_CHECKING:
+    from millrace.errors import MillraceError
     from millrace.pack.packing import Packed, Wishes
     from millrace.plan.plan import Plan
 
@@ -71,7 +73,7 @@ def command(
     the same bytes. A result that this does not help is compressed with zstd.
     """
     from millrace.cli.run import here
-    from millrace.errors import RefusedError
+    from millrace.errors import RefusedError, ToolError
     from millrace.pack import packing, places
     from millrace.pack.cost import parse_bandwidth
     from millrace.pack.regenerate import Settings
@@ -89,10 +91,10 @@ def command(
         places.check([here() / dest])
     try:
         plan = _plan(tuple(ctx.meta[COMMAND]), here(), slots)
-    except RefusedError as error:
-        if dest is None or not results or not all(path.is_file() for path in results):
+    except (RefusedError, ToolError) as error:
+        if dest is None:
             raise
-        found = [here() / path for path in results]
+        found = _named(tuple(ctx.meta[COMMAND]), results, here(), error)
         places.refuse_read([here() / dest], found)
         places.check_replaced(here() / dest)
         with places.in_words(here() / dest):
@@ -115,16 +117,41 @@ def command(
 
 
 def _plan(argv: tuple[str, ...], cwd: Path, slots: int | None) -> Plan:
+    from millrace.errors import RefusedError
     from millrace.job import Job
     from millrace.launch.mpi_environment import for_tools
     from millrace.pack import codec
     from millrace.plan import plan as planner
+    from millrace.replicas import are_named
     from millrace.tools import registry
 
+    if are_named(argv[1:]):
+        raise RefusedError("the command names files by URLs, which do not travel", "name copies of them")
     family = codec.find(registry.MODULES.get(Path(argv[0]).name, ""))
     if family:
         argv = tuple(family.simpler(argv))
     return planner.make(Job(command=argv, slots=slots, fragments="1", verify=0.0), cwd, for_tools(os.environ))
+
+
+def _named(argv: tuple[str, ...], results: tuple[Path, ...], cwd: Path, error: MillraceError) -> list[Path]:
+    """The results of a command that cannot be planned, for the reason ``error``.
+
+    Raises:
+        MillraceError: They are not named, or not there.
+    """
+    from millrace.errors import RefusedError
+    from millrace.pack import codec
+    from millrace.tools import registry
+
+    known = codec.find(registry.MODULES.get(Path(argv[0]).name, ""))
+    found = [cwd / each for each in results]
+    with suppress(RefusedError):
+        found = found or [cwd / each for each in (known.written(argv) if known else [])]
+    if not found:
+        raise RefusedError(error.message, "its result is packed as it is if it is named: millrace pack RESULT ...")
+    if missing := [path for path in found if not path.is_file()]:
+        raise RefusedError(f"{missing[0]}: no such file", "name the result: millrace pack RESULT ...") from error
+    return found
 
 
 def _outputs(plan: Plan, results: tuple[Path, ...]) -> list[Path]:
@@ -147,7 +174,7 @@ def _outputs(plan: Plan, results: tuple[Path, ...]) -> list[Path]:
     for path, use in zip(named, plan.use.outputs, strict=True):
         if path is None:
             raise RefusedError(
-                f"the command writes {use.name} to standard output",
+                f"the command writes {'its result' if use.name == 'stdout' else use.name} to standard output",
                 "name the file that it went to: millrace pack RESULT ...",
             )
         if use.layout != "file" or not path.is_file():
@@ -181,7 +208,8 @@ def _bits(bandwidth: float) -> str:
 
 def _told(packed: Packed, dest: Path) -> str:
     ratio = packed.original / max(packed.packed, 1)
-    words = f"{dest}: {size(packed.original)} in {size(packed.packed)} ({ratio:,.0f} times smaller)"
+    smaller = f" ({ratio:,.{0 if ratio >= 10 else 1}f} times smaller)" if ratio >= 1.05 else ""
+    words = f"{dest}: {size(packed.original)} in {size(packed.packed)}{smaller}"
     if packed.why_plain:
         return f"{words}, compressed with zstd: {packed.why_plain}"
     return f"{words}: hits {size(packed.hits)}, differences {size(packed.differences)}; regenerated in {packed.regenerate_seconds:.1f} s"

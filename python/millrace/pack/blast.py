@@ -38,6 +38,11 @@ class BlastCodec:
         """See `Codec.simpler`: without threads."""
         return without(argv, {"num_threads", "mt_mode"})
 
+    def written(self, argv: Sequence[str]) -> Sequence[str]:
+        """See `Codec.written`."""
+        words = scan(argv[1:], OPTIONS, "BLAST", first=0)
+        return [word.value for word in words if word.name == "out" and word.values]
+
     def searching(self, argv: Sequence[str], output: str) -> Sequence[str]:
         """See `Codec.searching`: a table of names alone."""
         return [*without(argv, {"outfmt", "out"}), "-outfmt", "6 qseqid sseqid", "-out", output]

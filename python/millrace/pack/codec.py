@@ -35,6 +35,14 @@ class Codec(Protocol):
         """``argv`` without what changes how fast a result is written, and not the result."""
         ...
 
+    def written(self, argv: Sequence[str]) -> Sequence[str]:
+        """The files that a command names for what it writes, also one that `run` refuses.
+
+        Raises:
+            RefusedError: The command cannot be read.
+        """
+        ...
+
     def searching(self, argv: Sequence[str], output: str) -> Sequence[str] | None:
         """The command that searches once more for a result that `read` cannot read, and writes ``output``, which it can.
 

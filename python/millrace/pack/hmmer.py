@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -15,6 +17,8 @@ from millrace.pack.codec import NotPackable, ordinals_by_name
 from millrace.pack.hits import Hits
 from millrace.pack.queries import QueryBatch
 from millrace.pack.recipe import Database
+from millrace.tools.hmmer.command import dashed
+from millrace.tools.hmmer.outputs import OUTPUTS
 
 _MODULUS = 1 << 256
 
@@ -43,6 +47,15 @@ class HmmerCodec:
     def simpler(self, argv: Sequence[str]) -> Sequence[str]:
         """See `Codec.simpler`: the adapter takes care of threads."""
         return argv
+
+    def written(self, argv: Sequence[str]) -> Sequence[str]:
+        """See `Codec.written`."""
+        names, found = {dashed(name) for name in OUTPUTS}, []
+        for word, following in pairwise([*argv, ""]):
+            name, equals, value = word.partition("=")
+            if name in names:
+                found.append(value if equals else following)
+        return [path for path in found if path not in ("", os.devnull)]
 
     def searching(self, argv: Sequence[str], output: str) -> None:
         """See `Codec.searching`: every result tells what was hit."""

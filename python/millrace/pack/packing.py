@@ -12,7 +12,7 @@ from itertools import repeat
 from pathlib import Path
 
 from millrace import __version__
-from millrace.errors import CorruptError
+from millrace.errors import CorruptError, RefusedError, ToolError
 from millrace.model import Token
 from millrace.pack import codec as codecs
 from millrace.pack import difference, hits, queries, recipe, regenerate
@@ -73,8 +73,9 @@ def pack(plan: Plan, outputs: Sequence[Path], dest: Path, wishes: Wishes, say: C
     )
     try:
         return Packing(plan, outputs, originals, dest, wishes, say).pack()
-    except NotPackable as error:
-        return pack_plain(outputs, originals, dest, str(error))
+    except (NotPackable, RefusedError, ToolError) as error:
+        # That it cannot be regenerated says nothing of the result, which is there.
+        return pack_plain(outputs, originals, dest, error.message)
 
 
 def pack_files(paths: Sequence[Path], dest: Path, why: str) -> Packed:

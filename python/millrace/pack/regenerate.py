@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from millrace import __version__, _core
-from millrace.errors import ExitCode, MillraceError, RefusedError
+from millrace.errors import ExitCode, RefusedError
 from millrace.job import Job
 from millrace.launch.supervisor_link import Supervision
 from millrace.model import Command, DatabaseArg, InputArg, OutputArg, Token, ToolUse
@@ -119,7 +119,7 @@ def plan(
     use = in_one_fragment(msgspec.structs.replace(made.use, outputs=outputs), made.command)
     if like and use.fragmented:
         use = msgspec.structs.replace(use, fragmented=codec.like(use.fragmented, like))
-    return msgspec.structs.replace(made, use=use)
+    return msgspec.structs.replace(made, use=use, listed=False)
 
 
 def search(argv: Sequence[str], cwd: Path, folder: Path, settings: Settings) -> Plan:
@@ -132,7 +132,7 @@ def search(argv: Sequence[str], cwd: Path, folder: Path, settings: Settings) -> 
         command=tuple(argv), run_dir=str(folder / "search"), work_dir=settings.work_dir, slots=settings.slots, verbosity=-1,
         progress="none", max_quarantined="0",
     )  # fmt: skip
-    made = planner.make(job, cwd, settings.environ)
+    made = msgspec.structs.replace(planner.make(job, cwd, settings.environ), listed=False)
     run(made)
     return made
 
@@ -191,7 +191,7 @@ def run(plan: Plan) -> list[Path]:
     """
     finished = carry_out.run(plan, Supervision({}))
     if finished.code != ExitCode.DONE:
-        raise MillraceError(f"the result could not be regenerated: {finished.text}", f"{plan.run_dir} has the details")
+        raise NotPackable(f"the result could not be regenerated: {finished.text}", f"{plan.run_dir} has the details")
     paths = [plan.command.cwd / each.path for each in plan.use.outputs]
     for path in paths:
         path.touch()  # an optional output that was not written

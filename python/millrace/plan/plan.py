@@ -44,6 +44,8 @@ class Plan(Frozen, frozen=True):
     cost_key: str = ""
     #: Those of the notes that are said at the start of a run too.
     warnings: tuple[str, ...] = ()
+    #: Whether `millrace runs` lists it: not the steps of something else.
+    listed: bool = True
 
 
 def make(job: Job, cwd: Path, environ: Mapping[str, str], *, launched: bool = False, view: View | None = None) -> Plan:
