@@ -94,6 +94,35 @@ def are_named(words: Iterable[str]) -> bool:
     return any(part.startswith(FETCHED) for word in words for part in word[len(option_of(word)) :].split(" "))
 
 
+def check_named(words: Iterable[str], known_tool: bool) -> None:
+    """See that a command's URLs may be written down with it, in reports and logs, and can be read.
+
+    Args:
+        known_tool: Whether Millrace knows the tool: then no argument is a URL for the tool itself.
+
+    Raises:
+        RefusedError: One has something behind ``?``, which no list of words tells from a password, or cannot be read.
+    """
+    for word in words:
+        value = word[len(option_of(word)) :]
+        for part in value.split(" ") if known_tool else [value]:
+            if part.startswith(FETCHED):
+                check_place(part)
+            if part.startswith(FETCHED) and "?" in part:
+                raise RefusedError(
+                    f"{shown(part)}: what stands behind ? may be as good as a password, and a command ends up in reports and logs",
+                    "leave it out if the server does not need it (a ? in a name is %3F); else fetch the file by hand, and name that",
+                )
+            if known_tool and is_url(part) and not part.startswith(FETCHED):
+                scheme = part.partition("://")[0]
+                raise RefusedError(
+                    f"{shown(part)}: {scheme}:// is not known in a command",
+                    f"known are {', '.join(FETCHED)}; many servers have the same files by https://"
+                    if scheme.lower() != "file"
+                    else "name the path alone, as in: /db/nr",
+                )
+
+
 def check_place(text: str) -> None:
     """See that it is an absolute path, or a URL that can be read and holds no credentials.
 
@@ -115,7 +144,9 @@ def check_place(text: str) -> None:
         raise RefusedError(f"{shown(text)}: holds a user name or password", _HINT)
     for name, _ in parse_qsl(parts.query, keep_blank_values=True):
         if _SECRET.search(name):
-            raise RefusedError(f"{shown(text)}: its parameter {name} is as good as a password", _HINT)
+            raise RefusedError(f"{shown(text)}: a parameter of it is as good as a password", _HINT)
+    if parts.scheme in ("http", "https") and "#" in text:
+        raise RefusedError(f"{shown(text)}: what stands behind # is for browsers", "leave it out; a # in a name is %23")
     if parts.scheme != "file" and not parts.hostname:
         raise RefusedError(f"{shown(text)}: names no {'bucket' if parts.scheme == 's3' else 'host'}", "as in: https://host/folder/file")  # fmt: skip
     if (parts.hostname or "").startswith("-"):  # ssh would take it for an option
@@ -127,6 +158,8 @@ def shown(place: str) -> str:
 
     >>> shown("https://me:secret@host/nr.faa?token=abc"), shown("sftp://me@host/nr.faa")
     ('https://host/nr.faa?...', 'sftp://me@host/nr.faa')
+    >>> shown("https://host/nr.faa#part?x")
+    'https://host/nr.faa'
     """
     if not is_url(place):
         return place
@@ -135,6 +168,8 @@ def shown(place: str) -> str:
     user, at, name = host.rpartition("@")
     if at and scheme == "sftp" and ":" not in user:
         name = host
+    if scheme.lower() in ("http", "https"):
+        path, name = path.partition("#")[0], name.partition("#")[0]
     path, mark, _ = path.partition("?")
     return f"{scheme}://{name.partition('?')[0]}{slash}{path}{'?...' if mark or '?' in name else ''}"
 

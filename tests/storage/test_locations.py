@@ -253,7 +253,10 @@ def test_what_s3_refuses_is_told_with_its_cause(
         ("nr.faa", "neither an absolute path nor a URL"),
         ("https://me:word@host/nr.faa", "https://host/nr.faa: holds a user name or password"),
         ("sftp://me:word@host/nr.faa", "sftp://host/nr.faa: holds a user name or password"),
-        ("https://host/nr.faa?X-Amz-Signature=word", r"https://host/nr.faa\?...: its parameter X-Amz-Signature"),
+        (
+            "https://host/nr.faa?X-Amz-Signature=word",
+            r"https://host/nr.faa\?...: a parameter of it is as good as a password",
+        ),
         ("https:///nr.faa", "names no host"),
         ("https://host:port/nr.faa", "not a URL"),
         ("sftp://-oProxyCommand=word/nr.faa", "not the name of a host"),

@@ -286,6 +286,76 @@ def test_what_cannot_be_read_is_told_before_anything_starts(web: Web, shell: She
     assert shell.run_dirs() == [] and not (shell.work / "out").exists()
 
 
+@pytest.mark.parametrize("way", ["run", "plan", "slurm -N 1 -t 10 --dry-run"])
+def test_what_stands_behind_a_question_mark_or_hash_is_nowhere(
+    way: str, web: Web, shell: Shell, own_cache: str
+) -> None:
+    url = web.put("set.fa", b">x\nACGT\n")
+    options = f"{own_cache} --keep-run-dir" if way == "run" else ""
+    for ending, words in (
+        ("?u=mark-secret-word", "as good as a password"),
+        ("?mark-secret-word", "as good as a password"),
+        ("#mark-secret-word", "what stands behind # is for browsers"),
+        ("#mark-secret-word?x", "what stands behind # is for browsers"),
+    ):
+        for rest in (
+            f"--input in.fa --output out -- see in.fa '{url}{ending}' out",
+            f"--input in.fa --shared '{url}{ending}' --output out -- see in.fa --set='{url}{ending}' out",
+            f"-- blastp -query in.fa -db 'nr {url}{ending}' -out out",
+        ):
+            done = shell.run(f"MILLRACE_LOG={shell.root}/log millrace {way} {options} {rest}")
+            assert done.code == 2, done.shown
+            assert words in done.err
+            assert "mark-secret-word" not in done.shown
+    shell.tool("see", 'cat "$1" "$2" > "$3"')
+    assert "mark-secret-word" not in shell.run("millrace runs").shown
+    files = [path for path in shell.root.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert [path for path in files if b"mark-secret-word" in path.read_bytes()] == []
+    assert shell.run_dirs() == [] and web.n_downloads == 0
+
+
+def test_other_kinds_of_urls_are_refused_for_tools_that_are_known(shell: Shell) -> None:
+    for url, hint in (
+        ("ftp://ftp.ncbi.nlm.nih.gov/blast/db/nr", "by https://"),
+        ("HTTPS://host/nr", "by https://"),
+        ("file:///db/nr", "name the path alone"),
+    ):
+        done = shell.run(f"millrace run -- blastp -query in.fa -db {url} -out out")
+        assert done.code == 2, done.shown
+        assert f"{url}: {url.partition(':')[0]}:// is not known in a command" in done.err and hint in done.err
+    done = shell.run("millrace run --verify 0 --input in.fa -- tee ftp://host/x < in.fa")
+    assert "is not known in a command" not in done.err, "for the tool"
+
+
+def test_a_plan_shows_each_url_and_where_its_copy_is(
+    web: Web, database: Path, shell: Shell, own_cache: str, tmp_path: Path
+) -> None:
+    url = serve(web.put, {**files_of(database, "nr.*"), **files_of(database, "q.faa")})
+    done = shell.run(f"millrace plan {own_cache} -- blastp -query {url}/q.faa -db {url}/nr -outfmt 7")
+    assert done.code == 0, done.shown
+    shown = [line.split() for line in done.out.splitlines() if line.startswith("fetched:")]
+    assert {words[1] for words in shown} >= {f"{url}/q.faa,", f"{url}/nr.pal,", f"{url}/nr.00.psq,"}
+    assert all(Path(words[-1]).is_relative_to(tmp_path / "cache") and Path(words[-1]).is_file() for words in shown)
+    assert "millrace-names" not in done.out
+
+
+def test_sequences_in_the_place_of_a_database_are_told(web: Web, database: Path, shell: Shell, own_cache: str) -> None:
+    url = serve(web.put, files_of(database, "q.faa"))
+    done = shell.run(f"millrace run {own_cache} -- blastp -query {url}/q.faa -db {url}/q.faa")
+    assert done.code == 1, done.shown
+    assert "is there as one file, and not as a database" in done.err and "makeblastdb" in done.err
+
+
+def test_one_url_as_queries_and_as_what_they_are_compared_with(
+    web: Web, database: Path, shell: Shell, own_cache: str
+) -> None:
+    url = web.put("q.faa", (database / "q.faa").read_bytes())
+    wanted = serial(database, "blastp", "-query", "q.faa", "-subject", "q.faa", "-outfmt", "6")
+    done = shell.run(f"millrace run {own_cache} --batch 5 -- blastp -query {url} -subject {url} -outfmt 6")
+    assert done.code == 0, done.shown
+    assert done.out == wanted.decode()
+
+
 def test_credentials_are_in_no_file_message_or_list_of_processes(
     web: Web, shell: Shell, own_cache: str, environment: Path
 ) -> None:

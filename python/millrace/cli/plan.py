@@ -54,15 +54,18 @@ def command(job: Job, as_json: bool) -> None:
         if item.format == "files":
             name = f"{len(item.path.split(chr(0)))} files, each one record: {item.path.split(chr(0))[0]}..."
         click.echo(f"input:     {name} ({item.format})")
+    copies = behind.copies(view) if behind and view else {}
+    for file in view.files if view else ():
+        click.echo(f"fetched:   {file.place}, seen as {file.name}; copy: {copies[file.name]}")
     for output in use.outputs:
         name = "standard output" if output.path == "-" else output.path
         click.echo(
             f"output:    {name} ({output.name}, joined by: {words(output.join) if output.layout == 'file' else output.layout})"
         )
-    for path in use.databases[:8]:
+    for path in own[:8]:
         click.echo(f"database:  {path}")
-    if len(use.databases) > 8:
-        click.echo(f"database:  ... and {len(use.databases) - 8} more files")
+    if len(own) > 8:
+        click.echo(f"database:  ... and {len(own) - 8} more files")
     click.echo(
         f"run dir:   {plan.run_dir}{' (exists: the run would resume)' if (plan.run_dir / 'job.json').exists() else ''}"
     )

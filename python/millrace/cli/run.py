@@ -127,13 +127,27 @@ def files_behind(job: Job) -> Named | None:
     Raises:
         MillraceError: A file is not there, cannot be read, or does not fit.
     """
-    from millrace.replicas import are_named
+    from millrace import replicas
 
-    if not are_named((*job.command[1:], *job.input, *job.shared, *job.output)):
+    check_urls(job)
+    if not replicas.are_named((*job.command[1:], *job.input, *job.shared, *job.output)):
         return None
     from millrace.session.urls import Named  # few commands do, and it imports much
 
     return Named(job, here(), lambda text: click.echo(f"millrace: {text}", err=True) if job.verbosity >= 0 else None)
+
+
+def check_urls(job: Job) -> None:
+    """See that the URLs of a command can be used, and may be written down.
+
+    Raises:
+        RefusedError: One is of no use, or may hold a password.
+    """
+    from millrace import replicas
+    from millrace.tools import registry
+
+    replicas.check_named(job.command[1:], registry.knows(job.command[0]))
+    replicas.check_named((*job.input, *job.shared, *job.output), known_tool=True)
 
 
 def here() -> Path:

@@ -31,7 +31,7 @@ class Named:
     """The files behind the URLs of a command, in use on this node until `close`.
 
     Args:
-        job: The command.
+        job: The command, whose URLs `millrace.replicas.check_named` has seen.
         message: Tells the user.
 
     Raises:
@@ -72,7 +72,6 @@ class Named:
         return self._adapter.parts(self._job.command, at, name) if isinstance(self._adapter, Gathering) else None
 
     def _name(self, url: str, at: int = 0) -> str:
-        replicas.check_place(url)
         name = fetch.base_name(url)
         if url.endswith("/") or name.startswith(("-", ".")) or "\0" in name:
             raise RefusedError(f"{replicas.shown(url)}: names no file", "as in: https://host/folder/file")

@@ -70,6 +70,11 @@ def look(url: str, parts: Parts | None) -> list[Found]:
     if not any(
         re.fullmatch(f"{parts.needed}|{parts.packed}" if parts.packed else parts.needed, each.name) for each in found
     ):
+        if _ask(url, [fetch.base_name(url)]):
+            raise MissingError(
+                f"{shown(url)}: is there as one file, and not as a database: nothing has a name like {parts.usual[0]}",
+                "make a database of it (of sequences for BLAST: makeblastdb), or name it where the tool takes a plain file (-subject)",
+            )
         raise MissingError(
             f"{shown(url)}: nothing there has a name like {parts.usual[0]}", "see that its name is right, and that it is still there"
         )  # fmt: skip

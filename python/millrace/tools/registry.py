@@ -36,6 +36,11 @@ FAMILIES = {
 MODULES = {program: family for family, programs in FAMILIES.items() for program in programs}
 
 
+def knows(program_name: str) -> bool:
+    """Whether an adapter of its own knows the program, given its name or path."""
+    return Path(program_name).name in MODULES
+
+
 def find(program_name: str) -> Adapter:
     """The adapter of a program, given its name or path; the generic one if no other knows it."""
     module = MODULES.get(Path(program_name).name, "generic")
