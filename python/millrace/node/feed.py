@@ -101,19 +101,19 @@ class FileList:
     """
 
     def __init__(self, paths: Sequence[str], cwd: Path) -> None:
-        self._paths = paths
+        self.paths = paths
         #: (size, time of change) of each, as they are now.
-        self._stats = [_stat(os.path.join(cwd, path)) for path in paths]
+        self.stats = [_stat(os.path.join(cwd, path)) for path in paths]
         self._next = 0
         self.offset = 0
-        self.total: int | None = sum(size for size, _ in self._stats)
+        self.total: int | None = sum(size for size, _ in self.stats)
 
     def cut(self, dest: str, max_records: int, max_cost: int, max_bytes: int) -> FileBatch | None:
-        if self._next == len(self._paths):
+        if self._next == len(self.paths):
             return None
         first, size, limit = self._next, 0, max_cost or max_bytes
-        while self._next < len(self._paths):
-            size += self._stats[self._next][0]
+        while self._next < len(self.paths):
+            size += self.stats[self._next][0]
             self._next += 1
             if (max_records and self._next - first >= max_records) or (limit and size >= limit):
                 break
@@ -124,8 +124,8 @@ class FileList:
 
     def _batch(self, first: int, size: int) -> FileBatch:
         self.offset += size
-        files = tuple(self._paths[first : self._next])
-        return FileBatch(len(files), size, size, _checksum(files, self._stats[first : self._next]), files)
+        files = tuple(self.paths[first : self._next])
+        return FileBatch(len(files), size, size, _checksum(files, self.stats[first : self._next]), files)
 
 
 def digest_of_files(paths: Sequence[str], cwd: Path) -> tuple[int, int]:

@@ -41,7 +41,12 @@ def of_content(path: Path) -> str:
 def of_stat(path: str | os.PathLike[str]) -> str:
     """Size and time of change: for databases and programs, which are too large to read at every start."""
     stat = os.stat(path)
-    return f"{stat.st_size} bytes, changed {stat.st_mtime_ns}"
+    return of_state(stat.st_size, stat.st_mtime_ns)
+
+
+def of_state(size_bytes: int, mtime_ns: int) -> str:
+    """The same of a file that was looked at already."""
+    return f"{size_bytes} bytes, changed {mtime_ns}"
 
 
 def cost_key(use: ToolUse, fingerprints: Mapping[str, str]) -> str:

@@ -20,6 +20,7 @@ from millrace.output.commit import GroupCommit
 from millrace.output.guard import Guard, GuardedWriter
 from millrace.output.stage import OrderedWriter, Stage
 from millrace.output.streams import Streams
+from millrace.plan import fingerprint
 from millrace.report.event_log import EventLog
 from millrace.report.progress import Progress
 from millrace.resume import done_extents
@@ -135,9 +136,23 @@ class Wiring:
     def _source(self, item: InputUse) -> Source:
         cwd, job = self._claim.plan.command.seen.cwd, self._claim.plan.job
         if item.format == "files":
-            return FileList(item.path.split("\0"), cwd)
+            return self._as_planned(FileList(item.path.split("\0"), cwd))
         path = item.path if item.path == "-" else str(cwd / item.path)
         try:
             return open_reader([path], item, job.record_start, job.record_end)
         except (ValueError, OSError, _core.RecordError) as error:
             raise RefusedError(str(error)) from error
+
+    def _as_planned(self, listed: FileList) -> FileList:
+        """``listed``, whose files are those that were planned with; from now on each batch knows its own.
+
+        Raises:
+            CorruptError: One has changed since.
+        """
+        planned = self._claim.plan.fingerprints
+        for path, (size, changed) in zip(listed.paths, listed.stats, strict=True):
+            now = fingerprint.of_state(size, changed)
+            if planned.get(f"input {path}", now) != now:
+                self.guard.changed = f"input {path}: is not what it was"
+                raise self.guard.error()
+        return listed

@@ -1,0 +1,45 @@
+"""What changes between the plan of a run and its start: as if it had changed while the run was on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from millrace.errors import CorruptError
+from millrace.job import Job
+from millrace.launch.supervisor_link import Supervision
+from millrace.plan import plan as planner
+from millrace.session import carry_out
+
+N = 4
+
+
+def job(*inputs: str) -> Job:
+    return Job(
+        command=("sh", "tool", *inputs, "out.txt"), input=inputs, output=("out.txt",), slots=1, batch="1", verify=0.0, verbosity=-1,
+        progress="none",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tool").write_text('cat "$1" > "$2"\n')
+    (tmp_path / "in").mkdir()
+    for k in range(N):
+        (tmp_path / f"in/{k}.fa").write_text(f">r{k}\nMKVMKV\n")
+    return tmp_path
+
+
+def test_a_file_that_is_one_record(folder: Path) -> None:
+    made = planner.make(job("in"), folder, os.environ)
+    (folder / "in/2.fa").write_text(">r2\nMK\n")
+    with pytest.raises(CorruptError, match=r"input in/2\.fa: is not what it was: it changed while the run was on"):
+        carry_out.run(made, Supervision({}))
+    assert not (folder / "out.txt").exists()
+
+
+def test_files_that_stay_are_taken(folder: Path) -> None:
+    carry_out.run(planner.make(job("in"), folder, os.environ), Supervision({}))
+    assert (folder / "out.txt").read_text() == "".join(f">r{k}\nMKVMKV\n" for k in range(N))
