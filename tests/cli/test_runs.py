@@ -125,3 +125,18 @@ def test_the_run_directory_lies_beside_a_folder_of_outputs(shell: Shell) -> None
     assert sorted(path.name for path in (shell.work / "o").iterdir()) == ["a.txt", "b.txt"]
     assert shell.run_dirs() == ["o.name.txt.millrace"]
     assert "already done" in shell.run(line).err
+
+
+def test_what_died_while_it_was_made_goes_with_the_next_start_though_nothing_is_left_to_do(
+    shell: Shell, state: Path
+) -> None:
+    line = f"{RUN} --keep-run-dir --output o -- tee2 in.fa o"
+    assert shell.run(line).code == 0
+    dead, young = state / "millrace/runs/.new-dead", state / "millrace/runs/.new-young"
+    for folder in (dead, young):
+        folder.mkdir()
+        (folder / "run.json").touch()
+    os.utime(dead, (0, 0))
+    again = shell.run(line)
+    assert "already done" in again.err, again.shown
+    assert young.exists() and not dead.exists()

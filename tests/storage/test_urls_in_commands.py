@@ -363,7 +363,7 @@ def test_credentials_are_in_no_file_message_or_list_of_processes(
     (environment / ".netrc").write_text("machine localhost login me password mark-secret-word\n")
     (environment / ".netrc").chmod(0o600)
     url = web.put("set.fa", b">x\nACGT\n")
-    shell.tool("see", 'cat "$1" "$2" > "$3"; cat /proc/*/cmdline >> "$COUNT" 2>/dev/null')
+    shell.tool("see", 'cat "$1" "$2" > "$3"; cat /proc/*/cmdline >> "$COUNT" 2>/dev/null; true')
     done = shell.run(
         f"MILLRACE_LOG={shell.root}/log millrace run -vv {own_cache} --keep-run-dir --batch 1 --verify 0 "
         f"--input in.fa --output out -- see in.fa {url} out; millrace report out.millrace -o report.html; millrace data list --to {shell.root}/cache"

@@ -32,6 +32,7 @@ from millrace.session.ending import Ending
 from millrace.session.finished import Finished
 from millrace.session.processes import Processes
 from millrace.session.wiring import Wiring
+from millrace.storage import past
 
 if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
     from millrace.cluster.membership import Membership
@@ -58,10 +59,11 @@ def run(plan: Plan, supervision: Supervision, crew: Membership | None = None, be
         interrupt = stack.enter_context(Interrupt(supervised=supervision.active))
         supervision.obey(interrupt)
         claim = claim_run(plan, supervision, stack)
-        # Also where nothing is left to do, so that no dead run's work directory stays.
+        # Also where nothing is left to do, so that nothing of a dead run stays.
         work = crew.work if crew else workdir.choose(claim.plan.work_place)
         left.check(claim.plan, claim.rundir, claim.manifest)
         if done := already_complete(claim, supervision):
+            past.sweep(claim.plan.command.environ)
             return done
         left.forget(claim.rundir)
         if crew:

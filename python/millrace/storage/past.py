@@ -86,6 +86,12 @@ def keep(past: Past, events: Path, environ: Mapping[str, str]) -> None:
         _prune(home)
 
 
+def sweep(environ: Mapping[str, str]) -> None:
+    """Remove what died while it was made."""
+    with suppress(OSError):
+        _sweep(_home(environ))
+
+
 def kept(environ: Mapping[str, str]) -> list[Kept]:
     """All that are kept, the one that ended last at the end."""
     try:
@@ -149,11 +155,15 @@ def _look(home: Path) -> list[Kept]:
 
 def _prune(home: Path) -> None:
     """Remove the oldest beyond the limits, and what died while it was made."""
+    _sweep(home)
     room = MOST_BYTES
     for number, folder in enumerate(reversed(_entries(home))):
         room -= sum(file.stat().st_size for file in os.scandir(folder))
         if number >= MOST or room < 0:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(home: Path) -> None:
     for folder in home.glob(f"{_NEW}*"):
         if time.time() - folder.stat().st_mtime > _LONGEST:
             shutil.rmtree(folder, ignore_errors=True)
