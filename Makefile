@@ -94,7 +94,6 @@ bench: build tools ## Measure against the peers, side by side (see bench/README.
 	$(BIN)/python -m bench
 
 docs: dev ## Build the documentation into site/
-	$(BIN)/uv pip install --quiet --group docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## Remove everything that was built

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bench import diamond, fragments, inputs, known_tools, pack
+from bench import diamond, event_traces, fragments, inputs, known_tools, pack, send_kills
 from bench.compare import compare
 from bench.startup import startup
 from bench.tools import CASES
@@ -38,6 +38,10 @@ def main() -> int:
         return diamond.main(sys.argv[2:])
     if sys.argv[1:2] == ["pack"]:
         return pack.main(sys.argv[2:])
+    if sys.argv[1:2] == ["send-kills"]:
+        return send_kills.main(sys.argv[2:])
+    if sys.argv[1:2] == ["pack-traces"]:
+        return event_traces.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m bench", description="Millrace against its peers, side by side.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"what to measure: {', '.join(NAMES)} (default: all)")
     parser.add_argument("--repeats", type=int, default=3, help="interleaved repeats (default 3)")

@@ -81,7 +81,7 @@ class Rank:
             [BYTES], self.world.link(before, after), [target], sources=() if self.rank else (source,), last=after is None,
             piece=piece, depth=depth, in_memory=True,
         )  # fmt: skip
-        from millrace.cluster.staging import NAP, PATIENCE
+        from millrace.cluster.keeper import NAP, PATIENCE
 
         idle = 0
         while not relay.done:

@@ -208,7 +208,7 @@ class Chaos:
 
 def token_of(pid: int) -> str:
     """What tells the processes of one run; empty if this one carries none."""
-    return processes.environment(pid).get(sweep.NAME.encode(), b"").decode()
+    return str(processes.environment(pid).get(sweep.NAME.encode(), b""), "ascii")
 
 
 def main() -> int:

@@ -20,17 +20,16 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from millrace import _core
+from millrace.cluster import agent as node_agent
 from millrace.cluster import messages as say
-from millrace.cluster.agent import Agent
 from millrace.cluster.leader import agent
 from millrace.cluster.membership import Member, Membership
 from millrace.cluster.mpi import World
 from millrace.cluster.remote_slots import RemoteSlots
+from millrace.ids import BatchId, SlotId, TaskId
 from millrace.interrupt import Interrupt
 from millrace.launch.command import ALLOW_ROOT
 from millrace.launch.mpi_environment import find
@@ -38,6 +37,7 @@ from millrace.model import InputUse, OutputUse, ToolUse
 from millrace.node import workdir
 from millrace.node.feed import Batch
 from millrace.plan import workplace
+from millrace.tasks import Ended, Ending, SlotsChanged, Started, Task, Whole
 
 REPO = Path(__file__).resolve().parent.parent
 
@@ -53,23 +53,25 @@ class Sleepers:
     A slot takes the next task at the moment at which the one before ended, whenever somebody asks what happened.
     """
 
-    def __init__(self, slots: int, seconds: float) -> None:
-        self._free, self._seconds = list(range(slots)), seconds
-        self._queue: deque[tuple[int, Batch]] = deque()
-        self._running: list[tuple[float, int, int, Batch]] = []
-        self._happened: list[say.Started | say.Ended] = []
+    n_nodes = 1
 
-    def submit(self, task: int, batch: Batch, attempt: int, **_: object) -> None:
+    def __init__(self, slots: int, seconds: float, first_slot: int = 0) -> None:
+        self._free, self._seconds = [SlotId(first_slot + number) for number in range(slots)], seconds
+        self._queue: deque[tuple[TaskId, Batch]] = deque()
+        self._running: list[tuple[float, TaskId, SlotId, Batch]] = []
+        self._happened: list[Started | Ended] = []
+
+    def submit(self, task: Task, batch: Batch) -> None:
         now = time.monotonic()
         self._advance(now)
-        self._queue.append((task, batch))
+        self._queue.append((task.id, batch))
         self._take(now)
 
     def _take(self, when: float) -> None:
         while self._free and self._queue:
             (task, batch), slot = self._queue.popleft(), self._free.pop()
             heapq.heappush(self._running, (when + self._seconds, task, slot, batch))
-            self._happened.append(say.Started(task, slot, 0.0))
+            self._happened.append(Started(task, slot, 0.0))
 
     def _advance(self, now: float) -> None:
         while self._running and self._running[0][0] <= now:
@@ -80,11 +82,18 @@ class Sleepers:
             done = _core.TaskRef("/run/journal-1-1.mrj", extent, False, list(batch.digests), [block])
             seconds = self._seconds or 1e-6
             self._happened.append(
-                say.Ended(task, slot, "done", None, None, "", False, 0.0, seconds, 0, b"", [], done, [], now - when)
+                Ended(
+                    task=task,
+                    slot=slot,
+                    ago_seconds=now - when,
+                    ending=Ending.DONE,
+                    wall_seconds=seconds,
+                    committed=done,
+                )
             )
             self._take(when)
 
-    def events(self, timeout_seconds: float) -> Sequence[say.Started | say.Ended]:
+    def events(self, timeout_seconds: float) -> list[Started | Ended]:
         now = time.monotonic()
         self._advance(now)
         if timeout_seconds > 0 and not self._happened:
@@ -93,7 +102,7 @@ class Sleepers:
         found, self._happened = self._happened, []
         return found
 
-    def withdraw(self) -> list[int]:
+    def withdraw(self) -> list[TaskId]:
         return []
 
     def kill_all(self) -> None:
@@ -105,18 +114,59 @@ class Sleepers:
     def argv(self, batch: Batch) -> list[bytes]:
         return [b"sleep"]
 
+    def part(self, patience_seconds: float = 0.0) -> str:
+        return ""
+
     def no_more(self) -> None:
         pass
 
 
-def sleeping(agent: Agent) -> Agent:
-    """The agent, whose slots will be `Sleepers`."""
+class NoOutput:
+    """Nothing is written: the face of who writes the outputs (`millrace.cluster.remote_slots.OutputMessages`)."""
 
-    def make(setup: say.Setup) -> Any:
-        return Sleepers(setup.slots, setup.sync)
+    def turn(self, now: float) -> None:
+        pass
 
-    agent._make_node = make  # type: ignore[method-assign]
-    return agent
+    def heard(self, found: object) -> None:
+        pass
+
+    def waits(self, stream: int) -> None:
+        pass
+
+    def lost(self, rank: int) -> None:
+        pass
+
+
+class NoParts:
+    """The same on a node (`millrace.cluster.write.part_writer.PartWriter`)."""
+
+    def turn(self) -> None:
+        pass
+
+    def heard(self) -> None:
+        pass
+
+    def obey(self, message: object) -> bool:
+        return False
+
+
+class SleepingRun:
+    """What a node has of a run whose tasks only take time; the face of `millrace.cluster.node_run.NodeRun`."""
+
+    def __init__(self, setup: say.Setup) -> None:
+        self._slots = Sleepers(setup.slots, setup.sync, setup.first_slot)
+        self.ready, self.parts = say.Ready("", "", ""), NoParts()
+        self.read = (0, 0)
+        self.withdraw, self.kill_all = self._slots.withdraw, self._slots.kill_all
+
+    def submit(self, assignment: say.Assignment) -> None:
+        self._slots.submit(assignment.task, assignment.batch)
+
+    def events(self, nap_seconds: float, *, rests: bool) -> tuple[list[Started | Ended], list[SlotsChanged]]:
+        return self._slots.events(nap_seconds), []
+
+    def close(self, *, parts: bool) -> str:
+        return ""
 
 
 def coordinate(crew: Membership, slots: int, seconds: float, n_tasks: int, ahead: int) -> dict[str, float]:
@@ -125,10 +175,11 @@ def coordinate(crew: Membership, slots: int, seconds: float, n_tasks: int, ahead
     members = [Member(rank, hello, slots, rank * slots) for rank, hello in enumerate(hellos)]
     for member in members[1:]:
         crew.tell(member.rank, say.Setup(
-            use=USE, cwd="/", program="sleep", fingerprint="", environ={}, nice=0, run_dir="/", run_id=b"", journal="",
-            sync=seconds, slots=slots, first_slot=member.first_slot, name="",
+            use=USE, cwd="/", program="sleep", command=None, environ={}, nice=0, run_dir="/", run_id=b"", journal="",
+            sync=seconds, slots=slots, first_slot=member.first_slot, name="", staged=[], shared={}, world=[], view=None,
+            copies={},
         ))  # fmt: skip
-    cluster = RemoteSlots(crew, Sleepers(slots, seconds), members, USE, print)
+    cluster = RemoteSlots(crew, Sleepers(slots, seconds), members, USE, print, NoOutput())
     crew.wait_until_ready()
     spooled = crew.work.spool / "batch"
     spooled.write_bytes(b"ACGT" * 100)
@@ -139,9 +190,8 @@ def coordinate(crew: Membership, slots: int, seconds: float, n_tasks: int, ahead
         while submitted < n_tasks and submitted - done < ahead * total:
             submitted += 1
             batch = Batch(submitted, submitted + 1, 400, 400, ((400, 1),), (spooled,))
-            cluster.submit(submitted, batch, 1)
-        for event in cluster.events(0.2):
-            done += event.kind == "ended"
+            cluster.submit(Task(TaskId(submitted), BatchId(submitted), Whole()), batch)
+        done += sum(isinstance(event, Ended) for event in cluster.events(0.2))
         for share in (0.1, 0.9):
             if done >= share * n_tasks and share not in marks:
                 marks[share] = (time.monotonic(), done)
@@ -163,8 +213,9 @@ def rank(options: argparse.Namespace) -> None:
     work.make()
     world = World(launched, work.path)
     if world.rank:
+        setattr(node_agent, "NodeRun", lambda setup, *_: SleepingRun(setup))  # noqa: B010
         with Interrupt() as interrupt:
-            sleeping(agent(world, work, options.partition_size)).run(interrupt)
+            agent(world, work, options.partition_size).run(interrupt)
         watchdog.close()
         world.leave(0)
         return

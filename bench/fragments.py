@@ -216,13 +216,13 @@ def _choose(folder: Path, size: int, repeats: int) -> None:
         for part, database in zip(use.fragmented.fragments, databases, strict=True):
             words = [_word(token, database) for token in part.argv]
             subprocess.run(words, cwd=folder, check=True, stderr=subprocess.DEVNULL)
-            text = (folder / "hits").read_bytes()
+            hits = (folder / "hits").read_bytes()
             # The hits of one query again and again, as of so many queries.
             begin, wanted = file.tell(), size // N_FOUND
             while file.tell() - begin < wanted:
-                file.write(text)
+                file.write(hits)
             blocks.append((begin, file.tell() - begin))
-    del text
+    del hits
     best = float("inf")
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
     for number in range(repeats):

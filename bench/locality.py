@@ -6,9 +6,7 @@ Each fragment is searched once. A node that asks gets a fragment by the rule und
 over the network from the holder that serves the fewest, whose link those share, and the switches, which all share. Rules know who holds what, and what is left; not
 how long a search takes, which varies.
 
-Rules: ``random``; ``sdaft`` (SDAFT: of the node's own the fragment whose least loaded other holder has most left; if none is its
-own, the most redundant of all); ``pio`` (PIO: of the node's own that which the fewest others hold still; else that which most hold);
-``cost`` (the least time to read as things are now; of equals that which the fewest nodes could take that have little else).
+Rules are those of runs (`millrace.schedule.local_first`), and ``random``.
 """
 
 from __future__ import annotations
@@ -17,12 +15,13 @@ import argparse
 import heapq
 import random
 import statistics
-from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-#: Bytes of a fragment, and bytes a second of a disk and of a link (1 Gbit/s), as in the time of the published figures.
-FRAGMENT, DISK, LINK = 64e6, 100e6, 125e6
+from millrace.schedule.holders import Holders
+from millrace.schedule.local_first import DISK, LINK, RULES, Rule
+
+#: Bytes of a fragment; disks and links (1 Gbit/s) are of the time of the published figures, too.
+FRAGMENT = 64e6
 
 #: How many times what its switches carry the links of all nodes could.
 OVERSUBSCRIBED = 8
@@ -31,66 +30,9 @@ OVERSUBSCRIBED = 8
 SEARCH, SPREAD = 1.0, 0.5
 
 
-@dataclass
-class Left:
-    """What is not given out yet."""
-
-    holders: dict[int, tuple[int, ...]]
-    of_node: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
-    #: Readers that each node serves now.
-    serves: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    fragments: dict[int, None] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for fragment, nodes in self.holders.items():
-            self.fragments[fragment] = None
-            for node in nodes:
-                self.of_node[node].add(fragment)
-
-    def take(self, fragment: int) -> None:
-        del self.fragments[fragment]
-        for node in self.holders[fragment]:
-            self.of_node[node].discard(fragment)
-
-    def load(self, fragment: int, but: int = -1) -> list[int]:
-        """How many fragments each of its other holders has left."""
-        return [len(self.of_node[node]) for node in self.holders[fragment] if node != but]
-
-
-Rule = Callable[[int, Left, random.Random], int]
-
-
-def at_random(node: int, left: Left, chance: random.Random) -> int:
-    return chance.choice(list(left.fragments))
-
-
-def sdaft(node: int, left: Left, chance: random.Random) -> int:
-    if own := left.of_node[node]:
-        return max(own, key=lambda fragment: (min(left.load(fragment, node), default=0), fragment))
-    return max(left.fragments, key=lambda fragment: (min(left.load(fragment)), fragment))
-
-
-def pio(node: int, left: Left, chance: random.Random) -> int:
-    def spread(fragment: int) -> int:
-        return sum(1 for other in left.holders[fragment] if left.of_node[other])
-
-    if own := left.of_node[node]:
-        return min(own, key=lambda fragment: (spread(fragment), fragment))
-    return max(left.fragments, key=lambda fragment: (spread(fragment), fragment))
-
-
-def cost(node: int, left: Left, chance: random.Random) -> int:
-    def key(fragment: int) -> tuple[float, float, int]:
-        if fragment in left.of_node[node]:
-            # Left to others is what they could take as well, and have little else to do.
-            return FRAGMENT / DISK, -sum(left.load(fragment, node)), fragment
-        serving = min(left.serves[other] for other in left.holders[fragment])
-        return FRAGMENT / min(DISK, LINK / (serving + 1)), -sum(left.load(fragment)), fragment
-
-    return min(left.of_node[node] or left.fragments, key=key)
-
-
-RULES: dict[str, Rule] = {"random": at_random, "sdaft": sdaft, "pio": pio, "cost": cost}
+def at_random(chance: random.Random) -> Rule:
+    """Any fragment that is left."""
+    return lambda node, holders: chance.choice(list(holders.left))
 
 
 @dataclass
@@ -103,13 +45,16 @@ class Outcome:
     mean_read: float
 
 
-def run(rule: Rule, nodes: int, fragments: int, replicas: int, seed: int) -> Outcome:
-    """Search all fragments once."""
+def run(rule: Rule | None, nodes: int, fragments: int, replicas: int, seed: int) -> Outcome:
+    """Search all fragments once; None: at random."""
     chance = random.Random(seed)
+    rule = rule or at_random(chance)
     holders = {k: tuple(chance.sample(range(nodes), replicas)) for k in range(fragments)}
     search = [chance.lognormvariate(0, SPREAD) * SEARCH for _ in range(fragments)]
     speed = [chance.uniform(0.8, 1.2) for _ in range(nodes)]
-    left, turns, reads, n_local = Left(holders), [(0.0, node, -1) for node in range(nodes)], [], 0
+    left, turns, reads, n_local = Holders(holders), [(0.0, node, -1) for node in range(nodes)], [], 0
+    for fragment in holders:
+        left.add(fragment)
     switches, under_way = nodes * LINK / OVERSUBSCRIBED, 0
     heapq.heapify(turns)
     end = 0.0
@@ -120,9 +65,9 @@ def run(rule: Rule, nodes: int, fragments: int, replicas: int, seed: int) -> Out
             under_way -= 1
             continue
         end = max(end, now)
-        if not left.fragments:
+        if not left.left:
             continue
-        fragment = rule(node, left, chance)
+        fragment = rule(node, left)
         left.take(fragment)
         if node in holders[fragment]:
             n_local, read = n_local + 1, FRAGMENT / DISK
@@ -143,7 +88,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     asked = parser.parse_args()
     print("rule     local   network   mean read   makespan   of the bound")
-    for name, rule in RULES.items():
+    for name, rule in {"random": None, **RULES}.items():
         found = [run(rule, asked.nodes, asked.fragments, asked.replicas, seed) for seed in range(asked.runs)]
         mean = {
             each: statistics.mean(getattr(one, each) for one in found)

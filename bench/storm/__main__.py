@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from bench.storm.judge import Judge, Outcome
 from bench.storm.scenario import Scenario, draw
@@ -91,26 +92,27 @@ def tell(outcome: Outcome, *, verbose: bool) -> None:
         print(f"  PROBLEM: {problem}", flush=True)
 
 
-def report(rows: list[dict[str, object]]) -> None:
+def report(rows: list[dict[str, Any]]) -> None:
     """The tables."""
-    by: dict[str, Callable[[dict[str, object]], list[str]]] = {
-        "tool": lambda row: [str(row["tool"])], "third party": lambda row: list(row["deeds"]) or ["none"],  # type: ignore[call-overload]
-        "kill": lambda row: list(row["kills"]) or ["none"],  # type: ignore[call-overload]
+    by: dict[str, Callable[[dict[str, Any]], list[str]]] = {
+        "tool": lambda row: [str(row["tool"])], "third party": lambda row: list(row["deeds"]) or ["none"],
+        "kill": lambda row: list(row["kills"]) or ["none"],
     }  # fmt: skip
     for title, keys in by.items():
         counts: dict[str, Counter[str]] = defaultdict(Counter)
         for row in rows:
             for key in keys(row):
-                codes = list(row["codes"])  # type: ignore[call-overload]
-                counts[key].update(scenarios=1, starts=len(codes), failed=sum(0 < code < 128 for code in codes), killed=sum(code < 0 or code > 128 for code in codes), wrong=bool(row["problems"]))  # fmt: skip
+                codes: list[int] = row["codes"]
+                counts[key].update(scenarios=1, starts=len(codes), failed=sum(0 < code < 128 for code in codes), killed=sum(not 0 <= code <= 128 for code in codes), wrong=bool(row["problems"]))  # fmt: skip
         print(f"\n{title:28}" + "".join(f"{name:>10}" for name in ("scenarios", "starts", "failed", "killed", "wrong")))
         for key, count in sorted(counts.items()):
             print(
                 f"{key:28}"
                 + "".join(f"{count[name]:10}" for name in ("scenarios", "starts", "failed", "killed", "wrong"))
             )
+    n_starts = sum(len(row["codes"]) for row in rows)
     wrong = [row["seed"] for row in rows if row["problems"]]
-    print(f"\n{len(rows)} scenarios, {sum(len(row['codes']) for row in rows)} starts, {len(wrong)} wrong: {wrong}")  # type: ignore[arg-type]
+    print(f"\n{len(rows)} scenarios, {n_starts} starts, {len(wrong)} wrong: {wrong}")
 
 
 if __name__ == "__main__":

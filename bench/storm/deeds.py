@@ -47,12 +47,12 @@ class Strikes:
 
     def __init__(self, site: Site, process: subprocess.Popen[bytes], deeds: tuple[Deed, ...]) -> None:
         self.site, self.process, self.done = site, process, Done()
-        self._ended = threading.Event()
+        self._ended, self._freed = threading.Event(), threading.Event()
         self._changing = threading.Lock()
         self._errors: list[Exception] = []
         self._threads = [threading.Thread(target=self._do, args=(deed,), daemon=True) for deed in deeds]
-        self._threads.append(threading.Thread(target=self._free_the_hung, daemon=True))
-        for thread in self._threads:
+        self._freer = threading.Thread(target=self._free_the_hung, daemon=True)
+        for thread in (*self._threads, self._freer):
             thread.start()
 
     def close(self) -> Done:
@@ -63,6 +63,11 @@ class Strikes:
         if self._errors:
             raise self._errors[0]
         return self.done
+
+    def close_all(self) -> None:
+        """Those beside have ended, too: no tool is left that may hang."""
+        self._freed.set()
+        self._freer.join()
 
     def _do(self, deed: Deed) -> None:
         try:
@@ -92,9 +97,9 @@ class Strikes:
             had = had or run_dir is not None
             match moment.after:
                 case "the first result":
-                    return run_dir is not None and harness.size(run_dir / "journal.mrj") > 200
+                    return run_dir is not None and bool(harness.size(run_dir / "journal.mrj") > 200)
                 case "the last result":
-                    return harness.size(site.output) >= total
+                    return bool(harness.size(site.output) >= total)
                 case "the end":
                     return had and (run_dir is None or (run_dir / "complete.json").exists())
                 case _:
@@ -108,10 +113,10 @@ class Strikes:
     def _free_the_hung(self) -> None:
         """End a tool that hangs."""
         note = self.site.state / "hung"
-        while not self._ended.wait(0.02):
+        while not self._freed.wait(0.02):
             with contextlib.suppress(OSError, ValueError):
                 pid = int(note.read_text())
-                if not self._ended.wait(0.2):
+                if not self._freed.wait(0.2):
                     os.kill(pid, signal.SIGKILL)
                 note.unlink()
 
@@ -222,6 +227,10 @@ def _output(change: Callable[[Path, random.Random], None]) -> Callable[[Strikes,
     return act
 
 
+def _move_away(path: Path, _: random.Random) -> None:
+    path.rename(path.with_name("moved.txt"))
+
+
 def _write_over(path: Path, dice: random.Random) -> None:
     with path.open("r+b") as file:
         file.seek(dice.randrange(path.stat().st_size + 1))
@@ -313,7 +322,7 @@ ACTS: dict[str, Callable[[Strikes, random.Random], None]] = {
     "database there and back": _there_and_back,
     "tool replaced": _replace_tool,
     "output removed": _output(lambda path, _: path.unlink()),
-    "output moved": _output(lambda path, _: path.rename(path.with_name("moved.txt")) and None),
+    "output moved": _output(_move_away),
     "output cut": _output(_cut),
     "output written over": _output(_write_over),
     "output goes on": _output(_append),

@@ -13,6 +13,7 @@ from bench.storm import tools
 from bench.storm.deeds import Done, Strikes
 from bench.storm.scenario import OUTPUTS, RUN_DIRS, Scenario
 from bench.storm.site import Site
+from millrace.errors import ExitCode
 
 #: Seconds after which a start hangs, and what is left is left over.
 HANGS, LEFT = 240.0, 60.0
@@ -104,15 +105,21 @@ class Judge:
         self.outcome.seen.append(seen)
         if hung:
             self._problem("hangs")
+        replaced = False
         for other in done.others:
             other_code, hung = _wait(other)
+            # It began when the first had ended, took the output over, and was stopped: what is there is its own.
+            replaced = replaced or other_code not in (0, ExitCode.REFUSED)
             beside = Seen(other_code, _said(other), Done(deeds=done.deeds), "beside: ")
             self.outcome.seen.append(beside)
             if hung:
                 self._problem("the start beside hangs")
             self._judge_words(beside)
+        strikes.close_all()
         self._judge_words(seen)
-        if code == 0:
+        if replaced:
+            pass
+        elif code == 0:
             self._judge_bytes(begun, frozenset(), done)
         elif code == 3:
             # Somebody may have removed the run directory since.
@@ -170,7 +177,7 @@ class Judge:
             self.site.remove(self.site.output)
             return
         sizes = {name: len(content) for name, content in written.items()}
-        wanted = [each and {name: len(content) for name, content in each.items()} for each in allowed]
+        wanted = [{name: len(each[name]) for name in each} if each else each for each in allowed]
         self._problem(
             f"not the serial bytes: {sizes} for one of {wanted}, without {sorted(without)}; {_first(written, allowed)}"
         )
@@ -201,7 +208,7 @@ class Judge:
         if seen.code == 4 and "scratch" in seen.said:
             (self.site.work / "scratch").unlink(missing_ok=True)
             self._remedied = True
-        if changed := re.search(r"(\S+): somebody has changed it since", seen.said):
+        if changed := re.search(r"(?<!\S)(\S+): somebody has changed it since", seen.said):
             self.site.remove(self.site.work / changed[1])
             self._remedied = True
         if seen.code == 3 and self._quarantined() != frozenset(self._cannot()):
@@ -213,6 +220,8 @@ class Judge:
                 self.more = ("--fresh",)
                 if not (leave and self.site.now.content):
                     self.site.restore()
+                elif self.site.output.is_dir():  # in which no tool can write its file
+                    self.site.remove(self.site.output)
                 return
         if leave and seen.code == 0 and self.site.now.content:
             return  # goes on in the world that is
@@ -230,6 +239,8 @@ class Judge:
         run_dir = self.site.run_dir
         found = run_dir.glob("quarantine/record-*") if run_dir else ()
         here = tools.names(self.site.now.content or b"")
+        if self.scenario.layout == "folder":  # a record is a file, into which somebody may have written one more
+            here = [path.stem for path in self.site.inputs]
         numbers = [int(re.sub(r"\D", "", path.name)) for path in found]
         return frozenset(here[number - 1] for number in numbers if number <= len(here))
 

@@ -140,7 +140,7 @@ class Site:
 
     def becomes(self, **changes: object) -> None:
         """From now on, the world is another; to be called just before it is changed."""
-        self.history.append((time.monotonic(), World(**{**self.now.__dict__, **changes})))  # type: ignore[arg-type]
+        self.history.append((time.monotonic(), World(**{**self.now.__dict__, **changes})))
 
     def reread(self) -> None:
         """The input is what is there."""

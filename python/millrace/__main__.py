@@ -1,11 +1,12 @@
 """``python -m millrace``, and what the command ``millrace`` calls."""
 
+import _signal  # type: ignore[import-not-found]  # what `signal` is made of: no file is read for it
 import os
-import signal
 
-# Until there is somebody to catch KeyboardInterrupt, an interrupt is a quiet end, as for other programs.
-if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+# Until there is somebody to catch KeyboardInterrupt, an interrupt is a quiet end, as for other programs. No other file is
+# read before: a traceback would be all that a user sees of a quick Ctrl-C.
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 from millrace.launch import heart
 

@@ -439,6 +439,7 @@ class Pool:
         links: Sequence[tuple[str, str]] = ...,
         ignored: Sequence[str] = ...,
         still_seconds: float | None = None,
+        records: tuple[str, str, str] | None = None,
     ) -> Self:
         """Make the slots.
 
@@ -453,6 +454,8 @@ class Pool:
             ignored: Real paths below such links that this program writes.
             still_seconds: A tool that has used no CPU time and read or written nothing for so long is ended; None: it
                 may stand still.
+            records: (format, start, end) by which the records of standard input are told apart, which a program that stays
+                alive gets one by one; None: the tool is started for each task.
         """
     def submit(
         self,
@@ -495,6 +498,11 @@ class Pool:
         """From now on, so many tasks are at work at once at most."""
     def withdraw(self) -> list[int]:
         """Take back the tasks that no slot has taken; return their ids."""
+    def part(self, patience_seconds: float) -> list[str]:
+        """Let programs that stay alive end, as all records are answered; what speaks against them, in words.
+
+        Those that do not end by themselves in that time are killed.
+        """
     def kill_all(self) -> None: ...
     def wake(self) -> None:
         """Make `events` return; from any thread."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 if TYPE_CHECKING:
     from millrace import _core
@@ -25,8 +26,7 @@ class Committed(Protocol):
     def blocks(self) -> Sequence[_core.BlockRef]: ...
 
 
-@dataclass(frozen=True)
-class Gathered:
+class Gathered(msgspec.Struct, frozen=True):
     """All slices of a record; blocks of the same stream follow each other."""
 
     first: int

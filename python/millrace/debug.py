@@ -88,9 +88,12 @@ def told(say: Callable[[str], None]) -> Callable[[str], None]:
 def watch(engine: Any) -> None:
     """Log what passes between the engine and scheduler, slots and event log."""
     if on:
-        engine.scheduler = _Watched(engine.scheduler, "decision", ("handle",))
-        engine.node = _Watched(engine.node, "slots", ("submit", "withdraw", "kill_all", "no_more", "events"))
-        engine.events = _Watched(engine.events, "event", ("write",))
+        actions = engine.actions
+        actions.scheduler = _Watched(actions.scheduler, "decision", ("handle",))
+        engine.node = actions.node = _Watched(
+            engine.node, "slots", ("submit", "withdraw", "kill_all", "no_more", "events")
+        )
+        engine.events = actions.events = _Watched(engine.events, "event", ("write",))
 
 
 class _Watched:

@@ -111,7 +111,7 @@ def version(path: str, option: str) -> str:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=5,
+            timeout=60,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):

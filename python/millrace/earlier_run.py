@@ -12,6 +12,8 @@ def set_aside(rundir: RunDir) -> None:
 
     What says that there is a run is moved first: killed halfway, the rest is moved back.
     """
+    if not _is_folder(rundir.earlier):
+        delete(rundir.earlier)
     if not rundir.manifest.is_file():
         _clear(rundir)
         return
@@ -25,7 +27,7 @@ def put_back(rundir: RunDir) -> bool:
 
     What says that there is a run goes last and comes last.
     """
-    if not rundir.earlier.is_dir():
+    if not _is_folder(rundir.earlier):
         return False
     manifest = rundir.earlier / rundir.manifest.name
     if manifest.exists() and rundir.manifest.exists():
@@ -39,6 +41,10 @@ def put_back(rundir: RunDir) -> bool:
 def forget(rundir: RunDir) -> None:
     """The run that was set aside is not wanted any more."""
     delete(rundir.earlier)
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def _entries(rundir: RunDir) -> list[Path]:

@@ -14,7 +14,8 @@ class ExitCode(IntEnum):
     REFUSED = 2
     #: Done, except for quarantined records, which the summary names.
     QUARANTINED = 3
-    #: The tool itself cannot run as asked (missing database, bad option); its own words are shown.
+    #: The tool itself cannot run as asked (missing database, bad option), or has more to say than what is kept; its own
+    #: words are shown.
     TOOL = 4
     #: A journal or an input does not hold what was once committed or read, or the tool's output depends on where its
     #: input is cut.

@@ -69,7 +69,7 @@ def detect(path: str) -> str | None:
     Raises:
         OSError: The file is there but cannot be read.
     """
-    named = _by_suffix(path)
+    named = by_suffix(path)
     found = _core.sniff(path) if path != "-" and Path(path).is_file() else None
     if named is None or (found is not None and (named == "lines" or found in ("fasta", "fastq"))):
         return found or named
@@ -111,14 +111,14 @@ def check(name: str) -> str:
     import difflib  # only for the refusal
 
     nearest = difflib.get_close_matches(name.lower().removeprefix("."), FORMATS, n=1)
-    alias = _by_suffix(f"x.{name}")
+    alias = by_suffix(f"x.{name}")
     likely = alias or (nearest[0] if nearest else "")
     hint = f"did you mean '{likely}'?" if likely else f"formats are {', '.join(FORMATS)}"
     raise RefusedError(f"unknown record format '{name}'", hint)
 
 
-def _by_suffix(path: str) -> str | None:
-    """Look the suffix up, below that of a compression."""
+def by_suffix(path: str) -> str | None:
+    """The format that a name tells, below the suffix of a compression; None: it tells none."""
     plain = Path(path.lower())
     if plain.suffix in COMPRESSED:
         plain = plain.with_suffix("")

@@ -51,6 +51,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     #: Exit statuses besides 0 with which the tool ends well.
     ok_status: tuple[ExitStatus, ...] = ()
     format: str = ""
+    #: The program stays alive and takes records one by one (``docs/records.md``).
+    records: bool = False
     record_start: str = ""
     record_end: str = ""
     batch: str = "auto"

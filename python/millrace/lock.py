@@ -8,16 +8,18 @@ another machine is taken for dead when it has been silent for long.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
-import socket
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from millrace.waiting import until
 
@@ -47,8 +49,7 @@ class HeldError(Exception):
         return f"process {self.owner.pid} on {self.owner.host}" if self.owner else "process unknown"
 
 
-@dataclass(frozen=True)
-class Owner:
+class Owner(msgspec.Struct, frozen=True):
     """A process, as others can find it."""
 
     pid: int
@@ -67,7 +68,7 @@ class Owner:
 
 def of_process(pid: int, job: str = "") -> Owner:
     """A process of this machine as an owner."""
-    return Owner(pid, started(pid) or 0, socket.gethostname(), place(), job)
+    return Owner(pid, started(pid) or 0, os.uname().nodename, place(), job)
 
 
 def place() -> str:
@@ -76,7 +77,7 @@ def place() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.stat('/proc/self/ns/pid').st_ino}"
     except OSError:
-        return socket.gethostname()
+        return os.uname().nodename
 
 
 def started(pid: int) -> int | None:
@@ -150,6 +151,7 @@ def take(path: Path, job: str = "") -> Lock:
     Raises:
         HeldError: Another process has it.
         FileNotFoundError: There is no such folder, perhaps since a moment ago.
+        IsADirectoryError: It is a folder, or what is made beside it while somebody looks.
         OSError: The file cannot be made.
     """
     seen: float | None = None
@@ -214,23 +216,47 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 def is_held(path: Path, job: str = "") -> bool:
     """Whether a process has the file now, as far as can be told without changing anything."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except PermissionError:
-        return is_locked(path)  # another user's
-    except OSError:
-        return False
-    try:
+
+    def look(descriptor: int) -> bool:
         if flock(descriptor, fcntl.LOCK_SH) is False:
             return True
         owner = _read(descriptor)
-        if not owner or (job and owner.job == job):
-            return False
-        if owner.place == place():
-            return owner.is_alive_here()
-        return time.time() - os.fstat(descriptor).st_mtime < STALE_SECONDS
+        return bool(owner and not (job and owner.job == job) and _lives(owner, descriptor))
+
+    return _looked_at(path, look)
+
+
+def shows_life(path: Path) -> bool:
+    """Whether whoever has the file shows signs of life.
+
+    Takes no lock, not even for a moment, so that it can be asked often: a process that starts is never in its way.
+    """
+
+    def look(descriptor: int) -> bool:
+        owner = _read(descriptor)
+        return bool(owner and _lives(owner, descriptor))
+
+    return _looked_at(path, look)
+
+
+def _looked_at(path: Path, look: Callable[[int], bool]) -> bool:
+    """What a look at the open file says; of another user's: whether it is locked; False: it is not there."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except PermissionError:
+        return is_locked(path)
+    except OSError:
+        return False
+    try:
+        return look(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _lives(owner: Owner, descriptor: int) -> bool:
+    if owner.place == place():
+        return owner.is_alive_here()
+    return time.time() - os.fstat(descriptor).st_mtime < STALE_SECONDS
 
 
 def is_locked(path: Path) -> bool:
@@ -278,7 +304,7 @@ def owner_lives(path: Path) -> bool:
 def read(path: Path) -> Owner | None:
     """Who has the file, or had it when it died."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # should it be a pipe
     except OSError:
         return None
     try:
@@ -295,7 +321,7 @@ def _read(descriptor: int) -> Owner | None:
 
 
 def _write(descriptor: int, owner: Owner) -> None:
-    text = json.dumps(owner.__dict__).encode() + b"\n"
+    text = json.dumps(msgspec.structs.asdict(owner)).encode() + b"\n"
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, text, 0)
 
@@ -325,9 +351,20 @@ def _alone(path: Path) -> Iterator[float]:
 
 
 def _open_gate(gate: Path) -> None:
-    """Remove what a process left that was killed in the moment that it takes to look."""
+    """Remove what a process left that was killed in the moment that it takes to look.
+
+    Raises:
+        IsADirectoryError: It is a folder, which nobody will remove.
+    """
+    try:
+        about = gate.lstat()
+    except OSError:
+        return  # it has gone
+    if stat.S_ISDIR(about.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(gate))
+    dead = not stat.S_ISREG(about.st_mode)  # a link or a pipe: no process of ours has made it
     with suppress(OSError):
-        owner, age = read(gate), time.time() - gate.stat().st_mtime
-        dead = not owner.is_alive_here() if owner and owner.place == place() else age > STALE_SECONDS
+        owner, age = read(gate), time.time() - about.st_mtime
+        dead = dead or (not owner.is_alive_here() if owner and owner.place == place() else age > STALE_SECONDS)
         if dead:
             gate.unlink()

@@ -84,6 +84,8 @@ class OutputUse(Frozen, frozen=True):
     name: str
     #: Path as the user typed it; ``-`` is standard output.
     path: str
+    #: Where it is written in truth, such as a pipe, whatever the tool says of its path; empty: to ``path``.
+    to: str = ""
     #: Whether it is the tool's standard output (else there is an `OutputArg`).
     stdout: bool = False
     layout: str = "file"
@@ -157,6 +159,21 @@ class Ranked(Frozen, frozen=True):
     argv: tuple[Token, ...] = ()
 
 
+class Fetched(Frozen, frozen=True):
+    """A file that was behind a URL, as it is seen in the folder of a `View`."""
+
+    #: Without folders.
+    name: str
+    #: Where it comes from, as everybody may see it.
+    place: str
+    #: Name of its copy in the cache of a node; tells the version.
+    key: str
+    size: int
+    #: What its server calls the version of these bytes.
+    version: str
+    mtime_ns: int
+
+
 class BlastDatabase(Frozen, tag="blast", frozen=True):
     """A database in NCBI's format, as `millrace.tools.blast.backend` searches it in fragments."""
 
@@ -178,6 +195,8 @@ class BlastDatabase(Frozen, tag="blast", frozen=True):
     listed: str = ""
     #: Length of the shortest entry that the list leaves.
     shortest: int = 0
+    #: Folder in which ``partN`` has the volume of fragment N, from 0, whole; empty: all volumes are whole where they are.
+    parts: str = ""
 
 
 class HmmerTargets(Frozen, tag="hmmer", frozen=True):
@@ -214,10 +233,23 @@ class Fragmented(Frozen, frozen=True):
     #: What is searched, whose type says who makes fragments and candidates: `millrace.tools.backend`. None: nobody, as
     #: nothing is searched in truth (simulations).
     about: BlastDatabase | HmmerTargets | None = None
+    #: Files that the search of each fragment reads, and that a node fetches when it first searches it; empty: all files of
+    #: the database are there.
+    volumes: tuple[tuple[Fetched, ...], ...] = ()
 
 
 #: A tool that only computes and has done nothing for so long will never do anything again.
 STANDSTILL_SECONDS = 60.0
+
+
+class Served(Frozen, frozen=True):
+    """How the records of a program are told apart that stays alive and takes them one by one (``docs/records.md``).
+
+    Both expressions are for format ``regex`` alone.
+    """
+
+    record_start: str = ""
+    record_end: str = ""
 
 
 class ToolUse(Frozen, frozen=True):
@@ -254,6 +286,8 @@ class ToolUse(Frozen, frozen=True):
     #: Versions, as they stand in that line, for which the adapter's rules were compared with serial runs. Empty: the
     #: adapter does not tell them apart.
     tested: tuple[str, ...] = ()
+    #: The program stays alive from task to task; None: it is started for each.
+    served: Served | None = None
     #: How the database is searched in fragments; None: as a whole.
     fragmented: Fragmented | None = None
     #: Decisions with their reason in words, for ``millrace plan``.
@@ -263,21 +297,6 @@ class ToolUse(Frozen, frozen=True):
     def n_fragments(self) -> int:
         """Fragments of the database; 0: it is searched as a whole."""
         return len(self.fragmented.fragments) if self.fragmented else 0
-
-
-class Fetched(Frozen, frozen=True):
-    """A file that was behind a URL, as it is seen in the folder of a `View`."""
-
-    #: Without folders.
-    name: str
-    #: Where it comes from, as everybody may see it.
-    place: str
-    #: Name of its copy in the cache of a node; tells the version.
-    key: str
-    size: int
-    #: What its server calls the version of these bytes.
-    version: str
-    mtime_ns: int
 
 
 class View(Frozen, frozen=True):
@@ -295,6 +314,9 @@ class View(Frozen, frozen=True):
     argv: tuple[str, ...]
     inputs: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
+    #: What each node fetches for itself when it needs it, into the place that ``stage`` names as in `millrace.job.Job`.
+    later: tuple[Fetched, ...] = ()
+    stage: str = "auto"
 
     def file(self, path: Path) -> Fetched | None:
         """The fetched file at a path in it; None if it is none of these."""
@@ -322,8 +344,12 @@ class Command(Frozen, frozen=True):
     ok_statuses: tuple[int, ...] = ()
     #: ``--format`` of the user for inputs that name none; empty: detect.
     format: str = ""
+    #: ``--records`` of the user: the program takes records one by one.
+    records: bool = False
     #: Whether standard input is a file or a pipe (not a terminal, not closed, not /dev/null).
     stdin_is_data: bool = False
+    #: Inputs that another phase of the job still writes: files, and folders of files, without ``./`` and ``/`` at the end.
+    growing: frozenset[str] = frozenset()
     #: Where files behind URLs of the command are to be read; None: it names none.
     view: View | None = None
 

@@ -20,8 +20,8 @@ SCHEMES = ("file", "hdfs", "http", "https", "s3", "sftp")
 #: How the URLs begin that are taken for files of a command; others are for the tool.
 FETCHED = tuple(f"{scheme}://" for scheme in SCHEMES if scheme != "file")
 
-#: What stands before a path in an argument.
-_OPTION = re.compile(r"--?[A-Za-z][\w-]*=")
+#: What stands before a path in an argument: ``--db=``, or ``-o`` right before a URL.
+_OPTION = re.compile(rf"--?[A-Za-z][\w-]*=|-[A-Za-z](?={'|'.join(FETCHED)})")
 
 #: Parts of the names of a URL's parameters that are as good as a password.
 _SECRET = re.compile(r"sig|token|key|pass|pwd|secret|credential|auth", re.IGNORECASE)
@@ -79,8 +79,8 @@ def is_url(text: str) -> bool:
 def option_of(word: str) -> str:
     """What stands before the value in the same argument.
 
-    >>> option_of("--db=s3://bucket/nr"), option_of("s3://bucket/nr?a=b")
-    ('--db=', '')
+    >>> option_of("--db=s3://bucket/nr"), option_of("-Os3://bucket/out.sdf"), option_of("s3://bucket/nr?a=b")
+    ('--db=', '-O', '')
     """
     return found[0] if (found := _OPTION.match(word)) else ""
 
@@ -111,7 +111,9 @@ def check_named(words: Iterable[str], known_tool: bool) -> None:
             if part.startswith(FETCHED) and "?" in part:
                 raise RefusedError(
                     f"{shown(part)}: what stands behind ? may be as good as a password, and a command ends up in reports and logs",
-                    "leave it out if the server does not need it (a ? in a name is %3F); else fetch the file by hand, and name that",
+                    "an object whose name has a ? is to be fetched by hand, and its copy named: millrace data stage URL"
+                    if part.startswith("s3://")
+                    else "leave it out if the server does not need it (a ? in a name is %3F); else fetch the file by hand, and name that",
                 )
             if known_tool and is_url(part) and not part.startswith(FETCHED):
                 scheme = part.partition("://")[0]

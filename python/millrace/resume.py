@@ -6,7 +6,6 @@ import os
 from bisect import bisect
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import msgspec
 
@@ -14,6 +13,7 @@ from millrace import __version__, _core, earlier_run
 from millrace.committed import Committed
 from millrace.errors import RefusedError
 from millrace.output.order import effective_tasks
+from millrace.output.streams import destination
 from millrace.output.whole import committed, lacking
 from millrace.plan import world
 from millrace.plan.plan import Plan
@@ -82,7 +82,7 @@ def differences(earlier: Manifest, now: Manifest) -> list[str]:
             found.append(f"{name}: was {was}, now {is_now}")
     if (earlier.record_start, earlier.record_end) != (now.record_start, now.record_end):
         found.append("--record-start or --record-end")
-    if earlier.use.fragmented != now.use.fragmented:
+    if fragments_of(earlier) != fragments_of(now):
         found.append(f"--fragments: was {fragments_of(earlier)}, now {fragments_of(now)}")
     if gone := set(earlier.use.ok_statuses) - set(now.use.ok_statuses):
         found.append(f"--ok-status: was also {', '.join(map(str, sorted(gone)))}, whose results would stay")
@@ -91,6 +91,9 @@ def differences(earlier: Manifest, now: Manifest) -> list[str]:
         for path, was in joins[0].items():
             if was != joins[1][path]:
                 found.append(f"how {path} is joined: was {words(was)}, now {words(joins[1][path])}")
+    # Another database, or command, has other fragments, too: that is told by now.
+    if not found and earlier.use.fragmented != now.use.fragmented:
+        found.append("--fragments: as many, but of other parts of the database, or searched otherwise")
     # Environment and hints of an adapter may differ without changing a byte; what is joined how may not.
     if not found and (earlier.use.inputs, earlier.use.outputs, earlier.use.argv) != (
         now.use.inputs,
@@ -132,9 +135,9 @@ def outputs_are_there(plan: Plan, rundir: RunDir, complete: Complete) -> bool:
         except (OSError, _core.CorruptJournal):
             return False  # told when they are opened
     for output in plan.use.outputs:
-        path = plan.command.cwd / output.path
+        path = destination(output, plan.command.cwd)
         size = complete.outputs.get(output.name)
-        if output.path == "-":
+        if path is None:
             if size:
                 return False
         elif size is not None and (not path.is_file() or path.stat().st_size != size):
@@ -152,8 +155,7 @@ def done_extents(tasks: Sequence[Committed]) -> list[tuple[int, int, Sequence[tu
     return [(task.first, task.last, task.inputs) for task in tasks]
 
 
-@dataclass
-class Begun:
+class Begun(msgspec.Struct):
     """A batch of which an earlier run has searched some fragments."""
 
     first: int

@@ -6,10 +6,11 @@ import atexit
 import contextlib
 import gc
 import os
+import stat
 from pathlib import Path
 
 from millrace import lock
-from millrace.errors import RefusedError
+from millrace.errors import CorruptError, RefusedError
 from millrace.lock import HeldError, Lock
 from millrace.own import why_not_own
 from millrace.rundir import JOURNAL, RunDir, delete
@@ -29,6 +30,7 @@ def take(rundir: RunDir, mode: int = 0o700, job: str = "", *, fresh: bool = Fals
 
     Raises:
         RefusedError: Another process has it, or it is something else's.
+        CorruptError: A journal is no file.
     """
     if rundir.path.exists() and not rundir.path.is_dir():
         raise RefusedError(f"{rundir.path}: is not a folder", "name another with --run-dir")
@@ -36,10 +38,14 @@ def take(rundir: RunDir, mode: int = 0o700, job: str = "", *, fresh: bool = Fals
         raise RefusedError(f"{rundir.path}: holds {name}, which is not of a run", "name another folder with --run-dir")
     while True:
         try:
+            if (rundir.path / "lock").is_symlink():
+                (rundir.path / "lock").unlink()  # as it may lead to where nothing can be made
             rundir.path.mkdir(mode, parents=True, exist_ok=True)
             # Another's could hold results that nobody computed, and links to files of this user.
             if why := why_not_own(rundir.path):
                 raise RefusedError(f"{rundir.path}: {why}", "name another folder with --run-dir")
+            if not fresh:
+                _check_journals(rundir)
             held = lock.take(rundir.path / "lock", job)
             with contextlib.suppress(OSError):
                 delete(_old_lock(rundir.path))
@@ -53,13 +59,20 @@ def take(rundir: RunDir, mode: int = 0o700, job: str = "", *, fresh: bool = Fals
             ) from error
         except IsADirectoryError as error:
             if fresh:
-                delete(rundir.path / "lock")
+                delete(Path(error.filename))
                 continue
-            raise RefusedError(f"{rundir.path / 'lock'}: is a folder, not the lock of a run", HINT) from error
+            raise RefusedError(f"{error.filename}: is a folder, not the lock of a run", HINT) from error
         except OSError as error:
             raise RefusedError(
                 f"{rundir.path}: {error.strerror}", "name a place that can be written with --run-dir"
             ) from error
+
+
+def _check_journals(rundir: RunDir) -> None:
+    for path in rundir.journals():
+        with contextlib.suppress(FileNotFoundError):  # an ending run removed it just now
+            if not stat.S_ISREG(path.lstat().st_mode):  # to open a pipe would wait for ever
+                raise CorruptError(f"{path}: is not a file, so no journal of a run", HINT)
 
 
 def is_running(rundir: RunDir, job: str = "") -> bool:

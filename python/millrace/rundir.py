@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -50,12 +49,13 @@ class Complete(Frozen, frozen=True):
     run_id: str
     #: Bytes of each output.
     outputs: dict[str, int]
+    #: Records without a result.
+    quarantined: int
     #: Whether the user wants the directory kept.
     kept: bool
 
 
-@dataclass(frozen=True)
-class RunDir:
+class RunDir(msgspec.Struct, frozen=True):
     """Paths in a run directory, and its small files. Who has it: `millrace.run_folder`."""
 
     path: Path
@@ -180,6 +180,8 @@ def delete(path: Path) -> None:
 def write_whole(path: Path, content: bytes) -> None:
     """Write a small file so that after a crash it is there whole, or not at all."""
     fresh = path.with_name(path.name + ".new")
+    if fresh.is_symlink() or not fresh.is_file():
+        delete(fresh)  # a folder, a pipe, or a link by which another file would be written
     try:
         with fresh.open("wb") as file:
             file.write(content)

@@ -1,4 +1,4 @@
-"""The user's state folder: small things that outlive a run, none of them needed."""
+"""The user's folders of small things that outlive a run, none of them needed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ from millrace.own import is_own
 
 
 def folder(environ: Mapping[str, str]) -> Path | None:
-    """Where they are, there or not; None for a user without a home of his own."""
+    """Where they are that were learnt of runs, there or not; None for a user without a home of his own."""
+    return _of_user(environ, "XDG_STATE_HOME", Path(".local", "state"))
+
+
+def cache(environ: Mapping[str, str]) -> Path | None:
+    """Where they are that can be found out again, there or not; None for a user without a home of his own."""
+    return _of_user(environ, "XDG_CACHE_HOME", Path(".cache"))
+
+
+def _of_user(environ: Mapping[str, str], variable: str, usual: Path) -> Path | None:
     try:
-        home = Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+        home = Path(environ.get(variable) or Path.home() / usual)
     except RuntimeError:
         return None
     found = home / "millrace"

@@ -23,7 +23,7 @@ REFUSED = [
     ("bowtie2 -x ref -U in.fa", "writes a SAM header at each start", "--no-hd"),
     ("bowtie2 --no-hd -p 4 -x ref -U in.fa", "in the order in which they are done", "--reorder"),
     ("mmseqs easy-search in.fa db.faa out.m8 tmp", "orders the queries", "diamond blastp"),
-    ("lastal db in.fa", "counts the queries of the run", "grep -v '^#'"),
+    ("lastal db in.fa", "counts the queries of the run", "give the command alone"),
     ("exonerate in.fa db.faa", "orders the hits of all queries", "--input FOLDER"),
     ("cd-hit -i in.fa -o out.fa", "compares all records", "threads of its own"),
     ("fasttree -nt in.fa", "infers one tree", "--input FOLDER"),

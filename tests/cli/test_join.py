@@ -13,6 +13,7 @@ FRAMED = {
     "header:^#": f"echo '# by framed'; echo '#'; {NAMES}",
     "footer": f"{NAMES}; printf end",
     "footer:^-- ": f"{NAMES}; echo '-- done'; echo '-- bye'",
+    r"totals:^# (\d+) names": f"{NAMES}; echo '#' $(grep -c '>' $1) names",
     "csv": f"""printf '"na\\nme",x\\n'; {NAMES} | sed 's/$/,"1\\n2"/'""",
     "sam": rf"""printf '@HD\tVN:1.6\n@PG\tID:f\tCL:%s\n' "framed $*"; {NAMES} | sed 's/$/\t4/'""",
     "jsonl": f"""{NAMES} | sed 's/.*/{{"name": "&"}}/'""",

@@ -20,6 +20,9 @@ OTHER_RELEASE = (
 KEPT = TEE.replace("run", "run --keep-run-dir --batch 1", 1) + " 2> first"
 #: Root may read and write everything; a program without these capabilities may not.
 PLAIN = "setpriv --bounding-set=-dac_override,-dac_read_search" if os.geteuid() == 0 else ""
+#: A run whose second record is put aside.
+SOME = "millrace run --input in.fa --output o -- sh -c 'bad2 < $1 > $2' x in.fa o"
+LOST = f"{RUN} -q --run-dir o.millrace -- bad2 < in.fa > x"
 #: A run that stops at its second record when the third is done.
 HOLE = f"{RUN} -q --batch 1 --slots 3 --retries 8 --on-failure stop -- bad2 < in.fa > x"
 MANY = """for i in $(seq 20000); do echo ">s$i"; echo MKVLA$i; done > many.fa"""
@@ -62,7 +65,18 @@ OPTIONS = [
     fails("time_before_the_tool", "millrace run -- time -p blastp -query in.fa", "time starts blastp", "write: time -p millrace run -- blastp -query in.fa"),
     fails("env_before_the_tool", "echo x | millrace run --format lines -- env A=1 hmmscan db in.fa", "env starts hmmscan", "write: env A=1 millrace run -- hmmscan db in.fa"),
     fails("shell_around_the_tool", "millrace run -- bash -c 'blastp -query in.fa -db x'", "bash starts blastp", "write: millrace run -- blastp -query in.fa -db x"),
-    fails("pipe_around_the_tool", "millrace run -- sh -c 'blastp -query in.fa -db x | sort'", "sh starts blastp", "run the tool by itself"),
+    fails("starters_of_starters", "millrace run -- nice -n 5 env A=1 cat in.fa", "nice starts cat", "write: nice -n 5 env A=1 millrace run -- cat in.fa"),
+    fails("nice_before_any_program", "millrace run -- nice -n 5 cat in.fa", "nice starts cat", "write: nice -n 5 millrace run -- cat in.fa"),
+    fails("env_before_any_program", "millrace run -- env A=1 cat in.fa", "env starts cat", "write: env A=1 millrace run -- cat in.fa"),
+    fails("shell_around_any_program", "millrace run -- bash -c 'cat in.fa'", "bash starts cat", "write: millrace run -- cat in.fa"),
+    case("time_where_it_is_no_program", "t=$(mktemp -d); for p in sh cat; do ln -s $(command -v $p) $t; done; m=$(command -v millrace); "
+         "PATH=$t $m run -- time cat in.fa", 4, "time: program not found", "write: time millrace run -- cat in.fa"),
+    case("nice_before_a_filter", f"{RUN} -q -- nice sed s/r1/x/ < in.fa | head -1", 0, out=">x\n"),
+    fails("pipe_around_the_tool", "millrace run -- sh -c 'blastp -query in.fa -db x | sort'", "sh starts blastp", "write: millrace run -- blastp -query in.fa -db x | sort"),
+    fails("line_with_the_tool_in_it", "millrace run -- bash -c 'cd . && blastp -query in.fa; ls'", "bash starts blastp", "write: cd . && millrace run -- blastp -query in.fa; ls"),
+    fails("line_of_any_programs", "millrace run -- bash -c 'cd . && cat in.fa && cat in.fa'", "bash starts cat", "run the tool by itself"),
+    fails("srun_before_the_tool", "cp ../bin/copy ../bin/srun; millrace run -- srun -n 4 blastp -query in.fa", "srun starts blastp", "write: srun -n 4 millrace run -- blastp -query in.fa"),
+    fails("nice_before_nothing", "millrace run -- nice -n 5 nosuchprog in.fa", "nice starts another program, and none is found on PATH", "check the name of the tool"),
     fails("quarantine_limit_word", f"{RUN} --max-quarantined many -- copy < in.fa", "--max-quarantined many", "a number (500), or a share (2%)"),
     fails("quarantine_limit_over_all", f"{RUN} --max-quarantined 101% -- copy < in.fa", "--max-quarantined 101%"),
     fails("no_command", "millrace run", "no command", "after --"),
@@ -217,7 +231,7 @@ JOINS = [
     fails("join_with_too_much", f"{RUN} --join csv:2 -- copy < in.fa", "csv takes nothing behind it"),
     fails("join_of_no_output", TEE.replace("run", "run --join p=csv", 1), "--join p=csv: no output p", "outputs are: o, - "),
     fails("join_of_which_output", "millrace run --input in.fa --output o --output p --join csv -- copy in.fa o p", "there are 2 outputs", "--join o=csv"),
-    fails("join_twice", TEE.replace("run", "run --join csv --join header", 1), "--join header: o has another: csv", "only header and footer"),
+    fails("join_twice", TEE.replace("run", "run --join csv --join header", 1), "--join header: o has another: csv", "only a header and a footer, or totals, go together"),
     fails("join_of_a_folder", "mkdir d; millrace run --input in.fa --output d/ --join csv -- copy in.fa d/", "the files of d/ are kept as they are"),
     fails("join_of_a_known_tool", "millrace run --join csv -- obabel -ismi in.fa -osmi", "knows how the outputs of obabel are joined", "leave --join out"),
 ]
@@ -250,6 +264,24 @@ RUN_DIRS = [
       for name in ("job.json", "complete.json", "journal.mrj", "events.jsonl", "lock")),
     case("folder_for_the_journal", f"{KEPT}; rm o.millrace/complete.json o.millrace/journal.mrj; mkdir o.millrace/journal.mrj; {TEE}", 5, "journal.mrj", "--fresh", left=("o",)),
     fails("folder_for_the_lock", f"{KEPT}; rm o.millrace/lock; mkdir o.millrace/lock; {TEE}", "lock: is a folder", "--fresh", left=("o",)),
+    *(case(f"fresh_with_a_{how}_for_{name}", f"{KEPT}; rm -rf o.millrace/{name}; {line} o.millrace/{name}; {TEE.replace('run', 'run --fresh -q', 1)}; cmp o in.fa", 0)
+      for name, how, line in (("lock.taking", "folder", "mkdir"), ("lock.taking", "link", "ln -s nowhere"), ("lock", "link", "ln -s /nowhere/x"),
+                              ("job.json", "pipe", "mkfifo"), ("earlier", "file", "touch"))),
+    fails("folder_where_the_lock_is_taken", f"{KEPT}; mkdir o.millrace/lock.taking; {TEE}", "lock.taking: is a folder", "--fresh", left=("o",)),
+    case("pipe_where_the_lock_is_taken", f"{KEPT}; mkfifo o.millrace/lock.taking; {TEE}; cmp o in.fa", 0, left=("o",)),
+    case("events_a_link_to_nowhere", f"{KEPT}; rm o.millrace/complete.json o.millrace/events.jsonl; ln -s /nowhere/x o.millrace/events.jsonl; {TEE}", 5, "events.jsonl: is a link", "--fresh", left=("o",)),
+    *(case(f"{how}_where_the_end_is_written", f"{KEPT}; rm o o.millrace/complete.json; {line} o.millrace/complete.json.new; {TEE}; cmp o in.fa", 0, left=("o",))
+      for how, line in (("folder", "mkdir"), ("link", "ln -s /nowhere/x"))),
+    case("events_a_pipe", f"{KEPT}; rm o.millrace/complete.json o.millrace/events.jsonl; mkfifo o.millrace/events.jsonl; {TEE}", 5, "events.jsonl: is a pipe", "--fresh", left=("o",)),
+    *(case(f"journal_a_{how}", f"{KEPT}; rm o.millrace/complete.json o.millrace/journal.mrj; {line} o.millrace/journal.mrj; {TEE}",
+           5, "journal.mrj: is not a file", "--fresh", left=("o",))
+      for how, line in (("pipe", "mkfifo"), ("link", "ln -s /nowhere/x"))),
+    case("manifest_a_pipe", f"{KEPT}; rm o.millrace/job.json; mkfifo o.millrace/job.json; {TEE}", 5, "job.json: not the manifest", "--fresh", left=("o",)),
+    *(case(f"{name}_for_the_folder_of_failed_records", f"{LOST} 2> first; rm -r o.millrace/quarantine; {line} o.millrace/quarantine; {LOST.replace('-q', '-q --retry-quarantined', 1)}",
+           5, "o.millrace/quarantine: is not the folder of failed records", "remove it", "--fresh", left=("o",))
+      for name, line in (("file", "touch"), ("link", "ln -s .."))),
+    *(case(f"{name}_of_what_failed", f"{SOME} 2> first; {line} o.millrace/events.jsonl; {SOME}", 3, "already done", "--fresh", left=("o",))
+      for name, line in (("no_events", "rm"), ("events_lost", "sed -i /quarantined/d"))),
     case("killed_in_its_last_moment", f": > .o.millrace.done; {TEE}; [ ! -e .o.millrace.done ]", 0),
     case("fresh_starts_over_whatever_is_there", f"{KEPT}; rm o; echo '{{' > o.millrace/job.json; {TEE.replace('run', 'run --fresh -q', 1)}; cmp o in.fa", 0),
     case("journal_is_garbage", f"{KEPT}; rm o; head -c 500 /dev/zero > o.millrace/journal.mrj; {TEE}",
@@ -305,7 +337,7 @@ TOOLS = [
     case("tool_crashes_on_one_record", f"{RUN} -- segv2 < in.fa", 3, "quarantined record 2 (r2): killed by SIGSEGV", "--retry-quarantined",
          out=">r1\nMKV\n>r3\nMLL\n", left=("segv2",)),
     case("tool_crashes_on_every_record", f"{RUN} -- segv < in.fa", 4, "segv cannot do this work: killed by SIGSEGV"),
-    case("tool_hangs_on_one_record", f"{RUN} --record-timeout 0.3 -- hang2 < in.fa", 3, "quarantined record 2 (r2): took longer than 0.3 s a record",
+    case("tool_hangs_on_one_record", f"{RUN} --batch 1 --retries 0 --record-timeout 10 -- hang2 < in.fa", 3, "quarantined record 2 (r2): took longer than 10 s a record",
          out=">r1\nMKV\n>r3\nMLL\n", left=("hang2",)),
     case("tool_fails_and_the_user_wants_no_failures", f"{RUN} --on-failure stop -- bad2 < in.fa", 1,
          "record 2 (r2) failed: exit status 7", "cannot do r2", "--on-failure quarantine", left=("bad2",)),
@@ -383,8 +415,10 @@ def test_terminal_as_standard_input_is_not_read(shell: Shell) -> None:
 def test_running_run_is_not_disturbed(shell: Shell) -> None:
     line = f"{RUN} --run-dir r -- slow < in.fa"
     ended = shell.run(
-        f"{line} & p=$!; for k in $(seq 100); do [ -s r/journal.mrj ] && break; sleep 0.1; done; sleep 0.5; "
-        f"{line}; echo code $?; millrace status r; kill -TERM $p; sleep 0.5; kill -TERM $p; wait $p"
+        f"{line} 2> said & p=$!; until [ -s r/journal.mrj ]; do sleep 0.1; done; "
+        f"{line}; echo code $?; millrace status r; kill -TERM $p; "
+        "until grep -q 'no more work is handed out' said; do sleep 0.1; done; kill -TERM $p; wait $p; code=$?; "
+        "cat said >&2; exit $code"
     )
     assert ended.code == 143, ended.shown
     assert "code 2" in ended.out and "r: running" in ended.out, ended.shown

@@ -24,6 +24,7 @@ EXPECTED = "".join(f"r{k} old\n" for k in range(N))
 def lookup(shell: Shell) -> Shell:
     shell.tool("lookup", TOOL)
     (shell.work / "db").write_text("old\n")
+    (shell.root / "new").write_text("new\n")
     (shell.work / "in.fa").write_text("".join(f">r{k}\nMKV\n" for k in range(N)))
     return shell
 
@@ -36,13 +37,19 @@ def at(shell: Shell, record: str, line: str) -> None:
     (shell.work / f"do.{record}").write_text(f'cd "$MARK/work"; {line}\n')
 
 
+#: Writes over a file of four bytes, at no moment of which it is shorter.
+WRITE = "dd if=../new conv=notrunc status=none of="
+
+#: Nobody looks between the change and the end of the run.
+UNSEEN = RUN.replace("run ", "run --sync 3600 ", 1)
+
 CHANGES = {
     "input cut short": ("head -c 30 in.fa > x; cat x > in.fa", "input in.fa: had"),
     "input emptied": (": > in.fa", "input in.fa: had"),
     "input goes on": ("printf '>r9\\nMKV\\n' >> in.fa", "input in.fa: had"),
     "another input in its place": ("cp -p in.fa x; mv x in.fa", "input in.fa: is another file now"),
     "input gone": ("rm in.fa", "input in.fa: is gone"),
-    "database written over": ("echo new > db", "/db: has been written"),
+    "database written over": (f"{WRITE}db", "/db: has been written"),
     "another database in its place": ("echo new > x; touch -r db x; mv x db", "/db: is another file now"),
     "another database, and the old one again": (
         "ln db kept; echo new > x; mv x db; lookup in.fa db > y; mv kept db; rm y",
@@ -58,7 +65,7 @@ def test_a_change_stops_the_run_and_the_same_command_goes_on_once_it_is_undone(l
     at(lookup, "r3", line)
     keep = {name: (lookup.root / name).read_bytes() for name in ("work/in.fa", "work/db", "bin/lookup")}
     stats = {name: (lookup.root / name).stat() for name in keep}
-    ended = lookup.run(RUN)
+    ended = lookup.run(UNSEEN if change.endswith("again") else RUN)
     assert ended.code == 5, ended.shown
     assert words in ended.err and "changed while the run was on" in ended.err, ended.shown
     assert EXPECTED.startswith((lookup.work / "out.txt").read_text()), "wrong bytes were passed on"
@@ -67,6 +74,26 @@ def test_a_change_stops_the_run_and_the_same_command_goes_on_once_it_is_undone(l
         (lookup.root / name).chmod(stats[name].st_mode)
         os.utime(lookup.root / name, ns=(stats[name].st_atime_ns, stats[name].st_mtime_ns))
     again = lookup.run(RUN)
+    assert again.code == 0, again.shown
+    assert (lookup.work / "out.txt").read_text() == EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("mv db kept", "/db: is gone"),
+        ("chmod 000 db", "/db: was moved away and back, or has another name, owner or mode"),
+    ],
+    ids=["deleted", "permission"],
+)
+def test_records_are_not_blamed_for_a_database_that_cannot_be_read(lookup: Shell, line: str, words: str) -> None:
+    lookup.tool("strict", 'cat db > /dev/null || exit 1; [ "$(stat -c %a db)" != 0 ] || exit 1; exec lookup "$@"')
+    at(lookup, "r3", f"{line}; exit 1")
+    run = RUN.replace("run ", "run --sync 3600 ", 1).replace("-- lookup", "-- strict")
+    ended = lookup.run(run)
+    assert ended.code == 5 and words in ended.err and "quarantined" not in ended.err, ended.shown
+    assert EXPECTED.startswith((lookup.work / "out.txt").read_text())
+    again = lookup.run(f"[ ! -e kept ] || mv kept db; chmod 644 db; {run}")
     assert again.code == 0, again.shown
     assert (lookup.work / "out.txt").read_text() == EXPECTED
 
@@ -86,7 +113,7 @@ def test_a_kill_hides_nothing_that_was_replaced_and_put_back(lookup: Shell, away
     at(lookup, "r2", away)
     at(lookup, "r6", f"{back}; kill -9 $PPID")
     # No look comes between: what was found in the other database is in the journal.
-    ended = lookup.run(RUN.replace("run ", "run --sync 3600 ", 1))
+    ended = lookup.run(UNSEEN)
     assert ended.code == -9 or ended.code == 137, ended.shown
     assert (lookup.work / "db").read_text() == "old\n"
     again = lookup.run(RUN)
@@ -126,7 +153,7 @@ def test_a_file_that_is_one_record_is_looked_at_after_its_result(lookup: Shell) 
 def test_a_shared_folder_is_all_files_in_it(lookup: Shell) -> None:
     (lookup.work / "m" / "deep").mkdir(parents=True)
     (lookup.work / "m" / "deep" / "db").write_text("old\n")
-    at(lookup, "r3", "echo new > m/deep/db")
+    at(lookup, "r3", f"{WRITE}m/deep/db")
     line = RUN.replace("--shared db", "--output m/out --shared m").replace(
         "in.fa db > out.txt", "in.fa m/deep/db > m/out"
     )

@@ -118,7 +118,7 @@ class Nodes:
         process = self._boots[name]
         # Its network comes once it has namespaces of its own.
         _wait(lambda: _namespace(process.pid) not in ("", _namespace(os.getpid())))
-        link, inner = f"mrv{self.number}-{number}", f"mrw{self.number}-{number}"
+        link, inner = self.link(name), f"mrw{self.number}-{number}"
         _ip("link", "add", link, "type", "veth", "peer", "name", inner)
         _ip("link", "set", inner, "netns", str(process.pid))
         _ip("link", "set", link, "master", self._bridge, "up")
@@ -139,7 +139,7 @@ class Nodes:
         process.kill()  # --kill-child: its first process goes with it
         process.wait()
         (self.folder / name).unlink(missing_ok=True)
-        link = f"mrv{self.number}-{self.names.index(name)}"
+        link = self.link(name)
         # The network goes with the last process, a moment later.
         _wait(lambda: subprocess.run(["ip", "link", "del", link], capture_output=True).returncode != 0)
 
@@ -147,9 +147,13 @@ class Nodes:
         """Whether the node was started and not killed."""
         return name in self._boots
 
+    def link(self, name: str) -> str:
+        """The interface of this machine at which a node's cable ends."""
+        return f"mrv{self.number}-{self.names.index(name)}"
+
     def cut(self, name: str) -> None:
         """Pull a node's cable: nobody is told, packets are lost."""
-        _ip("link", "set", f"mrv{self.number}-{self.names.index(name)}", "down")
+        _ip("link", "set", self.link(name), "down")
 
     def command(self, name: str, *words: str) -> list[str]:
         """The command that runs ``words`` in a node."""

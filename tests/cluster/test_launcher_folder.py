@@ -23,7 +23,8 @@ def folder_of(cluster: Cluster) -> Path:
 def test_no_daemon_has_the_folder_of_another(cluster: Cluster) -> None:
     process = cluster.start(sleep="1")
     under_way(cluster)
-    found = list(folder_of(cluster).glob("prted.*"))
+    with cluster.site.held():
+        found = list(folder_of(cluster).glob("prted.*"))
     assert len(found) == 4, found
     ends_well(cluster, process)
 
@@ -31,9 +32,9 @@ def test_no_daemon_has_the_folder_of_another(cluster: Cluster) -> None:
 def test_each_start_has_a_folder_of_its_own_and_none_is_left(cluster: Cluster) -> None:
     process = cluster.start()
     under_way(cluster)
-    first = folder_of(cluster)
-    assert first.stat().st_mode & 0o777 == 0o700 and list(first.iterdir()), "the launcher's files are there"
     with cluster.site.held():
+        first = folder_of(cluster)
+        assert first.stat().st_mode & 0o777 == 0o700 and list(first.iterdir()), "the launcher's files are there"
         os.kill(cluster.find_one("node3", "prted"), signal.SIGKILL)
         assert harness.wait_until(lambda: "starting again" in cluster.said and cluster.find("node1", "millrace run"))
         second = folder_of(cluster)

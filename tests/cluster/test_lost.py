@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+from pathlib import Path
 
 import harness
 import pytest
@@ -102,20 +103,55 @@ def test_a_frozen_coordinator_is_found_by_its_silence(cluster: Cluster) -> None:
     ends_well(cluster, process)
 
 
+#: What the Python of each node runs first: once a rank has left MPI_Init, and all others wait for it in the first call of
+#: all together, it is frozen. The supervisor's limit is shorter than the usual half minute.
+FREEZE_ONCE = """
+import os, signal, socket, sys, time
+
+sleep = time.sleep
+
+def freeze_once(seconds):
+    if sys._getframe(1).f_code.co_name == "_start" and not os.path.exists({mark!r}):
+        open({mark!r}, "w").close()
+        os.kill(os.getpid(), signal.SIGSTOP)
+    sleep(seconds)
+
+if socket.gethostname() == "node2":
+    time.sleep = freeze_once
+if socket.gethostname() == "head":
+    from millrace.launch import watch
+    watch.MPI_SECONDS = 5.0
+"""
+
+
+def test_a_rank_frozen_while_mpi_starts_is_not_waited_for(cluster: Cluster) -> None:
+    first = cluster.site.folder / "first"
+    first.mkdir()
+    (first / "sitecustomize.py").write_text(FREEZE_ONCE.format(mark=str(first / "frozen")))
+    options = " ".join(cluster.site.options())
+    run = f"{cluster.millrace} run --hosts {','.join(NAMES[1:])} {options}"
+    process = cluster.start_command(f"env PYTHONPATH={first} {run}", sleep="0.1")
+    ends_well(cluster, process)
+    assert (first / "frozen").exists()
+    assert re.search(r"MPI has not started on all nodes within \d+ s; starting again on 4 nodes", cluster.said)
+
+
 @pytest.mark.parametrize(
     ("where", "words"), [("node2", "millrace run"), ("head", "prterun")], ids=["agent", "launcher"]
 )
 def test_a_frozen_part_does_not_stop_the_others(cluster: Cluster, where: str, words: str) -> None:
     process = cluster.start()
     under_way(cluster)
-    os.kill(cluster.find_one(where, words), signal.SIGSTOP)
+    with cluster.site.held():
+        os.kill(cluster.find_one(where, words), signal.SIGSTOP)
     ends_well(cluster, process)
 
 
 def test_nothing_goes_on_when_the_supervisor_is_killed(cluster: Cluster) -> None:
     process = cluster.start()
     under_way(cluster)
-    os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGKILL)
+    with cluster.site.held():
+        os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGKILL)
     assert process.wait(timeout=harness.LONGEST_SECONDS) == 137
     assert harness.wait_until(lambda: not cluster.left_over())
     assert cluster.site.left_over() == ["out.fa.millrace"]
@@ -127,7 +163,9 @@ def test_nothing_goes_on_when_the_supervisor_is_killed(cluster: Cluster) -> None
 def test_a_stopped_run_keeps_what_it_has_and_resumes(cluster: Cluster) -> None:
     process = cluster.start(sleep="0.5")
     under_way(cluster)
-    os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGTERM)
+    with cluster.site.held():
+        os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGTERM)
+        is_said(cluster, "no more work is handed out")
     assert process.wait(timeout=harness.LONGEST_SECONDS) == 143, cluster.said
     assert "type the same command again" in cluster.said
     assert harness.wait_until(lambda: not cluster.left_over())
@@ -138,7 +176,9 @@ def test_a_fresh_start_that_is_refused_leaves_the_earlier_run_as_it_was(cluster:
     site = cluster.site
     process = cluster.start(sleep="0.5")
     under_way(cluster)
-    os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGTERM)
+    with cluster.site.held():
+        os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGTERM)
+        is_said(cluster, "no more work is handed out")
     assert process.wait(timeout=harness.LONGEST_SECONDS) == 143, cluster.said
     assert harness.wait_until(lambda: not cluster.left_over())
 
@@ -159,6 +199,26 @@ def test_a_fresh_start_that_is_refused_leaves_the_earlier_run_as_it_was(cluster:
             assert all_of_it() == before
     ends_well(cluster, cluster.start())
     assert "by earlier runs" in cluster.said
+
+
+def test_records_are_not_blamed_for_a_database_that_one_node_lost(cluster: Cluster) -> None:
+    site = cluster.site
+    for name, text in (("db", "old\n"), ("other", "other\n")):
+        (site.folder / name).write_text(text)
+    begun = site.folder / "begun"
+    looks = f"#!/bin/sh\ngrep -q old db || exit 1\n: > {begun}.$(hostname)"
+    tool = (site.folder / "tool").read_text().replace("#!/bin/sh", looks, 1)
+    (site.folder / "tool").write_text(tool)
+    process = cluster.start("--sync", "3600", "--shared", "db", sleep="0.2")  # nobody looks in the meantime
+    with site.held():
+        assert harness.wait_until(lambda: Path(f"{begun}.node2").exists(), process)
+        hide = f"mount --bind {site.folder}/other {site.folder}/db"
+        subprocess.run(cluster.nodes.command("node2", hide), check=True, stdin=subprocess.DEVNULL)
+    assert process.wait(timeout=harness.LONGEST_SECONDS) == 5, cluster.said
+    assert re.search(r"node2 .*: database \S+/db: .*changed while the run was on", cluster.said), cluster.said
+    assert "quarantined" not in cluster.said
+    subprocess.run(cluster.nodes.command("node2", f"umount {site.folder}/db"), check=True, stdin=subprocess.DEVNULL)
+    ends_well(cluster, cluster.start("--shared", "db", sleep="0.1"))
 
 
 def test_output_to_a_pipe_has_each_byte_once_though_the_run_starts_again(cluster: Cluster) -> None:

@@ -55,5 +55,6 @@ def test_a_run_over_ssh_survives_a_lost_node(by_ssh: Cluster) -> None:
 def test_a_killed_connection_is_a_lost_part(by_ssh: Cluster) -> None:
     process = by_ssh.start()
     under_way(by_ssh)
-    os.kill(by_ssh.find("node2", "sshd: ")[0], signal.SIGKILL)
+    with by_ssh.site.held():
+        os.kill(by_ssh.find("node2", "sshd: ")[0], signal.SIGKILL)
     ends_well(by_ssh, process)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -14,26 +12,28 @@ import harness
 import pytest
 from rig import NAMES, Cluster
 
-#: Says which copy of the database was read where: device and number of the file, and its checksum.
+#: Says which copy of the database was read where: device and number of the file, and its checksum. Goes on once it has
+#: run on all nodes.
 TOOL = """#!/bin/sh
+: > {folder}/seen.$(hostname)
+until [ $(ls {folder} | grep -c '^seen[.]') -ge {nodes} ]; do sleep 0.05; done
 sed "s|^>.*|$(hostname) $(stat -L -c %d-%i "$1") $(cksum < "$1" | cut -d' ' -f1)|" > /dev/stdout
-sleep 0.05
 """
 
 
 @pytest.fixture
 def database(cluster: Cluster) -> Path:
     folder = cluster.site.folder
-    (folder / "tool").write_text(TOOL)
+    (folder / "tool").write_text(TOOL.format(folder=folder, nodes=len(NAMES) - 1))
     path = folder / "db"
     path.write_bytes(os.urandom(9_000_001))
     (folder / "db.small").write_bytes(b"x" * 5)
     return path
 
 
-def start(cluster: Cluster, *options: str) -> subprocess.Popen[bytes]:
+def start(cluster: Cluster, *options: str, before: str = "") -> subprocess.Popen[bytes]:
     words = (
-        f"{cluster.millrace} run --hosts {','.join(NAMES[1:])} --slots 2 --batch 2 --verify 0 --progress none --shared db --shared "
+        f"{before} {cluster.millrace} run --hosts {','.join(NAMES[1:])} --slots 2 --batch 2 --verify 0 --progress none --shared db --shared "
         f"db.small {' '.join(options)} --format fasta -- ./tool {cluster.site.folder}/db < in.fa > out.fa"
     )
     return cluster.start_command(words)
@@ -41,6 +41,8 @@ def start(cluster: Cluster, *options: str) -> subprocess.Popen[bytes]:
 
 def run(cluster: Cluster, *options: str) -> Counter[str]:
     """What the tasks say of the database: how many of each."""
+    for path in cluster.site.folder.glob("seen.*"):
+        path.unlink()
     assert start(cluster, *options).wait(timeout=harness.LONGEST_SECONDS) == 0, cluster.said
     return said(cluster)
 
@@ -80,23 +82,38 @@ def test_a_node_without_room_reads_in_place_and_passes_on(cluster: Cluster, data
     assert {line.split()[0] for line in found if line.split()[1] == in_place} == {"node2"}
 
 
-def half_done(cluster: Cluster, name: str) -> list[Path]:
-    """Copies that are being made on a node, once something of them is there."""
-    for pid in cluster.find(name, "millrace run"):
-        with contextlib.suppress(OSError):
-            parts = list(Path(f"/proc/{pid}/root/dev/shm/millrace-stage-0").glob(".*.part"))
-            return [path for path in parts if path.stat().st_blocks]
-    return []
+#: What the Python of each node runs first: node3 freezes in the middle of its first copy.
+FREEZE_ONCE = """
+import os, signal, socket
+
+if socket.gethostname() == "node3":
+    from millrace.cluster.staging import Keeper
+    turn = Keeper.turn
+
+    def freeze_once(keeper):
+        if keeper.moved and not os.path.exists({mark!r}):
+            open({mark!r}, "w").close()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return turn(keeper)
+
+    Keeper.turn = freeze_once
+"""
+
+
+def start_half(cluster: Cluster, database: Path) -> subprocess.Popen[bytes]:
+    """Start it, and wait until node3 stands still with half a copy."""
+    os.truncate(database, 300_000_000)
+    first, mark = cluster.site.folder / "first", cluster.site.folder / "frozen"
+    first.mkdir()
+    (first / "sitecustomize.py").write_text(FREEZE_ONCE.format(mark=str(mark)))
+    process = start(cluster, "--stage", "ram", before=f"env PYTHONPATH={first}")
+    assert harness.wait_until(mark.exists, process), cluster.said
+    return process
 
 
 @pytest.mark.parametrize("hit", ["node3", "node1"], ids=["agent", "coordinator"])
 def test_a_broadcast_that_is_cut_off_begins_again(cluster: Cluster, database: Path, hit: str) -> None:
-    os.truncate(database, 700_000_000)
-    process = start(cluster, "--stage", "ram")
-    deadline = time.monotonic() + harness.LONGEST_SECONDS
-    while not half_done(cluster, "node3"):
-        assert time.monotonic() < deadline, cluster.said
-        time.sleep(0.002)
+    process = start_half(cluster, database)
     os.kill(cluster.find_one(hit, "millrace run"), signal.SIGKILL)
     assert process.wait(timeout=harness.LONGEST_SECONDS) == 0, cluster.said
     assert "starting again" in cluster.said
@@ -106,12 +123,7 @@ def test_a_broadcast_that_is_cut_off_begins_again(cluster: Cluster, database: Pa
 
 
 def test_a_run_that_is_stopped_during_the_broadcast_ends_at_once(cluster: Cluster, database: Path) -> None:
-    os.truncate(database, 700_000_000)
-    process = start(cluster, "--stage", "ram")
-    deadline = time.monotonic() + harness.LONGEST_SECONDS
-    while not half_done(cluster, "node3"):
-        assert time.monotonic() < deadline, cluster.said
-        time.sleep(0.002)
+    process = start_half(cluster, database)
     os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGTERM)
     assert process.wait(timeout=harness.LONGEST_SECONDS) == 143, cluster.said
     assert "type the same command again" in cluster.said

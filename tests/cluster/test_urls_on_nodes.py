@@ -11,17 +11,18 @@ import pytest
 import web_server
 from rig import NAMES, Cluster
 
-#: Says where it runs, what it sees under the name, and whose copy that is.
+#: Says where it runs, what it sees under the name, and whose copy that is; it goes on once it has run on all nodes.
 TOOL = """#!/bin/sh
+: > {folder}/seen.$(hostname)
+until [ $(ls {folder} | grep -c '^seen[.]') -ge {nodes} ]; do sleep 0.05; done
 sed "s|^>.*|$(hostname) $(stat -L -c %d-%i "$1") $(cksum < "$1" | cut -d' ' -f1) $1|" > /dev/stdout
-sleep 0.05
 """
 
 
 @pytest.fixture
 def server(cluster: Cluster) -> Iterator[web_server.Web]:
     pytest.importorskip("requests")
-    (cluster.site.folder / "tool").write_text(TOOL)
+    (cluster.site.folder / "tool").write_text(TOOL.format(folder=cluster.site.folder, nodes=len(NAMES) - 1))
     with web_server.serve(host=cluster.nodes.gateway) as web:
         yield web
 
@@ -50,3 +51,30 @@ def test_the_server_is_read_once_for_all_nodes(cluster: Cluster, server: web_ser
     assert server.n_downloads == 2
     run(cluster, url, "--fresh")
     assert server.n_downloads == 2, "kept"
+
+
+@pytest.mark.slow
+def test_an_output_goes_to_a_url(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    boto3 = pytest.importorskip("boto3")
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(cluster.nodes.gateway, 0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        settings = {"AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y", "AWS_REGION": "us-east-1"}  # fmt: skip
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+        client = boto3.client("s3", region_name="us-east-1")
+        client.create_bucket(Bucket="blast")
+        options = "--slots 2 --batch 2 --verify 0 --progress none --input in.fa --output s3://blast/out.fa"
+        environ = " ".join(f"{name}={value}" for name, value in settings.items())
+        environ += f" PYTHONPATH={Path(boto3.__file__).parents[1]}"
+        process = cluster.start_command(
+            f"env {environ} {cluster.millrace} run --hosts {','.join(NAMES[1:])} {options} -- ./tool in.fa s3://blast/out.fa",
+            sleep="0",
+        )
+        assert process.wait(timeout=harness.LONGEST_SECONDS) == 0, cluster.said
+        found = client.get_object(Bucket="blast", Key="out.fa")["Body"].read()
+        assert found == (cluster.site.folder / "in.fa").read_bytes().replace(b">", b">seen ")
+        assert not cluster.site.output.exists()
+    finally:
+        server.stop()

@@ -17,7 +17,7 @@ import marking
 TOOL = """#!/bin/sh
 # tool IN OUT
 echo "$$" >> "$LOG"
-[ -z "$HOLD" ] || [ "$(grep -nx "$$" "$LOG" | tail -1 | cut -d: -f1)" -lt "$HOLD" ] || until [ -e "${GO:-$LOG.go}" ]; do sleep 0.02; done
+[ -z "$HOLD" ] || [ "$(grep -nx "$$" "$LOG" | tail -1 | cut -d: -f1)" -lt "$HOLD" ] || until [ -e "${GO:-$LOG.go}" ]; do sleep 0.1; done
 [ -z "$SLEEP" ] || sleep "$SLEEP"
 [ -z "$BAD" ] || ! grep -q "$BAD" "$1" || { echo "bad record" >&2; exit 1; }
 sed 's/^>/>seen /' "$1" > "$2" || exit 9

@@ -189,12 +189,9 @@ def dead_work() -> frozenset[Path]:
 
 def left_over(mark: str, known: frozenset[Path] = frozenset(), seconds: float = LONGEST_SECONDS) -> str:
     """Wait until nothing is left of the runs of ``mark`` but ``known``; what still is then, in words."""
-    deadline = time.monotonic() + seconds
-    while (processes := marked(mark)) or (folders := dead_work() - known):
-        if time.monotonic() > deadline:
-            return f"processes {[describe(pid) for pid in processes]}, folders {set() if processes else folders}"
-        time.sleep(0.01)
-    return ""
+    if wait_until(lambda: not marked(mark) and not dead_work() - known, seconds=seconds):
+        return ""
+    return f"processes {[describe(pid) for pid in marked(mark)]}, folders {dead_work() - known}"
 
 
 def describe(pid: int) -> str:
@@ -437,11 +434,24 @@ def wait_until(
     deadline = time.monotonic() + seconds
     while True:
         ended = process is not None and process.poll() is not None
+        begun = time.monotonic()
         if condition():
             return True
         if ended or time.monotonic() > deadline:
             return False
-        time.sleep(0.005)
+        # What is dear to look at, such as all processes, is looked at seldom: what is waited for needs the cores.
+        time.sleep(min(max(0.005, 4 * (time.monotonic() - begun)), 0.2))
+
+
+#: Lines of bash: ``watched PROCESS FILE`` notes how often each of its threads has rested, and waits until one of them has
+#: done so fifty times more. Who looks around at short intervals has looked by then, however slow the machine is.
+WATCHED = """
+rests() { grep -H ^voluntary /proc/$1/task/*/status; }
+watched() {
+    rests $1 > $2
+    until rests $1 | awk 'NR == FNR { was[$1] = $2; next } $2 - was[$1] > 50 { n++ } END { exit !n }' $2 -; do sleep 0.05; done
+}
+"""
 
 
 def grid() -> Iterator[tuple[str, str]]:

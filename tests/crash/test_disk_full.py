@@ -67,7 +67,7 @@ FILL = "head -c 400M /dev/zero > fill"
     [
         (f"{FILL} || exit 1", "the work directory is full"),
         (f"{FILL} 2> /dev/null || true", "the work directory is full"),
-        (f"{FILL} 2> /dev/null || true; sleep 0.2; rm fill", "the work directory was full, or nearly"),
+        (f'{FILL} 2> /dev/null || true; watched $PPID "$LOG.rests"; rm fill', "the work directory was full, or nearly"),
     ],
     ids=["the tool fails", "the tool does not notice", "for a moment"],
 )
@@ -75,7 +75,7 @@ def test_a_full_work_directory_is_nobodys_bad_record(site: Site, fill: str, word
     need_small_memory()
     tool = site.folder / "tool"
     tool.write_text(
-        "#!/bin/sh\necho $$ >> $LOG\n"
+        f"#!/bin/bash\necho $$ >> $LOG\n{harness.WATCHED}\n"
         f'[ -e "$LOG.space" ] || ! grep -q "record20$" "$1" || {{ {fill}; }}\n'
         'sed \'s/^>/>seen /\' "$1" > "$2" || true\n'
     )

@@ -27,7 +27,7 @@ BLASTP = """#!/bin/sh
 for word; do [ "$last" != -db ] || database=$word; [ "$last" != -query ] || query=$word; last=$word; done
 [ -z "$database" ] || echo "$database" >> "$LOG"
 [ -z "$query" ] || echo "$$" >> "$LOG.starts"
-[ -z "$HOLD" ] || [ -z "$query" ] || [ "$(grep -nx "$$" "$LOG.starts" | tail -1 | cut -d: -f1)" -lt "$HOLD" ] || until [ -e "$LOG.go" ]; do sleep 0.02; done
+[ -z "$HOLD" ] || [ -z "$query" ] || [ "$(grep -nx "$$" "$LOG.starts" | tail -1 | cut -d: -f1)" -lt "$HOLD" ] || until [ -e "$LOG.go" ]; do sleep 0.1; done
 [ -z "$BAD" ] || [ -z "$query" ] || ! grep -q "$BAD" "$query" || case $database in *$WHERE*) echo "bad query" >&2; exit 3;; esac
 exec {blastp} "$@"
 """

@@ -11,8 +11,11 @@ from pathlib import Path
 import harness
 import pytest
 
+#: One output of whole tasks is less than several: it has its turn with ``-m slow``.
+CASES = ["blastp_fragments", "hmmscan", pytest.param("blastp", marks=pytest.mark.slow)]
 
-@pytest.fixture(scope="module", params=["blastp", "blastp_fragments", "hmmscan"])
+
+@pytest.fixture(scope="module", params=CASES)
 def case(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.TempPathFactory) -> harness.Case:
     """A small real command with what it gives by itself."""
     program = request.param.partition("_")[0]
@@ -31,9 +34,8 @@ def test_killed_at_any_moment_a_run_loses_repeats_and_leaves_nothing(case: harne
         strict=True,
     ):
         chaos.once(moment, target)
-    chaos.finish()
+    chaos.until(3)  # where runs were over before their moment had come
     assert not chaos.problems
-    assert chaos.n_kills >= 3
 
 
 def test_a_killed_tool_is_run_again(case: harness.Case) -> None:

@@ -95,12 +95,13 @@ class Starts:
         Path(log).unlink()
 
     def left(self) -> set[str]:
-        """All that there is after a run to the end, but for its output."""
+        """All that there is after a run to the end, and one from the start, which writes anew what is remembered of its cost."""
         for path in [*(self.folder / "work").iterdir(), *(self.folder / "home").rglob(".new-*")]:
             os.utime(path, (0, 0))  # what was just begun is given some time
-        assert self.run() == 0, self.said
-        assert (self.folder / "in/out").read_bytes() == (self.folder / "in/in.fa").read_bytes()
-        (self.folder / "in/out").unlink()
+        for _ in range(2):
+            assert self.run() == 0, self.said
+            assert (self.folder / "in/out").read_bytes() == (self.folder / "in/in.fa").read_bytes()
+            (self.folder / "in/out").unlink()
         found = {str(path.relative_to(self.folder)) for path in self.folder.rglob("*")}
         return {path for path in found if not KEPT.fullmatch(path)}
 
@@ -123,7 +124,7 @@ def check(starts: Starts, moments: Sequence[tuple[str, int]]) -> None:
 def test_nothing_is_left_of_starts_killed_at_random_moments(starts: Starts) -> None:
     calls = starts.calls()
     assert {"mkdir", "rename", "unlink"} <= {name for name, _ in calls}
-    check(starts, random.choices(calls, k=4))
+    check(starts, random.Random(7).choices(calls, k=4))
 
 
 @pytest.mark.slow

@@ -5,39 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import harness
 import pytest
 from crash_site import Site
-from once import once
-
-#: What flock says below a folder: an error, or always yes, as where only the processes of one machine hear of it.
-FLOCK = r"""
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-int flock(int fd, int how) {
-    char name[64], path[4096];
-    const char *below = getenv("FLOCK_BELOW"), *answer = getenv("FLOCK_ANSWER");
-    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(name, path, sizeof path - 1);
-    if (n > 0 && below && answer && !strncmp(path, below, strlen(below))) {
-        errno = atoi(answer);
-        return errno ? -1 : 0;
-    }
-    return syscall(SYS_flock, fd, how);
-}
-"""
+from told_flock import told_flock
 
 #: Another machine: a table of processes of its own.
 ELSEWHERE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "sh", "-c", 'hostname node07; exec "$@"', "sh")  # fmt: skip
@@ -47,18 +26,7 @@ ELSEWHERE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--ut
 def no_flock(site: Site, session_folder: Path) -> Site:
     """A site on a filesystem whose ``flock`` gives what ``FLOCK_ANSWER`` says: each process may have everything."""
 
-    def build(folder: Path) -> None:
-        (folder / "flock.c").write_text(FLOCK)
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", "flock.so", "flock.c"], cwd=folder, check=True)
-
-    if not shutil.which("cc"):
-        pytest.skip("no cc")
-    folder = once(session_folder / "flock", build)
-    site.environ |= {
-        "LD_PRELOAD": str(folder / "flock.so"),
-        "FLOCK_BELOW": str(site.folder.resolve()),
-        "FLOCK_ANSWER": "0",
-    }
+    site.environ |= told_flock(session_folder, site.folder)
     return site
 
 
@@ -137,7 +105,8 @@ def test_a_frozen_run_that_wakes_up_does_no_harm_to_the_one_that_went_on(no_floc
     frozen = begin(no_flock, ELSEWHERE)
     pids = harness.marked(str(no_flock.folder))
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+        with suppress(ProcessLookupError):  # a nap of the waiting tool
+            os.kill(pid, signal.SIGSTOP)
     lock = no_flock.run_dir / "lock"
     os.utime(lock, (time.time() - 100, time.time() - 100))
     before = no_flock.executions
@@ -145,7 +114,8 @@ def test_a_frozen_run_that_wakes_up_does_no_harm_to_the_one_that_went_on(no_floc
     second = no_flock.start(HOLD=str(before + 1), GO=str(go), mark="second")
     no_flock.wait_for_work(second, before + 1)
     for pid in pids:
-        os.kill(pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):  # a nap of the waiting tool
+            os.kill(pid, signal.SIGCONT)
     no_flock.release()
     _, said = frozen.communicate()
     assert "has taken this run over" in said

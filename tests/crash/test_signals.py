@@ -10,6 +10,7 @@ import os
 import pty
 import signal
 import subprocess
+import sys
 import termios
 import time
 from pathlib import Path
@@ -182,3 +183,22 @@ def test_sigquit_ends_it_at_once_and_leaves_nothing(site: Site) -> None:
     assert not harness.left_over(mark)
     assert site.run()[0] == 0
     assert site.output.read_bytes() == site.expected
+
+
+#: Begins as the command ``millrace`` does, with a Ctrl-C when the first file is looked for after that of `__main__`.
+INTERRUPTED = """
+import _signal, os, sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name not in ("millrace", "millrace.__main__"):
+            os.kill(os.getpid(), _signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+from millrace.__main__ import main
+"""
+
+
+def test_ctrl_c_is_a_quiet_end_before_anything_else_is_imported() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")

@@ -49,21 +49,27 @@ def test_what_a_tool_does_not_wait_for_is_waited_for(site: Site, body: str) -> N
     assert site.output.read_bytes() == site.expected
 
 
-def test_what_is_killed_after_the_tool_has_ended_does_not_go_by_unseen(site: Site) -> None:
+@pytest.mark.parametrize("name", ["KILL", "TERM"])
+def test_what_is_killed_after_the_tool_has_ended_does_not_go_by_unseen(name: str, site: Site) -> None:
     """The tool itself has ended well by then, and what is written looks like a result."""
-    late = 'until read -r _ _ _ parent _ < /proc/$BASHPID/stat; [ "$parent" != $$ ]; do sleep 0.01; done; sleep 2; kill -KILL $BASHPID'
-    tool(site, f'if mkdir "$LOG.once"; then : > "$2"; ({late}; {SEEN} "$1" > "$2") & else {SEEN} "$1" > "$2"; fi')
+    left = 'until read -r _ _ _ parent _ < /proc/$BASHPID/stat; [ "$parent" != $$ ]; do sleep 0.01; done'
+    late = f'{left}; watched $parent "$LOG.rests"; kill -{name} $BASHPID'
+    tool(
+        site,
+        f'{harness.WATCHED}\nif mkdir "$LOG.once"; then : > "$2"; ({late}; {SEEN} "$1" > "$2") & else {SEEN} "$1" > "$2"; fi',
+    )
     site.options = ("--slots", "1", "--batch", "40", "--retries", "0", "--on-failure", "stop")
     site.n = 1
     site.write_input()
     code, said = site.run()
-    assert code != 0 and "of what it left at work, tool (process " in said and "was killed by SIGKILL" in said, said
+    assert code != 0 and "of what it left at work, tool (process " in said and f"was killed by SIG{name}" in said, said
     code, said = site.run()
     assert code == 0 and site.output.read_bytes() == site.expected, said
 
 
-def test_helpers_that_a_tool_kills_at_its_end_are_its_own_affair(site: Site) -> None:
-    tool(site, f'sleep 1000 & {SEEN} "$1" > "$2"; kill -KILL $!')
+@pytest.mark.parametrize("name", ["KILL", "TERM"])
+def test_helpers_that_a_tool_kills_at_its_end_are_its_own_affair(name: str, site: Site) -> None:
+    tool(site, f'sleep 1000 & {SEEN} "$1" > "$2"; kill -{name} $!')
     code, said = site.run("--retries", "0", "--on-failure", "stop")
     assert code == 0, said
     assert site.output.read_bytes() == site.expected

@@ -66,6 +66,7 @@ def _steady(text: str) -> list[str]:
         ("--shared ./in.fa", "in.fa other"),
         ("", "in.fa ./in.fa"),
         ("", "in.fa --with=../{here}/in.fa"),
+        ("", "in.fa -c 'grep -c x in.fa; cat'"),
     ],
 )
 def test_any_other_program_is_refused_one_name_for_both(options: str, words: str, shell: Shell) -> None:
@@ -74,6 +75,27 @@ def test_any_other_program_is_refused_one_name_for_both(options: str, words: str
     assert done.code == 2, done.shown
     assert "is the file that --input in.fa cuts into batches" in done.err
     assert shell.run_dirs() == []
+
+
+def test_a_shared_folder_shows_a_file_in_it_whole_where_its_batches_lie_elsewhere(shell: Shell) -> None:
+    (shell.work / "d").mkdir()
+    shell.run("mv in.fa d")
+    line = "millrace run --batch 1 --verify 0 --input {0} --shared d -- counted {0} d"
+    shell.tool("counted", 'sed "s/$/ $(cat "$2"/* | grep -c ">")/" "$1"')
+    done = shell.run(line.format("d/in.fa"))
+    assert done.code == 2 and "--shared d has in it what --input d/in.fa cuts" in done.err, done.shown
+    done = shell.run(line.format("$PWD/d/in.fa"))
+    assert done.code == 0, done.shown
+    assert done.out == shell.run("counted d/in.fa d").out
+
+
+def test_a_script_may_name_its_part_and_the_plan_says_where_it_does(shell: Shell) -> None:
+    done = shell.run("""millrace run --batch 1 --verify 0 --input in.fa -- sh -c 'cat ./in.fa | tr A-Z a-z'""")
+    assert done.code == 0 and done.out == (shell.work / "in.fa").read_text().lower(), done.shown
+    for text in ("cat in.fa $1", "cat $1"):
+        (shell.work / "own.sh").write_text(text)
+        done = shell.run("millrace plan --input in.fa -- sh own.sh in.fa")
+        assert ("own.sh speaks of in.fa" in " ".join(done.out.split())) == ("in.fa" in text), done.shown
 
 
 def test_a_link_is_a_name_of_its_own(shell: Shell) -> None:

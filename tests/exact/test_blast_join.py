@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from once import once
 
 from millrace import _core
 from millrace.model import Command, InputArg, OutputArg, ToolUse
@@ -141,12 +142,14 @@ def make_domains(folder: Path, seeds: Records) -> None:
 
 
 @pytest.fixture(scope="session")
-def bench(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    folder = tmp_path_factory.mktemp("blast")
-    make_database(folder, "proteins", "prot", records(data / "proteins_db.faa", 0, 600))
-    make_database(folder, "genes", "nucl", records(data / "genes_db.fna", 0, 300))
-    make_domains(folder, records(data / "proteins_db.faa", 0, 12))
-    return Bench(folder)
+def bench(data: Path, session_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    def make(folder: Path) -> None:
+        make_database(folder, "proteins", "prot", records(data / "proteins_db.faa", 0, 600))
+        make_database(folder, "genes", "nucl", records(data / "genes_db.fna", 0, 300))
+        make_domains(folder, records(data / "proteins_db.faa", 0, 12))
+
+    made = once(session_folder / "blast-join", make)
+    return Bench(shutil.copytree(made, tmp_path_factory.mktemp("blast") / "work"))
 
 
 @pytest.fixture(scope="session")
@@ -195,18 +198,18 @@ def test_batches_join_to_the_serial_output(
 ) -> None:
     if fmt == "11" and program in ("blastn", "megablast", "dc-megablast"):
         pytest.skip("refused: blastn sizes its passes by the hits found so far")
-    queries = proteins if program.startswith(("blastp", "tblastn", "psiblast", "rpsb")) else genes
+    queries = proteins[:5] if program.startswith(("blastp", "tblastn", "psiblast", "rpsb")) else genes[:7]
     if program == "rpsblast":
-        queries = [*queries, *proteins[::-1], *queries, *queries]  # more than one pass
+        queries = [*proteins, *proteins[::-1], *proteins, *proteins]  # more than one pass
     evalue = {"tblastx": "1e-20", "blastn": "1e-20", "dc-megablast": "1e-3"}.get(program, "1")
     command = f"{PROGRAMS[program]} -evalue {evalue} -outfmt {fmt} -out result"
     few = bench.understand_queries(command, queries).inputs[0].pass_residues  # then a batch is a pass at least
-    bench.check(command, queries, sizes=(1, 3) if program == "blastp" else (1,) if few else (2,))
+    bench.check(command, queries, sizes=(1,) if few else (2,))
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_batches_without_any_hit(bench: Bench, proteins: Records, fmt: str) -> None:
-    bench.check(f"blastp -db proteins -evalue 1e-80 -outfmt {fmt}", proteins, sizes=(2,))
+    bench.check(f"blastp -db proteins -evalue 1e-80 -outfmt {fmt}", proteins[:5], sizes=(2,))
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
@@ -236,12 +239,12 @@ def test_no_records_at_all(bench: Bench, fmt: str) -> None:
     ],
 )
 def test_options_that_touch_the_output(bench: Bench, proteins: Records, options: str) -> None:
-    bench.check(f"blastp -db proteins {options}", proteins, sizes=(3,))
+    bench.check(f"blastp -db proteins {options}", proteins[:5], sizes=(3,))
 
 
 @pytest.mark.parametrize("fmt", ["6 delim=; qseqid sseqid btop", "10 delim=@ qacc std", "7 sseqid evalue", "6 bogus"])
 def test_custom_columns(bench: Bench, proteins: Records, fmt: str) -> None:
-    bench.check(["blastp", "-db", "proteins", "-outfmt", fmt], proteins, sizes=(3,))
+    bench.check(["blastp", "-db", "proteins", "-outfmt", fmt], proteins[:5], sizes=(3,))
 
 
 @pytest.fixture(scope="session")
@@ -253,24 +256,24 @@ def odd_names(proteins: Records) -> Records:
 
 @pytest.mark.parametrize("fmt", [*FORMATS, "6 qacc qseqid sseqid", "10 delim=:: qseqid qaccver evalue"])
 def test_records_without_a_name_keep_their_number(bench: Bench, odd_names: Records, fmt: str) -> None:
-    serial = bench.check(["blastp", "-db", "proteins", "-outfmt", fmt], odd_names, sizes=(2, 7))
+    serial = bench.check(["blastp", "-db", "proteins", "-outfmt", fmt], odd_names, sizes=(4,))
     assert b"Query_9" in serial or fmt in ("0", "18")
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_records_called_like_those_without_a_name(bench: Bench, proteins: Records, fmt: str) -> None:
     named = [b">Query_%d x\n" % (9 - n) + record.partition(b"\n")[2] for n, record in enumerate(proteins[:9])]
-    bench.check(f"blastp -db proteins -outfmt {fmt}", named, sizes=(2, 7))
+    bench.check(f"blastp -db proteins -outfmt {fmt}", named, sizes=(4,))
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_messages_about_queries_keep_their_number(bench: Bench, proteins: Records, fmt: str) -> None:
     """BLAST puts ``Query_N title`` before its warnings and shortens both to one length."""
     queries = []
-    for n in range(12):
+    for n in range(0, 12, 2):
         title = b"abcdefghijklmnopqrstuvwxyz 0123"[: 20 + n] + b' "<q>"'
         queries += [b">%s\nXXXXXXXXXXXXXXXXXXXXXXXXXXXXX\n" % title, proteins[n % 11]]
-    bench.check(f"blastp -db proteins -evalue 1e-3 -outfmt {fmt}", queries, sizes=(2, 7))
+    bench.check(f"blastp -db proteins -evalue 1e-3 -outfmt {fmt}", queries, sizes=(5,))
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
@@ -283,7 +286,7 @@ def test_line_ends_and_empty_lines(bench: Bench, proteins: Records, fmt: str) ->
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_record_without_residues_in_a_batch(bench: Bench, proteins: Records, fmt: str) -> None:
     queries = [proteins[0], proteins[1], b">empty\n", proteins[2], b">empty too\n\n", proteins[3]]
-    bench.check(f"blastp -db proteins -evalue 1 -outfmt {fmt}", queries, sizes=(3, 4))
+    bench.check(f"blastp -db proteins -evalue 1 -outfmt {fmt}", queries, sizes=(4,))
 
 
 def test_tblastx_depends_on_neighbours_and_whole_passes_cure_it(bench: Bench, genes: Records) -> None:

@@ -95,7 +95,7 @@ def test_it_is_refused_where_such_a_match_may_be_shown(place: Path) -> None:
 
 @pytest.mark.parametrize("options", ["6", "0", "11", "7 -ungapped"])
 def test_passes_that_the_user_has_set_are_kept(options: str, place: Path) -> None:
-    (place / "q").write_text(beginning_with_motif(40))
+    (place / "q").write_text(beginning_with_motif(12))
     found = []
     for residues in ("1", "1000"):
         serial, ours = search([*SEARCH, *options.split()], place, {"BATCH_SIZE": residues})

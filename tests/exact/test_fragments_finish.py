@@ -9,7 +9,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from exact_cases import make_alike, make_relatives, records
+from exact_cases import make_relatives, records
 from fragment_driver import command_of, understand
 
 from millrace.report.events import TaskEvent, read_typed
@@ -92,7 +92,13 @@ def test_where_not_all_subjects_are_kept_one_task_writes_them(family: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "options", [["-culling_limit", "3"], ["-outfmt", "6 qaccver saccver evalue"], ["-outfmt", "7"], ["-sorthits", "3"]]
+    "options",
+    [
+        ["-culling_limit", "3"],
+        ["-outfmt", "6 qaccver saccver evalue"],
+        pytest.param(["-outfmt", "7"], marks=pytest.mark.slow),
+        pytest.param(["-sorthits", "3"], marks=pytest.mark.slow),
+    ],
 )
 def test_what_does_not_show_the_order_has_no_slices(family: Path, options: list[str]) -> None:
     make_database(family)
@@ -118,15 +124,20 @@ def proteins(program: str, *more: str, most: int = 20000) -> list[str]:
     ("program", "options"),
     [
         ("blastp", []),
-        ("blastp", ["-outfmt", "6 score evalue sseqid bitscore btop", "-comp_based_stats", "0", "-max_hsps", "1"]),
-        ("blastp", ["-comp_based_stats", "3", "-evalue", "1e-9", "-use_sw_tback"]),
+        pytest.param(
+            "blastp",
+            ["-outfmt", "6 score evalue sseqid bitscore btop", "-comp_based_stats", "0", "-max_hsps", "1"],
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("blastp", ["-comp_based_stats", "3", "-evalue", "1e-9", "-use_sw_tback"], marks=pytest.mark.slow),
         ("tblastn", []),
     ],
 )
 def test_proteins_are_written_by_all_slots_as_soon_as_their_evalues_are_known(
-    data: Path, tmp_path: Path, program: str, options: list[str]
+    data: Path, kin: Path, tmp_path: Path, program: str, options: list[str]
 ) -> None:
-    make_relatives(data, tmp_path / "q.fna", tmp_path / "db.fna", genes=program == "tblastn")
+    if program == "tblastn":
+        make_relatives(data, tmp_path / "q.fna", tmp_path / "db.fna", genes=True)
     make_database(tmp_path, *(["-parse_seqids"] if "-outfmt" in options else []), letters=PROGRAMS[program])
     tool = proteins(program, *options)
     if "-outfmt" in options:
@@ -142,8 +153,7 @@ def test_proteins_are_written_by_all_slots_as_soon_as_their_evalues_are_known(
     assert gathered(tmp_path) == (tmp_path / "serial").read_bytes()
 
 
-def test_a_protein_whose_best_alignment_is_dropped_keeps_its_place(data: Path, tmp_path: Path) -> None:
-    make_relatives(data, tmp_path / "q.fna", tmp_path / "db.fna")
+def test_a_protein_whose_best_alignment_is_dropped_keeps_its_place(kin: Path, tmp_path: Path) -> None:
     make_database(tmp_path, letters="prot")
     tool = proteins("blastp", "-qcov_hsp_perc", "20", "-evalue", "1e-9")
     events = run(tmp_path, tool, "--slots", "4")
@@ -154,17 +164,21 @@ def test_a_protein_whose_best_alignment_is_dropped_keeps_its_place(data: Path, t
     assert "-qcov_hsp_perc" not in fragmented.ranked.argv and "-qcov_hsp_perc" in fragmented.finish
 
 
-def test_where_not_all_proteins_are_kept_one_task_writes_them(data: Path, tmp_path: Path) -> None:
-    make_relatives(data, tmp_path / "q.fna", tmp_path / "db.fna")
+def test_where_not_all_proteins_are_kept_one_task_writes_them(kin: Path, tmp_path: Path) -> None:
     make_database(tmp_path, letters="prot")
     events = run(tmp_path, proteins("blastp", most=5000), "--slots", "4")
     assert {event.status for event in slices(events)} == {"misplaced"}
     assert len((tmp_path / "serial").read_bytes().splitlines()) < 6000
 
 
-@pytest.mark.parametrize("options", [["-outfmt", "6 qaccver saccver bitscore"], ["-max_target_seqs", "4999"]])
-def test_proteins_whose_order_is_not_shown_have_no_slices(data: Path, tmp_path: Path, options: list[str]) -> None:
-    make_relatives(data, tmp_path / "q.fna", tmp_path / "db.fna")
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["-outfmt", "6 qaccver saccver bitscore"],
+        pytest.param(["-max_target_seqs", "4999"], marks=pytest.mark.slow),
+    ],
+)
+def test_proteins_whose_order_is_not_shown_have_no_slices(kin: Path, tmp_path: Path, options: list[str]) -> None:
     make_database(tmp_path, letters="prot")
     tool = proteins("blastp")
     at = tool.index(options[0])
@@ -181,7 +195,16 @@ def make_database(folder: Path, *more: str, letters: str = "nucl") -> None:
 
 
 @pytest.fixture
-def family(data: Path, tmp_path: Path) -> Path:
+def family(bench_of: Path, tmp_path: Path) -> Path:
     """A folder with one gene and nine thousand sequences like it."""
-    make_alike(data, tmp_path / "q.fna", tmp_path / "db.fna")
+    shutil.copy(bench_of / "gene.fna", tmp_path / "q.fna")
+    shutil.copy(bench_of / "alike.fna", tmp_path / "db.fna")
+    return tmp_path
+
+
+@pytest.fixture
+def kin(bench_of: Path, tmp_path: Path) -> Path:
+    """A folder with one protein and seven thousand that are like it."""
+    shutil.copy(bench_of / "protein.faa", tmp_path / "q.fna")
+    shutil.copy(bench_of / "relatives.faa", tmp_path / "db.fna")
     return tmp_path

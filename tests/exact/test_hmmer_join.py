@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -199,7 +200,7 @@ def check(bench: Bench, argv: tuple[str, ...], tmp_path: Path, sizes: tuple[int,
 
 def sizes(options: str) -> tuple[int, ...]:
     """Batches of one record too where nothing else is out of the ordinary."""
-    return (2, 7) if options else (1, 2, 7)
+    return (7,) if options else (1, 7)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +242,7 @@ def test_random_sampling_starts_anew_for_every_query(bench: Bench, tmp_path: Pat
 def test_odd_queries(bench: Bench, tmp_path: Path, program: str, queries: str) -> None:
     files = ("families.hmm", queries) if program == "hmmscan" else (queries, "db.faa")
     tables = TABLES[:5] if program == "jackhmmer" else TABLES
-    check(bench, (program, *tables, *files), tmp_path, sizes=(1, 2, 3, 7))
+    check(bench, (program, *tables, *files), tmp_path, sizes=(1, 3))
 
 
 @pytest.mark.parametrize("program", ["hmmscan", "phmmer", "jackhmmer"])
@@ -278,7 +279,7 @@ def test_phmmer_all_outputs(bench: Bench, tmp_path: Path, options: str) -> None:
 def test_jackhmmer_all_outputs(bench: Bench, tmp_path: Path, options: str) -> None:
     tables = TABLES[:5]
     argv = ("jackhmmer", *tables, "-A", "all.sto", *options.split(), "queries.faa", "db.faa")
-    expected = check(bench, argv, tmp_path, sizes=(7,) if options else (1, 7))
+    expected = check(bench, argv, tmp_path, sizes=(7,))
     assert b"@@ Round:                  2" in expected["out"]
 
 
@@ -296,6 +297,38 @@ def test_nhmmer_profiles(bench: Bench, tmp_path: Path, options: str) -> None:
 def test_nhmmer_sequences(bench: Bench, tmp_path: Path, options: str) -> None:
     argv = ("nhmmer", *NUCLEOTIDE, "--hmmout", "built.hmm", "-A", "all.sto", *options.split())
     check(bench, (*argv, "genes.fna", "contigs.fna"), tmp_path, sizes=(4,) if options else (1, 4))
+
+
+@pytest.mark.parametrize(
+    ("name", "last", "options", "refused"),
+    [
+        ("q.fna", "", "", True),
+        ("q.fna", "A", "", False),
+        ("q.fna", "", "--qformat fasta", False),
+        ("q.a2m", "", "", True),
+    ],
+)
+def test_what_nhmmer_takes_for_an_alignment_is_no_list_of_queries(
+    name: str, last: str, options: str, refused: bool, tmp_path: Path
+) -> None:
+    """Of records of one length it says that they could be one; a file called ``.a2m`` is one query to it."""
+    rows = "".join(f">q{n}\n{part * 30}\n" for n, part in enumerate(("ACGT", "ACCA", "GGTC")))
+    (tmp_path / name).write_text(f"{rows}{last}\n")
+    (tmp_path / "db.fna").write_text(rows)
+    command = ["nhmmer", "--dna", *options.split(), name, "db.fna"]
+    alone = subprocess.run(command, cwd=tmp_path, capture_output=True)
+    run = [sys.executable, "-m", "millrace", "run", "-q", "--progress", "none", "--batch", "1", "--", *command]
+    ours = subprocess.run(run, cwd=tmp_path, capture_output=True)
+    if refused:
+        assert ours.returncode == 2 and b"--qformat fasta" in ours.stderr
+        assert b"either aligned or unaligned" in alone.stderr + alone.stdout or alone.stdout.count(b"\nQuery:") < 3
+    else:
+        assert ours.returncode == 0, ours.stderr.decode()
+        assert _untimed(ours.stdout) == _untimed(alone.stdout)
+
+
+def _untimed(report: bytes) -> list[bytes]:
+    return [line for line in report.splitlines() if not line.startswith((b"# CPU time", b"# Mc/sec"))]
 
 
 @pytest.mark.parametrize("options", ["", "--noali --crick", "-E 1e-5 --notextw"])

@@ -89,9 +89,20 @@ def environment(name: str) -> Path:
     # Two workers that fill one folder remove each other's files, at times while an MPI job of a third begins.
     with (CACHE / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "bin" / "millrace").exists() or not [*folder.glob("lib/python3.*/site-packages/requests")]:
+        if not (folder / "bin" / "millrace").exists() or not [*folder.glob("lib/python3.*/site-packages/hdfs_native")]:
             try:
-                _fill(folder, ["mpi4py", "click", "msgspec", "rich", "requests", *([] if name == "system" else [name])])
+                _fill(
+                    folder,
+                    [
+                        "mpi4py",
+                        "click",
+                        "msgspec",
+                        "rich",
+                        "requests",
+                        "hdfs-native",
+                        *([] if name == "system" else [name]),
+                    ],
+                )
             except (OSError, subprocess.CalledProcessError) as error:
                 pytest.skip(f"{name}: cannot be installed: {error}")
     return folder
@@ -122,6 +133,25 @@ def find(name: str) -> Mpi:
             ALLOW_ROOT,
         )  # fmt: skip
     return Mpi(name, (str(folder / "bin" / "mpirun"),), str(folder / "bin" / "millrace"))
+
+
+#: Nobody is lost by his silence before the end. What he had said by then may be heard after it, and then he has the time of
+#: a goodbye.
+NO_SILENCE = "from millrace.cluster import failures\nfailures.SILENCE_SECONDS = 1e6\n"
+
+
+def with_limits(mpi: Mpi, folder: Path, limits: str) -> Mpi:
+    """An MPI whose processes have other limits, set by lines of Python; all else of them is real.
+
+    Args:
+        folder: Where the command is to lie.
+    """
+    script = folder / "bin" / "millrace"
+    script.parent.mkdir()
+    python = Path(mpi.millrace).with_name("python")
+    script.write_text(f"#!{python}\n{limits}from millrace.cli import main\nmain()\n")
+    script.chmod(0o755)
+    return replace(mpi, millrace=str(script))
 
 
 def of_system(mpirun: str) -> Mpi:

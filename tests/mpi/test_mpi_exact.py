@@ -29,12 +29,14 @@ NAMES = (
 
 JOBS = [case for case in (*CASES, *IN_FRAGMENTS) if case.name in NAMES]
 
-#: (processes, batch): alone, sized by measurement, and in sizes that cut badly.
-WAYS = ((1, "4"), (2, "auto"), (5, "3"))
+#: (processes, batch): alone, sized by measurement, and in sizes that cut badly. Processes and batches do not know of
+#: formats: what does not go all ways goes those after the first two with ``-m slow``.
+WAYS = ((3, "3"), (1, "4"), (2, "auto"), (5, "3"))
+ALL_WAYS = ("blastp-6", "blastp-6-fragments")
 
 #: More processes than batches or cores.
 MANY = ((16, "1"),)
-IN_MANY = ("blastp-6", "filter", "hmmscan-fragments")
+IN_MANY = {"openmpi": "hmmscan-fragments", "mpich": "filter"}
 
 #: What goes through each MPI in a way of its own: a file, standard input, and files in a folder. What is joined in
 #: another way goes through both alike.
@@ -43,9 +45,15 @@ IN_BOTH = ("blastp-6", "blastp-stdin", "filter", "muscle3")
 
 def all_ways() -> Iterator[Any]:
     """Each case with each MPI and in its ways; some have their turn with ``-m slow``."""
-    for mpi, case, ways in product(("openmpi", "mpich"), JOBS, (WAYS, MANY)):
-        chosen = (mpi == "openmpi" or case.name in IN_BOTH) and (ways == WAYS or case.name in IN_MANY)
-        name = f"{mpi}-{case.name}{'-many' if ways == MANY else ''}"
+    for mpi, case, ways in product(("openmpi", "mpich"), JOBS, (WAYS[:1], WAYS[1:], MANY)):
+        if ways == MANY:
+            chosen = IN_MANY[mpi] == case.name
+        elif ways == WAYS[:1]:
+            chosen = case.name not in (*(ALL_WAYS if mpi == "openmpi" else ()), IN_MANY[mpi], "obabel-sdf")
+            chosen = chosen and (mpi == "openmpi" or case.name in IN_BOTH)
+        else:
+            chosen = mpi == "openmpi" and case.name in ALL_WAYS
+        name = f"{mpi}-{case.name}-{'-'.join(str(n) for n, _ in ways)}"
         yield pytest.param(mpi, case, ways, id=name, marks=[] if chosen else pytest.mark.slow)
 
 

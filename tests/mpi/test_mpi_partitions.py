@@ -8,10 +8,16 @@ from dataclasses import replace
 
 import pytest
 from crash_site import Site
-from jobs import Mpi, find, said
-from test_mpi_failures import NO_SILENCE, Job, resumed, site, with_limits, words
+from jobs import NO_SILENCE, Mpi, find, said, with_limits
+from test_mpi_failures import Job, resumed, site, words
 
 __all__ = ["site"]  # a fixture
+
+#: What differs in partitions is a leader; that others may be hurt like him is shown with ``-m slow``.
+COORDINATOR, LEADER, OTHER = (
+    pytest.param(rank, id=name, marks=[] if name == "leader" else pytest.mark.slow)
+    for rank, name in ((0, "coordinator"), (3, "leader"), (4, "other"))
+)
 
 #: Nine processes: the coordinator and two others; a leader, of rank 3, and two others; the same with rank 6.
 N_RANKS, LEADERS = 9, (3, 6)
@@ -31,7 +37,7 @@ def start(mpi: Mpi, site: Site, **environ: str) -> Job:
     return Job(mpi, N_RANKS, site, 12, ("--partition-size", "3"), **environ)
 
 
-@pytest.mark.parametrize("batch", ["1", "7", "auto"])
+@pytest.mark.parametrize("batch", ["1", *(pytest.param(batch, marks=pytest.mark.slow) for batch in ("7", "auto"))])
 def test_output_is_the_serial_tools(mpi: Mpi, site: Site, batch: str) -> None:
     code, text = whole(mpi, site, "--batch", batch, "--keep-run-dir")
     assert code == 0, text
@@ -41,7 +47,7 @@ def test_output_is_the_serial_tools(mpi: Mpi, site: Site, batch: str) -> None:
         assert len(journals) == N_RANKS, "some process had nothing to do"
 
 
-@pytest.mark.parametrize("victim", [0, 3, 4], ids=["coordinator", "leader", "other"])
+@pytest.mark.parametrize("victim", [COORDINATOR, LEADER, OTHER])
 def test_a_killed_process_ends_the_job_and_the_same_command_resumes(mpi: Mpi, site: Site, victim: int) -> None:
     job = start(mpi, site)
     os.kill(job.ranks[victim], signal.SIGKILL)
@@ -66,14 +72,14 @@ def test_a_process_of_a_partition_that_stands_still_at_the_end_is_not_waited_for
     site.n = 120
     site.write_input()
     options = ("--partition-size", "3", "--write", "coordinator")
-    job = Job(with_limits(openmpi, site, NO_SILENCE), N_RANKS, site, 30, options)
+    job = Job(with_limits(openmpi, site.folder, NO_SILENCE), N_RANKS, site, 30, options)
     os.kill(job.ranks[7], signal.SIGSTOP)
     job.goes_on()
     job.ends_well()
     assert site.output.read_bytes() == site.expected
 
 
-@pytest.mark.parametrize("victim", [0, 3, 4], ids=["coordinator", "leader", "other"])
+@pytest.mark.parametrize("victim", [COORDINATOR, LEADER, OTHER])
 def test_what_a_tool_that_stands_still_had_is_done_by_another(openmpi: Mpi, site: Site, victim: int) -> None:
     site.n = 120
     site.write_input()

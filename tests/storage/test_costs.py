@@ -104,6 +104,29 @@ def test_the_probe_finds_start_and_bandwidth_and_predicts_a_size_that_it_has_not
     assert len(found.checks) == len(probe.READERS)
 
 
+class Unfair(Slow):
+    """A place of 50 MB/s in all, of which the readers do not get the same: the n-th of them that asks waits for those before."""
+
+    turn, lock = 0, threading.Lock()
+
+    def read(self, offset: int, length: int, about: About) -> bytes:
+        with self.lock:
+            Unfair.turn += 1
+            self.now.value = max(self.clock(), Unfair.turn * length / 50e6)
+        return b""
+
+
+def test_readers_that_do_not_get_the_same_are_predicted_by_what_all_of_them_get(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A part of 25 MB takes half a second alone, and four of them two: the last ends then, whoever was first."""
+    monkeypatch.setattr(Unfair, "turn", 0)
+    monkeypatch.setattr(Unfair, "now", threading.local())
+    about = About(size=1 << 26, version="1")
+    readers = [probe.Reader(Unfair("https://host/nr.faa", ""), about) for _ in range(4)]
+    assert math.isclose(probe._cell(readers, 25_000_000, Unfair.clock), 2.0, rel_tol=1e-6)
+
+
 @pytest.mark.parametrize("top", range(1, len(probe.LADDER)))
 def test_the_size_that_is_predicted_is_not_one_that_is_fitted_if_there_are_enough(top: int) -> None:
     sizes, held_out = probe._sizes(top)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -117,10 +118,36 @@ def test_after_kill_9_another_process_goes_on_where_the_download_was(web: Web, t
     before = sum(path.stat().st_size for path in cache.glob(f".*{FETCH}"))
     assert not [path for path in cache.iterdir() if not path.name.startswith(".")]
     web.between = None
-    web.n_bytes = 0
+    web.asked.clear()
     assert get(url, tmp_path) == CONTENT
     assert before <= pieces << 16 and left(tmp_path) == []
-    assert web.n_bytes >= len(CONTENT) - before
+    assert web.asked == [before], "no byte that was kept is asked for again"
+
+
+@pytest.mark.slow
+def test_fifty_kills_cost_what_was_under_way_and_no_more(web: Web, tmp_path: Path) -> None:
+    """Each download begins where the one before was cut off; what a killed process had not written yet is sent again."""
+    content = os.urandom(12_000_017)
+    url = web.put("nr.faa", content)
+    chance, sent, kept, lost = random.Random(50), 0, 0, 0
+    for _ in range(50):
+        gate = web.between = Gate(chance.randrange(2, 10))
+        web.asked.clear()
+        web.n_bytes = 0
+        process = start(url, tmp_path)
+        assert gate.reached.wait(300)
+        n_sent = web.n_bytes  # the server goes on into the socket of a dead process, until it hears of that
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        gate.open.set()
+        assert web.asked == [kept]
+        now = sum(path.stat().st_size for path in Cache(tmp_path).folder.glob(f".*{FETCH}"))
+        sent, lost, kept = sent + n_sent, lost + n_sent - (now - kept), now
+    web.between = None
+    web.asked.clear()
+    assert get(url, tmp_path) == content
+    assert web.asked == [kept]
+    print(f"{sent + len(content) - kept:,} bytes sent for {len(content):,}: {lost:,} were under way at the kills")
 
 
 def test_one_who_waits_takes_over_from_one_who_is_killed(web: Web, tmp_path: Path) -> None:

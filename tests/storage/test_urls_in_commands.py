@@ -277,7 +277,7 @@ def test_what_cannot_be_read_is_told_before_anything_starts(web: Web, shell: She
     web.spoil = web.tells_digest = False
     assert wrong.code == 5 and "has another checksum than the server says" in wrong.err
     output = shell.run(f"millrace run {own_cache} --input in.fa --output {web.url}/out -- tee2 in.fa out")
-    assert output.code == 2 and "an output cannot be a URL" in output.err
+    assert output.code == 2 and "cannot be written" in output.err
     for name, words in {
         "gone": "no.fa: no such file", "password": "holds a user name or password", "signature": "is as good as a password",
         "folder": "names no file", "option": "names no file", "denied": "permission denied (403)", "login": "wants a name and a password",
@@ -312,6 +312,28 @@ def test_what_stands_behind_a_question_mark_or_hash_is_nowhere(
     files = [path for path in shell.root.rglob("*") if path.is_file() and not path.is_symlink()]
     assert [path for path in files if b"mark-secret-word" in path.read_bytes()] == []
     assert shell.run_dirs() == [] and web.n_downloads == 0
+
+
+def test_a_url_may_stand_right_behind_a_short_option(web: Web, shell: Shell, own_cache: str) -> None:
+    url = web.put("set.fa", b">x\nACGT\n")
+    shell.tool("see", 'cat "$1" "${2#-s}" > "$3"')
+    done = shell.run(
+        f"millrace run {own_cache} --batch 3 --verify 0 --input in.fa --output out -- see in.fa -s{url} out"
+    )
+    assert done.code == 0, done.shown
+    assert (shell.work / "out").read_bytes() == (shell.work / "in.fa").read_bytes() + b">x\nACGT\n"
+
+
+def test_an_object_with_a_question_mark_is_fetched_by_hand(bucket: str, shell: Shell, own_cache: str) -> None:
+    """The refusal said to write %3F, which is another object in S3."""
+    import boto3
+
+    url = f"{bucket}/what?.fa"
+    boto3.client("s3").put_object(Bucket="blast", Key="what?.fa", Body=b">x\nACGT\n")
+    done = shell.run(f"millrace run --input in.fa --output out -- tee2 '{url}' out")
+    assert done.code == 2 and "its copy named: millrace data stage" in done.err, done.shown
+    done = shell.run(f"cat \"$(millrace data stage --to {shell.root} '{url}')\"")
+    assert done.out == ">x\nACGT\n", done.shown
 
 
 def test_other_kinds_of_urls_are_refused_for_tools_that_are_known(shell: Shell) -> None:

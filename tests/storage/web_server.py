@@ -40,6 +40,8 @@ class Web:
     #: Requests for more than one byte, and the bytes that were sent for them.
     n_downloads: int = 0
     n_bytes: int = 0
+    #: Where in the file each of these requests begins.
+    asked: list[int] = field(default_factory=list)
     #: Called before each piece of a body.
     between: object = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -100,6 +102,9 @@ class Handler(BaseHTTPRequestHandler):
             headers["Repr-Digest"] = f"sha-256=:{digest}:"
         self._end(status, headers | self._version(name))
         body = content[first : last + 1]
+        if len(body) > 1:
+            with self.web.lock:
+                self.web.asked.append(first)
         self._body(b"\0" + body[1:] if self.web.spoil else body)
 
     def _version(self, name: str) -> dict[str, str]:

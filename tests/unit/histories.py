@@ -21,6 +21,7 @@ from millrace.model import CostHint, Fragment, Fragmented, OutputUse, Ranked
 from millrace.output.order import Ordered, effective_tasks
 from millrace.resume import begun
 from millrace.schedule.dispatcher import Dispatcher
+from millrace.schedule.finish.shares import WORTH_A_SEARCH
 from millrace.schedule.protocol import (
     Action,
     Ask,
@@ -52,7 +53,6 @@ from millrace.schedule.protocol import (
     Withdraw,
 )
 from millrace.schedule.quarantine_limit import QuarantineLimit
-from millrace.schedule.scan import WORTH_A_SEARCH
 from millrace.schedule.scheduler import Scheduler, Settings
 from millrace.task_numbers import number_of
 from millrace.tasks import Compare, Ended, Ending, Finish, Rank, Search, Slice, SlotsChanged, Task, Whole, Withdrawn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from millrace.errors import RefusedError
 from millrace.launch import command, heart, sweep
 from millrace.launch.allocation import Allocation, find, parse_hosts
 from millrace.launch.relay import Output, Words
-from millrace.launch.watch import SILENCE_SECONDS, START_SECONDS, Signs
+from millrace.launch.watch import MPI_SECONDS, SILENCE_SECONDS, START_SECONDS, Signs
 from millrace.plan.slurm import expand
 from millrace.storage import launcher_folder
 
@@ -165,9 +166,15 @@ def test_what_a_launcher_says_of_its_end_is_kept_for_the_worst_case() -> None:
     assert not words.quoted(), "it was of another start"
 
 
-def test_silence_is_counted_from_the_last_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr("millrace.launch.watch.time.monotonic", lambda: now[0])
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the clock says, which a test sets."""
+    shown = [100.0]
+    monkeypatch.setattr("millrace.launch.watch.time.monotonic", lambda: shown[0])
+    return shown
+
+
+def test_silence_is_counted_from_the_last_sign_of_life(tmp_path: Path, now: list[float]) -> None:
     signs = Signs(tmp_path)
     signs.begin()
     signs.listen()
@@ -186,10 +193,8 @@ def test_silence_is_counted_from_the_last_sign_of_life(tmp_path: Path, monkeypat
 
 
 def test_while_mpi_starts_on_many_nodes_the_coordinator_may_be_silent_for_longer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, now: list[float]
 ) -> None:
-    now = [100.0]
-    monkeypatch.setattr("millrace.launch.watch.time.monotonic", lambda: now[0])
     signs = Signs(tmp_path)
     signs.begin()
     beating = heart.Heart(signs.environ["MILLRACE_HEARTBEAT"])
@@ -204,6 +209,28 @@ def test_while_mpi_starts_on_many_nodes_the_coordinator_may_be_silent_for_longer
     signs.listen()
     now[0] += SILENCE_SECONDS + 1.0
     assert signs.silent_for(1000, 1.0)
+
+
+def test_mpi_that_does_not_start_ends_the_start_though_the_coordinator_beats(tmp_path: Path, now: list[float]) -> None:
+    signs = Signs(tmp_path)
+    signs.begin()
+    beating = heart.Heart(signs.environ["MILLRACE_HEARTBEAT"])
+    waited = []
+    for beating.starting, seconds in ((False, 40.0), (True, MPI_SECONDS), (True, 0.5), (True, 40.0), (False, 1.0)):
+        beating.beat()
+        signs.listen()
+        now[0] += seconds
+        assert seconds == 40.0 or not signs.silent_for(1000, 1.0)
+        waited.append([signs.waits_for_mpi(n_nodes, patience) for n_nodes, patience in ((1, 1.0), (10, 1.0), (1, 2.0))])
+    later = MPI_SECONDS + 40.5
+    assert waited == [[0, 0, 0], [0, 0, 0], [MPI_SECONDS + 0.5, 0, 0], [later, later, later], [0, 0, 0]]
+    beating.starting = True
+    beating.beat()
+    signs.listen()
+    now[0] += later
+    assert signs.waits_for_mpi(1, 1.0)
+    signs.begin()
+    assert not signs.waits_for_mpi(1, 1.0), "it was of another start"
 
 
 def test_a_coordinator_that_has_not_begun_long_after_others_is_frozen(
@@ -271,11 +298,11 @@ def test_shared_memory_of_mpich_loses_its_name_and_nothing_else_does(
 
 def test_a_sweep_ends_what_carries_the_token_and_nothing_else(tmp_path: Path) -> None:
     token = os.urandom(8).hex()
-    by_environment = subprocess.Popen(["sleep", "60"], env={**os.environ, sweep.NAME: token})
+    by_environment = subprocess.Popen(["sleep", "600"], env={**os.environ, sweep.NAME: token})
     by_argument = subprocess.Popen(
         ["sh", "-c", "read _", f"--base={launcher_folder.beginning(token)}0"], stdin=subprocess.PIPE
     )
-    other = subprocess.Popen(["sleep", "60"], env={**os.environ, sweep.NAME: "0" * 16})
+    other = subprocess.Popen(["sleep", "600"], env={**os.environ, sweep.NAME: "0" * 16})
     try:
         # Our own children: they are reaped only here, and a process that has ended but is not reaped counts as gone.
         assert sweep.sweep(token)
@@ -291,15 +318,16 @@ def test_the_heart_beats_before_what_takes_long_is_imported(tmp_path: Path) -> N
     beats = tmp_path / "heartbeat"
     code = (
         "import os, sys, time\nfrom millrace.launch import heart\nassert heart.begin(os.environ)\n"
-        f"while not os.path.exists({str(beats)!r}) or not open({str(beats)!r}).read(): time.sleep(0.001)\n"
-        "print(*sys.modules)"
+        f"while not os.path.exists({str(beats)!r}) or not (beat := open({str(beats)!r}).read()): time.sleep(0.001)\n"
+        "print(*sys.modules)\nprint(beat, end='')"
     )
     environ = {**os.environ, "MILLRACE_HEARTBEAT": str(beats), "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=300, check=True
     )
-    assert not {"click", "msgspec", "mpi4py", "millrace.cli", "millrace.session"} & set(done.stdout.split())
-    assert beats.read_text() == "1 0\n"
+    modules, beat = done.stdout.splitlines()
+    assert not {"click", "msgspec", "mpi4py", "millrace.cli", "millrace.session"} & set(modules.split())
+    assert re.fullmatch(r"\d+ 0", beat)
 
 
 def test_only_the_coordinator_has_a_heart(tmp_path: Path) -> None:

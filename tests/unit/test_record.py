@@ -320,7 +320,7 @@ def test_properties_answer_while_another_thread_waits_for_input(tmp_path: Path) 
         writer.flush()
         time.sleep(0.05)
         assert (source.records, source.offset, source.total) == (0, 0, None)
-    waiting.join(10)
+    waiting.join(300)
     assert (source.records, source.offset) == (1, 2)
 
 

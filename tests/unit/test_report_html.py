@@ -12,7 +12,7 @@ from event_stories import story, write
 
 from millrace.errors import MillraceError
 from millrace.report import charts, html
-from millrace.report.events import AnyEvent, QuarantineEvent, RunEvent, TaskEvent, read
+from millrace.report.events import AnyEvent, EndEvent, QuarantineEvent, RunEvent, TaskEvent, VolumesEvent, read
 from millrace.report.remarks import remarks
 from millrace.report.runs import load
 from millrace.report.summary import of_runs
@@ -109,6 +109,15 @@ def test_no_events_is_an_error_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(MillraceError, match="no events yet"):
         html.write(tmp_path, tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_remark_tells_how_many_volumes_were_searched_where_they_are() -> None:
+    runs = load(
+        [RunEvent(), VolumesEvent(searches=32, local=31, volume_bytes=64_000_000, range_bytes=5000), EndEvent()]
+    )
+    assert remarks(runs, of_runs(runs))[-1].startswith(
+        "volumes in HDFS: 31 of 32 searches on nodes that had theirs; 64 MB"
+    )
 
 
 def test_remarks_say_where_the_time_went() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.schedule.scan import WORTH_A_SEARCH, SharedScan, finish_parts
+from millrace.schedule.finish.divided import finish_parts
+from millrace.schedule.finish.shares import WORTH_A_SEARCH
+from millrace.schedule.scan import SharedScan
 
 
 def test_batches_join_where_the_scan_stands() -> None:

@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millrace.schedule.dispatcher import Dispatcher
+from millrace.schedule.finish.rank_shares import RankShares
+from millrace.schedule.finish.slices import Slices
 from millrace.schedule.fragments import FragmentSearch
 from millrace.schedule.interruption import Interruption
 from millrace.schedule.lives import Lives
@@ -120,10 +122,6 @@ def always(real: Change) -> Change:
     return changed
 
 
-def no(real: Change) -> Change:
-    return lambda *words: False
-
-
 def goes_on(real: Change) -> Change:
     """The first signal changes nothing."""
 
@@ -142,9 +140,21 @@ def part_of_it(real: Change) -> Change:
     )
 
 
-def forgets_the_ranks(real: Change) -> Change:
-    """Slices are written by the candidates though ranks are needed, which is noticed by what they build on."""
-    return lambda self, batch, kind, n, found: real(self, batch, kind, n, found[:-1])
+def changes(**changes: Callable[[Any], Any]) -> Callable[[Change], Change]:
+    """What is known of a batch for which everything is found is not so."""
+
+    def plant(real: Change) -> Change:
+        def changed(*words: Any) -> Any:
+            ready = real(*words)
+            return ready._replace(**{name: change(getattr(ready, name)) for name, change in changes.items()})
+
+        return changed
+
+    return plant
+
+
+def forgets_a_share(real: Change) -> Change:
+    return lambda self, *words: (real(self, *words) or [])[:-1] or None
 
 
 def sends_nothing_on(real: Change) -> Change:
@@ -188,14 +198,17 @@ PLANTED: list[tuple[str, type, str, Callable[[Change], Change]]] = [
     ("a result is of other records", Scheduler, "_ended", of_other_records),
     ("a slice is taken for the result", FragmentSearch, "done", part_of_it),
     ("a failing batch is tried for ever", Lives, "_suspect_record", tries_for_ever),
-    ("slices that are of no use are tried for ever", Searches, "was_sliced", no),
+    ("slices that are of no use are tried for ever", Searches, "ready", changes(was_sliced=lambda was: False)),
     ("a record is given up at its first failure", Lives, "_suspect_record", gives_up_at_once),
     ("records are given up with a culprit", Lives, "_suspect_record", gives_up_with_others),
     ("records are given up though the user wants none to be", Lives, "_suspect_record", gives_up_unasked),
     ("a tool that works is given up", Lives, "_suspect_record", accuses_the_tool),
     ("a failed search is never settled", Searches, "settled", never),
     ("a batch is finished before all is found", Searches, "found", always),
-    ("a finish has not all candidates", FragmentSearch, "_in_slices", forgets_the_ranks),
+    ("a finish has not all candidates", Searches, "ready", changes(found=lambda found: found[:-1])),
+    ("a batch goes on without its last slice", Slices, "begin", forgets_a_share),
+    ("slices are written by the ranks of a part", RankShares, "begin", forgets_a_share),
+    ("several records are written in slices", Searches, "ready", changes(n_records=lambda n: 1)),
     ("held batches are never looked at again", Lives, "_verdict", nothing),
     ("a ready batch waits for one that is held", Lives, "_hand_out", nothing),
     ("new work begins after a signal", Interruption, "signalled", goes_on),

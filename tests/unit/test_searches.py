@@ -21,7 +21,7 @@ def test_a_batch_is_found_when_its_last_fragment_is() -> None:
     assert not searches.found(1, 2, block("b"), 3.0)
     assert searches.share(1) == 1 / 3
     assert searches.found(1, 1, block("a"), 1.0)
-    assert searches.blocks(1) == ["a", "b"]
+    assert searches.ready(1, 1).found == ["a", "b"]
     assert searches.seconds(1) == 4.0
 
 
@@ -30,7 +30,7 @@ def test_what_an_earlier_run_found_is_not_searched_again() -> None:
     assert not searches.begin(1, 1, {1: block("a"), 3: block("c")})
     assert [searches.next(), searches.next()] == [(1, 2), None]
     assert searches.found(1, 2, block("b"), 2.0)
-    assert searches.blocks(1) == ["a", "b", "c"]
+    assert searches.ready(1, 1).found == ["a", "b", "c"]
     assert searches.seconds(1) == 6.0, "the others took as long, as far as is known"
     assert searches.begin(2, 1, {1: block("a"), 2: block("b"), 3: block("c")})
     assert searches.seconds(2) is None
@@ -66,11 +66,11 @@ def test_a_batch_goes_on_as_its_parts_when_all_is_found() -> None:
     blocks = [cast(_core.BlockRef, Sized(length)) for length in (30, 12)]
     for block_of_fragment, (batch, fragment) in zip(blocks, iter(searches.next, None), strict=False):
         searches.found(batch, fragment, block_of_fragment, 4.0)
-    assert searches.found_bytes(1) == 42
+    assert searches.ready(1, 1).found_bytes == 42
     searches.divide(1, {2: 0.75, 3: 0.25})
     searches.forget(1)
     assert [searches.seconds(part) for part in (2, 3)] == [6.0, 2.0]
-    assert searches.blocks(2) == searches.blocks(3) == blocks
+    assert searches.ready(2, 1).found == searches.ready(3, 1).found == blocks
     assert [searches.attempt(part) for part in (2, 3)] == [2, 2]
     # A part that fails begins anew with what was found.
     assert searches.begin(3, 3, {}) and searches.next() is None

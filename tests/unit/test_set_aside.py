@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from millrace import earlier_run, run_folder
+from millrace.model import OutputUse
 from millrace.output import left
 from millrace.rundir import RunDir
 
@@ -77,7 +78,7 @@ def test_a_full_disk_leaves_no_part_of_how_outputs_were_left(tmp_path: Path, mon
 
     monkeypatch.setattr("os.fsync", full)
     (tmp_path / "out").write_text("some\n")
-    output = SimpleNamespace(layout="file", path="out")
+    output = OutputUse(name="out", path="out")
     plan = SimpleNamespace(use=SimpleNamespace(outputs=[output]), command=SimpleNamespace(cwd=tmp_path))
     rundir = RunDir(tmp_path / "run")
     rundir.path.mkdir()

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import pytest
 from lives import ended, lives_of, part
 
-from millrace.model import CostHint
+from millrace.engine.intake import Intake
+from millrace.model import CostHint, Learnt
 from millrace.schedule.lives import Run, Step
 from millrace.schedule.protocol import Result, Split
 from millrace.schedule.sizing import (
@@ -262,3 +263,12 @@ def test_one_slot_gets_as_few_batches_as_may_be() -> None:
     assert next_units(model, 1, 250_000) == 250_000
     assert next_units(model, 1, 360_000) == 360_000  # 36 s
     assert next_units(model, 1, 400_000) == 200_000
+
+
+@pytest.mark.parametrize(("learnt", "slots", "remaining"), [(True, 2, 400.0), (True, 1, 1000.0), (False, 2, 1000.0)])
+def test_the_first_of_several_slots_gets_no_more_than_its_share_where_the_cost_is_known(
+    learnt: bool, slots: int, remaining: float
+) -> None:
+    """A file has more bytes than units, which only reading it tells."""
+    known = Learnt(sums=(4.0, 4e3, 4.0, 4e6, 4e3), plain=(4.0, 4e3, 4.0, 40.0), shortest=1.0, largest=1000)
+    assert Intake(CostHint(learnt=known if learnt else None), 1000, slots).remaining == remaining

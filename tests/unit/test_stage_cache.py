@@ -81,7 +81,7 @@ cache = Cache(Path({str(tmp_path)!r}))
 fill(cache, file("whole"))
 cache.begin([file("half")], MUCH)
 print("begun", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
     maker = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert maker.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 from pathlib import Path
@@ -191,11 +192,18 @@ def test_profile_database_of_pfamdb(folder: Path) -> None:
         ("nhmmer q.faa db.faa", "cannot be sure of the alphabet"),
         ("nhmmer --qformat fasta - db.faa", "cannot be sure of the alphabet"),
         ("nhmmer --hmmout x plain.hmm db.faa", "writes nothing when the queries are profiles"),
+        ("nhmmer --dna same.fna db.faa", "could be either aligned or unaligned: all its sequences have 60 residues"),
+        ("nhmmer --dna same.fna.gz db.faa", "could be either aligned or unaligned"),
+        ("nhmmer --dna other.a2m db.faa", "takes other.a2m for an alignment by its name"),
     ],
 )
 def test_refusals(folder: Path, line: str, words: str) -> None:
     (folder / "empty.faa").touch()
     (folder / "aln.sto").write_text("# STOCKHOLM 1.0\n")
+    same = ">a\n" + 15 * "ACGT" + "\n\n>b\n" + 30 * "AC" + " \r\n>c\n" + 30 * "G" + "\n" + 30 * "-" + "\n"
+    (folder / "same.fna").write_text(same)
+    (folder / "same.fna.gz").write_bytes(gzip.compress(same.encode()))
+    (folder / "other.a2m").write_text(f"{same}A\n")
     (folder / "db.faa.gz").touch()
     (folder / "stale.hmm").write_text("HMMER3/f\n//\n")
     (folder / "stale.hmm.h3m").touch()

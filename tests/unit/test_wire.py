@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from millrace import _core
+from millrace.cluster import keeper as staged
 from millrace.cluster import messages as say
-from millrace.cluster import staging as staged
 from millrace.cluster import wire
 from millrace.errors import CorruptError
 from millrace.ids import BatchId, SlotId, TaskId

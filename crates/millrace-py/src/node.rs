@@ -9,7 +9,8 @@ use std::time::Duration;
 use millrace_core::candidates::Within;
 use millrace_core::commit::{JournalSink, Patch, Purpose, Stream};
 use millrace_core::journal as core_journal;
-use millrace_core::slot::{self, Collect, Ending, Event, Failure, Output, Placement, Task};
+use millrace_core::record::{Cutter, Format, lengths};
+use millrace_core::slot::{self, Collect, Ending, Event, Failure, Lengths, Output, Placement, Task};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -212,7 +213,7 @@ impl Pool {
 #[pymethods]
 impl Pool {
     #[new]
-    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, streams, records_said, failures_said, ok_statuses=vec![], namespaces=vec![], kills=None, links=vec![], ignored=vec![], still_seconds=None))]
+    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, streams, records_said, failures_said, ok_statuses=vec![], namespaces=vec![], kills=None, links=vec![], ignored=vec![], still_seconds=None, records=None))]
     #[allow(clippy::too_many_arguments)] // a constructor by keyword; a struct would only say it twice
     fn new(
         journal: &Journal,
@@ -234,6 +235,7 @@ impl Pool {
         links: Vec<(PathBuf, PathBuf)>,
         ignored: Vec<PathBuf>,
         still_seconds: Option<f64>,
+        records: Option<(String, String, String)>,
     ) -> PyResult<Self> {
         // The caller's descriptors stay the caller's.
         let namespaces = namespaces.into_iter().map(copied).collect::<io::Result<Vec<_>>>().map_err(io_error)?;
@@ -256,6 +258,7 @@ impl Pool {
             patience: PATIENCE,
             still_limit: duration(still_seconds)?,
             substitutions,
+            records: records.map(lengths_of).transpose()?,
         };
         let pool = slot::Pool::new(&settings, sink.clone()).map_err(io_error)?;
         Ok(Self { pool: Mutex::new(Some(Arc::new(pool))), sink, journal: journal.0.path().clone() })
@@ -325,6 +328,13 @@ impl Pool {
         Ok(self.get()?.withdraw())
     }
 
+    /// Lets the programs that stay alive end, as all records are answered; what speaks against them, in words.
+    fn part(&self, py: Python<'_>, patience_seconds: f64) -> PyResult<Vec<String>> {
+        let pool = self.get()?;
+        let patience = Duration::try_from_secs_f64(patience_seconds).unwrap_or(Duration::ZERO);
+        py.detach(|| pool.part(patience)).map_err(io_error)
+    }
+
     /// Kills the tools that run now.
     fn kill_all(&self) -> PyResult<()> {
         self.get()?.kill_all();
@@ -342,6 +352,24 @@ impl Pool {
         let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).take();
         py.detach(|| drop(pool));
     }
+}
+
+/// How the records of a program that stays alive are told apart: by the very cutter that made its batches.
+#[derive(Debug)]
+struct ByCutter(Cutter);
+
+impl Lengths for ByCutter {
+    fn of(&self, batch: &Path) -> io::Result<Vec<u64>> {
+        lengths(batch, self.0.clone()).map_err(io::Error::other)
+    }
+}
+
+fn lengths_of((format, start, end): (String, String, String)) -> PyResult<Arc<dyn Lengths>> {
+    let given = |text: &'_ str| (!text.is_empty()).then(|| text.to_owned());
+    let cutter = Format::parse(&format)
+        .and_then(|format| Cutter::new(format, given(&start).as_deref(), given(&end).as_deref()))
+        .map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok(Arc::new(ByCutter(cutter)))
 }
 
 fn duration(seconds: Option<f64>) -> PyResult<Option<Duration>> {

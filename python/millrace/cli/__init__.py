@@ -24,12 +24,16 @@ VERBS = (
     "gather",
     "pack",
     "unpack",
+    "send",
+    "receive",
     "report",
     "runs",
+    "watch",
     "slurm",
     "pbs",
     "data",
     "db",
+    "tool",
     "simulate",
     "doctor",
     "demo",
@@ -125,6 +129,10 @@ def main() -> None:
         say(f"{os.fsdecode(error.filename or 'standard output')}: {error.strerror}" if error.errno else str(error))
         drop_output()
         sys.exit(ExitCode.STOPPED)
+    finally:
+        # What follows is Python's own end, which would show a traceback.
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def say(text: str) -> None:

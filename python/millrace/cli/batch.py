@@ -87,11 +87,12 @@ def _run_dir(job: Job, may_be_missing: bool) -> tuple[str, list[str]]:
     Raises:
         MillraceError: ``millrace run`` would refuse the command.
     """
-    from millrace.cli.run import check_urls, here
+    from millrace.cli import urls
+    from millrace.cli.run import here
     from millrace.plan import plan as planner
     from millrace.replicas import are_named
 
-    check_urls(job)
+    urls.check(job)
     fetches = are_named((*job.command[1:], *job.input, *job.shared))
     may_be_missing = may_be_missing or fetches  # nothing is fetched to where nothing will run
     try:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from millrace.cli import mount
+
 if TYPE_CHECKING:
     from millrace.storage.probe import Measured
 
@@ -17,6 +19,9 @@ def command() -> None:
 
     Where else the bytes of a file are is said by [[replica]] in /etc/millrace.toml, ~/.config/millrace.toml or a job file.
     """
+
+
+command.add_command(mount.command)
 
 
 @command.command("locate", short_help="Show all places of a file, and what each costs.")

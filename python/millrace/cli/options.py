@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -15,8 +15,17 @@ from click.core import ParameterSource
 from millrace.errors import RefusedError
 from millrace.job import Job, from_toml, from_values
 
+if TYPE_CHECKING:
+    from millrace.workflow.description import Workflow
+
+#: Adds options to a function.
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
 #: Key of the words after ``--`` in the click context.
 COMMAND = "millrace.command"
+
+#: Key of the job file, and of what it and the options say, if it has phases.
+PHASES = "millrace.phases"
 
 #: Key of what did not come from the command line, and from where, in words.
 ORIGINS = "millrace.origins"
@@ -32,14 +41,14 @@ class JobCommand(click.Command):
         if "--" in args:
             at = args.index("--")
             args, ctx.meta[COMMAND] = args[:at], args[at + 1 :]
-        elif words := _tool_words(self, args):
+        elif words := tool_words(self, args):
             ours = args[: len(args) - len(words)]
             line = shlex.join(["millrace", str(self.name), *ours, "--", *words])
             raise RefusedError("write -- before the tool's command", line)
         return super().parse_args(ctx, args)
 
 
-def _tool_words(command: click.Command, args: list[str]) -> list[str]:
+def tool_words(command: click.Command, args: list[str]) -> list[str]:
     """The words that look like a tool's command typed without ``--``; empty if there are none."""
     takes_value = {
         name
@@ -50,7 +59,7 @@ def _tool_words(command: click.Command, args: list[str]) -> list[str]:
     at = 0
     while at < len(args):
         if not args[at].startswith("-"):
-            return [] if args[at].endswith(".toml") else args[at:]
+            return [] if args[at].endswith((".toml", ".hsp")) else args[at:]
         at += 2 if args[at] in takes_value else 1
     return []
 
@@ -58,18 +67,19 @@ def _tool_words(command: click.Command, args: list[str]) -> list[str]:
 def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a job; the function gets the finished `Job` as ``job``."""
     option = click.option
-    decorators = [
+    decorators: list[Decorator] = [
         click.argument("job_file", metavar="[JOB.toml]", required=False, type=click.Path(path_type=Path)),
-        option("--slots", type=int, metavar="N", help="Tool processes side by side (default: the cores this process may use)."),
+        slots_option,
         option("--run-dir", metavar="DIR", help="Where results are kept until the end (default: OUTPUT.millrace)."),
         option("--work-dir", envvar="MILLRACE_WORK", metavar="DIR", help="Where batches and unfinished results lie while the run lasts (default: in memory, or on disk if memory is short)."),
         option("--fresh", is_flag=True, help="Start over; forget what an earlier run did."),
         option("--input", multiple=True, metavar="FILE[:FORMAT]", help="Input that is cut into records. Several advance together."),
         option("--output", multiple=True, metavar="FILE", help="File that the tool writes."),
-        option("--join", multiple=True, metavar="[OUTPUT=]HOW", help="How an output is joined: concat (default), header[:N|:REGEX], footer[:N|:REGEX], csv, sam, jsonl, xml:TAG."),
+        option("--join", multiple=True, metavar="[OUTPUT=]HOW", help="How an output is joined: concat (default), header[:N|:REGEX], footer[:N|:REGEX], totals:REGEX, csv, sam, jsonl, xml:TAG."),
         option("--shared", multiple=True, metavar="FILE", help="File that the tool reads whole, such as a database."),
         option("--ok-status", type=int, multiple=True, metavar="N", help="Exit status besides 0 with which the tool ends well ('nothing found')."),
         option("--format", metavar="FORMAT", help="Record format of inputs that name none (fasta, fastq, mol2, sdf, lines...)."),
+        option("--records", is_flag=True, help="The program stays alive and takes records one by one, by the record protocol."),
         option("--record-start", metavar="REGEX", help="A record begins at a line that matches."),
         option("--record-end", metavar="REGEX", help="A record ends after a line that matches."),
         option("--batch", metavar="auto|N|SIZE", help="Records (100) or bytes (64K) a task; auto measures (default)."),
@@ -103,6 +113,40 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return with_job
 
 
+def slots_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--slots``."""
+    return click.option("--slots", type=int, metavar="N", help="Tool processes side by side (default: the cores this process may use).")(function)  # fmt: skip
+
+
+def packing_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what every command takes that regenerates results: ``--slots`` and ``--work-dir``."""
+    work_dir = click.option("--work-dir", envvar="MILLRACE_WORK", default="", metavar="DIR", help="Where batches and unfinished results lie meanwhile.")  # fmt: skip
+    return slots_option(work_dir(function))
+
+
+def regenerating_options(*, required: bool) -> Decorator:
+    """Add what every command takes that writes a packed result again.
+
+    Args:
+        required: Whether the outputs must be named.
+    """
+    option, path = click.option, click.Path(path_type=Path)
+    decorators: list[Decorator] = [
+        option("-o", "--output", "outputs", metavar="FILE", multiple=True, required=required, type=path, help="Where to write; once for each output of the command, in its order."),
+        option("--db", default="", metavar="DB", help="The database here (default: the name that the result has of it)."),
+        option("--queries", metavar="FILE", type=path, help="The queries, if they did not travel along."),
+        option("--any-version", is_flag=True, help="Try another version of the tool, too."),
+        packing_options,
+    ]  # fmt: skip
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for each in reversed(decorators):
+            function = each(function)
+        return function
+
+    return decorate
+
+
 def _names() -> set[str]:
     return {*Job.__struct_fields__, "quiet", "verbose"}
 
@@ -120,7 +164,7 @@ def _job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]) -> J
         said["verbosity"] = -1 if quiet else min(verbose, 2)
     layers = site.defaults(os.environ)
     if job_file:
-        layers.append(site.Defaults(str(job_file), from_toml(job_file)))
+        layers.append(site.Defaults(str(job_file), _said_in(job_file)))
     merged = site.merged(layers)
     origins = {key: layer.file for layer in layers for key in layer.values}
     for name, value in said.items():
@@ -135,11 +179,42 @@ def _job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]) -> J
     if COMMAND in ctx.meta:
         merged["command"] = ctx.meta[COMMAND]
     merged.setdefault("command", [])
+    if "phase" in merged:
+        ctx.meta[PHASES] = (job_file, merged)
+        return from_values(
+            {key: value for key, value in merged.items() if key != "phase"} | {"command": ["workflow"]}, str(job_file)
+        )
     return from_values(merged, str(job_file) if job_file else "")
 
 
 def _shown(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _said_in(file: Path) -> dict[str, Any]:
+    """What a job file says."""
+    if file.suffix != ".hsp":
+        return from_toml(file)
+    from millrace.workflow import hsp  # few jobs are written so
+
+    values, notes = hsp.from_file(file, Path.cwd())
+    for note in notes:
+        click.echo(f"millrace: {file}: {note}", err=True)
+    return values
+
+
+def workflow() -> tuple[Workflow, Path] | None:
+    """The phases of the job file of this verb, and the file; None: it has none.
+
+    Raises:
+        RefusedError: They are not as they should be.
+    """
+    found: tuple[Path, dict[str, Any]] | None = click.get_current_context().meta.get(PHASES)
+    if found is None:
+        return None
+    from millrace.workflow.description import describe
+
+    return describe(found[1], str(found[0])), found[0]
 
 
 def origins() -> list[str]:

@@ -3,31 +3,51 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from millrace.cli.options import COMMAND, JobCommand
+from millrace.cli.options import COMMAND, JobCommand, packing_options, tool_words
 from millrace.words import size
 
 if TYPE_CHECKING:
-    from millrace.errors import MillraceError
-    from millrace.pack.packing import Packed, Wishes
+    from millrace.pack.packing import Wishes
     from millrace.plan.plan import Plan
+
+
+_HINT = "name a run directory that was kept, or a trace, or after -- the command that made the result"
 
 
 class PackCommand(JobCommand):
     """Takes results before the command."""
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return ["[OPTIONS]", "[RESULT]...", "-- TOOL [ARGS]..."]
+        return ["[OPTIONS]", "RUNDIR | TRACE... | [RESULT]... -- TOOL [ARGS]..."]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        import shutil
+
+        from millrace.errors import RefusedError
+
+        words = [] if "--" in args else tool_words(self, args)
+        if words and Path(words[0]).exists():
+            return click.Command.parse_args(self, ctx, args)
+        if words and not shutil.which(words[0]):
+            raise RefusedError(f"{words[0]}: no such file, run directory or program", _HINT)
+        return super().parse_args(ctx, args)
 
 
 @click.command("pack", cls=PackCommand, short_help="Pack a result as the least that regenerates it.")
 @click.argument("results", metavar="[RESULT]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("-o", "--output", "dest", metavar="FILE.mrp", type=click.Path(path_type=Path), help="The pack.")
+@click.option(
+    "--encrypt-to",
+    "recipients",
+    metavar="RECIPIENT",
+    multiple=True,
+    help="Only who has the private key of RECIPIENT (age1..., or a public key of ssh) can unpack; may be repeated.",
+)
 @click.option("--with-queries", is_flag=True, help="Let the queries travel along.")
 @click.option(
     "--batch",
@@ -35,16 +55,7 @@ class PackCommand(JobCommand):
     metavar="N",
     help="Queries whose hits are kept together (default 50): more are packed smaller.",
 )
-@click.option(
-    "--slots", type=int, metavar="N", help="Tool processes side by side (default: the cores this process may use)."
-)
-@click.option(
-    "--work-dir",
-    envvar="MILLRACE_WORK",
-    default="",
-    metavar="DIR",
-    help="Where batches and unfinished results lie meanwhile.",
-)
+@packing_options
 @click.option(
     "--plan",
     "only_plan",
@@ -59,27 +70,33 @@ class PackCommand(JobCommand):
 )
 @click.pass_context
 def command(
-    ctx: click.Context, results: tuple[Path, ...], dest: Path | None, with_queries: bool, batch: int | None, slots: int | None, work_dir: str,
-    only_plan: bool,
-    bandwidth: str,
+    ctx: click.Context, results: tuple[Path, ...], dest: Path | None, recipients: tuple[str, ...], with_queries: bool, batch: int | None,
+    slots: int | None, work_dir: str, only_plan: bool, bandwidth: str,
 ) -> None:  # fmt: skip
     """Pack a finished result: which queries hit which entries, and what cannot be regenerated from that.
 
     \b
     millrace pack hits.txt -o hits.mrp -- blastp -query q.faa -db nr -outfmt 0 -out hits.txt
+    millrace pack hits.txt.millrace -o hits.mrp
+    millrace pack trace.csv -o trace.mrp
     millrace unpack hits.mrp --queries q.faa -o hits.txt
 
-    The command is the one that made the result. The packer regenerates it and keeps what differs, so that unpacking gives
-    the same bytes. A result that this does not help is compressed with zstd.
+    The command is the one that made the result; a run directory that was kept (run --keep-run-dir) knows it. The packer regenerates it and keeps what differs, so that unpacking gives
+    the same bytes. A result that this does not help is compressed with zstd. A file without a command is packed as a periodic event
+    trace, if it is one.
     """
     from millrace.cli.run import here
-    from millrace.errors import RefusedError, ToolError
-    from millrace.pack import packing, places
+    from millrace.errors import RefusedError
+    from millrace.pack import age, packing, places
     from millrace.pack.cost import parse_bandwidth
+    from millrace.pack.packing import Wishes
     from millrace.pack.regenerate import Settings
 
-    if not ctx.meta.get(COMMAND):
-        raise RefusedError("no command", "write the command that made the result after --")
+    argv, run_dir = tuple(ctx.meta.get(COMMAND, ())), _run_dir(results)
+    if argv and run_dir:
+        raise RefusedError("a run directory knows its command", "name either a run directory or the command")
+    if not (argv or run_dir or results) or (only_plan and not (argv or run_dir)):
+        raise RefusedError("no command", _HINT)
     speed = parse_bandwidth(bandwidth) if bandwidth else None
     if only_plan != bool(speed):
         raise RefusedError(
@@ -89,98 +106,105 @@ def command(
         raise RefusedError("where to write the pack is not said", "say -o FILE.mrp")
     if dest:
         places.check([here() / dest])
+    settings = Settings(dict(os.environ), slots, work_dir)
+    wishes = Wishes(settings, batch or packing.BATCH, with_queries, encrypt_to=age.recipients(recipients))
+    if run_dir:
+        _pack_run(here() / run_dir, dest, wishes, speed)
+    elif argv:
+        _pack(argv, here(), results, dest, wishes, speed)
+    elif dest:
+        _pack_files([here() / each for each in results], dest, wishes)
+
+
+def _pack_files(paths: list[Path], dest: Path, wishes: Wishes) -> None:
+    """Pack files of which no command is told."""
+    from millrace.cli.run import here
+    from millrace.errors import RefusedError
+    from millrace.pack import age, places, recipe, whole_files
+
+    if missing := next((path for path in paths if not path.is_file()), None):
+        what = "is a folder, and no run directory" if missing.is_dir() else "no such file"
+        raise RefusedError(f"{missing}: {what}", _HINT)
+    if len(paths) > recipe.MOST_OUTPUTS:
+        raise RefusedError(
+            f"{len(paths)} files, and a pack holds {recipe.MOST_OUTPUTS} at most", "pack them with tar before"
+        )
+    place = here() / dest
+    places.refuse_read([place], paths)
+    places.check_replaced(place)
+    with places.in_words(place), age.encrypted(place, wishes.encrypt_to) as fresh:
+        packed = whole_files.pack(paths, fresh)
+    click.echo(f"millrace: {packed.words(dest)}", err=True)
+
+
+def pack_run(run_dir: Path, dest: Path, *, with_queries: bool) -> None:
+    """Pack a kept run.
+
+    Raises:
+        MillraceError: It cannot be packed.
+    """
+    from millrace.pack import packing, places
+    from millrace.pack.regenerate import Settings
+
+    places.check([dest])
+    wishes = packing.Wishes(Settings(dict(os.environ)), with_queries=with_queries)
+    _pack_run(run_dir, dest, wishes, None)
+
+
+def _pack_run(run_dir: Path, dest: Path | None, wishes: Wishes, speed: float | None) -> None:
+    import tempfile
+
+    from millrace.cli.run import here
+    from millrace.pack import kept_run, places
+
+    folder = (here() / dest).parent if dest else here()
+    with (
+        places.in_words(here() / (dest or "plan")),
+        tempfile.TemporaryDirectory(prefix=".millrace-pack-", dir=folder) as scratch,
+        kept_run.outputs(run_dir, Path(scratch)) as kept,
+    ):
+        _pack(kept.argv, kept.cwd, kept.outputs, dest, wishes, speed)
+
+
+def _run_dir(results: tuple[Path, ...]) -> Path | None:
+    """The run directory that is named instead of results."""
+    from millrace.pack import kept_run
+
+    return results[0] if len(results) == 1 and kept_run.is_run(results[0]) else None
+
+
+def _pack(
+    argv: tuple[str, ...], cwd: Path, named: tuple[Path, ...], dest: Path | None, wishes: Wishes, speed: float | None
+) -> None:
+    """Pack, or only plan it, what the command ``argv`` has written in ``cwd``."""
+    from millrace.cli.run import here
+    from millrace.errors import RefusedError, ToolError
+    from millrace.pack import age, packing, places, results
+
+    place = here() / (dest or "")
     try:
-        plan = _plan(tuple(ctx.meta[COMMAND]), here(), slots)
+        plan = results.plan(argv, cwd, wishes.settings.slots)
     except (RefusedError, ToolError) as error:
         if dest is None:
             raise
-        found = _named(tuple(ctx.meta[COMMAND]), results, here(), error)
-        places.refuse_read([here() / dest], found)
-        places.check_replaced(here() / dest)
-        with places.in_words(here() / dest):
-            packed = packing.pack_files(found, here() / dest, error.message)
-        click.echo(f"millrace: {_told(packed, dest)}", err=True)
+        found = results.named(argv, named, cwd, error)
+        places.refuse_read([place], found)
+        places.check_replaced(place)
+        with places.in_words(place), age.encrypted(place, wishes.encrypt_to) as fresh:
+            packed = packing.pack_files(found, fresh, error.message)
+        click.echo(f"millrace: {packed.words(dest)}", err=True)
         return
-    outputs = _outputs(plan, results)
+    outputs = results.outputs(plan, named)
     read = [*outputs, *(plan.command.cwd / item.path for item in plan.use.inputs), *plan.use.databases]
     if dest:
-        places.refuse_read([here() / dest], read)
-        places.check_replaced(here() / dest)
-    settings = Settings(dict(os.environ), slots, work_dir)
-    wishes = packing.Wishes(settings, batch or packing.BATCH, with_queries)
+        places.refuse_read([place], read)
+        places.check_replaced(place)
     if dest is None or speed:
         _print_plan(plan, outputs, wishes, speed or 1.0)
         return
-    with places.in_words(here() / dest):
-        packed = packing.pack(plan, outputs, here() / dest, wishes, _say)
-    click.echo(f"millrace: {_told(packed, dest)}", err=True)
-
-
-def _plan(argv: tuple[str, ...], cwd: Path, slots: int | None) -> Plan:
-    from millrace.errors import RefusedError
-    from millrace.job import Job
-    from millrace.launch.mpi_environment import for_tools
-    from millrace.pack import codec
-    from millrace.plan import plan as planner
-    from millrace.replicas import are_named
-    from millrace.tools import registry
-
-    if are_named(argv[1:]):
-        raise RefusedError("the command names files by URLs, which do not travel", "name copies of them")
-    family = codec.find(registry.MODULES.get(Path(argv[0]).name, ""))
-    if family:
-        argv = tuple(family.simpler(argv))
-    return planner.make(Job(command=argv, slots=slots, fragments="1", verify=0.0), cwd, for_tools(os.environ))
-
-
-def _named(argv: tuple[str, ...], results: tuple[Path, ...], cwd: Path, error: MillraceError) -> list[Path]:
-    """The results of a command that cannot be planned, for the reason ``error``.
-
-    Raises:
-        MillraceError: They are not named, or not there.
-    """
-    from millrace.errors import RefusedError
-    from millrace.pack import codec
-    from millrace.tools import registry
-
-    known = codec.find(registry.MODULES.get(Path(argv[0]).name, ""))
-    found = [cwd / each for each in results]
-    with suppress(RefusedError):
-        found = found or [cwd / each for each in (known.written(argv) if known else [])]
-    if not found:
-        raise RefusedError(error.message, "its result is packed as it is if it is named: millrace pack RESULT ...")
-    if missing := [path for path in found if not path.is_file()]:
-        raise RefusedError(f"{missing[0]}: no such file", "name the result: millrace pack RESULT ...") from error
-    return found
-
-
-def _outputs(plan: Plan, results: tuple[Path, ...]) -> list[Path]:
-    """The files with the outputs of the command, in their order.
-
-    Raises:
-        RefusedError: One is not there.
-    """
-    from millrace.errors import RefusedError
-
-    named = [plan.command.cwd / each.path if each.path != "-" else None for each in plan.use.outputs]
-    if len(results) == len(named):
-        named = [plan.command.cwd / each for each in results]
-    elif results:
-        raise RefusedError(
-            f"the command writes {len(named)} outputs, and {len(results)} results are named",
-            "name all in the order of the command's options, or none, if the command names its files",
-        )
-    found = []
-    for path, use in zip(named, plan.use.outputs, strict=True):
-        if path is None:
-            raise RefusedError(
-                f"the command writes {'its result' if use.name == 'stdout' else use.name} to standard output",
-                "name the file that it went to: millrace pack RESULT ...",
-            )
-        if use.layout != "file" or not path.is_file():
-            raise RefusedError(f"{path}: no such file", "name the result: millrace pack RESULT ...")
-        found.append(path)
-    return found
+    with places.in_words(place), age.encrypted(place, wishes.encrypt_to) as fresh:
+        packed = packing.pack(plan, outputs, fresh, wishes, _say)
+    click.echo(f"millrace: {packed.words(dest)}", err=True)
 
 
 def _print_plan(plan: Plan, outputs: list[Path], wishes: Wishes, bandwidth: float) -> None:
@@ -204,15 +228,6 @@ def _print_plan(plan: Plan, outputs: list[Path], wishes: Wishes, bandwidth: floa
 
 def _bits(bandwidth: float) -> str:
     return "any bandwidth" if bandwidth == float("inf") else f"{bandwidth * 8 / 1e6:,.1f} Mbit/s"
-
-
-def _told(packed: Packed, dest: Path) -> str:
-    ratio = packed.original / max(packed.packed, 1)
-    smaller = f" ({ratio:,.{0 if ratio >= 10 else 1}f} times smaller)" if ratio >= 1.05 else ""
-    words = f"{dest}: {size(packed.original)} in {size(packed.packed)}{smaller}"
-    if packed.why_plain:
-        return f"{words}, compressed with zstd: {packed.why_plain}"
-    return f"{words}: hits {size(packed.hits)}, differences {size(packed.differences)}; regenerated in {packed.regenerate_seconds:.1f} s"
 
 
 def _say(text: str) -> None:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from millrace.cli.options import JobCommand, job_options, origins
+from millrace.cli.options import JobCommand, job_options, origins, workflow
 from millrace.job import Job
+
+if TYPE_CHECKING:
+    from millrace.launch.allocation import Allocation
+    from millrace.plan.plan import Plan
+    from millrace.session.urls import Named
 
 
 @click.command("plan", cls=JobCommand, short_help="Say what run would do and why; run nothing.")
@@ -19,57 +27,104 @@ def command(job: Job, as_json: bool) -> None:
     \b
     millrace plan -- blastp -query q.faa -db nr -outfmt 6 -out hits.tsv
     """
-    from millrace.cli.run import files_behind, here, print_json
+    from millrace.cli.run import here, print_json
+
+    if flow := workflow():
+        from millrace.workflow import drawing
+
+        click.echo(drawing.text(*flow, here()), nl=False)
+        return
+    found = _look(job, here())
+    if as_json:
+        print_json(_values(found))
+        return
+    for line in (*_tool(found), *_files(found), *_places(found)):
+        click.echo(line)
+
+
+class _Found(NamedTuple):
+    """What is told of one command."""
+
+    plan: Plan
+    #: Files behind URLs.
+    behind: Named | None
+    nodes: Allocation | None
+    #: Files of databases that are there.
+    databases: list[Path]
+    notes: list[str]
+
+
+def _look(job: Job, cwd: Path) -> _Found:
+    from millrace.cli import urls
     from millrace.launch import allocation
-    from millrace.plan import plan as planner
-    from millrace.plan import staging
+
+    outbox = urls.outbox_of(job, cwd)
+    job = outbox.job if outbox else job
+    nodes = allocation.find(job.hosts, os.environ)
+    plan, behind = urls.plan(job, cwd, os.environ, apart=nodes is not None)
+    view = plan.command.view
+    own = [path for path in plan.use.databases if not (view and view.file(path))]
+    sums = _arithmetic(plan, own, len(nodes.nodes) if nodes else 1)
+    notes = [*origins(), *plan.notes, *sums, *(outbox.words() if outbox else [])]
+    return _Found(plan, behind, nodes, own, notes)
+
+
+def _arithmetic(plan: Plan, databases: list[Path], n_nodes: int) -> list[str]:
+    """From where databases are read, and why."""
+    from millrace.plan import reads, staging
     from millrace.plan.sources import in_words
     from millrace.storage import sources
-    from millrace.tools.joins import words
 
-    behind = files_behind(job)
-    plan = planner.make(job, here(), os.environ, view=behind.view if behind else None)
-    use, view = plan.use, plan.command.view
-    own = [path for path in use.databases if not (view and view.file(path))]
-    nodes = allocation.find(job.hosts, os.environ)
-    files = staging.look(own, plan.command.cwd)
-    arithmetic = []
-    if files:
-        known = sources.look(files, len(nodes.nodes) if nodes else 1, plan.slots, job.replica, os.environ)
-        arithmetic = [
-            *in_words(known.question),
-            *([] if job.stage == "auto" else [f"databases: --stage {job.stage}, as asked"]),
-        ]
-    notes = [*origins(), *plan.notes, *arithmetic]
-    if as_json:
-        print_json({
-            "adapter": use.adapter, "command": plan.command.argv, "program": str(plan.command.exe), "version": use.version,
-            "inputs": use.inputs, "outputs": use.outputs, "databases": [str(path) for path in use.databases],
-            "slots": plan.slots, "fragments": len(use.fragmented.fragments) if use.fragmented else 1, "threads": use.threads, "run_dir": str(plan.run_dir), "notes": notes,
-        })  # fmt: skip
-        return
-    click.echo(f"tool:      {plan.command.exe} ({use.version or 'version unknown'}), known as {use.adapter}")
+    files, job = staging.look(databases, plan.command.cwd), plan.job
+    if not files:
+        return []
+    known = sources.look(files, n_nodes, reads.of_plan(plan, plan.slots, n_nodes), job.replica, os.environ)
+    asked = [] if job.stage == "auto" else [f"databases: --stage {job.stage}, as asked"]
+    return [*in_words(known.question), *asked]
+
+
+def _values(found: _Found) -> dict[str, Any]:
+    plan, use = found.plan, found.plan.use
+    return {
+        "adapter": use.adapter, "command": plan.command.argv, "program": str(plan.command.exe), "version": use.version,
+        "inputs": use.inputs, "outputs": use.outputs, "databases": [str(path) for path in use.databases],
+        "slots": plan.slots, "fragments": use.n_fragments or 1, "threads": use.threads, "run_dir": str(plan.run_dir), "notes": found.notes,
+    }  # fmt: skip
+
+
+def _tool(found: _Found) -> Iterator[str]:
+    plan, use = found.plan, found.plan.use
+    yield f"tool:      {plan.command.exe} ({use.version or 'version unknown'}), known as {use.adapter}"
     for item in use.inputs:
         name = "standard input" if item.path == "-" else item.path
         if item.format == "files":
             name = f"{len(item.path.split(chr(0)))} files, each one record: {item.path.split(chr(0))[0]}..."
-        click.echo(f"input:     {name} ({item.format})")
-    copies = behind.copies(view) if behind and view else {}
+        yield f"input:     {name} ({item.format})"
+
+
+def _files(found: _Found) -> Iterator[str]:
+    from millrace.tools.joins import words
+
+    view = found.plan.command.view
+    copies = found.behind.copies(view) if found.behind and view else {}
     for file in view.files if view else ():
-        click.echo(f"fetched:   {file.place}, seen as {file.name}; copy: {copies[file.name]}")
-    for output in use.outputs:
+        yield f"fetched:   {file.place}, seen as {file.name}; copy: {copies[file.name]}"
+    for file in view.later if view else ():
+        yield f"later:     {file.place}, fetched by each node that searches it"
+    for output in found.plan.use.outputs:
         name = "standard output" if output.path == "-" else output.path
-        click.echo(
-            f"output:    {name} ({output.name}, joined by: {words(output.join) if output.layout == 'file' else output.layout})"
-        )
-    for path in own[:8]:
-        click.echo(f"database:  {path}")
-    if len(own) > 8:
-        click.echo(f"database:  ... and {len(own) - 8} more files")
-    click.echo(
-        f"run dir:   {plan.run_dir}{' (exists: the run would resume)' if (plan.run_dir / 'job.json').exists() else ''}"
-    )
+        join = words(output.join) if output.layout == "file" else output.layout
+        yield f"output:    {name} ({output.name}, joined by: {join})"
+    for path in found.databases[:8]:
+        yield f"database:  {path}"
+    if len(found.databases) > 8:
+        yield f"database:  ... and {len(found.databases) - 8} more files"
+
+
+def _places(found: _Found) -> Iterator[str]:
+    plan, nodes = found.plan, found.nodes
+    yield f"run dir:   {plan.run_dir}{' (exists: the run would resume)' if (plan.run_dir / 'job.json').exists() else ''}"
     if nodes:
-        click.echo(f"nodes:     {len(nodes.nodes)} of {nodes.words}: {', '.join(nodes.nodes)}")
-    for note in notes:
-        click.echo(f"note:      {note}")
+        yield f"nodes:     {len(nodes.nodes)} of {nodes.words}: {', '.join(nodes.nodes)}"
+    for note in found.notes:
+        yield f"note:      {note}"

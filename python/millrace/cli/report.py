@@ -29,7 +29,11 @@ def command(run: str, output: Path | None, as_json: bool) -> None:
     from millrace.report.events import read
     from millrace.rundir import RunDir
     from millrace.storage import past
+    from millrace.workflow.folder import is_workflow
 
+    if is_workflow(Path(run)):
+        _of_phases(Path(run), output, as_json=as_json)
+        return
     rundir = RunDir(Path(run))
     if rundir.path.exists():
         rundir.read_manifest()
@@ -42,3 +46,21 @@ def command(run: str, output: Path | None, as_json: bool) -> None:
         return
     html.write(shown, output or page, events)
     click.echo(str(output or page))
+
+
+def _of_phases(folder: Path, output: Path | None, *, as_json: bool) -> None:
+    from millrace.cli.run import print_json
+    from millrace.report import summary
+    from millrace.watch import phases
+    from millrace.watch.job import WatchedJob
+
+    job = WatchedJob(folder, str(folder), os.environ)
+    try:
+        view = job.look()
+    finally:
+        job.close()
+    if as_json:
+        print_json({phase.name: summary.of_runs(list(phase.runs)) for phase in view.phases if phase.runs})
+        return
+    phases.write(view, folder, output or folder / "report.html")
+    click.echo(str(output or folder / "report.html"))

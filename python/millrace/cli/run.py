@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +13,32 @@ import click
 import msgspec
 
 from millrace import debug
-from millrace.cli.options import JobCommand, job_options, origins
+from millrace.cli.options import JobCommand, job_options, origins, workflow
 from millrace.job import Job
 
 if TYPE_CHECKING:
+    from millrace.cluster.membership import Membership
     from millrace.launch.mpi_environment import Launched
     from millrace.launch.supervisor_link import Supervision
+    from millrace.plan.plan import Plan
+    from millrace.session.finished import Finished
+    from millrace.session.outbox import Outbox
     from millrace.session.urls import Named
+    from millrace.workflow.description import Workflow
 
 
 @click.command("run", cls=JobCommand, short_help="Run a serial command on every core.")
 @job_options
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON to standard output.")
-def command(job: Job, as_json: bool) -> None:
+@click.option(
+    "--pack-to",
+    "pack",
+    metavar="FILE.mrp",
+    type=click.Path(path_type=Path),
+    help="Pack the result while it is made (see millrace pack), and write nothing else, on this machine alone.",
+)
+@click.option("--with-queries", is_flag=True, help="With --pack-to: let the queries travel along.")
+def command(job: Job, as_json: bool, pack: Path | None, with_queries: bool) -> None:
     """Run a serial command on every core; the output is the serial command's, byte for byte.
 
     \b
@@ -36,10 +50,23 @@ def command(job: Job, as_json: bool) -> None:
 
     The same command again resumes a run that was stopped, killed or crashed.
     """
-    from millrace.errors import LostError, MillraceError
+    from millrace.errors import LostError, MillraceError, RefusedError
     from millrace.launch import mpi_environment
     from millrace.launch.supervisor_link import Supervision
 
+    if flow := workflow():
+        if pack:
+            raise RefusedError("--pack-to: a job in phases is not packed", "run it, then: millrace pack")
+        sys.exit(_phases(*flow))
+    if pack:
+        from millrace.cli import pack_to
+
+        finished = pack_to.run(job, here(), here() / pack, with_queries=with_queries)
+        if as_json:
+            print_json(finished.summary)
+        sys.exit(finished.code)
+    if with_queries:
+        raise RefusedError("--with-queries belongs to --pack-to", "name the pack: --pack-to FILE.mrp")
     launched = mpi_environment.find(os.environ)
     if (log := os.environ.get(debug.VARIABLE)) or job.verbosity > 1:
         debug.begin(log or "", launched.rank if launched and launched.size > 1 else None)
@@ -60,12 +87,25 @@ def command(job: Job, as_json: bool) -> None:
     sys.exit(code)
 
 
+def _phases(flow: Workflow, file: Path) -> int:
+    """Run a job in phases; the exit code."""
+    from millrace.errors import RefusedError
+    from millrace.launch import allocation, mpi_environment
+    from millrace.workflow import flow as phases
+
+    launched = mpi_environment.find(os.environ)
+    if (launched and launched.size > 1) or allocation.find(flow.job.hosts, os.environ):
+        raise RefusedError(
+            f"{file}: phases run on one node", "start it in a job of one node, or run each phase's command by itself"
+        )
+    return phases.run(flow, file, here(), os.environ)
+
+
 def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_json: bool) -> int:
     """Plan, run and report; the exit code."""
-    from millrace.errors import MillraceError
+    from millrace.cli import urls
     from millrace.launch import allocation
     from millrace.launch.mpi_environment import for_tools
-    from millrace.plan import plan as planner
 
     crew = None
     if launched:
@@ -75,37 +115,45 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
     if supervision.active:
         job = msgspec.structs.replace(job, fresh=False)  # that was for the first start, and is done
     in_job = launched is not None or supervision.active
-    behind = files_behind(job)
-    plan = planner.make(
-        job,
-        here(),
-        for_tools(os.environ) if in_job else os.environ,
-        launched=in_job,
-        view=behind.view if behind else None,
-    )
-    for note in (*origins(), *plan.notes):
-        debug.note("plan", note)
-    if job.verbosity > 0:
-        for note in (*origins(), *plan.notes):
-            if crew and note.startswith("slots: "):
-                continue  # those of this process alone
-            click.echo(f"millrace: {note}", err=True)
+    outbox = urls.outbox_of(job, here())
+    job = outbox.job if outbox else job
     alone = launched is None or (launched.size == 1 and launched.launcher == "srun")  # as in a shell of an allocation
-    if alone and (nodes := allocation.find(job.hosts, os.environ)):
+    nodes = allocation.find(job.hosts, os.environ) if alone else None
+    environ = for_tools(os.environ) if in_job else os.environ
+    plan, behind = urls.plan(job, here(), environ, apart=crew is not None or nodes is not None, launched=in_job)
+    if outbox:
+        outbox.check(plan.use.outputs, plan.command.argv[0], plan.run_dir)
+    _tell_plan(plan.notes, job, others=crew is not None)
+    if nodes:
         from millrace.launch import supervise
 
         return supervise.run(plan, nodes, os.environ)
-    from millrace.report import summary  # not before: what is refused need not wait for all that a run needs
-    from millrace.session import carry_out
+    finished = _carry_out(plan, supervision, crew, behind, outbox)
+    _tell_end(finished, job, behind, as_json=as_json)
+    if crew:
+        crew.exit_code = finished.code
+    return finished.code
+
+
+def _carry_out(
+    plan: Plan, supervision: Supervision, crew: Membership | None, behind: Named | None, outbox: Outbox | None
+) -> Finished:
+    from millrace.errors import MillraceError
+    from millrace.session import carry_out  # not before: what is refused need not wait for all that a run needs
 
     gc.freeze()  # what is loaded by now stays to the end: no collection has to look at it
     gc.enable()
     try:
-        finished = carry_out.run(plan, supervision, crew, behind)
+        return carry_out.run(plan, supervision, crew, behind, outbox)
     except MillraceError as error:
         if crew:
             crew.exit_code = error.status
         raise
+
+
+def _tell_end(finished: Finished, job: Job, behind: Named | None, *, as_json: bool) -> None:
+    from millrace.report import summary
+
     if behind and (place := behind.changed()):
         click.echo(
             f"millrace: {place}: has changed since; the output is that of the file as it was at the start", err=True
@@ -116,38 +164,14 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
         click.echo(f"millrace: {finished.text}", err=True)
     if as_json:
         print_json(finished.summary)
-    if crew:
-        crew.exit_code = finished.code
-    return finished.code
 
 
-def files_behind(job: Job) -> Named | None:
-    """Fetch the files that the command names by URLs; None: it names none.
-
-    Raises:
-        MillraceError: A file is not there, cannot be read, or does not fit.
-    """
-    from millrace import replicas
-
-    check_urls(job)
-    if not replicas.are_named((*job.command[1:], *job.input, *job.shared, *job.output)):
-        return None
-    from millrace.session.urls import Named  # few commands do, and it imports much
-
-    return Named(job, here(), lambda text: click.echo(f"millrace: {text}", err=True) if job.verbosity >= 0 else None)
-
-
-def check_urls(job: Job) -> None:
-    """See that the URLs of a command can be used, and may be written down.
-
-    Raises:
-        RefusedError: One is of no use, or may hold a password.
-    """
-    from millrace import replicas
-    from millrace.tools import registry
-
-    replicas.check_named(job.command[1:], registry.knows(job.command[0]))
-    replicas.check_named((*job.input, *job.shared, *job.output), known_tool=True)
+def _tell_plan(notes: Sequence[str], job: Job, *, others: bool) -> None:
+    for note in (*origins(), *notes):
+        debug.note("plan", note)
+        # Slots are those of this process alone.
+        if job.verbosity > 0 and not (others and note.startswith("slots: ")):
+            click.echo(f"millrace: {note}", err=True)
 
 
 def here() -> Path:

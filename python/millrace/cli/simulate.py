@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from millrace.simulate.machine import Outcome
+    from millrace.simulate.trace import Trace
 
 
 @click.command("simulate", short_help="Say how long a job would take on a cluster; run nothing.")
@@ -77,7 +82,7 @@ def command(
     """
     from millrace.cli.run import print_json
     from millrace.errors import RefusedError
-    from millrace.report.words import count, duration
+    from millrace.report.words import count
     from millrace.simulate import faults
     from millrace.simulate.cluster import Simulation
     from millrace.simulate.machine import Machine
@@ -106,6 +111,18 @@ def command(
     if as_json:
         print_json(found)
         return
+    _print(found, known, nodes)
+    if finish:
+        click.echo(f"fragments:    {fragments}; {count(found.slices, 'slice')} of records that took long")
+    if lose or failing:
+        click.echo(
+            f"faults:       {count(lose, 'node')} lost, {count(found.retries, 'batch')} tried again, {count(found.quarantined, 'record')} quarantined"
+        )
+
+
+def _print(found: Outcome, known: Trace, nodes: int) -> None:
+    from millrace.report.words import duration
+
     click.echo(
         f"trace:        {known.words}; a record takes {known.mean_seconds:.3g} s on average, {found.longest_seconds:.3g} s at most"
     )
@@ -122,9 +139,3 @@ def command(
     click.echo(f"coordinator:  busy {found.coordinator_share:.1%} of the time" + (
         f", the busiest partition leader {found.leader_share:.1%}" if found.partitions else ""))  # fmt: skip
     click.echo(f"copies:       {found.copies} tasks of stragglers were run twice")
-    if finish:
-        click.echo(f"fragments:    {fragments}; {count(found.slices, 'slice')} of records that took long")
-    if lose or failing:
-        click.echo(
-            f"faults:       {count(lose, 'node')} lost, {count(found.retries, 'batch')} tried again, {count(found.quarantined, 'record')} quarantined"
-        )

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from millrace.cli.options import regenerating_options
+
 if TYPE_CHECKING:
     from millrace.model import Token
     from millrace.pack.recipe import Recipe
@@ -18,35 +20,18 @@ if TYPE_CHECKING:
 
 @click.command("unpack", short_help="Write a packed result again, exactly.")
 @click.argument("pack", metavar="FILE.mrp", type=click.Path(path_type=Path))
+@regenerating_options(required=False)
 @click.option(
-    "-o",
-    "--output",
-    "outputs",
+    "--identity",
     metavar="FILE",
-    multiple=True,
     type=click.Path(path_type=Path),
-    help="Where to write; once for each output of the command, in its order.",
-)
-@click.option("--db", default="", metavar="DB", help="The database here (default: the name that the result has of it).")
-@click.option(
-    "--queries", metavar="FILE", type=click.Path(path_type=Path), help="The queries, if they did not travel along."
+    help="Your private key, of age or ssh, for an encrypted pack.",
 )
 @click.option("--yes", is_flag=True, help="Run the command that the pack says without asking.")
-@click.option("--any-version", is_flag=True, help="Try another version of the tool, too.")
 @click.option("--list", "only_list", is_flag=True, help="Only say what the pack holds.")
-@click.option(
-    "--slots", type=int, metavar="N", help="Tool processes side by side (default: the cores this process may use)."
-)
-@click.option(
-    "--work-dir",
-    envvar="MILLRACE_WORK",
-    default="",
-    metavar="DIR",
-    help="Where batches and unfinished results lie meanwhile.",
-)
 def command(
-    pack: Path, outputs: tuple[Path, ...], db: str, queries: Path | None, yes: bool, any_version: bool, only_list: bool, slots: int | None,
-    work_dir: str,
+    pack: Path, outputs: tuple[Path, ...], db: str, queries: Path | None, identity: Path | None, yes: bool, any_version: bool,
+    only_list: bool, slots: int | None, work_dir: str,
 ) -> None:  # fmt: skip
     """Regenerate a packed result: the same bytes as were packed, or nothing is written.
 
@@ -57,29 +42,36 @@ def command(
     confirmed. The same command again resumes an unpacking that was stopped.
     """
     from millrace.cli.run import here
-    from millrace.errors import RefusedError
     from millrace.launch.mpi_environment import for_tools
-    from millrace.pack import places, unpacking
+    from millrace.pack import age, places, unpacking
     from millrace.pack.regenerate import Settings
+
+    cwd = here()
+    folder = (cwd / outputs[0]).parent if outputs else cwd
+    with age.readable(pack, identity, folder if folder.is_dir() else cwd) as source:
+        made = unpacking.look(source)
+        if only_list:
+            click.echo(_listed(made))
+            return
+        _check_number(made, outputs)
+        dests = [cwd / each for each in outputs]
+        places.check(dests, [cwd / each for each in (pack, queries, identity) if each])
+        settings = Settings(for_tools(os.environ), slots, work_dir)
+        place = unpacking.Here(settings, cwd, db, cwd / queries if queries else None, any_version)
+        with places.in_words(dests[0]):
+            unpacking.unpack(source, made, dests, place, lambda _, argv: yes or _confirmed(argv))
+    click.echo(f"millrace: {', '.join(map(str, outputs))}: as packed, SHA-256 compared", err=True)
+
+
+def _check_number(made: Recipe, outputs: Sequence[Path]) -> None:
+    from millrace.errors import RefusedError
     from millrace.words import shown
 
-    made = unpacking.look(pack)
-    if only_list:
-        click.echo(_listed(made))
-        return
     if len(outputs) != len(made.outputs):
         names = ", ".join(shown(each.name) for each in made.outputs)
         raise RefusedError(
             f"the pack has {len(made.outputs)} outputs: {names}", "say -o FILE once for each, in this order"
         )
-    cwd = here()
-    dests = [cwd / each for each in outputs]
-    places.check(dests, [cwd / pack, *([cwd / queries] if queries else [])])
-    settings = Settings(for_tools(os.environ), slots, work_dir)
-    place = unpacking.Here(settings, cwd, db, cwd / queries if queries else None, any_version)
-    with places.in_words(dests[0]):
-        unpacking.unpack(pack, made, dests, place, lambda _, argv: yes or _confirmed(argv))
-    click.echo(f"millrace: {', '.join(map(str, outputs))}: as packed, SHA-256 compared", err=True)
 
 
 def _confirmed(argv: Sequence[str]) -> bool:

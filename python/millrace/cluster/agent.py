@@ -7,10 +7,10 @@ import time
 
 from millrace.cluster import messages as say
 from millrace.cluster.failures import SIGN_OF_LIFE_SECONDS, SILENCE_SECONDS, SilenceTimer
+from millrace.cluster.keeper import Fetch, Keeper, Look, Room
 from millrace.cluster.mpi import World
 from millrace.cluster.naps import naps
 from millrace.cluster.node_run import NodeRun
-from millrace.cluster.staging import Fetch, Keeper, Look, Room
 from millrace.cluster.this_node import hello
 from millrace.errors import ExitCode, MillraceError
 from millrace.ids import TaskId
@@ -33,7 +33,7 @@ class Agent:
         self._keeper = Keeper(world.link, work.path)
         #: The run on this node, between set-up and end; and what had changed by its end, in words.
         self._here: NodeRun | None = None
-        self._changed = ""
+        self._changed, self._read, self._against = "", (0, 0), ""
         self._naps = naps()
         self._patience = SilenceTimer()
         self._told = 0.0
@@ -140,11 +140,13 @@ class Agent:
                 self._tell(say.Withdrawn(self._withdraw(self._here)))
             case say.Kill() if self._here:
                 self._here.kill_all()
-            case say.Stop():
+            case say.Stop(whole):
                 self._on = False
                 self._tell(say.Alive())  # what follows may take a while
+                if whole and self._here:
+                    self._against = self._here.part()
                 self._stop()
-                self._tell(say.Bye(self._changed))
+                self._tell(say.Bye(self._changed, self._read, self._against))
             case say.Leave():
                 self._leave()
             case say.Work() | say.Write() | say.WriteNow() | say.Withdraw() | say.Kill() if self._stopped:
@@ -193,4 +195,6 @@ class Agent:
         # Nothing stays open in the run directory, which is about to be removed.
         here, self._here = self._here, None
         if here:
+            volumes, ranges = here.read
+            self._read = (volumes, ranges)
             self._changed = here.close(parts=not self._troubled)

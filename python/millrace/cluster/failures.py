@@ -22,9 +22,10 @@ SILENCE_AT_START_SECONDS = 120.0
 TIMES, LEAST_WAIT_SECONDS = 5.0, 20.0
 
 #: The same once the outputs are written. Nobody has anything to do then but to answer, and who is done without by
-#: mistake has nothing that is needed. A sign of life comes each second; on two cores with 8 processes and 64 tools that
-#: compute, a load of 70, the longest time between two was 3.8 s.
-SILENCE_AT_END_SECONDS = 6.0
+#: mistake has nothing that is needed; but some launchers then call the whole job a failure. A sign of life comes each
+#: second; on two cores with 8 processes and 64 tools that compute, a load of 70, the longest time between two was 3.8 s, and
+#: where compilers ran, too, more than 6 s.
+SILENCE_AT_END_SECONDS = 10.0
 
 #: Seconds that the others get to end what they do and bring their results to the disk.
 LONGEST_GOODBYE_SECONDS = 15.0

@@ -113,6 +113,10 @@ class Membership:
         self.notes: list[str] = []
         #: What has changed on a node while the run was on, as it said with its last word.
         self.changed = ""
+        #: What speaks against a program that stayed alive on a node, as it said with it.
+        self.against = ""
+        #: Bytes that nodes have read from HDFS, as they said with it: of volumes as a whole, and of parts of them.
+        self.read = (0, 0)
         if led := [len(ranks) for ranks in self.partitions.values() if len(ranks) > 1]:
             self.notes.append(f"partitions: {len(led) + 1} of {max(led)} processes at most")
         #: What this process ends with if it cannot end together with the others.
@@ -155,8 +159,10 @@ class Membership:
                 case say.Ready():
                     self._ready[rank] = message
                     self.sees[rank] = message.sees
-                case say.Bye(changed):
+                case say.Bye(changed, read, against):
                     links.gone.add(rank)
+                    self.read = (self.read[0] + read[0], self.read[1] + read[1])
+                    self.against = self.against or against
                     self.changed = self.changed or (changed and f"{self.name(rank)}: {changed}")
                 case say.Left():
                     self._left.add(rank)

@@ -229,6 +229,10 @@ class Bye(NamedTuple):
 
     #: What of databases and program has changed here while the run was on, in words; empty: nothing.
     changed: str = ""
+    #: Bytes that I have read from HDFS: of volumes as a whole, and of parts of them.
+    read: tuple[int, int] = (0, 0)
+    #: What speaks against programs that stayed alive here, in words; empty: nothing.
+    against: str = ""
 
 
 class Left(NamedTuple):

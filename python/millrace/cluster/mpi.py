@@ -81,21 +81,9 @@ class World:
                 "install mpi4py and an MPI with: pip install 'millrace[mpi]'; or load the site's MPI, and pip install mpi4py",
             ) from error
         check_library(launched, name := name_of(MPI.Get_library_version()))
-        with warnings.catch_warnings(), _patience(launched):
-            warnings.simplefilter("ignore")  # that the launcher is another MPI's is said here, in our words
-            MPI.Init_thread(MPI.THREAD_FUNNELED)
-        if "Open MPI" in name and launched.size > 1:
-            # A process that is still on its way out of MPI_Init must not get a message: it would crash
-            # (https://github.com/open-mpi/ompi/issues/12495). Nobody can tell that it is, so let it have its time.
-            time.sleep(AFTER_INIT_SECONDS)
         self._mpi, self._comm = MPI, MPI.COMM_WORLD
-        self.rank, self.size = self._comm.rank, self._comm.size
-        if self.size != launched.size:
-            MPI.Finalize()
-            raise wrong_launcher(launched, f"{name} sees {count(self.size, 'process')}")
-        self._comm.Set_errhandler(MPI.ERRORS_RETURN)
-        #: For what does not travel as messages: `receive` must not see it.
-        self._bulk = self._comm.Dup()
+        with _patience(launched):
+            self._start(launched, name)
         close_on_exec()
         self._status = MPI.Status()
         #: Whether the launcher was told to go on when a process dies (``mpirun --with-ft ulfm``).
@@ -105,6 +93,23 @@ class World:
         self._partial: dict[int, list[bytes]] = {}
         #: Whether a process was lost: the others cannot end together then.
         self.broken = False
+
+    def _start(self, launched: Launched, name: str) -> None:
+        """Start MPI, up to the last call that waits for all processes."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the launcher is another MPI's is said here, in our words
+            self._mpi.Init_thread(self._mpi.THREAD_FUNNELED)
+        if "Open MPI" in name and launched.size > 1:
+            # A process that is still on its way out of MPI_Init must not get a message: it would crash
+            # (https://github.com/open-mpi/ompi/issues/12495). Nobody can tell that it is, so let it have its time.
+            time.sleep(AFTER_INIT_SECONDS)
+        self.rank, self.size = self._comm.rank, self._comm.size
+        if self.size != launched.size:
+            self._mpi.Finalize()
+            raise wrong_launcher(launched, f"{name} sees {count(self.size, 'process')}")
+        self._comm.Set_errhandler(self._mpi.ERRORS_RETURN)
+        #: For what does not travel as messages: `receive` must not see it.
+        self._bulk = self._comm.Dup()
 
     def send(self, rank: int, message: object) -> None:
         """Send ``message``, some time; in order for each rank."""

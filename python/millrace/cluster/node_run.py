@@ -20,7 +20,7 @@ from millrace.cluster.write.part_writer import PartWriter
 from millrace.errors import CorruptError, RefusedError
 from millrace.ids import SlotId, TaskId
 from millrace.node import names
-from millrace.node.agent import Node
+from millrace.node.agent import SHORT_FAREWELL_SECONDS, Node
 from millrace.node.feed import Batch
 from millrace.node.workdir import WorkDir
 from millrace.output.commit import GroupCommit, commit
@@ -28,9 +28,12 @@ from millrace.output.guard import Guard
 from millrace.plan import fingerprint
 from millrace.plan.programs import find_program
 from millrace.schedule.pace import Pace
-from millrace.tasks import Ended, SlotsChanged, Started
+from millrace.tasks import Ended, Ending, SlotsChanged, Started
 
 Happened = TypeVar("Happened", Started, Ended)
+
+#: Endings for which no record is blamed.
+_NOT_THE_RECORDS = (Ending.DONE, Ending.KILLED, Ending.MISPLACED, Ending.IO)
 
 
 class NodeRun:
@@ -58,7 +61,7 @@ class NodeRun:
         self._journal = _core.Journal.create(setup.journal, setup.run_id)
         self._node = node = Node(
             setup.use, cwd=cwd, exe=exe, environ=environ, work=work, slots=setup.slots, journal=self._journal,
-            nice=setup.nice, hidden=frozenset({run_dir}), staged=setup.staged, names=setup.copies,
+            nice=setup.nice, hidden=frozenset({run_dir}), staged=setup.staged, names=setup.copies, view=setup.view,
         )  # fmt: skip
         self._commit = GroupCommit(self._journal, setup.sync, node.wake, self._guard)
         self._visibility = JournalVisibility[Started | Ended](self._journal, node.wake) if is_lazy(run_dir) else None
@@ -87,6 +90,15 @@ class NodeRun:
             self._forget(number)
         return back
 
+    @property
+    def read(self) -> tuple[int, int]:
+        """See `Node.read`."""
+        return self._node.read
+
+    def part(self) -> str:
+        """See `Slots`."""
+        return self._node.part(SHORT_FAREWELL_SECONDS)
+
     def kill_all(self) -> None:
         """End all tools."""
         self._node.kill_all()
@@ -112,6 +124,8 @@ class NodeRun:
                 case Started():
                     told.append(self._numbered(event))
                 case Ended():
+                    if event.ending not in _NOT_THE_RECORDS:
+                        self._guard.look()  # lest records be blamed for a file that is gone here
                     told.append(say.as_told(self._numbered(event), self._setup))
                     self._pace.ended(event.wall_seconds)
                     self._forget(event.task)

@@ -11,13 +11,15 @@ from typing import Protocol
 import msgspec
 
 from millrace.cluster import messages as say
+from millrace.cluster.block_watch import BlockWatch, Replicas
 from millrace.cluster.membership import Member, Membership
 from millrace.cluster.naps import NAP_SECONDS, naps
 from millrace.ids import TaskId
 from millrace.model import ToolUse
-from millrace.node.agent import Slots
+from millrace.node.agent import SHORT_FAREWELL_SECONDS, Slots
 from millrace.node.feed import Batch
 from millrace.output.parts import Written
+from millrace.report.events import VolumesEvent
 from millrace.report.words import count
 from millrace.schedule.dispatcher import Dispatcher
 from millrace.tasks import Ended, News, SlotsChanged, Started, Task, Withdrawn, Woken
@@ -55,6 +57,7 @@ class RemoteSlots:
     Args:
         own: The slots of this process.
         output: Who writes what of the outputs.
+        watch: Knows by rank where the volumes of the database are; None: they are here.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class RemoteSlots:
         use: ToolUse,
         message: Callable[[str], None],
         output: OutputMessages,
+        watch: BlockWatch | None = None,
     ) -> None:
         self._crew, self._own, self._members, self._use, self._message = crew, own, members, use, message
         self._dispatcher: Dispatcher[tuple[Task, Batch]] = Dispatcher(use.n_fragments)
@@ -79,11 +83,27 @@ class RemoteSlots:
         self._slots = [member.slots for member in members]
         for node in self._of:
             self._join(node)
+        self._watch = watch
+        if watch:
+            self._hold(watch.first)
 
     def _join(self, node: int) -> None:
         """A node is there, or has other slots than before."""
         ranks = self._of[node]
         self._dispatcher.joined(node, sum(self._slots[rank] for rank in ranks), time.monotonic(), len(ranks))
+
+    def _hold(self, replicas: Replicas) -> None:
+        """Volumes are where these ranks run, by fragment."""
+        by = {rank: node for node, ranks in self._of.items() for rank in ranks}
+        self._dispatcher.hold({each: {by[rank] for rank in ranks if rank in by} for each, ranks in replicas.items()})
+
+    def locality(self, own_read: tuple[int, int]) -> VolumesEvent | None:
+        """Which searches were where their volumes are, and what was read from HDFS, once all have said goodbye."""
+        if not self._watch:
+            return None
+        searches, local = self._dispatcher.n_local
+        volumes, ranges = (mine + others for mine, others in zip(own_read, self._crew.read, strict=True))
+        return VolumesEvent(searches=searches, local=local, volume_bytes=volumes, range_bytes=ranges)
 
     def no_more(self) -> None:
         """See `Slots`: from here on, what takes too long may be run twice."""
@@ -126,6 +146,8 @@ class RemoteSlots:
         for rank, message in self._crew.hear():
             found += self._heard(rank, message)
         now = time.monotonic()
+        if self._watch and (moved := self._watch.news()):
+            self._hold(moved)
         self._dispatcher.look(now)
         self._output.turn(now)
         self._send()
@@ -214,6 +236,10 @@ class RemoteSlots:
         self._flush()
         self._crew.tell_all(say.Withdraw())
         return back
+
+    def part(self, patience_seconds: float = SHORT_FAREWELL_SECONDS) -> str:
+        """See `Slots`; the others have told with their last words."""
+        return self._own.part(patience_seconds) or self._crew.against
 
     def kill_all(self) -> None:
         """See `Slots`."""

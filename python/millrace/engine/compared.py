@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from millrace import _core
 from millrace.committed import Committed
@@ -17,8 +18,7 @@ from millrace.schedule.stretches import Extent
 SHOWN_BYTES = 4 << 20
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """What differs in one output."""
 
     output: str

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from millrace.node.feed import Batch, Skipped
 
 
-@dataclass
-class Counts:
+class Counts(msgspec.Struct):
     """What has been done so far, this run and before."""
 
     records: int = 0

@@ -5,6 +5,9 @@ from __future__ import annotations
 from millrace.model import CostHint
 from millrace.node.feed import Batch, Skipped
 
+#: Units of a byte at the least, before anything is read: the rest may be names and qualities.
+LEAST_UNITS = 0.4
+
 
 class Intake:
     """Counts what is read of the input.
@@ -12,10 +15,13 @@ class Intake:
     Args:
         hint: Says what units are.
         total: Bytes of the inputs' files; None: a pipe, not known.
+        slots: How many tasks run side by side.
     """
 
-    def __init__(self, hint: CostHint, total: int | None) -> None:
+    def __init__(self, hint: CostHint, total: int | None, slots: int) -> None:
         self._hint, self._total = hint, total
+        # First batches are as large as can be where earlier runs tell the cost: not more than one of several slots should have.
+        self._units_at_first = LEAST_UNITS if hint.learnt and slots > 1 else 1.0
         #: Bytes of the inputs' files up to the end of what is read.
         self.offset = 0
         self._units = 0
@@ -33,5 +39,7 @@ class Intake:
             return None
         left = max(self._total - self.offset, 0)
         if not self.offset:
-            return None if self._hint.unit == "records" else float(left)  # a unit is a byte, or about that
+            return (
+                None if self._hint.unit == "records" else left * self._units_at_first
+            )  # a unit is a byte, or about that
         return left * (self._units / self.offset)

@@ -7,22 +7,40 @@ import shlex
 import shutil
 from pathlib import Path
 
+from millrace.errors import CorruptError
 from millrace.model import ToolUse
 from millrace.node.feed import Batch
 from millrace.node.mirror import PRIVATE, SLOT_MARK
+from millrace.rundir import delete
 
 
 class QuarantineWriter:
-    """Writes ``RUNDIR/quarantine/record-N/`` (N counts from 1): the record, ``stderr.txt``, ``command.sh``."""
+    """Writes ``RUNDIR/quarantine/record-N/`` (N counts from 1): the record, ``stderr.txt``, ``command.sh``.
+
+    Raises:
+        CorruptError: ``quarantine`` is something else than a folder.
+    """
 
     def __init__(self, folder: Path, use: ToolUse, cwd: Path) -> None:
         self._folder, self._use, self._cwd = folder, use, cwd
+        self._check()
+
+    def _check(self) -> None:
+        if self._folder.is_symlink() or (self._folder.exists() and not self._folder.is_dir()):
+            raise CorruptError(
+                f"{self._folder}: is not the folder of failed records",
+                "remove it, and type the same command again; or start over with --fresh",
+            )
 
     def keep(self, batch: Batch, argv: list[bytes], reason: str) -> str:
-        """Write everything about the one record of ``batch``; returns its name."""
+        """Write everything about the one record of ``batch``; returns its name.
+
+        Raises:
+            CorruptError: As above.
+        """
+        self._check()
         place = self._folder / f"record-{batch.first + 1}"
-        if place.exists():
-            shutil.rmtree(place)
+        delete(place)
         place.mkdir(parents=True)
         command = self.shown(argv)
         for item, spooled in zip(self._use.inputs, batch.spooled, strict=True):

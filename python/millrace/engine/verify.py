@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from millrace.committed import Committed
 from millrace.engine.compared import Found, accusation, compare
 from millrace.engine.kept_batches import KeptBatches, remove_files
@@ -24,8 +26,7 @@ from millrace.schedule.stretches import Extent, Stretches, variants
 TRIES = 2
 
 
-@dataclass
-class Piece:
+class Piece(msgspec.Struct):
     """Records of a stretch that are run again in one go."""
 
     batch: Batch
@@ -36,8 +37,7 @@ class Piece:
     task: Committed | None = None
 
 
-@dataclass
-class _Way:
+class _Way(msgspec.Struct):
     """All pieces of a stretch that is run again in one way."""
 
     stretch: _Stretch
@@ -45,8 +45,7 @@ class _Way:
     n_open: int = 0
 
 
-@dataclass
-class _Stretch:
+class _Stretch(msgspec.Struct):
     batches: tuple[Extent, ...]
     #: Ways in which it is still to be run again, one after another: each in pieces of so many records.
     ways: list[list[int]]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from millrace.errors import RefusedError
 from millrace.plan.slurm import expand, is_users_step
@@ -15,8 +16,7 @@ from millrace.plan.slurm import expand, is_users_step
 SUPERVISED = "MILLRACE_SUPERVISED"
 
 
-@dataclass(frozen=True)
-class Allocation:
+class Allocation(msgspec.Struct, frozen=True):
     """Nodes, and who gave them."""
 
     kind: Literal["hosts", "slurm", "pbs"]

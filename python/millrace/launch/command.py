@@ -124,7 +124,7 @@ def output(command: Sequence[str]) -> str:
     """All that a command says; empty if it cannot be started."""
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=10, check=False
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -22,7 +22,7 @@ from millrace.waiting import until
 ANSWER_SECONDS = 8.0
 
 #: The same once others have answered: at least so long, and so many times as long as they took.
-LEAST, TIMES = 1.5, 4.0
+LEAST, TIMES = 5.0, 4.0
 
 #: Seconds between looks at who has answered.
 LOOK_SECONDS = 0.01

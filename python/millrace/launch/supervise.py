@@ -279,6 +279,8 @@ class Start:
             return "a part of the job is lost"
         elif silence := signs.silent_for(len(self._nodes), self._patience):
             return f"no sign of life from the coordinator for {silence:.0f} s"
+        elif took := signs.waits_for_mpi(len(self._nodes), self._patience):
+            return f"MPI has not started on all nodes within {took:.0f} s"
         return "asked to stop" if self._is_stopped() else ""
 
     def _is_stopped(self) -> bool:

@@ -31,6 +31,10 @@ START_SECONDS = 20.0
 #: What each node adds until MPI has started on all.
 START_SECONDS_PER_NODE = 0.1
 
+#: Seconds from the first word that MPI starts until it must have started on all nodes, and what each adds. The coordinator
+#: beats while it waits for a rank that froze between MPI_Init and the first call of all together, so silence tells nothing.
+MPI_SECONDS = 30.0
+
 #: The same once another rank has begun, in the times that this one took: the coordinator is not slow then. At least
 #: `SILENCE_SECONDS`, at most what it would be otherwise.
 TIMES = 3.0
@@ -50,8 +54,8 @@ class Signs:
     _changed: float = field(default_factory=time.monotonic)
     #: Whether the coordinator has been heard since `begin`.
     alive: bool = False
-    #: Whether it was starting MPI when it was heard.
-    _starting: bool = False
+    #: Since when it has been starting MPI, as far as was heard; None: it is not.
+    _starting: float | None = None
     #: Most committed records that were heard of, in any start.
     records: int = 0
     _signals: int = 0
@@ -70,7 +74,7 @@ class Signs:
             # Empty, not absent: that a file is not there is what network disks remember longest.
             Path(path).write_bytes(b"")
         self._seen, self._changed, self.alive, self._signals = (b"", 0), time.monotonic(), False, 0
-        self._starting = False
+        self._starting = None
         self._begun, self._others = self._changed, None
 
     def listen(self) -> None:
@@ -80,7 +84,8 @@ class Signs:
             seen = (file.read(64), os.fstat(file.fileno()).st_mtime_ns)
             if seen[0] and seen != self._seen:
                 self._seen, self._changed, self.alive = seen, time.monotonic(), True
-                self._starting = seen[0].split()[-1:] == [STARTING.encode()]
+                starts = seen[0].split()[-1:] == [STARTING.encode()]
+                self._starting = (self._starting or self._changed) if starts else None
                 with suppress(ValueError, IndexError):
                     self.records = max(self.records, int(seen[0].split()[1]))
         if not self.alive and self._others is None:
@@ -91,12 +96,19 @@ class Signs:
     def silent_for(self, n_nodes: int, patience: float) -> float:
         """Seconds of silence, if they are too many; else 0. ``patience`` stretches the limits."""
         limit = SILENCE_SECONDS if self.alive else START_SECONDS
-        if self._starting or not self.alive:
+        if self._starting is not None or not self.alive:
             limit += START_SECONDS_PER_NODE * n_nodes
         if not self.alive and self._others is not None:
             limit = min(limit, max(SILENCE_SECONDS, TIMES * self._others))
         silence = time.monotonic() - self._changed
         return silence if silence > limit * patience else 0.0
+
+    def waits_for_mpi(self, n_nodes: int, patience: float) -> float:
+        """Seconds that MPI has been starting, if they are too many; else 0. See `silent_for`."""
+        if self._starting is None:
+            return 0.0
+        took = time.monotonic() - self._starting
+        return took if took > (MPI_SECONDS + START_SECONDS_PER_NODE * n_nodes) * patience else 0.0
 
     def code(self) -> int | None:
         """The run's exit code, if it is at its end."""

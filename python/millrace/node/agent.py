@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING, Protocol
 
 from millrace import _core
 from millrace.ids import TaskId
-from millrace.model import OutputUse, ToolUse
+from millrace.model import Fragmented, OutputUse, ToolUse, View
 from millrace.node import mirror
 from millrace.node.execution import Execution, Output, Placement
 from millrace.node.feed import Batch
+from millrace.node.lent import Lender, Share
 from millrace.node.workdir import WorkDir
 from millrace.plan import memory
 from millrace.task_numbers import number_of
-from millrace.tasks import Compare, Ended, News, Search, SlotsChanged, Task, Whole, news_of
+from millrace.tasks import Compare, Ended, News, Search, SlotsChanged, Started, Task, Whole, news_of
 from millrace.tools.base import record_path
+
+#: A program that stays alive has so long to end by itself when all is done; on several nodes, whose ends wait for each
+#: other, less.
+FAREWELL_SECONDS, SHORT_FAREWELL_SECONDS = 60.0, 5.0
 
 
 class Slots(Protocol):
@@ -45,6 +50,9 @@ class Slots(Protocol):
     def no_more(self) -> None:
         """All batches are there, except for retries and parts of those that fail."""
 
+    def part(self, patience_seconds: float = FAREWELL_SECONDS) -> str:
+        """All is done: let programs that stay alive end; what they did then that speaks against them, in words."""
+
 
 if TYPE_CHECKING:
     from millrace.node.memory import Memory
@@ -61,6 +69,8 @@ class Node:
         hidden: Real paths that the tool must not see.
         staged: (copy, file): what the tool is to read in the place of what; see `millrace.storage.mounts`.
         names: Copies that the tool is to see in the working directory, by name.
+        lender: Who lends the slots to this run; None: they are its own.
+        view: Says what else of a database has to be fetched.
 
     Raises:
         OSError: The copies cannot take the place of the files.
@@ -72,9 +82,15 @@ class Node:
         self, use: ToolUse, *, cwd: Path, exe: Path, environ: Mapping[str, str], work: WorkDir, slots: int,
         journal: _core.Journal, nice: int, hidden: frozenset[Path],
         staged: Sequence[tuple[str, str]] | None = None, names: Mapping[str, str] | None = None,
+        lender: Lender | None = None, view: View | None = None,
     ) -> None:  # fmt: skip
         self._use = use
-        self._mirror = mirror.lay_out(use, cwd, hidden, names)
+        seen = names
+        if names and use.fragmented and use.fragmented.volumes:
+            from millrace.node.volumes import without_volumes  # few runs need it
+
+            seen = without_volumes(names, use.fragmented)
+        self._mirror = mirror.lay_out(use, cwd, hidden, seen)
         roots = [work.slot(number) for number in range(slots)]
         for root in roots:
             self._mirror.build(root)
@@ -82,31 +98,44 @@ class Node:
         tool_environ.pop("PWD", None)  # says where the user is, not where the tool is
         self._searcher: Searcher | None = None
         if use.fragmented:
-            from millrace.node.search import Searcher  # few runs need it, and the threads that it imports
-
-            self._searcher = Searcher(
-                use, use.fragmented, self._mirror, cwd=cwd, environ=tool_environ, work=work, threads=slots,
-            )  # fmt: skip
-        view = None
+            self._searcher = self._make_searcher(use, use.fragmented, cwd, tool_environ, work, slots, names or {}, view)
+        mounted = None
         if staged:
-            from millrace.storage.mounts import View  # as above
+            from millrace.storage import mounts  # as below
 
-            view = View(staged)
+            mounted = mounts.View(staged)
         self._pool = _core.Pool(
             journal, roots=[str(root) for root in roots], directory=self._mirror.directory,
             skeleton=self._mirror.skeleton, exe=str(exe),
             environ=[os.fsencode(f"{name}={value}") for name, value in tool_environ.items()],
             nice=nice, slot_mark=mirror.SLOT_MARK, secret=work.secret.encode(),
             substitutions=list(self._mirror.substitutions), streams=[_stream(output) for output in use.outputs],
-            records_said=use.records_said, failures_said=list(use.failures_said), ok_statuses=use.ok_statuses, namespaces=view.namespaces if view else (),
+            records_said=use.records_said, failures_said=list(use.failures_said), ok_statuses=use.ok_statuses, namespaces=mounted.namespaces if mounted else (),
             kills=memory.kills_counter(),
             still_seconds=use.still_seconds, links=list(self._mirror.links), ignored=mirror.written_by_us(use, cwd, self._mirror, hidden),
+            records=(use.inputs[0].format, use.served.record_start, use.served.record_end) if use.served else None,
         )  # fmt: skip
-        if view:
-            view.close()  # the pool has copies
+        if mounted:
+            mounted.close()  # the pool has copies
         self.kill_all = self._pool.kill_all
         self._slots = slots
         self._memory: Memory | None = None
+        self._share = Share(lender, self._pool.allow, slots) if lender else None
+
+    def _make_searcher(
+        self, use: ToolUse, fragmented: Fragmented, cwd: Path, environ: Mapping[str, str], work: WorkDir, slots: int,
+        names: Mapping[str, str], view: View | None,
+    ) -> Searcher:  # fmt: skip
+        from millrace.node.search import Searcher  # few runs need it, and the threads that it imports
+
+        volumes = None
+        if fragmented.volumes and view:
+            from millrace.node.volumes import Volumes  # as above
+
+            volumes = Volumes(fragmented, view, names, work.path / "volumes")
+        return Searcher(
+            use, fragmented, self._mirror, cwd=cwd, environ=environ, work=work, threads=slots, volumes=volumes
+        )
 
     def wake(self) -> None:
         """Let `events` return now; called from the threads of feeder and output, which may outlive the pool."""
@@ -115,6 +144,10 @@ class Node:
 
     def no_more(self) -> None:
         """See `Slots`: no difference here."""
+
+    def part(self, patience_seconds: float = FAREWELL_SECONDS) -> str:
+        """See `Slots`."""
+        return "".join(self._pool.part(patience_seconds)[:1])  # others do most likely the same
 
     def submit(self, task: Task, batch: Batch) -> None:
         """Queue a task; the slot that is free first takes it."""
@@ -128,11 +161,17 @@ class Node:
                 alone=task.alone,
             )  # fmt: skip
 
+        if self._share:
+            self._share.submitted(task.id)
         match task.kind:
+            case Whole() | Compare() if self._searcher:
+                self._searcher.whole(
+                    task, self._whole(batch), list(batch.files), batch.last - batch.first, queue, self.wake
+                )
             case Whole() | Compare():
                 queue(self._whole(batch))
             case Search(fragment):
-                queue(self._fragments.search(fragment, list(batch.files), self._inputs(batch)))
+                self._fragments.search(task.id, fragment, list(batch.files), self._inputs(batch), queue, self.wake)
             case _:
                 self._fragments.finish(task, self._whole(batch), list(batch.files), queue, self.wake)
 
@@ -149,6 +188,8 @@ class Node:
         """
         found: list[News] = [*map(news_of, self._pool.events(timeout_seconds))]
         ended = [news for news in found if isinstance(news, Ended)]
+        if self._share:
+            self._tell(self._share, found, ended)
         if self._searcher:
             for news in ended:
                 self._searcher.ended(news.task)
@@ -156,18 +197,37 @@ class Node:
                 raise self._searcher.error
         return [*found, *self._slots_changed(ended)]
 
+    def _tell(self, share: Share, found: Sequence[News], ended: Sequence[Ended]) -> None:
+        for news in found:
+            if isinstance(news, Started):
+                share.started(news.task)
+        share.over([news.task for news in ended])
+
     def _slots_changed(self, ended: Sequence[Ended]) -> list[SlotsChanged]:
         if not self._memory:
             if not any(news.out_of_memory for news in ended):
                 return []
             from millrace.node.memory import Memory  # as with the searcher
 
-            self._memory = Memory(self._pool, self._slots)
+            self._memory = Memory(self._share.by_memory if self._share else self._pool.allow, self._slots)
         return self._memory.look(ended)
+
+    @property
+    def read(self) -> tuple[int, int]:
+        """Bytes read from HDFS: of volumes as a whole, and of parts of them."""
+        return self._searcher.read if self._searcher else (0, 0)
 
     def withdraw(self) -> list[TaskId]:
         """Take back the tasks that no slot has taken; return their ids."""
-        return [*(self._searcher.withdraw() if self._searcher else ()), *map(TaskId, self._pool.withdraw())]
+        waiting = self._searcher.withdraw() if self._searcher else []
+        queued = [*map(TaskId, self._pool.withdraw())]
+        if self._searcher:
+            for task in queued:
+                self._searcher.ended(task)
+        found = [*waiting, *queued]
+        if self._share:
+            self._share.over([*found])
+        return found
 
     def close(self) -> None:
         """Kill what runs, wait for it, free the slots."""

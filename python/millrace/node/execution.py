@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 #: (stream, ``stdout`` or ``file`` or ``folder``, path, name of the block, optional).
 Output = tuple[int, str, str, bytes, bool]
@@ -12,8 +13,7 @@ Output = tuple[int, str, str, bytes, bool]
 Placement = tuple[str, str, str]
 
 
-@dataclass(frozen=True)
-class Execution:
+class Execution(msgspec.Struct, frozen=True):
     """Arguments and files; see `millrace._core.Pool.submit`."""
 
     argv: Sequence[bytes]

@@ -7,9 +7,11 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from millrace import _core
 from millrace.errors import CorruptError, MillraceError, RefusedError
@@ -18,8 +20,7 @@ from millrace.report.words import records
 from millrace.schedule.stretches import SHORT_BYTES, Short
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """When a batch is closed: the record that reaches a limit is its last. 0: no limit."""
 
     records: int = 0
@@ -53,8 +54,7 @@ class Batch(Frozen, frozen=True):
         return float(self.units or self.n_records)
 
 
-@dataclass(frozen=True)
-class Skipped:
+class Skipped(msgspec.Struct, frozen=True):
     """Records that an earlier run had committed, read past and found unchanged."""
 
     first: int
@@ -65,8 +65,7 @@ class Skipped:
     batch: Batch | None = None
 
 
-@dataclass(frozen=True)
-class End:
+class End(msgspec.Struct, frozen=True):
     """There is nothing more; ``records`` in all."""
 
     records: int
@@ -83,8 +82,7 @@ class Source(Protocol):
     def skip(self, n_records: int) -> _core.Batch | FileBatch | None: ...
 
 
-@dataclass(frozen=True)
-class FileBatch:
+class FileBatch(msgspec.Struct, frozen=True):
     """A batch of files, with the fields of a `millrace._core.Batch`."""
 
     records: int
@@ -101,7 +99,8 @@ class FileList:
     """
 
     def __init__(self, paths: Sequence[str], cwd: Path) -> None:
-        self.paths = paths
+        self.paths = [*paths]
+        self._cwd = cwd
         #: (size, time of change) of each, as they are now.
         self.stats = [_stat(os.path.join(cwd, path)) for path in paths]
         self._next = 0
@@ -121,6 +120,12 @@ class FileList:
 
     def skip(self, n_records: int) -> FileBatch | None:
         return self.cut("", n_records, 0, 0)
+
+    def add(self, path: str) -> int:
+        """One more file; returns its bytes."""
+        self.paths.append(path)
+        self.stats.append(_stat(os.path.join(self._cwd, path)))
+        return self.stats[-1][0]
 
     def _batch(self, first: int, size: int) -> FileBatch:
         self.offset += size
@@ -240,7 +245,7 @@ class Feeder:
                 self.results.append(self._cut_as_before(*extent))
                 return isinstance(self.results[-1], Batch)
         if self.short and self.short.next(self._next):
-            limits = replace(limits, bytes=min(limits.bytes or SHORT_BYTES, SHORT_BYTES))
+            limits = msgspec.structs.replace(limits, bytes=min(limits.bytes or SHORT_BYTES, SHORT_BYTES))
         found = self._cut(limits)
         self.results.append(found)
         return isinstance(found, Batch)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from millrace import _core
 from millrace.plan import memory
 from millrace.schedule.memory import Allowance
 from millrace.tasks import Ended, SlotsChanged
@@ -15,12 +14,13 @@ class Memory:
     """Lets in fewer tools when some were killed for lack of memory.
 
     Args:
-        pool: The slots, so many.
+        allow: Lets that many of the slots be used.
+        slots: How many there are.
     """
 
-    def __init__(self, pool: _core.Pool, slots: int) -> None:
+    def __init__(self, allow: Callable[[int], None], slots: int) -> None:
         limit, self._source = memory.usable()
-        self._pool, self._allowance = pool, Allowance(slots, limit)
+        self._allow, self._allowance = allow, Allowance(slots, limit)
 
     def look(self, ended: Iterable[Ended]) -> list[SlotsChanged]:
         """Learn from what has happened; return what changes by it."""
@@ -29,7 +29,7 @@ class Memory:
             if allowance.ended(
                 out_of_memory=event.out_of_memory, side_by_side=event.side_by_side, peak_bytes=event.peak_rss_bytes
             ):
-                self._pool.allow(allowance.allowed)
+                self._allow(allowance.allowed)
                 found.append(SlotsChanged(allowance.allowed, self._why(event)))
         return found
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from millrace.model import DatabaseArg, InputArg, OutputArg, ThreadsArg, Token, ToolUse
-from millrace.tools.base import record_path
+from millrace.tools.base import EACH, record_path
 
 #: Text in arguments that stands for the slot's own directory; no path can hold a NUL, so no clash.
 SLOT_MARK = b"\0slot\0"
@@ -31,8 +32,7 @@ MOST_ENTRIES = 2000
 COMPRESSED = (".gz", ".bgz", ".zst", ".bz2", ".xz")
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where an input or output lies in a slot, and what stands for it in the tool's arguments."""
 
     #: Relative to the slot's directory.
@@ -41,8 +41,7 @@ class Place:
     text: bytes
 
 
-@dataclass(frozen=True)
-class Mirror:
+class Mirror(msgspec.Struct, frozen=True):
     """The layout that all slots share."""
 
     #: The real folder that a slot's directory stands for: the working directory or one above it.
@@ -56,7 +55,7 @@ class Mirror:
     #: (path relative to the slot, target) of every link.
     links: tuple[tuple[str, str], ...]
     #: (private text, the user's text), longest first.
-    substitutions: tuple[tuple[bytes, bytes], ...] = field(default=())
+    substitutions: tuple[tuple[bytes, bytes], ...] = msgspec.field(default=())
 
     @property
     def skeleton(self) -> list[str]:
@@ -92,44 +91,49 @@ def lay_out(
     top = cwd.parents[above - 1] if above else cwd
     directory = str(cwd.relative_to(top)) if above else ""
     placer = _Placer(cwd, top)
-    inputs = tuple(
-        Place("", b"")
-        if item.format == "files" or item.stdin
-        else placer.place(item.path, f"in{k}", strip=True, apart=_is_read_whole(use, k, cwd))
-        for k, item in enumerate(use.inputs)
-    )
-    outputs = tuple(
-        Place("", b"")
-        if item.stdout
-        else placer.place(item.path, f"out{k}", folder=item.layout == "directory", named=item.layout == "record")
-        for k, item in enumerate(use.outputs)
-    )
+    inputs, outputs = _inputs(use, cwd, placer), _outputs(use, placer)
     if use.fragmented and not placer.folders:
         placer.folders.append(PRIVATE)
-    own = {str(top / place.path) for place in (*inputs, *outputs) if place.path and not place.path.startswith(PRIVATE)}
-    own |= {
+    placed = [place.path for place in (*inputs, *outputs) if place.path]
+    hides = {
         f"{top / place.path}{suffix}"
         for item, place in zip(use.inputs, inputs, strict=True) if place.path for suffix in item.hide
     }  # fmt: skip
-    own |= _record_outputs(use, cwd)
-    own |= {str(path) for path in hidden}
-    opened = _opened(top, cwd, [place.path for place in (*inputs, *outputs) if place.path])
-    own |= {str(folder) for folder in opened}
-    folders, links = list(placer.folders), []
-    for folder in opened:
-        relative = str(folder.relative_to(top))
-        if relative != ".":
-            folders.append(relative)
+    opened = _opened(top, cwd, placed)
+    own = {str(top / path) for path in placed if not path.startswith(PRIVATE)}
+    own |= hides | _record_outputs(use, cwd) | {str(path) for path in (*hidden, *opened)}
+    relative = [str(folder.relative_to(top)) for folder in opened]
+    folders = [*placer.folders, *(path for path in relative if path != ".")]
+    links = []
+    for folder, path in zip(opened, relative, strict=True):
         there = {name: os.path.join(folder, name) for name in _entries(folder, literals)}
         for name, target in {**there, **(names or {} if folder == cwd else {})}.items():
             if os.path.join(folder, name) not in own:
-                links.append((os.path.normpath(os.path.join(relative, name)), target))
+                links.append((os.path.normpath(os.path.join(path, name)), target))
     folders.sort(key=lambda path: path.count("/"))
     substitutions = [*placer.substitutions, (private_text(directory), os.fsencode(cwd))]
     if directory:
         substitutions.append((SLOT_MARK, os.fsencode(top)))
     substitutions.sort(key=lambda pair: -len(pair[0]))
     return Mirror(top, directory, inputs, outputs, tuple(folders), tuple(links), tuple(substitutions))
+
+
+def _inputs(use: ToolUse, cwd: Path, placer: _Placer) -> tuple[Place, ...]:
+    return tuple(
+        Place("", b"")
+        if item.format == "files" or item.stdin
+        else placer.place(item.path, f"in{k}", strip=True, apart=_is_read_whole(use, k, cwd))
+        for k, item in enumerate(use.inputs)
+    )
+
+
+def _outputs(use: ToolUse, placer: _Placer) -> tuple[Place, ...]:
+    return tuple(
+        Place("", b"")
+        if item.stdout
+        else placer.place(item.path, f"out{k}", folder=item.layout == "directory", named=item.layout == "record")
+        for k, item in enumerate(use.outputs)
+    )
 
 
 def written_by_us(use: ToolUse, cwd: Path, mirror: Mirror, hidden: frozenset[Path] = frozenset()) -> list[str]:
@@ -150,6 +154,13 @@ def written_by_us(use: ToolUse, cwd: Path, mirror: Mirror, hidden: frozenset[Pat
 def _record_outputs(use: ToolUse, cwd: Path) -> set[str]:
     """Real paths of outputs that are one file a record: an earlier run's must not show through in a slot."""
     files = [name for item in use.inputs if item.format == "files" for name in item.path.split("\0")]
+    if any(name.endswith(EACH) for name in files):  # not known yet: whatever is there may be theirs
+        folders = {
+            os.path.dirname(os.path.join(cwd, output.path)) for output in use.outputs if output.layout == "record"
+        }
+        return {
+            os.path.normpath(os.path.join(folder, name)) for folder in folders for name in _entries(Path(folder), [])
+        }
     return {
         os.path.normpath(os.path.join(cwd, record_path(output.path, file)))
         for output in use.outputs

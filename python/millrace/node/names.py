@@ -23,20 +23,22 @@ from millrace.storage.cache import FOLDER
 
 
 def plan(
-    argv: Sequence[str], cwd: Path, files: Iterable[Fetched], inputs: Sequence[str] = (), shared: Sequence[str] = ()
-) -> View:
+    argv: Sequence[str], cwd: Path, files: Iterable[Fetched], inputs: Sequence[str] = (), shared: Sequence[str] = (),
+    later: Iterable[Fetched] = (), stage: str = "auto",
+) -> View:  # fmt: skip
     """Say where it is to be.
 
     Args:
         argv: The command, with names in the place of URLs; ``inputs``, ``shared``: likewise.
+        later: Files that are not to be there yet; ``stage``: where they will be kept.
     """
-    files = tuple(files)
-    words = "\0".join([str(cwd), *argv, *inputs, *shared, *(f"{file.name}\0{file.key}" for file in files)])
+    files, later = tuple(files), tuple(later)
+    words = "\0".join([str(cwd), *argv, *inputs, *shared, *(f"{file.name}\0{file.key}" for file in (*files, *later))])
     digest = hashlib.sha256(words.encode(errors="surrogateescape")).hexdigest()[:24]
     place = next((place for place in workplace.MEMORY if os.path.isdir(place)), None) or workplace.temporary()
     root = Path(place) / f"millrace-names-{os.geteuid()}" / digest
     directory = _layout((*argv, *inputs, *shared), cwd).directory
-    return View(root=root, folder=root / directory, files=files, argv=tuple(argv), inputs=tuple(inputs), shared=tuple(shared))  # fmt: skip
+    return View(root=root, folder=root / directory, files=files, argv=tuple(argv), inputs=tuple(inputs), shared=tuple(shared), later=later, stage=stage)  # fmt: skip
 
 
 def build(view: View, cwd: Path, copies: Mapping[str, str]) -> None:

@@ -8,17 +8,19 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from millrace.blocks import views
 from millrace.ids import TaskId
 from millrace.model import Fragmented, Token, ToolUse
 from millrace.node.execution import Execution, Output, Placement
 from millrace.node.mirror import PRIVATE, Mirror, private_text, render
+from millrace.node.volumes import Read, Volumes
 from millrace.node.workdir import WorkDir
 from millrace.tasks import Rank, Slice, Task
-from millrace.tools.backend import DatabaseBackend, find
+from millrace.tools.backend import DatabaseBackend, VolumeBackend, find
 
 #: Where a slot has the candidates of its batch, and where the search of a fragment writes.
 CANDIDATES, FOUND = f"{PRIVATE}/database", f"{PRIVATE}/found"
@@ -34,6 +36,7 @@ class Searcher:
         fragmented: How the database is searched.
         environ: Environment of the programs that make fragments and candidates.
         threads: Databases of candidates that are made side by side.
+        volumes: Those of the database, if they are not here yet.
 
     Raises:
         MillraceError: The fragments cannot be made.
@@ -41,11 +44,15 @@ class Searcher:
 
     def __init__(
         self, use: ToolUse, fragmented: Fragmented, mirror: Mirror, *, cwd: Path, environ: Mapping[str, str],
-        work: WorkDir, threads: int,
+        work: WorkDir, threads: int, volumes: Volumes | None = None,
     ) -> None:  # fmt: skip
+        self._backend: DatabaseBackend = find(fragmented)
+        self._volumes = volumes
+        if volumes and isinstance(self._backend, VolumeBackend):
+            fragmented = self._backend.moved(fragmented, volumes.whole, volumes.parts)
+            cwd = volumes.whole  # BLAST looks there first
         self._use, self._fragmented, self._mirror = use, fragmented, mirror
         self._cwd, self._environ = cwd, environ
-        self._backend: DatabaseBackend = find(fragmented)
         self._work = work.path / "candidates"
         self._work.mkdir()
         folder = work.path / "fragments"
@@ -56,11 +63,74 @@ class Searcher:
         #: Tasks whose candidates are being looked for, and the folders of those that may run.
         self._waiting: set[TaskId] = set()
         self._folders: dict[TaskId, Path] = {}
+        #: Let go what a task reads, by task.
+        self._releases: dict[TaskId, Callable[[], None]] = {}
         #: The first error of a thread.
         self.error: BaseException | None = None
 
-    def search(self, fragment: int, files: list[str], placements: Sequence[Placement]) -> Execution:
-        """The search of ``fragment``, from 1."""
+    def whole(
+        self, task: Task, execution: Execution, files: list[str], n_records: int,
+        queue: Callable[[Execution], None], wake: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """``queue`` a search of the whole database: one of nothing, or one to compare with."""
+        volumes = self._volumes
+        if not volumes:
+            queue(execution)
+            return
+        typed = self._fragmented.database
+        database = os.fsencode(volumes.whole / typed)
+        argv = render(self._fragmented.finish, self._use, self._mirror, files, {}, database)
+        execution = replace(execution, argv=argv, substitutions=[(database, os.fsencode(typed))])
+
+        def fill() -> None:
+            if n_records:
+                volumes.fill_all()
+
+        with self._lock:
+            self._waiting.add(task.id)
+        self._threads.submit(self._when_here, task.id, fill, lambda: None, execution, queue, wake)
+
+    def search(
+        self, task: TaskId, fragment: int, files: list[str], placements: Sequence[Placement],
+        queue: Callable[[Execution], None], wake: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """``queue`` the search of ``fragment``, from 1, as soon as its volume is here."""
+        execution = self._search(fragment, files, placements)
+        if not self._volumes:
+            queue(execution)
+            return
+        with self._lock:
+            self._waiting.add(task)
+        volumes = self._volumes
+
+        def release() -> None:
+            volumes.release(fragment)
+
+        self._threads.submit(self._when_here, task, lambda: volumes.bring(fragment), release, execution, queue, wake)
+
+    def _when_here(
+        self, task: TaskId, bring: Callable[[], None], release: Callable[[], None], execution: Execution,
+        queue: Callable[[Execution], None], wake: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """``queue`` an execution once what it reads is here; ``release`` when it has ended."""
+        try:
+            if task not in self._waiting:
+                return
+            bring()
+            with self._lock:
+                if wanted := task in self._waiting:
+                    self._waiting.remove(task)
+                    self._releases[task] = release
+            if not wanted:
+                release()  # taken back meanwhile
+                return
+            with suppress(ValueError):  # closed: nobody waits any more
+                queue(execution)
+        except BaseException as error:
+            self.error = self.error or error
+            wake()
+
+    def _search(self, fragment: int, files: list[str], placements: Sequence[Placement]) -> Execution:
         part = self._fragmented.fragments[fragment - 1]
         database = os.fsencode(self._databases[fragment - 1])
         return Execution(
@@ -107,6 +177,8 @@ class Searcher:
                 else:
                     name = self._backend.candidates(self._fragmented, folder, self._cwd, self._environ, texts)
                     execution = self._in_candidates(folder, name, whole, files, self._fragmented.finish, {})
+            if self._volumes and isinstance(self._backend, VolumeBackend):
+                self._volumes.fill(self._backend.ranges(folder))
             with self._lock:
                 if task.id not in self._waiting:
                     return  # taken back meanwhile
@@ -157,13 +229,20 @@ class Searcher:
     def _program(self, argv: Sequence[Token]) -> str | None:
         return None if argv[0] == self._use.argv[0] else str(argv[0])
 
+    @property
+    def read(self) -> Read:
+        """What was read of volumes that are elsewhere."""
+        return self._volumes.read if self._volumes else Read(0, 0)
+
     def ended(self, task: TaskId) -> None:
-        """A task came to its end: its candidates are no longer needed."""
+        """A task came to its end: its candidates, or its volume, are no longer needed."""
         if folder := self._folders.pop(task, None):
             shutil.rmtree(folder, ignore_errors=True)
+        if release := self._releases.pop(task, None):
+            release()
 
     def withdraw(self) -> list[TaskId]:
-        """Take back the tasks whose candidates are not yet known."""
+        """Take back the tasks whose candidates are not yet known, or whose volumes are not yet here."""
         with self._lock:
             tasks = list(self._waiting)
             self._waiting.clear()
@@ -173,3 +252,5 @@ class Searcher:
         """Wait for the threads; what they still make is of no use."""
         self.withdraw()
         self._threads.shutdown(cancel_futures=True)
+        if self._volumes:
+            self._volumes.close()

@@ -100,7 +100,7 @@ def _batch(first: int, parts: list[_Part], offset: int) -> Batch:
     )  # fmt: skip
 
 
-def open_reader(paths: list[str], item: InputUse, start: str, end: str) -> _core.Reader:
+def open_reader(paths: list[str], item: InputUse, start: str = "", end: str = "") -> _core.Reader:
     """A reader of ``paths`` as one stream of the records of ``item``; the boundaries are for format ``regex`` alone."""
     if item.format != "regex":
         start = end = ""

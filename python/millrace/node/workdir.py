@@ -6,8 +6,9 @@ import fcntl
 import os
 import re
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from millrace import _core, lock
 from millrace.errors import MillraceError
@@ -27,8 +28,7 @@ OWNER = "owner"
 SECRET = re.compile(r"[0-9a-f]{16}")
 
 
-@dataclass(frozen=True)
-class WorkDir:
+class WorkDir(msgspec.Struct, frozen=True):
     """A private folder with ``spool/`` and ``slot-N/``; a lock on the folder itself says that the run lives."""
 
     path: Path

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from millrace.errors import RefusedError
 from millrace.model import Frozen
+from millrace.output.streams import destination
 from millrace.plan.filesystems import SHARED, kind
 from millrace.plan.plan import Plan
 from millrace.rundir import Manifest, RunDir, write_whole
@@ -72,8 +73,7 @@ def _look(plan: Plan) -> dict[str, tuple[int, int]]:
     """Size and time of change of the regular files among the outputs."""
     found = {}
     for output in plan.use.outputs:
-        if output.layout == "file" and output.path != "-":
-            path = plan.command.cwd / output.path
+        if output.layout == "file" and (path := destination(output, plan.command.cwd)):
             with suppress(OSError):
                 about = os.stat(path)
                 if stat.S_ISREG(about.st_mode):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,7 +24,7 @@ MISFIT_HINT = (
 
 def destination(output: OutputUse, cwd: Path) -> Path | None:
     """The real path of an output; None is standard output."""
-    return None if output.path == "-" else cwd / output.path
+    return None if (path := output.to or output.path) == "-" else cwd / path
 
 
 def withdraw(outputs: Sequence[OutputUse], cwd: Path, journals: Sequence[Path]) -> None:
@@ -61,15 +61,17 @@ class Streams:
         to: Where that one goes instead of its own place; ``-`` is standard output.
         fresh: Nothing of these outputs was written before: what is in the files is another run's, and `begin` cuts it
             off. A resumed run writes the same bytes over its own, so that who follows a file sees it only grow.
+        wrote: Called with the path of each file of its own for a record, as it is whole.
 
     Raises:
         OSError: An output cannot be opened or written.
     """
 
     def __init__(
-        self, outputs: Sequence[OutputUse], cwd: Path, only: str = "", to: str = "", fresh: bool = False
-    ) -> None:
-        self._outputs, self._cwd = outputs, cwd
+        self, outputs: Sequence[OutputUse], cwd: Path, only: str = "", to: str = "", fresh: bool = False,
+        wrote: Callable[[str], None] | None = None,
+    ) -> None:  # fmt: skip
+        self._outputs, self._cwd, self._wrote = outputs, cwd, wrote
         self._writers: dict[int, _core.StreamWriter] = {}
         self._folders: dict[int, Path] = {}
         self._places: list[Path] = []
@@ -137,6 +139,8 @@ class Streams:
                         os.makedirs(parent, exist_ok=True)
                         self._made.add(parent)
                     _core.extract(block, path)
+                    if self._wrote:
+                        self._wrote(path)
         except _core.CorruptJournal as error:
             raise CorruptError(str(error)) from error
 

@@ -8,18 +8,19 @@ change the result, as candidates may be any superset of what is reported.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 import msgspec
 
 from millrace.model import BlastDatabase, Command, Fragmented, OutputUse, ToolUse
-from millrace.pack import blast_text
-from millrace.pack.blast_entries import named, read_entries
+from millrace.pack import blast_text, known_databases
+from millrace.pack.blast_entries import named, read_entries, reader
 from millrace.pack.codec import NotPackable, ordinals_by_name
 from millrace.pack.hits import Hits
 from millrace.pack.queries import QueryBatch
 from millrace.pack.recipe import Database
+from millrace.tools.blast.backend import BACKEND
 from millrace.tools.blast.options import OPTIONS
 from millrace.tools.blast.search_path import split_names
 from millrace.tools.options import scan
@@ -54,7 +55,9 @@ class BlastCodec:
     def database(self, use: ToolUse, command: Command, *, like: Database | None = None) -> Database:
         """See `Codec.database`."""
         about = _about(use)
-        found = read_entries(about, command, like.entries if like else None)
+        most = like.entries if like else None
+        files: list[Path | str] = [reader(command), *use.databases]
+        found = known_databases.entries(files, most, command.environ, lambda: read_entries(about, command, most))
         return Database(
             name=use.fragmented.database if use.fragmented else "", title=about.title, entries=found.entries, residues=found.residues,
             ordered=found.ordered, unordered=found.unordered,
@@ -70,6 +73,13 @@ class BlastCodec:
         names = named(_about(use), command, set().union(*words))
         found = [ordinals_by_name(names, list(each)) for each in words]
         return [Hits(batch.last - batch.first, sorted(entries)) for batch, entries in zip(batches, found, strict=True)]
+
+    def candidates(self, use: ToolUse, command: Command) -> Callable[[int, Sequence[memoryview]], Hits]:
+        """See `Codec.candidates`: by the same code that makes a database of them."""
+        _about(use)
+        fragmented = use.fragmented
+        assert fragmented  # it is to be searched
+        return lambda queries, found: Hits(queries, BACKEND.ordinals(fragmented, command.cwd, command.environ, found))
 
     def found(self, use: ToolUse, command: Command, batches: Sequence[Hits]) -> Iterator[bytes]:
         """See `Codec.found`: a list of hits with links."""

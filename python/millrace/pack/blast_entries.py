@@ -8,26 +8,16 @@ import shutil
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 
 from millrace.model import BlastDatabase, Command
 from millrace.pack.codec import NotPackable
+from millrace.pack.known_databases import Entries
 from millrace.tools.blast.alias import KINDS
 
 #: The name that an entry without an id has by its place in its volume.
 _NUMBERED = re.compile(rb"^(?:gnl\|)?BL_ORD_ID[|:]\d+$")
 
 _MODULUS = 1 << 256
-
-
-@dataclass(frozen=True)
-class Entries:
-    """What a database holds; see `millrace.pack.recipe.Database`."""
-
-    entries: int
-    residues: int
-    ordered: str
-    unordered: str
 
 
 def read_entries(about: BlastDatabase, command: Command, most: int | None) -> Entries:
@@ -78,15 +68,25 @@ def _names(line: bytes) -> set[bytes]:
     return found - {b""}
 
 
+def reader(command: Command) -> str:
+    """The program that tells what a database holds.
+
+    Raises:
+        NotPackable: It is not there.
+    """
+    program = shutil.which("blastdbcmd", path=command.environ.get("PATH"))
+    if program is None:
+        raise NotPackable("blastdbcmd is not on the PATH, which tells what a database holds")
+    return program
+
+
 def ask(about: BlastDatabase, command: Command, outfmt: str) -> Iterator[bytes]:
     """A line of ``outfmt`` for each entry, in their order.
 
     Raises:
         NotPackable: ``blastdbcmd`` is not there, or complains.
     """
-    program = shutil.which("blastdbcmd", path=command.environ.get("PATH"))
-    if program is None:
-        raise NotPackable("blastdbcmd is not on the PATH, which tells what a database holds")
+    program = reader(command)
     # One volume after another, in the order in which BLAST counts their entries.
     for base, _ in about.volumes:
         name = f'"{base}"' if " " in base else base

@@ -5,7 +5,7 @@ A codec is found by the name of an adapter: built in, or by an entry point of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -71,6 +71,16 @@ class Codec(Protocol):
         """Read from the outputs which entries each batch of queries has hit; None if that is not certain.
 
         More entries than were hit do no harm but that they take time and bytes; too few are seen.
+        """
+        ...
+
+    def candidates(self, use: ToolUse, command: Command) -> Callable[[int, Sequence[memoryview]], Hits]:
+        """Of so many queries and what the search of each fragment of the database has found for them, the hits.
+
+        Hits of neighbours may become one: with all entries of both, and `Hits.more` of one after that of the other.
+
+        Raises:
+            NotPackable: They cannot be told.
         """
         ...
 

@@ -13,14 +13,27 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from millrace.errors import CorruptError
-from millrace.pack.layout import MOST_BYTES, Kind, Section, Writer
+from millrace.pack.files import AS_IT_IS, FileCodec
+from millrace.pack.layout import Kind, Section
+
+
+class Appended(Protocol):
+    """Where sections go: `millrace.pack.layout.Writer`, or one that several threads have."""
+
+    def add(self, kind: Kind, data: bytes, reference: bytes = b"", note: bytes = b"") -> int:
+        """See `Writer.add`."""
+        ...
+
 
 #: Output, length of a stretch that is the same as what is regenerated from here on; then where the reference of the
 #: rest begins, and its length.
 _NOTE = struct.Struct("<BxxxQQQQ")
+
+#: What is compared.
+Bytes = bytes | bytearray | mmap.mmap
 
 #: Bytes of an output that are compressed at a time, and that the reference has more at both of its ends.
 PIECE = 1 << 20
@@ -34,12 +47,22 @@ ANCHOR = 64
 
 def strip(path: Path, volatile: Sequence[str], dest: Path) -> None:
     """Write to ``dest`` what is in ``path`` without what matches ``volatile`` (as `millrace.model.OutputUse.volatile`)."""
-    patterns = [re.compile(pattern.encode(), re.MULTILINE) for pattern in volatile]
+    patterns = compiled(volatile)
     with path.open("rb") as source, dest.open("wb") as out:
         for lines in _lines(source):
-            for pattern in patterns:
-                lines = pattern.sub(b"", lines)
-            out.write(lines)
+            out.write(stripped(lines, patterns))
+
+
+def compiled(volatile: Sequence[str]) -> list[re.Pattern[bytes]]:
+    """Patterns for `stripped`."""
+    return [re.compile(pattern.encode(), re.MULTILINE) for pattern in volatile]
+
+
+def stripped(lines: bytes, patterns: Sequence[re.Pattern[bytes]]) -> bytes:
+    """Whole lines without what may be otherwise each time."""
+    for pattern in patterns:
+        lines = pattern.sub(b"", lines)
+    return lines
 
 
 def _lines(source: BinaryIO) -> Iterator[bytes]:
@@ -54,28 +77,33 @@ def _lines(source: BinaryIO) -> Iterator[bytes]:
         yield rest
 
 
-def write(writer: Writer, output: int, original: Path, regenerated: Path) -> None:
+def write(writer: Appended, output: int, original: Path, regenerated: Path) -> None:
     """Append how ``original`` differs from ``regenerated``, which is stripped."""
     with ExitStack() as stack:
         ours, theirs = (_mapped(path, stack) for path in (original, regenerated))
         at, there = 0, 0
         while at < len(ours):
-            same = _same(ours, at, theirs, there)
+            same = same_bytes(ours, at, theirs, there)
             at, there, known = at + same, there + same, there
             piece = ours[at : at + PIECE]
             begin, end = max(there - PIECE, 0), min(there + len(piece) + PIECE, len(theirs))
-            note = _NOTE.pack(output, known, same, begin, end - begin if piece else 0)
-            writer.add(Kind.DIFFERENCE, piece, theirs[begin:end] if piece else b"", note)
-            at, there = at + len(piece), _place(piece, theirs, there, begin, end)
+            told = note(output, known, same, begin, end - begin if piece else 0)
+            writer.add(Kind.DIFFERENCE, piece, theirs[begin:end] if piece else b"", told)
+            at, there = at + len(piece), place(piece, theirs, there, begin, end)
 
 
-def _place(piece: bytes, theirs: bytes | mmap.mmap, there: int, begin: int, end: int) -> int:
+def note(output: int, known: int, same: int, begin: int, length: int) -> bytes:
+    """The note of a difference: ``same`` bytes from ``known`` of what is regenerated, and where the reference is."""
+    return _NOTE.pack(output, known, same, begin, length)
+
+
+def place(piece: bytes, theirs: Bytes, there: int, begin: int, end: int) -> int:
     """Where in ``theirs`` goes on what follows ``piece``."""
     found = theirs.rfind(piece[-ANCHOR:], begin, end) if len(piece) >= ANCHOR else -1
     return found + ANCHOR if found >= 0 else min(there + len(piece), len(theirs))
 
 
-def _same(ours: bytes | mmap.mmap, at: int, theirs: bytes | mmap.mmap, there: int) -> int:
+def same_bytes(ours: Bytes, at: int, theirs: Bytes, there: int) -> int:
     """How many bytes are the same from here on."""
     start = at
     size = READ
@@ -97,12 +125,15 @@ def _mapped(path: Path, stack: ExitStack) -> bytes | mmap.mmap:
     return stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def apply(sections: Iterable[Section], regenerated: Sequence[Path], dests: Sequence[Path]) -> list[tuple[int, str]]:
+def apply(
+    sections: Iterable[Section], regenerated: Sequence[Path], dests: Sequence[Path], codec: FileCodec = AS_IT_IS
+) -> list[tuple[int, str]]:
     """Write the outputs again; (bytes, SHA-256) of each.
 
     Args:
-        sections: As `write` has appended them, for all outputs.
+        sections: As `write` or `write_plain` has appended them, for all outputs.
         regenerated: Stripped, one an output.
+        codec: Of those that `write_plain` has appended.
 
     Raises:
         CorruptError: They do not fit to each other.
@@ -114,7 +145,8 @@ def apply(sections: Iterable[Section], regenerated: Sequence[Path], dests: Seque
         sizes = [0 for _ in dests]
         for section in sections:
             if section.kind is Kind.PLAIN:
-                _plain(section, outs, digests, sizes)
+                output = _output_of_piece(section, len(outs))
+                sizes[output] += _put(codec.decode(section.data()), outs[output], digests[output])
                 continue
             if len(section.note) != _NOTE.size or section.note[0] >= min(len(dests), len(theirs)):
                 raise CorruptError("the pack has a difference of an output that it does not name")
@@ -128,11 +160,10 @@ def apply(sections: Iterable[Section], regenerated: Sequence[Path], dests: Seque
         return [(size, digest.hexdigest()) for size, digest in zip(sizes, digests, strict=True)]
 
 
-def _plain(section: Section, outs: Sequence[BinaryIO], digests: Sequence[hashlib._Hash], sizes: list[int]) -> None:
-    if len(section.note) != 1 or section.note[0] >= len(outs):
+def _output_of_piece(section: Section, n_outputs: int) -> int:
+    if len(section.note) != 1 or section.note[0] >= n_outputs:
         raise CorruptError("the pack has a piece of an output that it does not name")
-    output = section.note[0]
-    sizes[output] += _put(section.data(), outs[output], digests[output])
+    return section.note[0]
 
 
 def _put(data: bytes, out: BinaryIO, digest: hashlib._Hash) -> int:
@@ -141,8 +172,11 @@ def _put(data: bytes, out: BinaryIO, digest: hashlib._Hash) -> int:
     return len(data)
 
 
-def write_plain(writer: Writer, output: int, original: Path) -> None:
-    """Append an output as it is, compressed."""
-    with original.open("rb") as file:
-        while data := file.read(MOST_BYTES):
-            writer.add(Kind.PLAIN, data, note=bytes([output]))
+def write_plain(writer: Appended, output: int, original: Path, codec: FileCodec = AS_IT_IS) -> None:
+    """Append an output as ``codec`` has it, compressed.
+
+    Raises:
+        NotPackable: The codec does not take it.
+    """
+    for piece in codec.encode(original):
+        writer.add(Kind.PLAIN, piece, note=bytes([output]))

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 
+from millrace.errors import MillraceError
 from millrace.model import Command, Fragmented, HmmerTargets, OutputUse, ToolUse
-from millrace.pack import hits, hmmer_text
+from millrace.pack import hits, hmmer_text, known_databases
 from millrace.pack.codec import NotPackable, ordinals_by_name
 from millrace.pack.hits import Hits
+from millrace.pack.known_databases import Entries
 from millrace.pack.queries import QueryBatch
 from millrace.pack.recipe import Database
 from millrace.tools.hmmer.command import dashed
@@ -66,15 +68,11 @@ class HmmerCodec:
 
     def database(self, use: ToolUse, command: Command, *, like: Database | None = None) -> Database:
         """See `Codec.database`. A database with more entries is another one, as E-values depend on their number."""
-        ordered, total, n, residues = hashlib.sha256(), 0, 0, 0
-        for entry in _entries(_about(use)):
-            digest = hashlib.sha256(entry).digest()
-            ordered.update(digest)
-            total = (total + int.from_bytes(digest, "big")) % _MODULUS
-            n, residues = n + 1, residues + _size(entry)
+        about = _about(use)
+        found = known_databases.entries((about.source, *use.databases), None, command.environ, lambda: _read(about))
         return Database(
-            name=use.fragmented.database if use.fragmented else "", title="", entries=n, residues=residues,
-            ordered=ordered.hexdigest(), unordered=f"{total:064x}",
+            name=use.fragmented.database if use.fragmented else "", title="", entries=found.entries, residues=found.residues,
+            ordered=found.ordered, unordered=found.unordered,
         )  # fmt: skip
 
     def read(
@@ -85,14 +83,28 @@ class HmmerCodec:
         words = hmmer_text.read([each.name for each in use.outputs], about.report, outputs, batches)
         if words is None:
             return None
-        names: dict[bytes, list[int]] = defaultdict(list)
-        for number, entry in enumerate(_entries(about)):
-            names[_name(entry)].append(number)
+        names = _by_name(about)
         found = [ordinals_by_name(names, list(each)) for each in words.targets]
         return [
             Hits(batch.last - batch.first, sorted(entries), hits.numbers(passed))
             for batch, entries, passed in zip(batches, found, words.passed, strict=True)
         ]
+
+    def candidates(self, use: ToolUse, command: Command) -> Callable[[int, Sequence[memoryview]], Hits]:
+        """See `Codec.candidates`: fragments are searched for reports."""
+        about = _about(use)
+        names = _by_name(about)
+
+        def hits_of(queries: int, found: Sequence[memoryview]) -> Hits:
+            told = [hmmer_text.read_report(bytes(report).splitlines(keepends=True), queries) for report in found]
+            if None in told:
+                raise MillraceError("HMMER has written a report that is not understood", "run it without --pack-to")
+            reports = [each for each in told if each]
+            entries = {entry for each in reports for entry in ordinals_by_name(names, list(each.targets[0]))}
+            passed = [sum(counts) for counts in zip(*(each.passed[0] for each in reports), strict=True)]
+            return Hits(queries, sorted(entries), hits.numbers(passed))
+
+        return hits_of
 
     def found(self, use: ToolUse, command: Command, batches: Sequence[Hits]) -> Iterator[bytes]:
         """See `Codec.found`: a report."""
@@ -125,6 +137,17 @@ def _about(use: ToolUse) -> HmmerTargets:
     return about
 
 
+def _read(about: HmmerTargets) -> Entries:
+    """Read all targets."""
+    ordered, total, n, residues = hashlib.sha256(), 0, 0, 0
+    for entry in _entries(about):
+        digest = hashlib.sha256(entry).digest()
+        ordered.update(digest)
+        total = (total + int.from_bytes(digest, "big")) % _MODULUS
+        n, residues = n + 1, residues + _size(entry)
+    return Entries(n, residues, ordered.hexdigest(), f"{total:064x}")
+
+
 def _entries(about: HmmerTargets) -> Iterator[bytes]:
     """The text of each target: a profile, or title and letters of a sequence, however it is broken into lines."""
     begin = b"HMMER3" if about.profiles else b">"
@@ -140,6 +163,14 @@ def _entries(about: HmmerTargets) -> Iterator[bytes]:
         raise NotPackable(f"{about.source}: {error.strerror}; it tells what the database holds") from error
     if kept:
         yield b"".join(kept)
+
+
+def _by_name(about: HmmerTargets) -> Mapping[bytes, Sequence[int]]:
+    """Ordinals of the targets, by name."""
+    names: dict[bytes, list[int]] = defaultdict(list)
+    for number, entry in enumerate(_entries(about)):
+        names[_name(entry)].append(number)
+    return names
 
 
 def _size(entry: bytes) -> int:

@@ -48,6 +48,11 @@ def read(
     return None
 
 
+def read_report(lines: Iterable[bytes], queries: int) -> Named | None:
+    """What a report tells of so many queries, as of one batch."""
+    return _by_report(lines, [QueryBatch(0, queries, (0, 0))])
+
+
 def _by_report(lines: Iterable[bytes], batches: Sequence[QueryBatch]) -> Named | None:
     ends = list(accumulate(batch.last - batch.first for batch in batches))
     found: list[set[bytes]] = [set() for _ in batches]

@@ -48,6 +48,8 @@ class Kind(IntEnum):
     DIFFERENCE = 4
     #: A piece of an output as it is.
     PLAIN = 5
+    #: Bytes and SHA-256 of the outputs, as JSON, where these were not known when the recipe was written.
+    OUTPUTS = 6
     #: SHA-256 of all before it.
     END = 255
 
@@ -88,10 +90,11 @@ class Writer:
 
     Args:
         path: Where it is to be.
+        fresh: Its name until then, which nobody else uses, and where it may be read while it grows.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._fresh = path, unfinished(path)
+    def __init__(self, path: Path, fresh: Path | None = None) -> None:
+        self._path, self._fresh = path, fresh or unfinished(path)
         self._file: BinaryIO = self._fresh.open("xb")
         self._digest = hashlib.sha256()
         self.size = 0
@@ -104,12 +107,12 @@ class Writer:
         head = _HEAD.pack(_MARK, kind, len(note), len(packed), len(data))
         self._write(head + _CRC.pack(_core.crc32c(head)))
         self._write(note + packed + _CRC.pack(_core.crc32c(note + packed)))
+        self._file.flush()
         return self.size - before
 
     def finish(self, check: Callable[[Path], None]) -> None:
         """Write the end, wait for the disk, and let the pack be there if ``check`` says no word against it."""
         self.add(Kind.END, self._digest.digest())
-        self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
         check(self._fresh)
@@ -140,10 +143,28 @@ def sections(path: Path) -> Iterator[Section]:
         raise RefusedError(f"{path}: no such file", "check the path of the pack") from error
 
 
+def sections_so_far(path: Path, size: int) -> Iterator[Section]:
+    """Read the sections that are whole in the first ``size`` bytes of a pack that grows.
+
+    Raises:
+        RefusedError: It is no pack, or one of another version.
+        CorruptError: It is damaged.
+    """
+    with path.open("rb") as file:
+        try:
+            yield from _Reader(file, path, size).sections()
+        except _CutOff:
+            return
+
+
+class _CutOff(CorruptError):
+    """The file ends where a section goes on."""
+
+
 class _Reader:
-    def __init__(self, file: BinaryIO, path: Path) -> None:
+    def __init__(self, file: BinaryIO, path: Path, size: int | None = None) -> None:
         self._file, self._path = file, path
-        self._left = os.fstat(file.fileno()).st_size
+        self._left = os.fstat(file.fileno()).st_size if size is None else size
         self._digest = hashlib.sha256()
 
     def sections(self) -> Iterator[Section]:
@@ -182,11 +203,10 @@ class _Reader:
         return Section(Kind(number), payload[note_length:], length, payload[:note_length])
 
     def _read(self, n: int) -> bytes:
-        if n > self._left:
-            raise self._damaged("it is cut off")
-        data = self._file.read(n)
+        data = self._file.read(n) if n <= self._left else b""
         if len(data) != n:
-            raise self._damaged("it is cut off")
+            error = self._damaged("it is cut off")
+            raise _CutOff(error.message, error.hint)
         self._left -= n
         self._digest.update(data)
         return data

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 from millrace import __version__
 from millrace.errors import CorruptError, RefusedError, ToolError
@@ -17,13 +18,16 @@ from millrace.model import Token
 from millrace.pack import codec as codecs
 from millrace.pack import difference, hits, queries, recipe, regenerate
 from millrace.pack.codec import Codec, NotPackable
+from millrace.pack.difference import Appended
+from millrace.pack.files import AS_IT_IS, FileCodec
 from millrace.pack.hits import Hits
 from millrace.pack.layout import MOST_BYTES, Kind, Writer, sections
+from millrace.pack.pipes import through_pipes
 from millrace.pack.queries import QueryBatch
 from millrace.pack.recipe import Original, Recipe
 from millrace.pack.regenerate import NOWHERE, Settings, is_plain
 from millrace.plan.plan import Plan
-from millrace.words import shown
+from millrace.words import shown, size
 
 #: Queries of one batch: more are packed smaller and start the tool less often, but each is compared with more entries.
 BATCH = 50
@@ -42,6 +46,8 @@ class Wishes:
     with_queries: bool = False
     #: Where the regeneration works.
     scratch: Path | None = None
+    #: See `millrace.pack.age.recipients`; nobody: the pack is not encrypted.
+    encrypt_to: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
@@ -56,9 +62,23 @@ class Packed:
     differences: int = 0
     #: Why it was packed as it is; empty: it was packed by its meaning.
     why_plain: str = ""
+    #: In which other way, in words.
+    how: str = ""
     #: Seconds that the packer has read, and has regenerated.
     read_seconds: float = 0.0
     regenerate_seconds: float = 0.0
+
+    def words(self, dest: Path) -> str:
+        """What became of the result that is packed in ``dest``, for people."""
+        ratio = self.original / max(self.packed, 1)
+        smaller = f" ({ratio:,.{0 if ratio >= 10 else 1}f} times smaller)" if ratio >= 1.05 else ""
+        told = f"{dest}: {size(self.original)} in {size(self.packed)}{smaller}"
+        if self.why_plain:
+            return f"{told}, compressed with zstd: {self.why_plain}"
+        if self.how:
+            return f"{told}, {self.how}"
+        again = f"; regenerated in {self.regenerate_seconds:.1f} s" if self.regenerate_seconds else ""
+        return f"{told}: hits {size(self.hits)}, differences {size(self.differences)}{again}"
 
 
 def pack(plan: Plan, outputs: Sequence[Path], dest: Path, wishes: Wishes, say: Callable[[str], None]) -> Packed:
@@ -80,8 +100,12 @@ def pack(plan: Plan, outputs: Sequence[Path], dest: Path, wishes: Wishes, say: C
 
 def pack_files(paths: Sequence[Path], dest: Path, why: str) -> Packed:
     """Pack files of which it is not known how they are made, for the reason ``why``."""
-    originals = tuple(Original(name=path.name, bytes=path.stat().st_size, sha256=digest_of(path)) for path in paths)
-    return pack_plain(paths, originals, dest, why)
+    return pack_plain(paths, originals_of(paths), dest, why)
+
+
+def originals_of(paths: Sequence[Path]) -> tuple[Original, ...]:
+    """Files of which it is not known how they are made, as outputs."""
+    return tuple(Original(name=path.name, bytes=path.stat().st_size, sha256=digest_of(path)) for path in paths)
 
 
 def pack_plain(outputs: Sequence[Path], originals: tuple[Original, ...], dest: Path, why: str) -> Packed:
@@ -109,15 +133,15 @@ def codec_of(plan: Plan) -> Codec:
     return codec
 
 
-def check(pack: Path, originals: Sequence[Original], regenerated: Sequence[Path]) -> None:
-    """See that the outputs come out of ``pack`` as they were.
+def check(pack: Path, originals: Sequence[Original], regenerated: Sequence[Path], codec: FileCodec = AS_IT_IS) -> None:
+    """See that the outputs come out of ``pack`` as they were; see `difference.apply`.
 
     Raises:
         CorruptError: They do not, which is a mistake of Millrace, or of the disk.
     """
     nowhere = [Path(os.devnull) for _ in originals]
     pieces = (section for section in sections(pack) if section.kind in (Kind.PLAIN, Kind.DIFFERENCE))
-    found = difference.apply(pieces, regenerated, nowhere)
+    found = difference.apply(pieces, regenerated, nowhere, codec)
     if found != [(each.bytes, each.sha256) for each in originals]:
         raise CorruptError(f"{pack}: the pack does not hold what was packed", "this must not happen: please report it")
 
@@ -139,7 +163,7 @@ class Packing:
         self, plan: Plan, outputs: Sequence[Path], originals: tuple[Original, ...], dest: Path, wishes: Wishes,
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self._plan, self._codec, self._wishes, self._say = plan, codec_of(plan), wishes, say
+        self._plan, self.codec, self._wishes, self._say = plan, codec_of(plan), wishes, say
         self._outputs, self._originals, self._dest = outputs, originals, dest
         if len(plan.use.inputs) != 1 or plan.use.inputs[0].path == "-" or plan.use.inputs[0].format == "files":
             raise NotPackable("the queries are not one file")
@@ -170,7 +194,7 @@ class Packing:
             codec=use.adapter, millrace=__version__, outputs=self._originals, tool=Path(command.argv[0]).name, version=use.version,
             arguments=self._arguments(use.fragmented.finish[1:]),
             queries=recipe.Queries(name=self.queries.name, bytes=self.queries.stat().st_size, sha256=digest_of(self.queries)),
-            database=self._codec.database(use, command),
+            database=self.codec.database(use, command),
         )  # fmt: skip
 
     def _arguments(self, tokens: Sequence[Token]) -> tuple[Token, ...]:
@@ -189,18 +213,18 @@ class Packing:
 
     def read(self, folder: Path, batches: Sequence[QueryBatch]) -> list[Hits]:
         """What each batch has hit, by the result, or by searching once more."""
-        found = self._codec.read(self._use, self._plan.command, self._outputs, batches)
+        found = self.codec.read(self._use, self._plan.command, self._outputs, batches)
         return self._search(folder, batches) if found is None else found
 
     def _search(self, folder: Path, batches: Sequence[QueryBatch]) -> list[Hits]:
         """Search once more, as this result does not tell what was hit."""
         command, place = self._plan.command, folder / "table"
-        argv = self._codec.searching(command.argv, str(place))
+        argv = self.codec.searching(command.argv, str(place))
         if argv is None:
             raise NotPackable("it cannot be told which query a line of the result is of")
         self._say("the result does not tell which query hit which entry: searching once more")
         plan = regenerate.search(argv, command.cwd, folder, self._wishes.settings)
-        found = self._codec.read(self._use, plan.command, [place], batches)
+        found = self.codec.read(self._use, plan.command, [place], batches)
         if found is None:
             raise NotPackable("it cannot be told which query a hit is of")
         return found
@@ -209,15 +233,27 @@ class Packing:
         self, folder: Path, source: Path, made: Recipe, batches: Sequence[QueryBatch], found: Sequence[Hits]
     ) -> list[Path]:
         """Regenerate the outputs for the queries of ``source``, which are ``batches``; stripped."""
+        plan = self.regeneration(folder, source, made, batches, found)
+        return stripped(self.codec, plan, regenerate.run(plan))
+
+    def regeneration(
+        self, folder: Path, source: Path, made: Recipe, batches: Sequence[QueryBatch], found: Sequence[Hits], pipes: Path | None = None,
+    ) -> Plan:  # fmt: skip
+        """What is to be run to regenerate the outputs for the queries of ``source``, which are ``batches``.
+
+        Args:
+            pipes: Folder of the pipes that the outputs go through; None: they are files.
+        """
         settings, command = self._wishes.settings, self._plan.command
         argv = regenerate.command_line(
             command.argv[0] if "/" not in command.argv[0] else str(command.exe), made.arguments,
-            self._codec.database_argument(self._use, command),
+            self.codec.database_argument(self._use, command),
         )  # fmt: skip
-        plan = regenerate.plan(folder, source, argv, self._codec, settings, made.database)
-        blocks = self._codec.found(plan.use, plan.command, found)
+        plan = regenerate.plan(folder, source, argv, self.codec, settings, made.database)
+        plan = through_pipes(plan, pipes) if pipes else plan
+        blocks = self.codec.found(plan.use, plan.command, found)
         regenerate.put(plan, zip(batches, blocks, strict=True))
-        return stripped(self._codec, plan, regenerate.run(plan))
+        return plan
 
     def _write(
         self,
@@ -246,10 +282,10 @@ class Packing:
             writer.finish(lambda path: check(path, self._originals, regenerated))
         finally:
             writer.give_up()
-        return Packed(plain.original, writer.size, of_hits, of_differences, "", *seconds)
+        return Packed(plain.original, writer.size, of_hits, of_differences, "", "", *seconds)
 
 
-def write_queries(writer: Writer, path: Path) -> None:
+def write_queries(writer: Appended, path: Path) -> None:
     """Let the queries travel along."""
     with path.open("rb") as file:
         while data := file.read(MOST_BYTES):

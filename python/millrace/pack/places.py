@@ -9,8 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from millrace import lock
 from millrace.errors import MillraceError, RefusedError
+from millrace.lock import Lock
 from millrace.pack.layout import MAGIC
+from millrace.waiting import until
 
 #: What says that there is no room.
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -74,6 +77,26 @@ def in_words(dest: Path) -> Iterator[None]:
         if not name.startswith(f".{dest.name}."):
             raise
         raise MillraceError(f"{dest}: {error.strerror}", "see who may write in its folder") from error
+
+
+def taken(path: Path, seconds: float) -> Lock:
+    """The lock of ``path``; whoever comes to its end, or only looks at it, is waited for.
+
+    Raises:
+        HeldError: Another process has it for longer.
+    """
+    held: list[lock.HeldError] = []
+
+    def take() -> Lock | None:
+        try:
+            return lock.take(path)
+        except lock.HeldError as error:
+            held.append(error)
+            return None
+
+    if found := until(take, seconds, nap=0.1):
+        return found
+    raise held[-1]
 
 
 def _check(dest: Path) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from millrace import _core
 from millrace.model import InputUse
+from millrace.node.spool import open_reader
 
 #: Where the name of a record stands, by format.
 _NAMES = {
@@ -40,7 +40,7 @@ def batches(path: Path, item: InputUse, sizes: Iterable[int], scratch: Path) -> 
         OSError: It cannot be read.
         millrace._core.RecordError: It is damaged.
     """
-    reader = _core.Reader([str(path)], item.format, glue_empty=item.glue_empty, group_cost=item.pass_residues)
+    reader = open_reader([str(path)], item)
     pattern, first = _NAMES.get(item.format), 0
     for size in sizes:
         batch = reader.cut(scratch, size, 0, 0)

@@ -28,6 +28,15 @@ class Original(Frozen, frozen=True):
     sha256: Sha256
 
 
+#: Most outputs of a pack.
+MOST_OUTPUTS = 16
+
+Outputs = Annotated[tuple[Original, ...], msgspec.Meta(min_length=1, max_length=MOST_OUTPUTS)]
+
+#: The digest of what is not known yet.
+UNKNOWN = "0" * 64
+
+
 class Queries(Frozen, frozen=True):
     """The input that is cut into records, by what it holds."""
 
@@ -59,7 +68,7 @@ class Recipe(Frozen, frozen=True):
     codec: Short
     #: Version of Millrace that packed, for messages alone.
     millrace: Short
-    outputs: Annotated[tuple[Original, ...], msgspec.Meta(min_length=1, max_length=16)]
+    outputs: Outputs
     #: Name of the program, without a folder.
     tool: Short = ""
     #: As the program tells it.
@@ -73,6 +82,26 @@ class Recipe(Frozen, frozen=True):
 def encode(recipe: Recipe) -> bytes:
     """As it stands in the file."""
     return msgspec.json.encode(recipe)
+
+
+def encode_outputs(outputs: tuple[Original, ...]) -> bytes:
+    """What outputs have become that were not known when the recipe was written."""
+    return msgspec.json.encode(outputs)
+
+
+def with_outputs(recipe: Recipe, data: bytes) -> Recipe:
+    """``recipe`` with what `encode_outputs` has written.
+
+    Raises:
+        CorruptError: It is something else, or of other outputs.
+    """
+    try:
+        outputs = msgspec.json.decode(data, type=Outputs)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptError(f"the pack does not say what its outputs are: {shown(str(error))}") from error
+    if [each.name for each in outputs] != [each.name for each in recipe.outputs]:
+        raise CorruptError("the pack tells at its end of other outputs than at its begin")
+    return msgspec.structs.replace(recipe, outputs=outputs)
 
 
 def decode(data: bytes) -> Recipe:

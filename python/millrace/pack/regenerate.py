@@ -52,6 +52,13 @@ class Settings:
     work_dir: str = ""
 
 
+def without_outputs(plan: Plan) -> Plan:
+    """``plan`` with results that stay in the journal."""
+    outputs = tuple(msgspec.structs.replace(use, to=os.devnull) for use in plan.use.outputs)
+    use, job = msgspec.structs.replace(plan.use, outputs=outputs), msgspec.structs.replace(plan.job, keep_run_dir=True)
+    return msgspec.structs.replace(plan, use=use, job=job)
+
+
 def output(index: int) -> str:
     """Name of an output in the folder of a regeneration."""
     return f"out{index}"
@@ -165,16 +172,44 @@ def is_begun(plan: Plan) -> bool:
 
 def put(plan: Plan, batches: Iterable[tuple[QueryBatch, bytes]]) -> None:
     """Let a run be there that has searched the database for these batches; see `Codec.found`."""
-    rundir, command = RunDir(plan.run_dir), plan.command
+    rundir = RunDir(plan.run_dir)
     rundir.path.mkdir(folder_mode(plan), exist_ok=True)
     run_id = os.urandom(16)
     rundir.journal.unlink(missing_ok=True)  # of a start that was killed here
-    journal = _core.Journal.create(rundir.journal, run_id)
+    _found(_core.Journal.create(rundir.journal, run_id), batches)
+    _manifest(plan, run_id)
+
+
+def put_more(plan: Plan, batches: Iterable[tuple[QueryBatch, bytes]]) -> None:
+    """Let the run also have searched for these batches, as far as it has not; its queries are more than they were."""
+    rundir = RunDir(plan.run_dir)
+    manifest = rundir.read_manifest() if rundir.holds_a_run() else None
+    if manifest is None or _but_queries(manifest.fingerprints) != _but_queries(plan.fingerprints):
+        shutil.rmtree(rundir.path, ignore_errors=True)
+        put(plan, batches)
+        return
+    run_id = bytes.fromhex(manifest.run_id)
+    journal, scan = _core.Journal.open(rundir.journal, run_id)
+    there = {(task.first, task.last) for task in scan.tasks if task.fragment == number_of(Search(1))}
+    _found(journal, ((batch, block) for batch, block in batches if (batch.first, batch.last) not in there))
+    rundir.complete.unlink(missing_ok=True)
+    _manifest(plan, run_id)
+
+
+def _but_queries(fingerprints: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in fingerprints.items() if not name.startswith("input ")}
+
+
+def _found(journal: _core.Journal, batches: Iterable[tuple[QueryBatch, bytes]]) -> None:
     for batch, block in batches:
         journal.found(batch.first, batch.last, number_of(Search(1)), [batch.digest], block)
     journal.sync(journal.end)
-    # Last: from here on there is a run, to be resumed.
-    rundir.write_manifest(
+
+
+def _manifest(plan: Plan, run_id: bytes) -> None:
+    """Say what the run is. Last: from here on there is one, to be resumed."""
+    command = plan.command
+    RunDir(plan.run_dir).write_manifest(
         Manifest(
             version=VERSION, millrace=__version__, run_id=run_id.hex(), argv=command.argv, cwd=str(command.cwd),
             exe=str(command.exe), use=plan.use, record_start="", record_end="", fingerprints=plan.fingerprints,

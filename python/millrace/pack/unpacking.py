@@ -10,7 +10,7 @@ from pathlib import Path
 
 from millrace.errors import CorruptError, RefusedError
 from millrace.pack import codec as codecs
-from millrace.pack import difference, hits, places, queries, recipe, regenerate
+from millrace.pack import difference, files, hits, places, queries, recipe, regenerate
 from millrace.pack.codec import Codec, NotPackable
 from millrace.pack.hits import Hits
 from millrace.pack.layout import Kind, Section, sections, unfinished
@@ -53,28 +53,36 @@ def look(pack: Path) -> Recipe:
             raise CorruptError(f"{pack}: a pack says once, and first, what it is")
         if section.kind is Kind.RECIPE:
             found = recipe.decode(section.data())
+        elif section.kind is Kind.OUTPUTS and found:
+            found = recipe.with_outputs(found, section.data())
     if found is None:
         raise CorruptError(f"{pack}: the pack says nothing of what it is")
     return found
 
 
-def unpack(pack: Path, made: Recipe, dests: Sequence[Path], here: Here, confirm: Confirm) -> None:
+def unpack(
+    pack: Path, made: Recipe, dests: Sequence[Path], here: Here, confirm: Confirm, begun: Path | None = None
+) -> None:
     """Write the outputs of ``pack`` to ``dests``.
 
     Args:
         made: What `look` has found.
+        begun: Where some of it has been regenerated already, see `millrace.pack.receiving`.
 
     Raises:
         MillraceError: They cannot be written exactly; then nothing is.
     """
     fresh = [unfinished(dest) for dest in dests]
     # Another pack is another regeneration; the same one is resumed.
-    folder = dests[0].with_name(f"{dests[0].name}.{digest_of(pack)[:12]}.unpack")
+    folder = begun or dests[0].with_name(f"{dests[0].name}.{digest_of(pack)[:12]}.unpack")
     done = False
     try:
-        regenerated = [] if made.codec == "zstd" else _regenerated(pack, made, folder, dests, here, confirm)
+        regenerated, codec = [], files.find(made.codec)
+        if codec is None:
+            begin = begin_here(sections(pack), made, folder, dests, here, confirm)
+            regenerated = _regenerated(begin, read_hits(sections(pack), made), put_all=not begun)
         pieces = (section for section in sections(pack) if section.kind in (Kind.DIFFERENCE, Kind.PLAIN))
-        _compare(made, difference.apply(pieces, regenerated, fresh))
+        _compare(made, difference.apply(pieces, regenerated, fresh, codec or files.AS_IT_IS))
         for path, dest in zip(fresh, dests, strict=True):
             with path.open("rb") as file:
                 os.fsync(file.fileno())
@@ -99,12 +107,41 @@ def _compare(made: Recipe, found: Sequence[tuple[int, str]]) -> None:
             )
 
 
-def _regenerated(
-    pack: Path, made: Recipe, folder: Path, dests: Sequence[Path], here: Here, confirm: Confirm
-) -> list[Path]:
+@dataclass(frozen=True)
+class Begin:
+    """A regeneration that may begin: everything it needs is here, and fits."""
+
+    made: Recipe
+    folder: Path
+    codec: Codec
+    #: The file of queries.
+    queries: Path
+    argv: tuple[str, ...]
+    here: Here
+
+    def plan(self, source: Path) -> Plan:
+        """What is to be run for the queries in ``source``.
+
+        Raises:
+            RefusedError: It cannot be, here.
+        """
+        return _plan(self.made, self.folder, source, self.argv, self.codec, self.here)
+
+
+def begin_here(
+    found: Iterator[Section], made: Recipe, folder: Path, dests: Sequence[Path], here: Here, confirm: Confirm
+) -> Begin:
+    """See that a result can be regenerated here.
+
+    Args:
+        found: Sections of the pack, with all of the queries if they travel along.
+
+    Raises:
+        MillraceError: It cannot be.
+    """
     codec = _codec(made)
     folder.mkdir(exist_ok=True)
-    source = _queries(pack, made, folder, here)
+    source = _queries(found, made, folder, here)
     assert made.database  # see `_codec`
     if not here.database and shown(made.database.name) != made.database.name:
         raise RefusedError(f"the pack names the database {shown(made.database.name)}", "name the one here with --db")
@@ -112,18 +149,37 @@ def _regenerated(
     argv = regenerate.command_line(made.tool, made.arguments, database)
     if not confirm(made, argv):
         raise RefusedError("nothing was run", "run it with --yes")
-    plan = _plan(made, folder, source, argv, codec, here)
+    begin = Begin(made, folder, codec, source, argv, here)
+    plan = begin.plan(source)
     places.refuse_read(dests, plan.use.databases)
     check_database(made.database, codec.database(plan.use, plan.command, like=made.database))
-    if not regenerate.is_begun(plan):
-        found = _hits(pack, made.database)
-        items = plan.use.inputs[0]
-        batches = list(queries.batches(source, items, (each.queries for each in found), folder / "batch"))
-        if [batch.last - batch.first for batch in batches] != [each.queries for each in found]:
-            raise CorruptError(f"{pack}: the pack is of other batches of queries")
-        blocks = codec.found(plan.use, plan.command, found)
-        regenerate.put(plan, zip(batches, blocks, strict=True))
-    return stripped(codec, plan, regenerate.run(plan))
+    return begin
+
+
+def _regenerated(begin: Begin, found: Sequence[Hits], *, put_all: bool) -> list[Path]:
+    """Regenerate all outputs; stripped.
+
+    Args:
+        put_all: Whether the hits were put there by an earlier start, or none of them.
+    """
+    plan = begin.plan(begin.queries)
+    if not put_all or not regenerate.is_begun(plan):
+        batches = cut(begin.queries, plan, found, begin.folder / "batch")
+        blocks = begin.codec.found(plan.use, plan.command, found)
+        (regenerate.put if put_all else regenerate.put_more)(plan, zip(batches, blocks, strict=True))
+    return stripped(begin.codec, plan, regenerate.run(plan))
+
+
+def cut(source: Path, plan: Plan, found: Sequence[Hits], scratch: Path) -> list[queries.QueryBatch]:
+    """The batches of queries that the hits are of.
+
+    Raises:
+        CorruptError: There are others.
+    """
+    batches = list(queries.batches(source, plan.use.inputs[0], (each.queries for each in found), scratch))
+    if [batch.last - batch.first for batch in batches] != [each.queries for each in found]:
+        raise CorruptError("the pack is of other batches of queries")
+    return batches
 
 
 def _codec(made: Recipe) -> Codec:
@@ -137,13 +193,13 @@ def _codec(made: Recipe) -> Codec:
     return codec
 
 
-def _queries(pack: Path, made: Recipe, folder: Path, here: Here) -> Path:
+def _queries(found: Iterator[Section], made: Recipe, folder: Path, here: Here) -> Path:
     """The file of queries: the user's, or that of the pack."""
     assert made.queries  # see `_codec`
     path = here.queries
     if path is None:
         path = folder / "queries.packed"
-        if not write_queries(sections(pack), path):
+        if not write_queries(found, path):
             raise RefusedError(
                 f"the queries do not travel in this pack: {shown(made.queries.name)}, {made.queries.bytes} bytes",
                 "name the file with --queries",
@@ -210,15 +266,20 @@ def check_database(packed: Database, here: Database) -> None:
     )
 
 
-def _hits(pack: Path, database: Database) -> list[Hits]:
+def read_hits(pieces: Iterator[Section], made: Recipe) -> list[Hits]:
+    """The hits of a pack.
+
+    Raises:
+        CorruptError: They are none of its database.
+    """
     found: list[Hits] = []
     size = 0
-    for section in sections(pack):
+    for section in pieces:
         if section.kind is Kind.HITS:
             size += section.length
             if size > MOST_HITS:
-                raise CorruptError(f"{pack}: the pack has more hits than any result")
+                raise CorruptError("the pack has more hits than any result")
             found += hits.decode(section.data())
-    if any(each.entries and each.entries[-1] >= database.entries for each in found):
-        raise CorruptError(f"{pack}: the pack has hits of entries that its database does not have")
+    if made.database and any(each.entries and each.entries[-1] >= made.database.entries for each in found):
+        raise CorruptError("the pack has hits of entries that its database does not have")
     return found

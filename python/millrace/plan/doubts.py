@@ -10,7 +10,7 @@ from millrace.model import ToolUse
 
 def is_unknown(use: ToolUse) -> bool:
     """Whether the user alone knows whether the tool treats each record by itself."""
-    return use.adapter == "generic"
+    return use.adapter in ("generic", "records") or use.adapter.startswith("file:")
 
 
 def is_untested(use: ToolUse) -> bool:

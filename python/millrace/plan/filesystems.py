@@ -8,7 +8,7 @@ from pathlib import Path
 SHARED = frozenset(
     ["nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "afs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "panfs",
      "pvfs2", "orangefs", "wekafs", "daos", "dvs", "gfs2", "ocfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph",
-     "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse", "fuse.juicefs", "fuse.moosefs", "fuse.dfuse", "fuse.hdfs"]
+     "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse", "fuse.juicefs", "fuse.moosefs", "fuse.dfuse", "fuse.hdfs", "fuse.millrace"]
 )  # fmt: skip
 
 #: Filesystems whose files are in memory.

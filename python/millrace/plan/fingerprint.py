@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+from _blake2 import blake2b  # as hashlib has it, which would load OpenSSL at each start
 from collections.abc import Mapping
 from pathlib import Path
 
 from millrace.job import Job
 from millrace.model import Command, ToolUse
-from millrace.tools.base import NUL
+from millrace.tools.base import NUL, grows
 
 #: A file is read whole up to this size, above it in samples.
 WHOLE_BYTES = 64 << 20
@@ -26,7 +26,7 @@ def of_content(path: Path) -> str:
     if not path.is_file():
         return "not a regular file"
     size = path.stat().st_size
-    digest = hashlib.blake2b(digest_size=16)
+    digest = blake2b(digest_size=16)
     with path.open("rb") as file:
         if size <= WHOLE_BYTES:
             while block := file.read(1 << 20):
@@ -57,7 +57,7 @@ def cost_key(use: ToolUse, fingerprints: Mapping[str, str]) -> str:
     if use.fragmented:
         return ""
     shared = {name: text for name, text in fingerprints.items() if not name.startswith("input ")}
-    return hashlib.blake2b(repr((shared, use.argv, use.threads)).encode(), digest_size=16).hexdigest()
+    return blake2b(repr((shared, use.argv, use.threads)).encode(), digest_size=16).hexdigest()
 
 
 def of_run(job: Job, use: ToolUse, command: Command) -> dict[str, str]:
@@ -74,11 +74,13 @@ def of_run(job: Job, use: ToolUse, command: Command) -> dict[str, str]:
             for name in item.path.split(NUL):
                 if os.path.isfile(file := os.path.join(command.cwd, name)):
                     found[f"input {name}"] = of_stat(file)
-        elif item.path != "-" and (command.cwd / item.path).is_file():
+        elif item.path != "-" and not grows(item.path, command) and (command.cwd / item.path).is_file():
             found[f"input {item.path}"] = of_content(command.cwd / item.path)
     for path in use.databases:
         if command.view and (behind := command.view.file(path)):
             found[f"database {behind.place}, {behind.name}"] = f"{behind.size} bytes, version {behind.version}"
         elif (command.cwd / path).is_file():
             found[f"database {path}"] = of_stat(command.cwd / path)
+    for later in command.view.later if command.view else ():
+        found[f"database {later.place}, {later.name}"] = f"{later.size} bytes, version {later.version}"
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from millrace.errors import RefusedError
@@ -28,41 +28,68 @@ STARTERS = frozenset(
         "sudo",
         "command",
         "exec",
+        "srun",
+        "mpirun",
+        "mpiexec",
     ]
 )
 SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh", "fish"])
 
 #: What makes a line more than one command of plain words.
 _SHELL_SIGNS = re.compile(r"[|;&<>$`(){}*?\n]")
+#: The first word of each command of a line of a shell.
+_FIRST_WORD = re.compile(r"(?:^|[;&|(\n])\s*([^\s;&|()<>'\"]+)")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
-def check_starters(argv: Sequence[str]) -> None:
-    """Refuse a known tool that is started by another program: nothing would be known of it.
+def check_starters(argv: Sequence[str], environ: Mapping[str, str], *, filters: bool) -> None:
+    """Refuse a tool that is started by another program, if nothing would be known of it.
+
+    Args:
+        filters: Whether something comes in on standard input, which goes through programs of which nothing is known.
 
     Raises:
         RefusedError: With the line that works.
     """
     name = Path(argv[0]).name
-    if name in STARTERS:
-        for at, word in enumerate(argv[1:], start=1):
-            if _known(word):
-                line = shlex.join([*argv[:at], "millrace", "run", "--", *argv[at:]])
-                raise RefusedError(f"{name} starts {word}: millrace has to see the tool itself", f"write: {line}")
+
+    def starts(word: str) -> bool:
+        return _known(word) or (not filters and shutil.which(word, path=environ.get("PATH")) is not None)
+
+    if at := _after_starter(argv, starts):
+        line = _before_millrace(argv, at)
+        raise RefusedError(f"{name} starts {argv[at]}: millrace has to see the tool itself", f"write: {line}")
+    if name in STARTERS and not filters:
+        raise RefusedError(
+            f"{name} starts another program, and none is found on PATH: {shlex.join(argv)}",
+            f"check the name of the tool, and write: {name} millrace run -- TOOL ...",
+        )
     if name in SHELLS and len(argv) > 2 and argv[1].startswith("-") and argv[1].endswith("c"):
-        words = _words(argv[2])
-        if words and _known(words[0]):
-            raise RefusedError(
-                f"{name} starts {words[0]}: millrace has to see the tool itself", _without_shell(argv[2])
-            )
+        _check_line(name, argv[2], starts)
 
 
-def _without_shell(line: str) -> str:
-    if not _SHELL_SIGNS.search(line):
-        return f"write: millrace run -- {line}"
-    return (
-        "run the tool by itself, as in: millrace run -- TOOL ... > FILE; and what comes before or after it in the shell"
-    )
+def _check_line(shell: str, line: str, starts: Callable[[str], bool]) -> None:
+    """Refuse a line of a shell that starts programs."""
+    begins = [(match[1], match.start(1)) for match in _FIRST_WORD.finditer(line) if starts(match[1])]
+    if not begins:
+        return
+    # Where a tool is known, the others prepare its work, or go on with what it writes.
+    tool, at = next((each for each in begins if _known(each[0])), begins[0])
+    hint = f"write: {line[:at]}millrace run -- {line[at:]}"
+    if not _known(tool) and _SHELL_SIGNS.search(line):
+        hint = "run the tool by itself, as in: millrace run -- TOOL ... > FILE; and what comes before or after it in the shell"
+    raise RefusedError(f"{shell} starts {tool}: millrace has to see the tool itself", hint)
+
+
+def _after_starter(argv: Sequence[str], is_program: Callable[[str], bool]) -> int:
+    """Where the program stands that the first word starts, itself or by others; 0: it starts none."""
+    if Path(argv[0]).name not in STARTERS:
+        return 0
+    return next((at for at, word in enumerate(argv) if Path(word).name not in STARTERS and is_program(word)), 0)
+
+
+def _before_millrace(argv: Sequence[str], at: int) -> str:
+    return shlex.join([*argv[:at], "millrace", "run", "--", *argv[at:]])
 
 
 def _known(word: str) -> bool:
@@ -83,6 +110,9 @@ def missing_hint(name: str, argv: Sequence[str], environ: Mapping[str, str]) -> 
         return f"write the command without quotes around it: millrace run -- {shlex.join([*words, *argv[1:]])}"
     if _ASSIGNMENT.match(name):
         return f"set variables before millrace: {shlex.quote(name)} millrace run -- {shlex.join(argv[1:])}"
+    # Many a shell knows "time" by itself, where no program of that name is installed.
+    if at := _after_starter(argv, lambda word: shutil.which(word, path=environ.get("PATH")) is not None):
+        return f"write: {_before_millrace(argv, at)}"
     return (
         "install it, or give its path; millrace doctor lists what is there "
         "(an alias or a function of your shell is no program: type -a NAME tells)"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.formats import COMPRESSED
-from millrace.model import InputUse, ToolUse
+from millrace.model import Command, InputUse, ToolUse
+from millrace.tools.base import grows
 
 #: Bytes that are looked at.
 HEAD_BYTES = 64 << 10
@@ -17,13 +18,13 @@ HEAD_BYTES = 64 << 10
 MAGIC = (b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0")
 
 
-def refuse_old_mac(use: ToolUse, cwd: Path) -> None:
+def refuse_old_mac(use: ToolUse, command: Command) -> None:
     """Refuse sequences whose lines end with a carriage return alone: some tools read many records there, some one.
 
     Raises:
         RefusedError: There is such an input.
     """
-    for item, head in _heads(use, cwd):
+    for item, head in _heads(use, command):
         if item.format in ("fasta", "fastq") and b"\r" in head[:-1] and b"\n" not in head:
             raise RefusedError(
                 f"{item.path}:1: lines end with a carriage return alone, as on old Macs",
@@ -31,7 +32,7 @@ def refuse_old_mac(use: ToolUse, cwd: Path) -> None:
             )
 
 
-def unpacked(use: ToolUse, cwd: Path) -> tuple[str, ...]:
+def unpacked(use: ToolUse, command: Command) -> tuple[str, ...]:
     """What to say of compressed inputs of a tool that is not known: run by itself, it would get other bytes."""
     tool = os.path.basename(str(use.argv[0]))
     return tuple(
@@ -41,16 +42,16 @@ def unpacked(use: ToolUse, cwd: Path) -> tuple[str, ...]:
             if item.stdin or not item.path.endswith(COMPRESSED)
             else f", named {Path(item.path).with_suffix('').name}"
         )
-        for item, head in _heads(use, cwd)
+        for item, head in _heads(use, command)
         if use.adapter == "generic" and head.startswith(MAGIC)
     )
 
 
-def _heads(use: ToolUse, cwd: Path) -> Iterator[tuple[InputUse, bytes]]:
+def _heads(use: ToolUse, command: Command) -> Iterator[tuple[InputUse, bytes]]:
     """First bytes of the inputs that are files; nothing is taken from a pipe."""
     for item in use.inputs:
-        path = cwd / item.path
-        if item.format == "files" or item.path == "-":
+        path = command.cwd / item.path
+        if item.format == "files" or item.path == "-" or grows(item.path, command):
             continue
         try:
             if path.is_file():

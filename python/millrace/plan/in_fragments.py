@@ -10,7 +10,7 @@ from millrace.model import Command, Token, ToolUse
 from millrace.plan import fragments, memory
 from millrace.plan.programs import find_program
 from millrace.plan.queries import Queries
-from millrace.tools.base import Adapter, Fragmenting
+from millrace.tools.base import Adapter, Fragmentable, Fragmenting
 
 
 def decided_by_queries(job: Job, use: ToolUse, adapter: Adapter) -> bool:
@@ -41,6 +41,8 @@ def with_fragments(
     if asked == (1, 0):
         return use, "fragments: 1, as asked"
     database = adapter.fragmentable(use, command)
+    if command.view and command.view.later:
+        return _in_volumes(use, command, adapter, database)
     known = (queries, slots, memory.usable()[0], use.cost, job.batch_size[0])
     decision = None if database.why_not else fragments.by_queries(asked, database.bytes, *known)
     if decision is None and database.count:
@@ -55,6 +57,17 @@ def with_fragments(
     use = with_programs(adapter.fragment(use, command, decision.sizes), command)
     n = len(use.fragmented.fragments) if use.fragmented else 1
     return use, f"fragments: {n}; {decision.why}"
+
+
+def _in_volumes(use: ToolUse, command: Command, adapter: Fragmenting, database: Fragmentable) -> tuple[ToolUse, str]:
+    """Search a database whose volumes are elsewhere volume by volume, each where it is best read."""
+    if database.why_not:
+        return use, f"fragments: 1; {database.why_not}"
+    use = with_programs(adapter.fragment(use, command, ()), command)
+    return (
+        use,
+        f"fragments: {use.n_fragments}; the volumes in HDFS, each searched by a node that holds it where one does",
+    )
 
 
 def with_programs(use: ToolUse, command: Command) -> ToolUse:

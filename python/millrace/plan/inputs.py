@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from pathlib import Path
 
 import msgspec
 
@@ -13,7 +12,7 @@ from millrace import _core, formats
 from millrace.errors import RefusedError
 from millrace.job import Job
 from millrace.model import Command, ToolUse
-from millrace.tools.base import NUL, file_records, join_names
+from millrace.tools.base import NUL, file_records, grows, join_names
 
 
 def with_files(use: ToolUse, command: Command) -> ToolUse:
@@ -35,7 +34,7 @@ def with_files(use: ToolUse, command: Command) -> ToolUse:
     return msgspec.structs.replace(use, inputs=tuple(inputs))
 
 
-def with_formats(use: ToolUse, cwd: Path) -> ToolUse:
+def with_formats(use: ToolUse, command: Command) -> ToolUse:
     """Find the record format of inputs for which nobody named one, and check those that were named.
 
     Raises:
@@ -44,7 +43,10 @@ def with_formats(use: ToolUse, cwd: Path) -> ToolUse:
     inputs = []
     for item in use.inputs:
         if not item.format:
-            found = formats.detect(item.path if item.path == "-" else str(cwd / item.path))
+            if grows(item.path, command):
+                found = formats.by_suffix(item.path)
+            else:
+                found = formats.detect(item.path if item.path == "-" else str(command.cwd / item.path))
             if found is None:
                 name = "standard input" if item.path == "-" else item.path
                 raise RefusedError(
@@ -81,13 +83,13 @@ def check_boundaries(job: Job, use: ToolUse) -> None:
         raise RefusedError(text, "write a regular expression, in single quotes") from error
 
 
-def check_inputs(use: ToolUse, cwd: Path) -> None:
+def check_inputs(use: ToolUse, command: Command) -> None:
     """Refuse inputs that cannot be read, before anything starts."""
     for item in use.inputs:
         for name in item.path.split("\0") if item.format == "files" else [item.path]:
-            if name == "-":
+            if name == "-" or grows(name, command):
                 continue
-            path = os.path.join(cwd, name)
+            path = os.path.join(command.cwd, name)
             try:
                 mode = os.stat(path).st_mode
             except OSError as error:

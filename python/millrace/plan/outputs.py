@@ -26,7 +26,9 @@ def check_outputs(use: ToolUse, command: Command) -> None:
         if output.path == "-":
             continue
         if command.view and (file := command.view.file(command.view.folder / output.path)):
-            raise RefusedError(f"{file.place}: an output cannot be a URL", "write it to a file, and copy that")
+            raise RefusedError(
+                f"{output.path}: has the name of {file.place}, which is read", "give the output another name"
+            )
         path = cwd / output.path
         if output.layout == "record":
             _check_writable((path if "{" not in path.parent.name else path.parent).parent, output)

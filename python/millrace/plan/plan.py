@@ -11,7 +11,7 @@ import msgspec
 
 from millrace.errors import RefusedError
 from millrace.job import Job
-from millrace.model import Command, Frozen, ToolUse, View
+from millrace.model import Command, Frozen, Served, ToolUse, View
 from millrace.plan import fingerprint, heads, learnt, run_place, workplace, world
 from millrace.plan.doubts import check_note, version_note
 from millrace.plan.first_word import check_starters
@@ -48,20 +48,24 @@ class Plan(Frozen, frozen=True):
     listed: bool = True
 
 
-def make(job: Job, cwd: Path, environ: Mapping[str, str], *, launched: bool = False, view: View | None = None) -> Plan:
+def make(
+    job: Job, cwd: Path, environ: Mapping[str, str], *, launched: bool = False, view: View | None = None,
+    growing: frozenset[str] = frozenset(),
+) -> Plan:  # fmt: skip
     """Decide everything that can be decided before the first record is read.
 
     Args:
         launched: An MPI launcher has started this process: it gives it a pipe as standard input, whether or not anything
             comes in.
         view: Where the files behind the command's URLs are.
+        growing: Inputs that another phase still writes; see `Command`.
 
     Raises:
         RefusedError: The command cannot be answered exactly, or not at all.
         ToolError: The program is not there.
     """
     try:
-        return _make(job, cwd, environ, launched, view)
+        return _make(job, cwd, environ, launched, view, growing)
     except OSError as error:
         # A name that is too long, a folder that may not be read, a disk that fails.
         raise RefusedError(
@@ -69,28 +73,35 @@ def make(job: Job, cwd: Path, environ: Mapping[str, str], *, launched: bool = Fa
         ) from error
 
 
-def _make(job: Job, cwd: Path, environ: Mapping[str, str], launched: bool, view: View | None) -> Plan:
+def _make(
+    job: Job, cwd: Path, environ: Mapping[str, str], launched: bool, view: View | None, growing: frozenset[str]
+) -> Plan:
     command = Command(
         argv=job.command, cwd=cwd, environ=dict(environ), exe=find_program(job.program_on(os.uname().machine), cwd, environ, job.command),
-        inputs=job.input, outputs=job.output, joins=job.join, shared=job.shared, ok_statuses=job.ok_status, format=job.format or ("regex" if job.record_start or job.record_end else ""),
+        inputs=job.input, outputs=job.output, joins=job.join, shared=job.shared, ok_statuses=job.ok_status, records=job.records, format=job.format or ("regex" if job.record_start or job.record_end else ""),
         stdin_is_data=brings_data(0, pipes=not launched or not job.input or any(re.match("-(:|$)", each) for each in job.input)),
-        view=view,
+        view=view, growing=growing,
     )  # fmt: skip
     if not job.input:
-        check_starters(job.command)
-    adapter, seen = registry.find(Path(job.command[0]).name), command.seen
+        check_starters(job.command, environ, filters=command.stdin_is_data)
+    adapter, seen = (
+        registry.find(Path(job.command[0]).name, records=job.records, cwd=cwd, environ=environ),
+        command.seen,
+    )
     use = with_files(adapter.understand(seen), seen)
     check_joins(job, use)
     check_statuses(job, use)
-    check_inputs(use, seen.cwd)
+    check_inputs(use, seen)
     files = world.of_plan(use, seen)  # before anything is read of them that decides
-    use = with_formats(use, seen.cwd)
-    heads.refuse_old_mac(use, seen.cwd)
-    warnings = (*heads.unpacked(use, seen.cwd), *version_note(use, job, Path(job.command[0]).name))
+    use = with_formats(use, seen)
+    heads.refuse_old_mac(use, seen)
+    warnings = (*heads.unpacked(use, seen), *version_note(use, job, Path(job.command[0]).name))
     check_boundaries(job, use)
+    if use.served:
+        use = msgspec.structs.replace(use, served=Served(record_start=job.record_start, record_end=job.record_end))
     check_outputs(use, command)
     use, slots, why = count_slots(job, use, environ)
-    queries = look(use.inputs[0], seen.cwd) if decided_by_queries(job, use, adapter) else None
+    queries = look(use.inputs[0], seen.cwd) if not growing and decided_by_queries(job, use, adapter) else None
     use, in_parts = with_fragments(job, use, seen, adapter, slots, queries)
     if queries:
         use = msgspec.structs.replace(use, cost=msgspec.structs.replace(use.cost, longest=queries.longest))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+from _blake2 import blake2b  # as hashlib has it, which would load OpenSSL at each start
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -52,5 +52,5 @@ def _beside(output: OutputUse) -> str:
 
 
 def _digest(words: tuple[str, ...], program: str = "") -> str:
-    digest = hashlib.blake2b("\0".join(words).encode(errors="surrogateescape"), digest_size=4).hexdigest()
+    digest = blake2b("\0".join(words).encode(errors="surrogateescape"), digest_size=4).hexdigest()
     return f"{Path(program or words[0]).name}-{digest}{SUFFIX}"

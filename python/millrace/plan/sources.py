@@ -18,9 +18,6 @@ COPY_SECONDS = 0.2
 #: From one node to the next: a start in seconds, and seconds a byte. Nobody measures it before a run.
 LINK = Cost(lines=(Line(readers=1, start_seconds=1e-3, seconds_per_byte=2e-9),))
 
-#: Batches that a slot works on in a run, at least: large ones first, then small ones so that all end together.
-BATCHES = 4
-
 
 class Source(Frozen, frozen=True):
     """A place that has all the bytes."""

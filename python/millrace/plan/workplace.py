@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from millrace.errors import RefusedError
 from millrace.own import why_open
@@ -37,8 +38,7 @@ BATCHES = 4
 PART = 1 / 8
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A folder for work directories, and why this one, in words."""
 
     path: Path

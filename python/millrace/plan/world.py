@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
+from _blake2 import blake2b  # as hashlib has it, which would load OpenSSL at each start
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import msgspec
 
 from millrace.model import Command, Frozen, ToolUse, View
 from millrace.plan import filesystems
+from millrace.tools.base import grows
 
 
 class File(Frozen, frozen=True):
@@ -68,7 +69,7 @@ def of_plan(use: ToolUse, command: Command) -> tuple[File, ...]:
     for item in use.inputs:
         if item.path == "-":
             named.append(("standard input", "-"))
-        elif item.format != "files":
+        elif item.format != "files" and not grows(item.path, command):
             named.append((f"input {item.path}", os.path.join(command.cwd, item.path)))
     view = command.view
     return (*_without_uses(_seen(named), view), *of_program(use, command.exe, command.cwd, view))
@@ -100,7 +101,7 @@ def identity(use: ToolUse, command: Command) -> str:
 
     A database or program that was replaced and put back is the same to a fingerprint, but not to this.
     """
-    digest = hashlib.blake2b(digest_size=16)
+    digest = blake2b(digest_size=16)
     records = [name for item in use.inputs if item.format == "files" for name in item.path.split("\0")]
     for path in (os.fspath(command.exe), *map(os.fspath, use.databases), *records):
         if command.view and (file := command.view.file(Path(path))):
@@ -111,6 +112,8 @@ def identity(use: ToolUse, command: Command) -> str:
         except OSError:
             continue
         digest.update(f"{path}\0{found.st_ino}\0{found.st_mtime_ns}\0{found.st_ctime_ns}\0".encode(errors="replace"))
+    for later in command.view.later if command.view else ():
+        digest.update(f"{later.key}\0".encode(errors="replace"))
     return digest.hexdigest()
 
 

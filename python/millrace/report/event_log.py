@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,7 @@ class EventLog:
             that ours begins on a line of its own.
 
     Raises:
-        CorruptError: It is a folder.
+        CorruptError: It is a folder, or a link that leads nowhere.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,7 +38,15 @@ class EventLog:
             self._file: int | None = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except IsADirectoryError as error:
             raise CorruptError(f"{path}: is a folder, not the log of a run", "start over with --fresh") from error
-        end = os.fstat(self._file).st_size
+        except FileNotFoundError as error:
+            if not path.is_symlink():
+                raise
+            raise CorruptError(f"{path}: is a link, not the log of a run", "start over with --fresh") from error
+        about = os.fstat(self._file)
+        if stat.S_ISFIFO(about.st_mode):
+            os.close(self._file)
+            raise CorruptError(f"{path}: is a pipe, not the log of a run", "start over with --fresh")
+        end = about.st_size
         if end and os.pread(self._file, 1, end - 1) != b"\n":
             self._waiting += b"\n"
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from millrace.words import size
+
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
     """One line of the log. Unknown keys are ignored, missing ones have defaults: old logs stay readable."""
@@ -30,6 +32,8 @@ class RunEvent(Event, frozen=True, kw_only=True, tag="run"):
     unit: str = "bytes"
     bytes_total: int | None = None
     records_resumed: int = 0
+    #: Host and number of slots of each process of the run, in the order in which slots are counted.
+    nodes: list[tuple[str, int]] = []
 
 
 class TaskEvent(Event, frozen=True, kw_only=True, tag="task"):
@@ -132,6 +136,30 @@ class WarningEvent(Event, frozen=True, kw_only=True, tag="warning"):
     count: int = 1
 
 
+class VolumesEvent(Event, frozen=True, kw_only=True, tag="volumes"):
+    """How far the volumes of a database in HDFS were searched where they are, at the end of a run."""
+
+    t: float = 0.0
+    searches: int = 0
+    #: Those of them on nodes that had their volume.
+    local: int = 0
+    #: Bytes of volumes that were read from HDFS, and what searches of candidates read beyond.
+    volume_bytes: int = 0
+    range_bytes: int = 0
+
+    @property
+    def words(self) -> str:
+        """What a run says of it.
+
+        >>> VolumesEvent(searches=32, local=31, volume_bytes=64_000_000, range_bytes=5000).words
+        'volumes in HDFS: 31 of 32 searches on nodes that had theirs; 64 MB of volumes were fetched, 5.0 kB more for candidates'
+        """
+        return (
+            f"volumes in HDFS: {self.local} of {self.searches} searches on nodes that had theirs; "
+            f"{size(self.volume_bytes)} of volumes were fetched, {size(self.range_bytes)} more for candidates"
+        )
+
+
 class EndEvent(Event, frozen=True, kw_only=True, tag="end"):
     """The run is over, and how; missing where it was killed."""
 
@@ -143,7 +171,7 @@ class EndEvent(Event, frozen=True, kw_only=True, tag="end"):
     message: str = ""
 
 
-AnyEvent = RunEvent | TaskEvent | TasksEvent | RetryEvent | QuarantineEvent | WarningEvent | EndEvent
+AnyEvent = RunEvent | TaskEvent | TasksEvent | RetryEvent | QuarantineEvent | WarningEvent | VolumesEvent | EndEvent
 
 
 def readable(value: Any) -> Any:

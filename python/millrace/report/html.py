@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from millrace.errors import MillraceError
+from millrace.model import Frozen
 from millrace.own import replace_whole
 from millrace.report import words
 from millrace.report.charts import charts
@@ -20,6 +21,15 @@ from millrace.report.summary import Summary, of_runs, slowest
 
 #: Rows of the tables; the rest is only counted.
 MAX_SLOWEST, MAX_QUARANTINED, MAX_RUNS = 20, 200, 50
+
+
+class Live(Frozen, frozen=True):
+    """How a page is made that asks for itself again while the run goes on."""
+
+    #: With all that it needs; else only with what changes.
+    whole: bool
+    #: The run has ended: it does not ask any more.
+    over: bool
 
 
 def write(run_dir: Path, out: Path, log: Path | None = None) -> None:
@@ -46,27 +56,16 @@ def write(run_dir: Path, out: Path, log: Path | None = None) -> None:
         raise MillraceError(f"{out}: {error.strerror}", "name a place of your own with -o") from error
 
 
-def page(runs: Sequence[Run], run_dir: Path) -> str:
+def page(runs: Sequence[Run], run_dir: Path, live: Live | None = None) -> str:
     """Return the page as text."""
-    # Imported here: templates and charts are needed by `millrace report` alone.
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
-    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["duration"] = words.duration
-    environment.globals["records"] = words.records
     summary = of_runs(list(runs))
-    # "<" is escaped so that no name or path can close the script element.
-    data = msgspec.json.encode(charts(runs)).decode().replace("<", "\\u003c")
-    return environment.get_template("page.html.j2").render(
+    return rendered(
+        "page.html.j2",
+        charts(runs),
+        live,
         summary=summary,
+        status="running" if live and not live.over else summary.status,
+        about=summary.version or summary.tool,
         title=_title(runs[-1], run_dir),
         command=shlex.join(runs[-1].head.argv),
         run_dir=str(run_dir),
@@ -76,8 +75,40 @@ def page(runs: Sequence[Run], run_dir: Path) -> str:
         slowest=slowest(list(runs), MAX_SLOWEST),
         quarantined=summary.quarantined[:MAX_QUARANTINED],
         message=runs[-1].end.message if runs[-1].end else "",
+    )
+
+
+def rendered(
+    template: str, figures: dict[str, Any], live: Live | None, folders: Sequence[Path] = (), **values: Any
+) -> str:
+    """Return a page as text.
+
+    Args:
+        figures: What its charts show.
+        folders: Where the template is, if not here.
+    """
+    # Imported here: templates and charts are needed by pages alone.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+
+    environment = Environment(
+        loader=FileSystemLoader([*folders, Path(__file__).parent]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["duration"] = words.duration
+    environment.globals["records"] = words.records
+    # "<" is escaped so that no name or path can close the script element.
+    data = msgspec.json.encode(figures).decode().replace("<", "\\u003c")
+    return environment.get_template(template).render(
+        **values,
         data=Markup(data),
-        plotly=Markup(get_plotlyjs()),
+        plotly=Markup(get_plotlyjs() if live is None or live.whole else ""),
+        live=live is not None,
+        over=live is not None and live.over,
     )
 
 

@@ -34,4 +34,4 @@ def remarks(runs: Sequence[Run], summary: Summary) -> list[str]:
     tiny = [task for task in done if task.seconds < 0.05 * task.tasks]
     if len(tiny) > 0.5 * len(done) > 50:
         said.append("Most batches took less than 50 ms, so starting the tool is much of the cost: try larger batches.")
-    return said
+    return [*said, *(run.volumes.words for run in runs if run.volumes)]

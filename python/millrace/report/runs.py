@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from millrace.report.events import (
     AnyEvent,
@@ -14,20 +15,21 @@ from millrace.report.events import (
     RunEvent,
     TaskEvent,
     TasksEvent,
+    VolumesEvent,
     WarningEvent,
     typed,
 )
 
 
-@dataclass
-class Run:
+class Run(msgspec.Struct):
     """One run of a job, up to the next resume; times in seconds since it began."""
 
     head: RunEvent
-    tasks: list[TaskEvent] = field(default_factory=list)
-    retries: list[RetryEvent] = field(default_factory=list)
-    quarantined: list[QuarantineEvent] = field(default_factory=list)
-    warnings: dict[str, int] = field(default_factory=dict)
+    tasks: list[TaskEvent] = msgspec.field(default_factory=list)
+    retries: list[RetryEvent] = msgspec.field(default_factory=list)
+    quarantined: list[QuarantineEvent] = msgspec.field(default_factory=list)
+    warnings: dict[str, int] = msgspec.field(default_factory=dict)
+    volumes: VolumesEvent | None = None
     end: EndEvent | None = None
     #: Time of the latest event, which is all that is known of the end of a killed run.
     seen: float = 0.0
@@ -67,26 +69,33 @@ def load(events: Iterable[dict[str, Any] | AnyEvent]) -> list[Run]:
     """Sort events into runs. Events before the first ``run`` event get a run of which nothing is known."""
     runs: list[Run] = []
     for event in typed(events):
-        if isinstance(event, RunEvent):
-            runs.append(Run(event))
-            continue
-        if not runs:
-            runs.append(Run(RunEvent()))
-        run = runs[-1]
-        run.seen = max(run.seen, event.t)
-        match event:
-            case TaskEvent():
-                run.tasks.append(event)
-            case RetryEvent():
-                run.retries.append(event)
-            case QuarantineEvent():
-                run.quarantined.append(event)
-            case WarningEvent():
-                # The count is "so far": the latest is the total.
-                run.warnings[event.text] = max(event.count, run.warnings.get(event.text, 0))
-            case EndEvent():
-                run.end = event
+        take(runs, event)
     return runs
+
+
+def take(runs: list[Run], event: AnyEvent) -> None:
+    """Add the next event of a log to what those before it told."""
+    if isinstance(event, RunEvent):
+        runs.append(Run(event))
+        return
+    if not runs:
+        runs.append(Run(RunEvent()))
+    run = runs[-1]
+    run.seen = max(run.seen, event.t)
+    match event:
+        case TaskEvent():
+            run.tasks.append(event)
+        case RetryEvent():
+            run.retries.append(event)
+        case QuarantineEvent():
+            run.quarantined.append(event)
+        case WarningEvent():
+            # The count is "so far": the latest is the total.
+            run.warnings[event.text] = max(event.count, run.warnings.get(event.text, 0))
+        case VolumesEvent():
+            run.volumes = event
+        case EndEvent():
+            run.end = event
 
 
 def still_quarantined(runs: Iterable[Run]) -> list[QuarantineEvent]:

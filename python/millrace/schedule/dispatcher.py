@@ -5,6 +5,7 @@ What `Placement` decides, for tasks that carry something, may be out twice, and 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -40,7 +41,7 @@ class Dispatcher(Generic[Load]):
 
     def __init__(self, fragments: int = 0, placement: Placement | None = None) -> None:
         self._placement = placement or Placement()
-        self._homes = Homes(fragments)
+        self._homes, self._fragments = Homes(fragments), fragments
         self._out: dict[TaskId, _Out[Load]] = {}
         self._sends: list[Send] = []
         self._last, self._looked = False, 0.0
@@ -71,7 +72,10 @@ class Dispatcher(Generic[Load]):
         """A task is to be done, of so many units of work; ``load`` is sent with it."""
         self._out[task.id] = _Out(load, task.fragment)
         prefer = self._homes.of(task.fragment)
-        self._note(self._placement.task_ready(task.id, units, now, urgent=task.urgent, prefer=prefer))
+        fragment = task.fragment if task.fragment <= self._fragments else 0
+        self._note(
+            self._placement.task_ready(task.id, units, now, urgent=task.urgent, prefer=prefer, fragment=fragment)
+        )
 
     def started(self, task: TaskId) -> bool:
         """A slot has taken a task. Whether that is news."""
@@ -106,10 +110,27 @@ class Dispatcher(Generic[Load]):
         self._last = True
 
     def look(self, now: float) -> None:
-        """Send what takes too long to idle slots too; to be called now and then. See `Placement.straggling`."""
+        """Send what waits for a choice, and what takes too long to idle slots too; to be called now and then.
+
+        See `Placement.fill`, `Placement.straggling`.
+        """
+        if len(self._placement.local):
+            self._note(self._placement.fill(now))
         if self._last and self._out and now - self._looked > STRAGGLER_LOOK_SECONDS:
             self._looked = now
             self._note(self._placement.straggling(now))
+
+    # Fragments that storage of the nodes holds
+
+    def hold(self, replicas: Mapping[int, Collection[int]]) -> None:
+        """Nodes with a replica, by fragment, are these now: they search it, as far as that leaves no slot idle."""
+        self._placement.hold(replicas)
+
+    @property
+    def n_local(self) -> tuple[int, int]:
+        """Searches of such fragments that were sent, and how many of them to nodes that hold the fragment."""
+        local = self._placement.local
+        return local.n_sent, local.n_local
 
     def _note(self, sends: list[Send]) -> None:
         for send in sends:

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from millrace.committed import Committed
 from millrace.ids import BatchId
 from millrace.model import Fragmented
+from millrace.schedule.finish.way import Ranks, Ready, Slots, WayInShares
+from millrace.schedule.finish.ways import ways_of
+from millrace.schedule.finish.whole import Whole
+from millrace.schedule.orders import Order
 from millrace.schedule.protocol import Divide, Part
-from millrace.schedule.scan import finish_parts, n_slices
 from millrace.schedule.searches import Misplaced, Searches, Setback
-from millrace.tasks import Ended, Finish, Kind, Rank, Search, Slice, Task
+from millrace.tasks import Ended, Rank, Search, Slice, Task
 
 if TYPE_CHECKING:
     from millrace import _core
 
 #: What an earlier run found in fragments, by the extent of the batch.
 FoundBefore = Mapping[tuple[int, int], Mapping[int, "_core.BlockRef"]]
-
-
-class Order(NamedTuple):
-    """A task to be made."""
-
-    batch: BatchId
-    kind: Kind
-    attempt: int
-    urgent: bool = False
-    found: Sequence[_core.BlockRef] = ()
 
 
 class FragmentSearch:
@@ -40,8 +33,10 @@ class FragmentSearch:
     """
 
     def __init__(self, fragmented: Fragmented, n_nodes: int, begun: FoundBefore) -> None:
-        self._fragmented, self._begun = fragmented, begun
+        self._begun = begun
         self._searches = Searches(len(fragmented.fragments), n_nodes)
+        self._ways = ways_of(fragmented)
+        self._in_shares = {way.kind: way for way in self._ways if isinstance(way, WayInShares)}
         self._parts: dict[BatchId, Part] = {}
         #: Batches for which everything is found.
         self._found_all: list[BatchId] = []
@@ -88,34 +83,24 @@ class FragmentSearch:
         if not self._found_all:
             return []
         batch = self._found_all.pop(0)
-        if ranks := self._searches.take_ranks(batch):
-            return self._in_slices(batch, Slice, len(ranks), ranks) if len(ranks) > 1 else [self._finish_in_one(batch)]
         idle = slots - n_tasks - len(self._searches.scan) if is_end else 0
-        part, found_bytes = self._parts[batch], self._searches.found_bytes(batch)
-        n_records = part.last - part.first
-        n_parts = finish_parts(n_records, found_bytes, idle) if self._fragmented.divisible else 1
-        if n_parts > 1:
-            return Divide(batch, n_parts)
-        ranked = self._fragmented.ranked
-        # Whatever went wrong before, the next time in one.
-        if ranked and n_records == 1 and not self._searches.was_sliced(batch):
-            # Where fragments do not tell the ranks of subjects, these are found first.
-            first, passes = (Rank, 2) if ranked.argv else (Slice, 1)
-            seconds = self._searches.seconds(batch) or 0.0
-            n = n_slices(found_bytes, seconds, idle, slots, passes)
-            if n > 1:
-                return self._in_slices(batch, first, n, self._searches.blocks(batch))
-        return [self._finish_in_one(batch)]
+        ready, room = self._ready(batch), Slots(slots, idle)
+        for way in self._ways:
+            found = way.begin(ready, room)
+            if found is not None:
+                break
+        else:
+            raise AssertionError("the last way finishes any batch")
+        if isinstance(way, WayInShares) and not isinstance(found, Divide):
+            self._searches.begin_shares(batch, len(found))
+        return found
 
-    def _in_slices(
-        self, batch: BatchId, kind: type[Rank | Slice], n: int, found: Sequence[_core.BlockRef]
-    ) -> list[Order]:
-        self._searches.slice(batch, n)
-        attempt = self._searches.attempt(batch)
-        return [Order(batch, kind(number, n), attempt, True, found) for number in range(n)]
+    def _ready(self, batch: BatchId) -> Ready:
+        part = self._parts[batch]
+        return self._searches.ready(batch, part.last - part.first)
 
     def _finish_in_one(self, batch: BatchId) -> Order:
-        return Order(batch, Finish(), self._searches.attempt(batch), True, self._searches.blocks(batch))
+        return Whole().order(self._ready(batch))
 
     # How tasks end
 
@@ -123,18 +108,23 @@ class FragmentSearch:
         """A task is done; the result of its batch, if this was the last that it waited for."""
         batch, committed = task.batch, ended.committed
         assert committed is not None  # a task that is done has been committed
-        found_all = False
         match task.kind:
             case Search(fragment):
-                found_all = self._searches.found(batch, fragment, committed.blocks[0], ended.wall_seconds)
-            case Rank(number, of):
-                found_all = self._searches.ranked(batch, number, of, committed)
-            case Slice(number, of):
-                return self._searches.sliced(batch, number, of, committed)
+                if self._searches.found(batch, fragment, committed.blocks[0], ended.wall_seconds):
+                    self._found_all.append(batch)
+            case Rank(number, of) | Slice(number, of):
+                if shares := self._searches.share_done(batch, number, of, committed):
+                    return self._shares_done(batch, self._in_shares[type(task.kind)], shares)
             case _:
                 return committed
-        if found_all:
-            self._found_all.append(batch)
+        return None
+
+    def _shares_done(self, batch: BatchId, way: WayInShares, shares: Mapping[int, _core.TaskRef]) -> Committed | None:
+        result = way.end(shares)
+        if not isinstance(result, Ranks):
+            return result
+        self._searches.ranked(batch, result.blocks)
+        self._found_all.append(batch)
         return None
 
     def failed(self, batch: BatchId, setback: Setback) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from millrace.ids import BatchId
 from millrace.schedule.cutting import Cutting
@@ -14,8 +15,7 @@ from millrace.schedule.protocol import Ask, Failure, Part, Quarantine, Release, 
 from millrace.schedule.quarantine_limit import QuarantineLimit
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """Start an attempt at a batch; ``urgent``: before those that wait."""
 
     batch: BatchId
@@ -38,8 +38,7 @@ class _State(Enum):
     HELD = 3
 
 
-@dataclass
-class _Batch:
+class _Batch(msgspec.Struct):
     records: int
     units: int
     attempt: int = 0

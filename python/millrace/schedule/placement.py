@@ -12,10 +12,11 @@ and then once no more tasks will come.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from millrace.schedule import stragglers
+from millrace.schedule.local_first import LocalFirst
 from millrace.schedule.node_load import MOST_AHEAD, NodeLoad, Room, Speeds
 from millrace.schedule.waiting import PlacedTask, Waiting
 
@@ -32,7 +33,8 @@ class Placement:
     """Places tasks on nodes.
 
     While a task waits, no slot is idle and urgent tasks go first. A task goes to a node that it prefers when that
-    leaves no slot idle, and is then passed over by at most as many later tasks as there are slots.
+    leaves no slot idle, and is then passed over by at most as many later tasks as there are slots. Searches of fragments
+    of which it is known who holds them (`hold`) wait for `fill`, so that each node has the choice of all of them.
 
     Args:
         latency_seconds: See `Speeds`.
@@ -44,6 +46,8 @@ class Placement:
         self._tasks: dict[int, PlacedTask] = {}
         self._slots, self._serial = 0, 0
         self._waiting = Waiting()
+        #: Searches of fragments of which it is known who holds them.
+        self.local = LocalFirst()
         self._speeds = Speeds(latency_seconds, most_ahead)
         self._room = Room(self._nodes, self._speeds)
 
@@ -52,7 +56,7 @@ class Placement:
     @property
     def waiting(self) -> int:
         """Tasks that are not sent."""
-        return self._waiting.count
+        return self._waiting.count + len(self.local)
 
     @property
     def slots(self) -> int:
@@ -86,6 +90,7 @@ class Placement:
             raise ValueError(f"node {node} has {slots} slots")
         item = self._nodes.setdefault(node, NodeLoad(slots))
         self._waiting.node_joined(node)
+        self.local.holders.joined(node)
         item.slots, item.members = slots, members
         item.start(now)
         self._slots = sum(other.slots for other in self._nodes.values())
@@ -103,6 +108,7 @@ class Placement:
             return [], []
         self._slots -= item.slots
         self._waiting.node_lost(node)
+        self.local.holders.lost(node)
         back = []
         for number in (*item.running, *item.queued):
             task = self._tasks[number]
@@ -112,16 +118,34 @@ class Placement:
             elif not task.nodes:
                 back.append(task)
         self._waiting.put_back(back)
+        return [task.number for task in back], self.fill(now)
+
+    def fill(self, now: float) -> list[Send]:
+        """Send what waits to nodes that have room."""
         sends: list[Send] = []
         # One at a time: a whole queue for one node would leave slots of others idle.
         while (best := self._room.best()) is not None and (sent := self._fill(best, now, most=1)):
             sends.extend(sent)
-        return [task.number for task in back], sends
+        # What is left is nothing for the one with most room, and may be something for the next.
+        for node in sorted(self._nodes, key=self._room.key) if len(self.local) else ():
+            sends += self._fill(node, now)
+        return sends
+
+    def hold(self, replicas: Mapping[int, Collection[int]]) -> None:
+        """Nodes with a replica, by fragment, are these now."""
+        self.local.hold(replicas)
 
     # Tasks
 
     def task_ready(
-        self, task: int, units: float, now: float, *, urgent: bool = False, prefer: Sequence[int] = ()
+        self,
+        task: int,
+        units: float,
+        now: float,
+        *,
+        urgent: bool = False,
+        prefer: Sequence[int] = (),
+        fragment: int = 0,
     ) -> list[Send]:
         """A task is to be sent: at once where there is room, else when there is.
 
@@ -130,6 +154,7 @@ class Placement:
             units: Cost units, the same for all tasks (see `CostHint.unit`).
             urgent: Before all that is not urgent.
             prefer: Nodes where it is cheaper, such as those that hold its database fragment.
+            fragment: That which it searches. If it is known who holds it, it waits for the next `fill`; else 0.
 
         Raises:
             ValueError: The task is known already.
@@ -137,7 +162,11 @@ class Placement:
         if task in self._tasks:
             raise ValueError(f"task {task} is known already")
         self._serial += 1
-        item = self._tasks[task] = PlacedTask(task, max(units, 0.0), self._serial, tuple(prefer))
+        item = self._tasks[task] = PlacedTask(task, max(units, 0.0), self._serial, tuple(prefer), fragment)
+        if not urgent and self.local.holders.is_known(fragment):
+            item.waiting = True
+            self.local.add(item)
+            return []
         node = self._place(item, urgent)
         if node is None:
             self._waiting.add(item, urgent=urgent)
@@ -170,11 +199,12 @@ class Placement:
         for number in waiting:
             del self._tasks[number]
         self._waiting.clear()
+        self.local.clear()
         return waiting
 
     def straggling(self, now: float) -> list[Send]:
         """Duplicate tasks on idle slots where that is likely to end sooner. Only for when no more tasks will come."""
-        if self._waiting.count or not self._speeds.is_known:
+        if self.waiting or not self._speeds.is_known:
             return []
         return [
             self._send(node, task, now) for node, task in stragglers.copies(self._nodes, self._tasks, self._speeds, now)
@@ -201,13 +231,22 @@ class Placement:
         """Send what waits to a node until it has enough, or ``most`` tasks."""
         item = self._nodes[node]
         sends: list[Send] = []
-        while self._waiting.count and item.out < item.depth and (not most or len(sends) < most):
-            task = self._waiting.take(node, self._slots, idle=item.idle > 0)
+        while item.out < item.depth and (not most or len(sends) < most):
+            task = self._take(node, idle=item.idle > 0)
             if task is None:
                 break
             sends.append(self._put(node, task, now))
         self._room.note(node)
         return sends
+
+    def _take(self, node: int, *, idle: bool) -> PlacedTask | None:
+        """The next task for a node with room."""
+        if self._waiting.count and (task := self._waiting.take(node, self._slots, idle=idle)):
+            return task
+        local = self.local.take(node, idle=idle) if len(self.local) else None
+        if local:
+            local.waiting = False
+        return local
 
     def _send(self, node: int, task: PlacedTask, now: float) -> Send:
         sent = self._put(node, task, now)
@@ -217,6 +256,8 @@ class Placement:
     def _put(self, node: int, task: PlacedTask, now: float) -> Send:
         self._nodes[node].take(task.number, now)
         task.nodes.append(node)
+        if task.fragment:
+            self.local.sent(task.fragment, node)
         return Send(node, task.number, duplicate=len(task.nodes) > 1)
 
     def _forget(self, task: PlacedTask) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+
+import msgspec
 
 #: By default a run stops beyond this share of the records that came to their end, and not before so many.
 SHARE = 0.01
@@ -14,8 +15,7 @@ ALIKE_RECORDS = 10
 ALIKE_SHARE = 0.1
 
 
-@dataclass
-class QuarantineLimit:
+class QuarantineLimit(msgspec.Struct):
     """Counts records that are done and given up.
 
     Args:
@@ -27,7 +27,7 @@ class QuarantineLimit:
     share: float | None = None
     n_ended: int = 0
     n_given_up: int = 0
-    _alike: Counter[str] = field(default_factory=Counter)
+    _alike: Counter[str] = msgspec.field(default_factory=Counter)
 
     def done(self, n_records: int) -> None:
         """So many records are done."""

@@ -15,9 +15,10 @@ import msgspec
 from millrace.ids import BatchId, TaskId
 from millrace.model import CostHint, Fragmented
 from millrace.schedule.cutting import Cutting
-from millrace.schedule.fragments import FoundBefore, FragmentSearch, Order
+from millrace.schedule.fragments import FoundBefore, FragmentSearch
 from millrace.schedule.interruption import Interruption
 from millrace.schedule.lives import Lives, Run, Step
+from millrace.schedule.orders import Order
 from millrace.schedule.protocol import (
     Action,
     Ask,
@@ -54,6 +55,9 @@ if TYPE_CHECKING:
 
 #: Batches that share a scan around a database in fragments, at least.
 BATCHES_A_SCAN = 16
+
+#: Searches that nodes may choose from.
+MOST_TO_CHOOSE_FROM = 1 << 14
 
 #: Seconds at most that the first searches of fragments wait for more batches.
 GATHER_SECONDS = 0.5
@@ -263,7 +267,7 @@ class Scheduler:
         return self._hand_out()
 
     def _hand_out(self) -> list[Action]:
-        """Hand out finishes, and of searches one more than the slots work at."""
+        """Hand out finishes, and of searches as many as `_most_tasks` leaves."""
         actions: list[Action] = []
         if not self._fragments or self._interruption:
             return actions
@@ -272,9 +276,15 @@ class Scheduler:
             if isinstance(found, Divide):
                 return [*actions, found]
             actions += map(self._submit, found)
-        while len(self._tasks) < 2 * slots and (search := self._fragments.next_search()):
+        while len(self._tasks) < self._most_tasks and (search := self._fragments.next_search()):
             actions.append(self._submit(search))
         return actions
+
+    @property
+    def _most_tasks(self) -> int:
+        """Tasks that are handed out: one more than the slots work at, or all from which nodes may choose by what they hold."""
+        fragmented = self._settings.fragmented
+        return MOST_TO_CHOOSE_FROM if fragmented and fragmented.volumes else 2 * self._cutting.slots
 
     def _ended(self, ended: Ended) -> list[Action]:
         task = self._tasks.pop(ended.task)

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from millrace.committed import Gathered, gathered
+import msgspec
+
 from millrace.ids import BatchId
+from millrace.schedule.finish.way import Ready
 from millrace.schedule.protocol import Failure
 from millrace.schedule.scan import SharedScan
 
@@ -23,8 +25,7 @@ class Misplaced:
 Setback = Failure | Misplaced
 
 
-@dataclass
-class _Batch:
+class _Batch(msgspec.Struct):
     """One batch from its first search to its end."""
 
     #: What was found, by fragment.
@@ -37,7 +38,7 @@ class _Batch:
     seconds: float = 0.0
     searched: int = 0
     #: What has been written of the slices of its one record, or found of their ranks; None: it was never written in slices.
-    slices: dict[int, _core.TaskRef] | None = None
+    shares: dict[int, _core.TaskRef] | None = None
     #: The ranks of all subjects, as soon as they are known and until slices are written by them.
     ranks: Sequence[_core.BlockRef] = ()
     #: The first setback, until its other tasks have ended.
@@ -105,49 +106,32 @@ class Searches:
         setback, item.setback = item.setback, None
         return setback
 
-    def slice(self, batch: BatchId, n: int) -> None:
-        """``batch``, for which everything is found, is written in ``n`` slices, or the ranks of so many shares are found."""
-        item = self._batches[batch]
-        item.slices, item.running = {}, n
-
-    def take_ranks(self, batch: BatchId) -> Sequence[_core.BlockRef]:
-        """The ranks of all subjects of ``batch``, by which it is written in as many slices; empty: they are not known."""
+    def ready(self, batch: BatchId, n_records: int) -> Ready:
+        """``batch``, for which everything is found; its ranks are taken."""
         item = self._batches[batch]
         ranks, item.ranks = item.ranks, ()
-        return ranks
+        found = [item.found[fragment] for fragment in sorted(item.found)]
+        seconds = self.seconds(batch) or 0.0
+        return Ready(batch, item.attempt, n_records, found, seconds, ranks, item.shares is not None)
 
-    def was_sliced(self, batch: BatchId) -> bool:
-        """Whether ``batch`` was to be written in slices before, of which something came in between."""
-        return self._batches[batch].slices is not None
-
-    def sliced(self, batch: BatchId, number: int, of: int, task: _core.TaskRef) -> Gathered | None:
-        """A slice is committed; the result if it was the last."""
-        slices = self._gathered(batch, number, of, task)
-        return gathered(slices) if slices else None
-
-    def ranked(self, batch: BatchId, number: int, of: int, task: _core.TaskRef) -> bool:
-        """The ranks of a share are committed. Whether they were the last."""
-        shares = self._gathered(batch, number, of, task)
-        if shares:
-            self._batches[batch].ranks = gathered(shares).blocks
-        return bool(shares)
-
-    def _gathered(self, batch: BatchId, number: int, of: int, task: _core.TaskRef) -> dict[int, _core.TaskRef] | None:
-        """All of them, if this was the last one missing."""
+    def begin_shares(self, batch: BatchId, n: int) -> None:
+        """``batch``, for which everything is found, is finished by ``n`` tasks, a share each."""
         item = self._batches[batch]
-        assert item.slices is not None  # see `slice`
+        item.shares, item.running = {}, n
+
+    def share_done(
+        self, batch: BatchId, number: int, of: int, task: _core.TaskRef
+    ) -> Mapping[int, _core.TaskRef] | None:
+        """A share is committed; all of them, if this was the last one missing."""
+        item = self._batches[batch]
+        assert item.shares is not None  # see `begin_shares`
         item.running -= 1
-        item.slices[number] = task
-        return item.slices if len(item.slices) == of and not item.setback else None
+        item.shares[number] = task
+        return item.shares if len(item.shares) == of and not item.setback else None
 
-    def blocks(self, batch: BatchId) -> list[_core.BlockRef]:
-        """What all fragments found, in their order."""
-        found = self._batches[batch].found
-        return [found[fragment] for fragment in sorted(found)]
-
-    def found_bytes(self, batch: BatchId) -> int:
-        """Size of what all fragments found."""
-        return sum(block.length for block in self._batches[batch].found.values())
+    def ranked(self, batch: BatchId, ranks: Sequence[_core.BlockRef]) -> None:
+        """The ranks of all subjects of ``batch`` are known."""
+        self._batches[batch].ranks = ranks
 
     def divide(self, batch: BatchId, shares: Mapping[BatchId, float]) -> None:
         """``batch``, for which everything is found, goes on as parts of it, with their shares of its time."""

@@ -7,9 +7,11 @@ others are chosen by their first record, so that a resumed run chooses alike.
 
 from __future__ import annotations
 
-import hashlib
+from _blake2 import blake2b  # as hashlib has it, which would load OpenSSL at each start
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 #: First record and the one after the last.
 Extent = tuple[int, int]
@@ -37,13 +39,12 @@ SLOW_SECONDS = 5.0
 
 def is_chosen(first: int, share: float, key: bytes) -> bool:
     """Whether a stretch begins with the batch whose first record is ``first``."""
-    digest = hashlib.blake2b(first.to_bytes(8, "little"), key=key, digest_size=8).digest()
+    digest = blake2b(first.to_bytes(8, "little"), key=key, digest_size=8).digest()
     # A chosen batch takes its neighbour with it.
     return first == 0 or int.from_bytes(digest, "little") < share / (2 - share) * 2**64
 
 
-@dataclass
-class Short:
+class Short(msgspec.Struct):
     """Says which batches are cut short, as they are looked at: so that a look costs little, however large batches are.
 
     Args:

@@ -18,6 +18,8 @@ class PlacedTask:
     serial: int
     #: Nodes where it is cheaper.
     prefer: tuple[int, ...] = ()
+    #: Fragment of the database that it searches; 0: none.
+    fragment: int = 0
     waiting: bool = False
     ended: bool = False
     #: Where it is out.

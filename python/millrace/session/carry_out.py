@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from millrace import _core, debug
-from millrace.committed import Committed
 from millrace.engine.loop import Engine
 from millrace.errors import RefusedError
 from millrace.interrupt import Interrupt
@@ -25,7 +22,8 @@ from millrace.plan import learnt
 from millrace.plan.plan import Plan
 from millrace.report import progress
 from millrace.report.event_log import EventLog
-from millrace.report.events import RunEvent
+from millrace.session.begun import begun
+from millrace.session.chained import Chained
 from millrace.session.claim import Claim, already_complete, claim_run, taken_over
 from millrace.session.earlier import Earlier, open_journals
 from millrace.session.ending import Ending
@@ -36,16 +34,23 @@ from millrace.storage import past
 
 if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
     from millrace.cluster.membership import Membership
+    from millrace.session.outbox import Outbox
     from millrace.session.urls import Named
 
 
-def run(plan: Plan, supervision: Supervision, crew: Membership | None = None, behind: Named | None = None) -> Finished:
+def run(
+    plan: Plan, supervision: Supervision, crew: Membership | None = None, behind: Named | None = None,
+    outbox: Outbox | None = None,
+    chain: Chained | None = None,
+) -> Finished:  # fmt: skip
     """Do ``plan``, resuming what an earlier run of the same command left.
 
     Args:
         supervision: Whoever watches over this process.
         crew: The other processes of an MPI job, whose slots work too.
         behind: The files behind the URLs of the command.
+        outbox: The outputs that go to URLs.
+        chain: The other phases of the job.
 
     Raises:
         MillraceError: The run did not get to its end; the run directory holds what was done.
@@ -56,6 +61,8 @@ def run(plan: Plan, supervision: Supervision, crew: Membership | None = None, be
             "let each process open the file itself: mpirun ... sh -c 'millrace run ... -- TOOL < FILE'",
         )
     with ExitStack() as stack:
+        if outbox:
+            stack.callback(outbox.give_up, plan.run_dir)  # when it is known what this run leaves
         interrupt = stack.enter_context(Interrupt(supervised=supervision.active))
         supervision.obey(interrupt)
         claim = claim_run(plan, supervision, stack)
@@ -64,6 +71,8 @@ def run(plan: Plan, supervision: Supervision, crew: Membership | None = None, be
         left.check(claim.plan, claim.rundir, claim.manifest)
         if done := already_complete(claim, supervision):
             past.sweep(claim.plan.command.environ)
+            if outbox:
+                outbox.clear()
             return done
         left.forget(claim.rundir)
         if crew:
@@ -75,7 +84,7 @@ def run(plan: Plan, supervision: Supervision, crew: Membership | None = None, be
             stack.callback(watchdog.close)
             work.make()
         claim.lock.keep(taken_over(claim.rundir))
-        return carry_out(claim, Processes(work, interrupt, supervision, crew, behind), stack)
+        return carry_out(claim, Processes(work, interrupt, supervision, crew, behind, outbox, chain), stack)
 
 
 def carry_out(claim: Claim, processes: Processes, stack: ExitStack) -> Finished:
@@ -89,13 +98,15 @@ def carry_out(claim: Claim, processes: Processes, stack: ExitStack) -> Finished:
     say = debug.told(show.message if job.verbosity >= 0 else _nothing)
     for warning in claim.plan.warnings:
         say(warning)
+    if processes.outbox:
+        processes.outbox.begin(say)
     claim = replace(claim, plan=processes.share(claim.plan, say))
     processes.stage(claim.plan, stack, say)
     started = time.monotonic()
     # A process on another machine that was taken for dead, and is not, goes on with its own journal.
     earlier = open_journals(claim, alone=not processes.crew and claim.lock.certain, say=say)
     events = stack.enter_context(EventLog(claim.rundir.events))
-    events.write(_run_event(claim.plan, earlier.tasks), 0.0)
+    events.write(begun(claim.plan, earlier.tasks, processes), 0.0)
     wiring = Wiring(claim, processes, earlier, say)
     ending = Ending(claim, processes, wiring, earlier.journal, events, started, say)
     try:
@@ -127,15 +138,6 @@ def _remember_cost(plan: Plan, engine: Engine) -> None:
 
 def _progress_mode(plan: Plan) -> progress.Mode:
     return "none" if plan.job.verbosity < 0 and plan.job.progress == "auto" else plan.job.progress
-
-
-def _run_event(plan: Plan, done: Sequence[Committed]) -> RunEvent:
-    use, argv = plan.use, plan.command.argv
-    return RunEvent(
-        time=datetime.now().astimezone().isoformat(timespec="seconds"), argv=list(argv), tool=Path(argv[0]).name,
-        version=use.version, slots=plan.slots, unit=use.cost.unit, bytes_total=None,
-        records_resumed=sum(task.last - task.first for task in done),
-    )  # fmt: skip
 
 
 def _nothing(_: str) -> None:

@@ -7,7 +7,8 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+
+import msgspec
 
 from millrace import earlier_run, run_folder
 from millrace.errors import ExitCode, LostError, MillraceError
@@ -26,8 +27,7 @@ from millrace.session.finished import Finished
 from millrace.waiting import until
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """A run directory that is this process's, and what is to be done in it."""
 
     plan: Plan
@@ -117,9 +117,9 @@ def already_complete(claim: Claim, supervision: Supervision) -> Finished | None:
         counted = summary.summarise(read_typed(rundir.events))
     except OSError:
         counted = None  # killed while it removed the directory
-    if not complete.kept and not (counted and counted.quarantined):
+    if not complete.kept and not complete.quarantined:
         if not supervision.active:  # which does so once it has passed everything on
             run_folder.remove(rundir)
         return Finished(ExitCode.DONE, "already done: an earlier run wrote everything", counted)
-    code = ExitCode.QUARANTINED if counted and counted.quarantined else ExitCode.DONE
+    code = ExitCode.QUARANTINED if complete.quarantined else ExitCode.DONE
     return Finished(code, f"already done: {rundir.path} holds this run, complete (--fresh starts over)", counted)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from millrace import _core
 from millrace.committed import Committed
@@ -16,8 +17,7 @@ from millrace.task_numbers import kind_of
 from millrace.tasks import Compare
 
 
-@dataclass(frozen=True)
-class Earlier:
+class Earlier(msgspec.Struct, frozen=True):
     """Results that count, and where those of this start go."""
 
     #: The number of this start, and its journal, which is open.

@@ -42,6 +42,10 @@ from millrace.waiting import until
 #: Seconds that outputs get at the end of a run that is stopped, to take what is done.
 LAST_WRITES_SECONDS = 5.0
 
+#: What to do about a program that stays alive and has more to say than answers.
+AGAINST = """
+hint: all answers are in the output; what it writes besides is not, as each of its processes would write it: see docs/records.md"""
+
 #: Seconds between looks at the outputs, at the end.
 LOOK_SECONDS = 0.05
 
@@ -72,16 +76,29 @@ class Ending:
         if crew:
             crew.dismiss(whole=True)  # what they committed is on the disk before this run is called complete
             guard.changed = guard.changed or crew.changed
+            if found := self._wiring.locality():
+                self._say(found.words)
+                now = engine.now()
+                self._events.write(msgspec.structs.replace(found, t=now), now)
+        against = engine.node.part()
         sizes = self._written(engine)
+        if outbox := self._processes.outbox:
+            outbox.send(self._claim.plan.run_dir, self._processes.interrupt, self._say)
         lost = engine.counts.quarantined
         self._log_end(engine, lost)
         left.note(self._claim.plan, self._claim.rundir, self._claim.manifest)
         kept = self._claim.plan.job.keep_run_dir
-        self._claim.rundir.write_complete(Complete(run_id=self._claim.manifest.run_id, outputs=sizes, kept=kept))
+        complete = Complete(run_id=self._claim.manifest.run_id, outputs=sizes, quarantined=lost, kept=kept)
+        self._claim.rundir.write_complete(complete)
+        if outbox:
+            outbox.clear()
         self._events.close()
-        code = ExitCode.QUARANTINED if lost else ExitCode.DONE
+        code = ExitCode.TOOL if against else ExitCode.QUARANTINED if lost else ExitCode.DONE
         counted = history.remember(self._claim.plan, self._claim.rundir, self._claim.manifest, code)
-        return self._judge(lost, counted, engine.verifier.outcome(engine.counts.records))
+        words = [engine.verifier.outcome(engine.counts.records)]
+        if against:
+            words.append(f"{engine.said.tool} has answered all records, but after the last one {against}\n{AGAINST}")
+        return self._judge(lost, code, counted, words)
 
     def stop(self, error: BaseException) -> MillraceError | None:
         """The run cannot go on: keep what is done; returns the reason for the user, None if ``error`` is not expected."""
@@ -150,14 +167,15 @@ class Ending:
         self._events.write(EndEvent(t=now, status=status, records_done=done, quarantined=lost), now)
         self._events.flush()  # before the run counts as complete, or a kill in between leaves a log of one that is not
 
-    def _judge(self, lost: int, counted: Summary, verified: str) -> Finished:
+    def _judge(self, lost: int, code: ExitCode, counted: Summary, words: list[str]) -> Finished:
         job, rundir = self._claim.plan.job, self._claim.rundir
         if lost:
-            text = f"{count(lost, 'record')} quarantined in {rundir.quarantine}; to try again: millrace run --retry-quarantined -- ..."
-            return Finished(ExitCode.QUARANTINED, "\nmillrace: ".join(filter(None, (verified, text))), counted)
-        if not job.keep_run_dir and not self._processes.supervision.active:
+            words.append(
+                f"{count(lost, 'record')} quarantined in {rundir.quarantine}; to try again: millrace run --retry-quarantined -- ..."
+            )
+        elif not job.keep_run_dir and not self._processes.supervision.active:
             run_folder.remove(rundir)
-        return Finished(ExitCode.DONE, verified, counted)
+        return Finished(code, "\nmillrace: ".join(filter(None, words)), counted)
 
     def _settle(self) -> None:
         """Let no other process wait for this one while it ends."""

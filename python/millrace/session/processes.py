@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,14 +12,15 @@ from millrace.interrupt import Interrupt
 from millrace.launch.supervisor_link import Supervision
 from millrace.node.workdir import WorkDir
 from millrace.plan.plan import Plan
+from millrace.session.chained import Chained
 
 if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
     from millrace.cluster.membership import Member, Membership
+    from millrace.session.outbox import Outbox
     from millrace.session.urls import Named
 
 
-@dataclass
-class Processes:
+class Processes(msgspec.Struct):
     """This process, whoever watches over it, and the others of an MPI job."""
 
     work: WorkDir
@@ -30,12 +30,16 @@ class Processes:
     crew: Membership | None = None
     #: The files behind the URLs of the command; None: there are none.
     behind: Named | None = None
+    #: The outputs of the command that go to URLs; None: there are none.
+    outbox: Outbox | None = None
+    #: The other phases of the job; None: there are none.
+    chain: Chained | None = None
     #: All whose slots work, this one first; empty if there are no others.
     members: Sequence[Member] = ()
     #: (copy, file) by host: what tools there are to read in the place of what.
-    staged: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    staged: Mapping[str, Sequence[tuple[str, str]]] = msgspec.field(default_factory=dict)
     #: Where files behind URLs are, by host and name.
-    copies: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    copies: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
 
     def share(self, plan: Plan, say: Callable[[str], None]) -> Plan:
         """``plan`` with the slots of all processes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -32,13 +33,15 @@ class Named:
 
     Args:
         job: The command, whose URLs `millrace.replicas.check_named` has seen.
+        apart: Leave volumes of databases in HDFS to those who search them; they are in `View.later`.
         message: Tells the user.
 
     Raises:
         MillraceError: A file is not there, cannot be read, or does not fit.
     """
 
-    def __init__(self, job: Job, cwd: Path, message: Callable[[str], None]) -> None:
+    def __init__(self, job: Job, cwd: Path, message: Callable[[str], None], *, apart: bool = False) -> None:
+        self._apart, self._later = apart, dict[str, Fetched]()
         self._job, self._cwd, self._message = job, cwd, message
         self._adapter = registry.find(Path(job.command[0]).name)
         self._wanted: dict[str, Wanted] = {}
@@ -46,7 +49,7 @@ class Named:
         self._found: list[urls.Found] = []
         for name in job.output:
             if name.startswith(replicas.FETCHED):
-                raise RefusedError(f"{replicas.shown(name)}: an output cannot be a URL", "write it to a file, and copy that")  # fmt: skip
+                raise RefusedError(f"{replicas.shown(name)}: cannot be written", "name a file, hdfs://, s3:// or sftp://")  # fmt: skip
         argv = [job.command[0], *(self._word(at) for at in range(1, len(job.command)))]
         inputs, shared = ([self._path(each) for each in words] for words in (job.input, job.shared))
         #: What the tool is to see; None: the command names no URLs.
@@ -80,10 +83,10 @@ class Named:
 
     def _view(self, argv: Sequence[str], inputs: Sequence[str], shared: Sequence[str]) -> View:
         asked = [each for wanted in self._wanted.values() for each in urls.look(*wanted)]
-        self._cache = Cache(urls.choose(self._job.stage, asked))
+        self._cache = Cache(urls.choose(self._job.stage, sum(each.bytes for each in asked if not self._is_left(each))))
         try:
             files = self._bring(asked, {})
-            view = names.plan(argv, self._cwd, files.values(), inputs, shared)
+            view = names.plan(argv, self._cwd, files.values(), inputs, shared, self._later.values(), self._job.stage)
             names.build(view, self._cwd, self.copies(view))
         except BaseException:
             self.close()
@@ -95,6 +98,8 @@ class Named:
         assert self._cache
         found = list(dict.fromkeys(each for each in found if each not in self._found))
         self._found += found
+        self._later |= {each.name: urls.later(each) for each in found if self._is_left(each)}
+        found = [each for each in found if not self._is_left(each)]
         before = {entry.path.name for entry in self._cache.entries() if entry.is_whole}
         files = urls.bring(found, self._cache)
         if new := [file for file in files if file.key not in before]:
@@ -110,6 +115,13 @@ class Named:
         places = {replicas.shown(each.place): each.place for each in found}
         more = [each for file in files for each in self._named_in(file, places[file.place], have)]
         return self._bring(more, have) if more else have
+
+    def _is_left(self, found: urls.Found) -> bool:
+        """Whether a file is left to those who need it."""
+        if not (self._apart and found.apart and found.place.startswith("hdfs://")):
+            return False
+        # BLAST takes a volume of this name in the working directory before any other.
+        return not any(self._cwd.glob(f"{glob.escape(found.name.rpartition('.')[0])}.*"))
 
     def _named_in(self, file: Fetched, url: str, have: Mapping[str, Fetched]) -> list[urls.Found]:
         """The files that a file names, and that are not here."""

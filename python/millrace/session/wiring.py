@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from millrace.engine.verify import Verifier
 from millrace.errors import RefusedError
 from millrace.model import InputUse
 from millrace.node.agent import Node, Slots
-from millrace.node.feed import Feeder, FileList, Source
+from millrace.node.feed import Batch, End, Feeder, FileList, Skipped, Source
 from millrace.node.spool import open_reader
 from millrace.output.commit import GroupCommit
 from millrace.output.guard import Guard, GuardedWriter
@@ -22,6 +23,7 @@ from millrace.output.stage import OrderedWriter, Stage
 from millrace.output.streams import Streams
 from millrace.plan import fingerprint
 from millrace.report.event_log import EventLog
+from millrace.report.events import VolumesEvent
 from millrace.report.progress import Progress
 from millrace.resume import done_extents
 from millrace.session.claim import Claim
@@ -29,8 +31,10 @@ from millrace.session.earlier import Earlier
 from millrace.session.processes import Processes
 
 if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
-    from millrace.cluster.membership import Membership
+    from millrace.cluster.block_watch import BlockWatch
+    from millrace.cluster.membership import Member, Membership
     from millrace.cluster.parallel_output import ParallelOutput
+    from millrace.cluster.remote_slots import RemoteSlots
 
 
 class Wiring:
@@ -43,6 +47,8 @@ class Wiring:
         self.alone: OrderedWriter | None = None
         self.parallel: ParallelOutput | None = None
         self.slots: Slots | None = None
+        self._remote: RemoteSlots | None = None
+        self._own: Node | None = None
         #: Whether what an earlier run has left in the outputs is gone.
         self.has_begun = False
 
@@ -56,12 +62,17 @@ class Wiring:
             MillraceError: A node cannot take part, or a file cannot be read or written.
         """
         plan, rundir, journal = self._claim.plan, self._claim.rundir, self._earlier.journal
-        streams = Streams(plan.use.outputs, plan.command.cwd, fresh=not self._claim.resuming)
+        chain = self._processes.chain
+        streams = Streams(
+            plan.use.outputs, plan.command.cwd, fresh=not self._claim.resuming, wrote=chain.wrote if chain else None
+        )
         stack.callback(streams.give_up)
         stage, slots, wake = self._workers(stack, streams)
         feeder = self._feeder(wake)
         streams.begin()  # not before every check has passed on every node
         self.has_begun = True
+        if chain:
+            chain.begun()
         earlier_run.forget(rundir)
         feeder.start()
         stack.callback(feeder.close)
@@ -79,6 +90,10 @@ class Wiring:
             begun_searches={(batch.first, batch.last): batch.found for batch in self._earlier.searched},
             quarantine=QuarantineWriter(rundir.quarantine, plan.use, plan.command.cwd),
         )  # fmt: skip
+
+    def locality(self) -> VolumesEvent | None:
+        """How far searches were where their volumes are; None: all volumes were here."""
+        return self._remote.locality(self._own.read) if self._remote and self._own else None
 
     def _workers(self, stack: ExitStack, streams: Streams) -> tuple[Stage, Slots, Callable[[], None]]:
         """Who writes the outputs, the slots, and what makes the engine look for events."""
@@ -108,8 +123,23 @@ class Wiring:
         crew.wait_until_ready()
         journals = {claim.rundir.journal_of(start, member.rank): member.rank for member in members}
         self.parallel = ParallelOutput(claim.plan, streams, candidates, crew, journals, node.wake, self._say)
-        self.slots = RemoteSlots(crew, node, members, claim.plan.use, self._say, self.parallel)
+        self._own = node
+        self.slots = self._remote = RemoteSlots(
+            crew, node, members, claim.plan.use, self._say, self.parallel, self._block_watch(members, stack)
+        )
         return self.parallel, self.slots, node.wake
+
+    def _block_watch(self, members: Sequence[Member], stack: ExitStack) -> BlockWatch | None:
+        """Who knows which nodes hold the volumes of the database; None: they are here."""
+        use = self._claim.plan.use
+        if not use.fragmented or not use.fragmented.volumes:
+            return None
+        from millrace.cluster.block_watch import BlockWatch
+
+        hosts = {member.rank: member.hello.host for member in members}
+        watch = BlockWatch(use.fragmented.volumes, hosts, self._claim.plan.command.environ, self._say)
+        stack.callback(watch.close)
+        return watch
 
     def _node(self, stack: ExitStack) -> Node:
         """The slots of this process."""
@@ -119,7 +149,7 @@ class Wiring:
             plan.use, cwd=plan.command.cwd, exe=plan.command.exe, environ=plan.command.environ, work=self._processes.work,
             slots=own.slots if own else plan.slots, journal=self._earlier.journal, nice=plan.job.nice,
             hidden=frozenset({plan.run_dir}), staged=self._processes.staged.get(host),
-            names=self._processes.copies.get(host),
+            names=self._processes.copies.get(host), lender=self._processes.chain, view=plan.command.view,
         )  # fmt: skip
         stack.callback(node.close)
         return node
@@ -127,14 +157,23 @@ class Wiring:
     def _feeder(self, wake: Callable[[], None]) -> Feeder:
         plan, earlier = self._claim.plan, self._earlier
         parts = stretches(plan, self._claim.run_id)
+        results: deque[Batch | Skipped | End | BaseException] = deque()
+
+        def failed(error: BaseException) -> None:
+            results.append(error)
+            wake()
+
         return Feeder(
-            plan.use.inputs, [self._source(item) for item in plan.use.inputs], self._processes.work.spool,
+            plan.use.inputs, [self._source(item, failed) for item in plan.use.inputs], self._processes.work.spool,
             done_extents(earlier.tasks), wake, [(batch.first, batch.last, batch.inputs) for batch in earlier.searched],
-            kept(parts, earlier.tasks), short(plan, self._claim.run_id),
+            kept(parts, earlier.tasks), short(plan, self._claim.run_id), results,
         )  # fmt: skip
 
-    def _source(self, item: InputUse) -> Source:
+    def _source(self, item: InputUse, failed: Callable[[BaseException], None]) -> Source:
         cwd, job = self._claim.plan.command.seen.cwd, self._claim.plan.job
+        chain = self._processes.chain
+        if chain and (grows := chain.source(item, job, self._processes.work.spool, failed)):
+            return grows
         if item.format == "files":
             return self._as_planned(FileList(item.path.split("\0"), cwd))
         path = item.path if item.path == "-" else str(cwd / item.path)

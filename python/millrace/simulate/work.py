@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from millrace import _core
 from millrace.model import Fragment, Fragmented, OutputUse, Ranked
-from millrace.schedule.scan import WORTH_A_SEARCH
+from millrace.schedule.finish.shares import WORTH_A_SEARCH
 from millrace.simulate.machine import Machine
 from millrace.simulate.trace import Trace
 from millrace.tasks import Rank, Search, Slice, Task, Whole

@@ -28,10 +28,11 @@ from millrace.storage.cache_files import (
     File,
     NoRoom,
     Part,
-    about_of,
     boot,
     entries,
+    free_bytes,
     high,
+    remove,
     reserve,
 )
 
@@ -67,7 +68,7 @@ class Cache:
                     idle += entry.size
             return Place(
                 folder=str(self.folder),
-                free=max(0, self._free() - unwritten),
+                free=max(0, free_bytes(self.folder) - unwritten),
                 busy=busy,
                 idle=idle,
                 held=frozenset(held),
@@ -95,7 +96,7 @@ class Cache:
         with self._locked():
             if self._hold(file):
                 return None
-            path = self.folder / f".{file.key}.{boot()}{FETCH}"
+            path = self.fetched_path_of(file)
             descriptor = high(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             alone = lock.flock(descriptor, fcntl.LOCK_EX)
             if alone is False:
@@ -162,6 +163,10 @@ class Cache:
     def path_of(self, file: File) -> Path:
         return self.folder / file.key
 
+    def fetched_path_of(self, file: File) -> Path:
+        """Where a copy grows while it is fetched; its length tells what is there."""
+        return self.folder / f".{file.key}.{boot()}{FETCH}"
+
     def close(self) -> None:
         """Let others remove what was in use."""
         for descriptor in self._held.values():
@@ -203,30 +208,22 @@ class Cache:
             found = next((each for each in entries(self.folder) if each.path == Path(path)), None)
             if found is None or found.in_use:
                 return found is None
-            self._remove(found.path)
+            remove(found.path)
             return True
 
     def _make_room(self, n_bytes: int, budget: int) -> None:
         there = list(entries(self.folder))
         used = sum(entry.size for entry in there)
         unwritten = sum(entry.unwritten for entry in there)
-        lack = max(used + n_bytes - budget, n_bytes + unwritten - self._free())
+        lack = max(used + n_bytes - budget, n_bytes + unwritten - free_bytes(self.folder))
         idle = [(entry.atime_ns, entry.size, entry.path) for entry in there if not entry.in_use]
         if lack > sum(size for _, size, _ in idle):
             raise NoRoom(f"{self.folder}: no room for {n_bytes} bytes of databases")
         for _, size, path in sorted(idle):
             if lack <= 0:
                 break
-            self._remove(path)
+            remove(path)
             lack -= size
-
-    def _remove(self, path: Path) -> None:
-        path.unlink()
-        about_of(path).unlink(missing_ok=True)
-
-    def _free(self) -> int:
-        about = os.statvfs(self.folder)
-        return about.f_bavail * about.f_frsize
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -127,6 +127,18 @@ def about_of(path: Path) -> Path:
     return path.with_name(f".{path.name}{ABOUT}")
 
 
+def remove(path: Path) -> None:
+    """Remove a copy, and what is known of it."""
+    path.unlink()
+    about_of(path).unlink(missing_ok=True)
+
+
+def free_bytes(folder: Path) -> int:
+    """Room that is left to this user on the disk of a folder."""
+    about = os.statvfs(folder)
+    return about.f_bavail * about.f_frsize
+
+
 def reserve(descriptor: int, size: int) -> None:
     """Take the room for a file before it is written, without making it longer; where that cannot be, go on.
 

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from millrace import lock
-from millrace.own import is_own, replace_whole
+from millrace import lock, state
+from millrace.own import replace_whole
 from millrace.plan import costs
 from millrace.plan.filesystems import IN_MEMORY, SHARED, kind
 from millrace.replicas import is_url
@@ -49,12 +49,8 @@ def cost_of(place: str, table: Mapping[str, Measured]) -> tuple[costs.Cost, floa
 
 def path_of(environ: Mapping[str, str]) -> Path | None:
     """This node's table, there or not; None for a user without a folder of his own."""
-    try:
-        home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:
-        return None
-    found = home / "millrace" / f"costs-{socket.gethostname()}.json"
-    return found if home.is_absolute() and is_own(found.parent) else None
+    folder = state.cache(environ)
+    return folder / f"costs-{socket.gethostname()}.json" if folder else None
 
 
 def read(environ: Mapping[str, str]) -> dict[str, Measured]:

@@ -64,6 +64,11 @@ def base_name(place: str) -> str:
     return os.path.basename(unquote(urlsplit(place, allow_fragments=False).path)) or "file"
 
 
+def remote(place: str, about: About) -> Remote:
+    """The version of a file that ``about`` tells of."""
+    return Remote(place=place, size=about.size, version=about.version, mtime_ns=about.mtime_ns)
+
+
 def fetch(
     place: str, cache: Cache, budget: int, pause: Callable[[float], None] = time.sleep, wanted: About | None = None
 ) -> Path:
@@ -85,7 +90,7 @@ def fetch(
                 f"{location.shown}: its server tells neither ETag nor date, so nobody could say whether a copy is up to date",
                 "copy it by hand, or bring it to another server",
             )
-        file = Remote(place=place, size=about.size, version=about.version, mtime_ns=about.mtime_ns)
+        file = remote(place, about)
         while True:
             try:
                 claimed = cache.claim(file, budget)

@@ -11,8 +11,9 @@ import shutil
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from millrace import own, state
 from millrace.errors import MillraceError, RefusedError
@@ -56,8 +57,7 @@ class Past(Frozen, frozen=True):
         return self.run_id[:8]
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """A `Past` run, and where it is kept."""
 
     past: Past

@@ -13,7 +13,7 @@ from millrace import replicas
 from millrace.errors import MillraceError
 from millrace.plan import memory
 from millrace.plan.costs import Cost, cheapest
-from millrace.plan.sources import BATCHES, Question, Source
+from millrace.plan.sources import Question, Source
 from millrace.plan.staging import MEMORY_SHARE, File
 from millrace.storage import choice, cost_table, fetch, keep
 from millrace.storage.cache import Cache
@@ -34,13 +34,13 @@ class Known(NamedTuple):
 
 
 def look(
-    files: Sequence[File], nodes: int, slots: int, rules: Sequence[replicas.Replica], environ: Mapping[str, str]
+    files: Sequence[File], nodes: int, reads: int, rules: Sequence[replicas.Replica], environ: Mapping[str, str]
 ) -> Known:
     """Ask all places of the files, and look up what reading there costs.
 
     Args:
         files: At least one, the largest first.
-        slots: Of one node.
+        reads: How often the tasks of a node read all of them: `millrace.plan.reads`.
     """
     table = cost_table.read(environ)
     total = sum(file.size for file in files)
@@ -49,7 +49,7 @@ def look(
     others = (_source(elsewhere[files[0].path], table),) if elsewhere else ()
     measured = all(cost_table.server(place) in table for place in (files[0].path, *list(elsewhere.values())[:1]))
     question = Question(
-        size=total, lacking=total, reads=max(1, slots) * BATCHES, nodes=nodes, here=here, elsewhere=others,
+        size=total, lacking=total, reads=reads, nodes=nodes, here=here, elsewhere=others,
         is_kept=total < MEMORY_SHARE * memory.usable()[0], is_measured=measured,
     )  # fmt: skip
     return Known(question, elsewhere)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -34,6 +34,8 @@ class Found(NamedTuple):
     name: str
     place: str
     about: About
+    #: Whether it is read by searches of a volume alone.
+    apart: bool = False
 
     @property
     def bytes(self) -> int:
@@ -48,7 +50,9 @@ def beside(url: str, name: str) -> str:
     's3://bucket/blast/nr.00.psq'
     """
     parts = urlsplit(url, allow_fragments=False)
-    return urlunsplit(parts._replace(path=parts.path.rpartition("/")[0] + "/" + quote(name)))
+    # The names of S3's objects stand in URLs as they are.
+    typed = name if parts.scheme == "s3" else quote(name)
+    return urlunsplit(parts._replace(path=parts.path.rpartition("/")[0] + "/" + typed))
 
 
 def look(url: str, parts: Parts | None) -> list[Found]:
@@ -78,7 +82,7 @@ def look(url: str, parts: Parts | None) -> list[Found]:
         raise MissingError(
             f"{shown(url)}: nothing there has a name like {parts.usual[0]}", "see that its name is right, and that it is still there"
         )  # fmt: skip
-    return found
+    return [each._replace(apart=bool(parts.apart and re.fullmatch(parts.apart, each.name))) for each in found]
 
 
 def _names(url: str) -> list[str]:
@@ -107,15 +111,14 @@ def _ask(url: str, names: Iterable[str]) -> list[Found]:
     return found
 
 
-def choose(way: str, found: Sequence[Found]) -> Path:
-    """The folder in which copies are kept: that which is asked for, else memory if they fit, else a disk.
+def choose(way: str, wanted: int) -> Path:
+    """The folder in which copies are kept: that which is asked for, else memory if so many bytes fit, else a disk.
 
     Raises:
         RefusedError: There is no such place.
     """
     if way in ("ram", "disk") or way.startswith("/"):
         return keep.place(way)
-    wanted = sum(each.bytes for each in found)
     shared, disk = keep.in_memory(), keep.on_disk()
     room = min(AVAILABLE_SHARE * memory.available(), memory.usable()[0] * MEMORY_SHARE)
     if shared and (wanted < room or not disk):
@@ -141,6 +144,13 @@ def bring(found: Iterable[Found], cache: Cache) -> list[Fetched]:
             path = fetch.fetch(each.place, cache, budget, wanted=each.about)
             files.append(_fetched(each.name, each, path.name, each.about.size, each.about.mtime_ns))
     return files
+
+
+def later(found: Found) -> Fetched:
+    """What is known of a file before it is copied."""
+    about = found.about
+    key = fetch.Remote(place=found.place, size=about.size, version=about.version, mtime_ns=about.mtime_ns).key
+    return _fetched(found.name, found, key, about.size, about.mtime_ns)
 
 
 def _fetched(name: str, found: Found, key: str, n_bytes: int, mtime_ns: int) -> Fetched:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from millrace.model import Fragmented
 from millrace.tasks import Rank, Slice
@@ -78,6 +78,23 @@ class DatabaseBackend(Protocol):
             (index of the output, patch by name as in ``crates/millrace-core/src/join/fragment``, absolute path of
             the file that `candidates` has written for it).
         """
+        ...
+
+
+@runtime_checkable
+class VolumeBackend(DatabaseBackend, Protocol):
+    """One kind of database whose volumes may be elsewhere (`millrace.model.Fragmented.volumes`)."""
+
+    def moved(self, fragmented: Fragmented, folder: Path, parts: Path) -> Fragmented:
+        """The same with its files in ``folder``, where those of `millrace.model.Fragmented.volumes` have holes.
+
+        Args:
+            parts: Has folders ``part0``, ``part1``...: those with the files of one volume without holes.
+        """
+        ...
+
+    def ranges(self, folder: Path) -> Sequence[tuple[str, int, int]]:
+        """Which bytes the search of the candidates in ``folder`` needs of files with holes: (name, first, last), half-open."""
         ...
 
 

@@ -12,6 +12,9 @@ from typing import Protocol, runtime_checkable
 from millrace.errors import RefusedError
 from millrace.model import Command, Frozen, OutputUse, ToolUse
 
+#: What follows the name of a folder that another phase still fills, in an `InputUse.path` of format ``files``.
+EACH = "/*"
+
 #: What separates the names of files in an `InputUse.path` of format ``files``.
 NUL = "\0"
 
@@ -58,7 +61,10 @@ class Fragmenting(Protocol):
         ...
 
     def fragment(self, use: ToolUse, command: Command, sizes: Sequence[int]) -> ToolUse:
-        """Have the database searched in fragments that cost as ``sizes`` (fewer, if it has not so many entries)."""
+        """Have the database searched in fragments that cost as ``sizes`` (fewer, if it has not so many entries).
+
+        Where there are none, in its volumes, whose files are fetched later (`millrace.model.View.later`).
+        """
         ...
 
 
@@ -73,6 +79,8 @@ class Parts(Frozen, frozen=True, kw_only=True):
     usual: tuple[str, ...] = ()
     #: Regular expression of the archives that hold them, where they are not there themselves; empty: there are none.
     packed: str = ""
+    #: Regular expression of the names of files that only searches of a volume read, and nothing before; empty: there are none.
+    apart: str = ""
 
 
 @runtime_checkable
@@ -112,6 +120,8 @@ def file_records(names: Sequence[str], command: Command) -> list[str] | None:
     if len(names) > 1:
         return list(names)
     name, path = names[0], command.cwd / names[0]
+    if grows(name, command):
+        return [name.removesuffix(EACH).rstrip("/") + EACH] if path.is_dir() or name.endswith(EACH) else None
     if path.is_dir():
         with os.scandir(path) as entries:
             names_there = sorted(each.name for each in entries if not each.name.startswith(".") and each.is_file())
@@ -122,6 +132,11 @@ def file_records(names: Sequence[str], command: Command) -> list[str] | None:
         found = sorted(glob.glob(name, root_dir=command.cwd))
         return found if glob.has_magic(name) and found else None
     return _names_in(path, command.cwd)
+
+
+def grows(name: str, command: Command) -> bool:
+    """Whether another phase still writes the file, or the files of the folder, of this name."""
+    return os.path.normpath(name.removesuffix(EACH)) in command.growing
 
 
 def _names_in(path: Path, cwd: Path) -> list[str] | None:

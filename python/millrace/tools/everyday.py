@@ -219,7 +219,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     ),
     "mmseqs": (Rule("orders the queries of a run for itself", "diamond and blastp do not: millrace run -- diamond blastp ..."),),
     "lastal": (
-        Rule("counts the queries of the run in its last line", "name a script that takes the comments off: lastal ... | grep -v '^#'"),
+        Rule("counts the queries of the run in its last line", "give the command alone, which adds it up: millrace run -- PROGRAM ...", joins=frozenset({"totals"})),
     ),
     "exonerate": (
         Rule(

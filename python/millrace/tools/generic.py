@@ -18,8 +18,10 @@ import msgspec
 from millrace import formats
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputArg, InputUse, OutputArg, OutputUse, Token, ToolUse
+from millrace.tools.base import grows
 from millrace.tools.everyday import BINARY_FOUND, CARRIES, NOTHING_FOUND, Call, refusal, takes_for_binary
 from millrace.tools.joins import joined, ways, words
+from millrace.tools.read_whole import refuse_read_whole, speaks_of
 
 
 class Generic:
@@ -46,11 +48,16 @@ class Generic:
             argv=tuple(tokens),
             inputs=inputs,
             outputs=outputs,
-            databases=tuple(dict.fromkeys((*shared, *_in_arguments(tokens, command)))),
+            databases=tuple(dict.fromkeys((*shared, *files_in_arguments(tokens, command)))),
             cost=CostHint(max_records=1 if one_each else 0),
             failures_said=failures,
             ok_statuses=statuses,
-            notes=(*_notes(program, inputs, outputs, tokens), *_of_folders(tokens, command), *_said_of(statuses)),
+            notes=(
+                *_notes(program, inputs, outputs, tokens),
+                *_of_folders(tokens, command),
+                *_of_scripts(inputs, tokens, command),
+                *_said_of(statuses),
+            ),
         )
 
 
@@ -83,7 +90,7 @@ def _inputs_named(command: Command, program: str) -> tuple[str, ...]:
 
 
 def _input(typed: str, index: int, command: Command, tokens: list[Token]) -> InputUse:
-    path, form = _path_and_format(typed, command)
+    path, form = path_and_format(typed, command)
     if path == "-":
         if not command.stdin_is_data:
             raise RefusedError("--input -: nothing comes in on standard input", "redirect a file: < FILE")
@@ -93,7 +100,7 @@ def _input(typed: str, index: int, command: Command, tokens: list[Token]) -> Inp
     places = _places(path, tokens)
     for at, prefix in places:
         tokens[at] = InputArg(index=index, prefix=prefix)
-    _refuse_read_whole(path, command, tokens, bool(places))
+    refuse_read_whole(path, form, command, tokens, is_argument=bool(places))
     if not places:
         if command.stdin_is_data and not any(each == "-" or each.startswith("-:") for each in command.inputs):
             raise RefusedError(
@@ -105,7 +112,7 @@ def _input(typed: str, index: int, command: Command, tokens: list[Token]) -> Inp
     return InputUse(path=path, format=form)
 
 
-def _path_and_format(typed: str, command: Command) -> tuple[str, str]:
+def path_and_format(typed: str, command: Command) -> tuple[str, str]:
     """Split ``FILE[:FORMAT]``; without a format, take ``--format``, then what name and bytes tell."""
     path, form = formats.parse_input(typed, command.cwd)
     if form:
@@ -114,6 +121,8 @@ def _path_and_format(typed: str, command: Command) -> tuple[str, str]:
         return typed, command.format
     if typed != "-" and (command.cwd / typed).is_dir():
         return typed, "files"
+    if grows(typed, command) and (named := formats.by_suffix(typed)):
+        return typed, named
     if typed != "-" and (command.cwd / typed).exists() and not os.access(command.cwd / typed, os.R_OK):
         return typed, ""  # the plan tells what is wrong with a file that cannot be read
     found = formats.detect("-" if typed == "-" else str(command.cwd / typed))
@@ -146,19 +155,6 @@ def _refuse_other_spelling(path: str, command: Command, tokens: Sequence[Token],
         if isinstance(token, str) and token and _real(command, token.rpartition("=")[2]) == wanted:
             raise RefusedError(
                 f"{option} {path}: the arguments spell it '{token}'", "spell it the same way in both places"
-            )
-
-
-def _refuse_read_whole(path: str, command: Command, tokens: Sequence[Token], is_argument: bool) -> None:
-    """Refuse a file that is to be cut and to be read whole by one name: which of them a place means cannot be told."""
-    cut = os.path.normpath(command.cwd / path)
-    spelled = [token for token in tokens[1:] if isinstance(token, str) and token] if is_argument else []
-    others = [word for token in spelled for word in (token, token.partition("=")[2]) if word]
-    for option, name in (*(("--shared ", name) for name in command.shared), *(("", word) for word in others)):
-        if os.path.normpath(command.cwd / name) == cut:
-            raise RefusedError(
-                f"{option}{name} is the file that --input {path} cuts into batches: it cannot be told where the tool is to see all of it",
-                f"give the whole file a name of its own (ln -s {path} whole-{os.path.basename(path)}), and name that where it is read whole",
             )
 
 
@@ -235,7 +231,7 @@ def _shared(name: str, command: Command) -> list[Path]:
     return sorted(file for file in own if os.path.realpath(file) not in written)
 
 
-def _in_arguments(tokens: Sequence[Token], command: Command) -> list[Path]:
+def files_in_arguments(tokens: Sequence[Token], command: Command) -> list[Path]:
     """Files that the arguments name, such as a script: as much a part of the command as the program."""
     own = {_real(command, path) for path in (*command.outputs, *(each.partition(":")[0] for each in command.inputs))}
     found = (command.cwd / word for word in _words(tokens))
@@ -280,6 +276,16 @@ def _of_folders(tokens: Sequence[Token], command: Command) -> tuple[str, ...]:
     return tuple(
         f"{word} is a folder: if {Path(command.argv[0]).name} reads files in it, --shared {word} has millrace notice when they change"
         for word in _unwatched(tokens, command)
+    )
+
+
+def _of_scripts(inputs: Sequence[InputUse], tokens: Sequence[Token], command: Command) -> tuple[str, ...]:
+    return tuple(
+        f"warning: {script.name} speaks of {each.path}: by that name tools see their part of it, not all of it"
+        for index, each in enumerate(inputs)
+        if any(isinstance(token, InputArg) and token.index == index for token in tokens)
+        for script in files_in_arguments(tokens, command)
+        if speaks_of(script, each.path)
     )
 
 

@@ -21,13 +21,14 @@ WAYS = {
     "concat": "concat",
     "header": "header[:N|:REGEX]",
     "footer": "footer[:N|:REGEX]",
+    "totals": "totals:REGEX",
     "csv": "csv",
     "sam": "sam",
     "jsonl": "jsonl",
     "xml": "xml:TAG",
 }
 #: Ways that one output may have both of.
-_TOGETHER = {"header", "footer"}
+_TOGETHER = ({"header", "footer"}, {"header", "totals"})
 
 #: Joins of one tool alone, by what they do; each needs code of its own in ``crates/millrace-core/src/join``.
 OF_ONE_TOOL = {
@@ -98,16 +99,25 @@ def joined(outputs: Sequence[OutputUse], asked: Sequence[str]) -> tuple[OutputUs
             )
         of_output = ways.setdefault(output.name, {})
         name = how.partition(":")[0]
-        if of_output and (name in of_output or {name, *of_output} != _TOGETHER):
+        if of_output and (name in of_output or {name, *of_output} not in _TOGETHER):
             raise RefusedError(
                 f"--join {text}: {_said(output)} has another: {next(iter(of_output.values()))}",
-                "give one for each output; only header and footer go together",
+                "give one for each output; only a header and a footer, or totals, go together",
             )
         of_output[name] = how
     return tuple(
         msgspec.structs.replace(output, join=_spec(ways[output.name])) if output.name in ways else output
         for output in outputs
     )
+
+
+def check(how: str) -> str:
+    """Return ``how`` if it is a way to join, as the user writes it.
+
+    Raises:
+        RefusedError: It is none.
+    """
+    return _checked(how, how)
 
 
 def ways(asked: Sequence[str]) -> set[str]:
@@ -174,6 +184,7 @@ def _checked(how: str, text: str) -> str:
         what = {
             "header": "neither a number of lines (1 to 10000) nor a regular expression",
             "footer": "neither a number of lines (1 to 10000) nor a regular expression",
+            "totals": "not a regular expression with a group for each number",
             "xml": "not the name of an element",
         }.get(name, f"{name} takes nothing behind it")
         raise RefusedError(f"--join {text}: {what}", f"write {WAYS[name]}, in single quotes") from error

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from millrace.tools.base import Adapter
+
+if TYPE_CHECKING:
+    from millrace.tools.shelf import Found
 
 _MAFFT = ["mafft", "fftns", "nwns", "linsi", "ginsi", "einsi", "fftnsi", "nwnsi", "qinsi", "xinsi"]
 
@@ -41,8 +46,34 @@ def knows(program_name: str) -> bool:
     return Path(program_name).name in MODULES
 
 
-def find(program_name: str) -> Adapter:
-    """The adapter of a program, given its name or path; the generic one if no other knows it."""
-    module = MODULES.get(Path(program_name).name, "generic")
+def find(
+    program_name: str, *, records: bool = False, cwd: Path | None = None, environ: Mapping[str, str] | None = None
+) -> Adapter:
+    """The adapter of a program, given its name or path; the generic one if no other knows it.
+
+    Args:
+        records: The program takes records one by one, whatever its name.
+        cwd: Where a project may have descriptions of tools; None: they are not looked for.
+        environ: Says where the user's are.
+    """
+    name = Path(program_name).name
+    module = "records" if records else MODULES.get(name, "generic")
+    if module == "generic" and cwd is not None:
+        from millrace.tools import shelf
+
+        if found := shelf.find(name, cwd, environ or {}):
+            return adapter_of(found)
     adapter: Adapter = import_module(f"millrace.tools.{module}").ADAPTER
     return adapter
+
+
+def adapter_of(found: Found) -> Adapter:
+    """The adapter that a description makes.
+
+    Raises:
+        RefusedError: It describes what cannot be.
+    """
+    from millrace.tools.described_tool import Described
+    from millrace.tools.description import read
+
+    return Described(read(found.path), ours=found.source == "millrace")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
+from _blake2 import blake2b  # as hashlib has it, which would load OpenSSL at each start
 from contextlib import suppress
 from pathlib import Path
 
 from millrace.model import Command
 from millrace.own import is_own, replace_whole
 
-#: Seconds that a program has for its answer.
-PATIENCE = 10.0
+#: Seconds that a program has for its answer: without it, what was begun is not gone on with.
+PATIENCE = 120.0
 
 
 def first_line(command: Command, *arguments: str) -> str:
@@ -62,7 +62,7 @@ def _kept(exe: Path, arguments: tuple[str, ...]) -> Path | None:
     folder = home / "millrace" / "versions"
     if not is_own(folder):
         return None
-    return folder / hashlib.blake2b(repr(what).encode(), digest_size=16).hexdigest()
+    return folder / blake2b(repr(what).encode(), digest_size=16).hexdigest()
 
 
 def _keep(path: Path, line: str) -> None:

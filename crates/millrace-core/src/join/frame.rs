@@ -10,7 +10,8 @@ use std::io::{BufRead, Write};
 use memchr::memchr_iter;
 use regex::bytes::Regex;
 
-use super::lines::{Common, Lines, MOST_KEPT, Presence, buffered, keep, shape};
+use super::lines::{Common, Lines, MOST_KEPT, Presence, buffered, keep, shape, text};
+use super::totals::Totals;
 use super::{JoinError, Joiner};
 
 /// The most lines that a number may name; a footer of so many is kept in memory.
@@ -41,12 +42,6 @@ impl Edge {
     const fn is_none(&self) -> bool {
         matches!(self, Self::Lines(0))
     }
-}
-
-/// What tells one line of output from another: its text without the line end.
-fn text(line: &[u8]) -> &[u8] {
-    let line = line.strip_suffix(b"\n").unwrap_or(line);
-    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 /// Reads the header of a block; with it the first line behind it, empty at the end of the block.
@@ -202,6 +197,8 @@ pub(super) struct Frame {
     /// Whether later batches may have another header, which is as wide as the names in their rows.
     header_varies: bool,
     restore: Vec<Restore>,
+    /// Numbers of the footer that are added up.
+    totals: Option<Totals>,
     /// Whether each line between them is a JSON object.
     objects: bool,
     first_header: Common,
@@ -212,7 +209,8 @@ pub(super) struct Frame {
 
 impl Frame {
     /// From parts on a line each: `header` or `header-first`, and `footer` (with a number of lines or a regular expression
-    /// behind a colon), `csv`, `sam` or `jsonl`, and `restore:REGEX<tab>TEXT`, as often as there is something to restore.
+    /// behind a colon), `totals` (a footer by its regular expression, whose groups are numbers to add up), `csv`, `sam` or
+    /// `jsonl`, and `restore:REGEX<tab>TEXT`, as often as there is something to restore.
     pub(super) fn new(spec: &str) -> Option<Self> {
         let mut frame = Self {
             format: "text",
@@ -220,6 +218,7 @@ impl Frame {
             footer: Edge::Lines(0),
             header_varies: false,
             restore: Vec::new(),
+            totals: None,
             objects: false,
             first_header: Common::default(),
             first_footer: Common::default(),
@@ -232,6 +231,10 @@ impl Frame {
                 "header" => frame.header = Edge::parse(parameter)?,
                 "header-first" => (frame.header, frame.header_varies) = (Edge::parse(parameter)?, true),
                 "footer" => frame.footer = Edge::parse(parameter)?,
+                "totals" => {
+                    let regex = Regex::new(parameter).ok()?;
+                    (frame.footer, frame.totals) = (Edge::Matching(regex.clone()), Some(Totals::new(regex)?));
+                }
                 "restore" => frame.restore.push(Restore::parse(parameter)?),
                 "csv" if part == "csv" => (frame.format, frame.header) = ("CSV", Edge::Row),
                 "sam" if part == "sam" => (frame.format, frame.header) = ("SAM", Edge::parse("^@[A-Z][A-Z]\t")?),
@@ -294,6 +297,9 @@ impl Joiner for Frame {
             let problem = format!("no line of its header or footer matches '{}'", self.restore[at].regex);
             return Err(shape(self.format, problem));
         }
+        if let Some(totals) = &mut self.totals {
+            footer = totals.take(&footer, self.format)?;
+        }
         self.first_footer.check(footer, self.format, "footer")?;
         if framed_nothing && !(self.header.is_none() && self.footer.is_none()) {
             self.presence.framed_nothing(self.format)?;
@@ -304,7 +310,10 @@ impl Joiner for Frame {
 
     fn finish(&mut self, out: &mut dyn Write) -> Result<(), JoinError> {
         if let Some(footer) = self.first_footer.get() {
-            out.write_all(footer)?;
+            match &self.totals {
+                Some(totals) => out.write_all(&totals.put(footer))?,
+                None => out.write_all(footer)?,
+            }
         }
         Ok(())
     }

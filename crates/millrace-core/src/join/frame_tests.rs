@@ -54,6 +54,29 @@ fn what_was_added_to_the_command_is_taken_out_of_header_and_footer() {
 }
 
 #[test]
+fn totals_of_batches_are_added_up() {
+    let spec = "header\ntotals:^# ([0-9]+) of ([0-9]+)$";
+    assert_eq!(joined(spec, &["h\na\n# 1 of 9\n", "h\n# 0 of 8\n", "h\nb\n# 2 of 1\n"]), "h\na\nb\n# 3 of 18\n");
+    assert_eq!(joined("totals:^# (\\d+)", &["a\n# 7 x\n# 1\n", "# 3 x\n# 2\n"]), "a\n# 10 x\n# 3\n");
+    refused(spec, &["h\n# 1 of 9\n", "h\n# 1 of 9\n# 1 of 9\n"], "have 2 and 4 numbers");
+    refused(spec, &["h\n# 1 of 9\n", "h\n# 18446744073709551615 of 9\n"], "cannot be added up");
+    refused("totals:^n (.+)$", &["a\nn 1.5\n"], "'1.5' is no number");
+    refused("totals:^((n)) ", &["a\nn 1\n"], "'n' is no number");
+    refused("totals:^n (\\d+)$", &["a\nn 007\n"], "'007' is no number");
+    refused("totals:^n 0*(\\d+)$", &["a\nn 007\n"], "'7' is no number");
+    refused("totals:^n (\\d)\\d*$", &["a\nn 17\n"], "'1' is no number");
+    refused("totals:^n +(\\d+)$", &["a\nn   7\n"], "'7' is no number");
+    refused("totals:^n (\\d+) ", &["a\nn 7  x\n"], "'7' is no number");
+    refused("totals:^n (\\d+)", &["a\nn 1.5\n"], "'1' is no number");
+    refused("totals:^n (\\d+)( of (\\d+))?$", &["a\nn 7\n"], "is missing");
+    assert_eq!(joined("totals:^n: ?(\\d+)", &["n:0.\n", "n:12.\n"]), "n:12.\n");
+    refused("totals:^# (\\d+)", &["# 1 x\n", "# 1 y\n"], "the footer differs between batches");
+    for wrong in ["totals", "totals:^#", "totals:("] {
+        assert!(joiner(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn no_batch_and_empty_batches() {
     for spec in ["header", "footer", "csv", "sam", "jsonl", "xml:r", "header\nfooter"] {
         assert_eq!(joined(spec, &[]), "", "{spec}");

@@ -42,6 +42,12 @@ pub(in crate::join) fn keep(kept: &mut Vec<u8>, line: &[u8], format: &'static st
     Ok(())
 }
 
+/// What tells one line of output from another: its text without the line end.
+pub(super) fn text(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
 pub(in crate::join) fn shape(format: &'static str, problem: impl Into<String>) -> JoinError {
     JoinError::Shape { format, problem: problem.into() }
 }

@@ -14,6 +14,7 @@ mod frame;
 mod hmmer;
 mod lines;
 mod obabel;
+mod totals;
 mod vina;
 mod xml;
 

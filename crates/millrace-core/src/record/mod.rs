@@ -9,6 +9,7 @@ mod error;
 mod fasta;
 mod fastq;
 mod format;
+mod lengths;
 mod lines;
 mod reader;
 mod scan;
@@ -20,5 +21,6 @@ mod tests;
 
 pub use error::Error;
 pub use format::{Cutter, Format};
+pub use lengths::lengths;
 pub use reader::{Batch, Interrupt, Limits, Reader};
 pub use sniff::sniff;

@@ -47,7 +47,7 @@ pub(super) enum Left {
     Killed(String),
 }
 
-/// Signals of which a process dies that has not done its work. By others, programs end what they have started.
+/// Signals of which a process dies that has not done its work.
 const FATAL: [(i32, &str); 9] = [
     (libc::SIGKILL, "SIGKILL"),
     (libc::SIGSEGV, "SIGSEGV"),
@@ -58,6 +58,16 @@ const FATAL: [(i32, &str); 9] = [
     (libc::SIGSYS, "SIGSYS"),
     (libc::SIGXCPU, "SIGXCPU"),
     (libc::SIGXFSZ, "SIGXFSZ"),
+];
+
+/// Signals by which programs end what they have started, too: of those that die of them only what did so after the tool
+/// had ended, and was not asked before, has not done its work.
+const ASKED: [(i32, &str); 5] = [
+    (libc::SIGTERM, "SIGTERM"),
+    (libc::SIGINT, "SIGINT"),
+    (libc::SIGHUP, "SIGHUP"),
+    (libc::SIGQUIT, "SIGQUIT"),
+    (libc::SIGUSR1, "SIGUSR1"),
 ];
 
 /// A process that is killed ends within this time, unless it hangs in the kernel.
@@ -90,8 +100,9 @@ impl Family {
         let mut crashed = None;
         let living = self.look_for(usage, |pid, ending| {
             if ending != Ending::Signalled(libc::SIGKILL) {
-                crashed =
-                    crashed.take().or(fatal(ending).map(|signal| format!("process {pid} was killed by {signal}")));
+                crashed = crashed
+                    .take()
+                    .or(named(ending, &FATAL).map(|signal| format!("process {pid} was killed by {signal}")));
             }
         })?;
         Ok((living, crashed))
@@ -161,7 +172,8 @@ impl Family {
         loop {
             let mut killed = None;
             let living = self.look_for(usage, |pid, ending| {
-                if let (Some(name), Some(signal)) = (sound.remove(&pid), fatal(ending)) {
+                let signal = named(ending, &FATAL).or_else(|| named(ending, &ASKED));
+                if let (Some(name), Some(signal)) = (sound.remove(&pid), signal) {
                     killed = Some(format!("{name} was killed by {signal}"));
                 }
             })?;
@@ -273,9 +285,9 @@ fn settled(mut read: impl FnMut() -> io::Result<Vec<libc::pid_t>>) -> io::Result
     Ok(before)
 }
 
-/// The signal in an ending of a process that has not done its work.
-fn fatal(ending: Ending) -> Option<&'static str> {
-    FATAL.iter().find(|(number, _)| ending == Ending::Signalled(*number)).map(|(_, name)| *name)
+/// The signal in an ending, if it is one of these.
+fn named(ending: Ending, signals: &[(i32, &'static str)]) -> Option<&'static str> {
+    signals.iter().find(|(number, _)| ending == Ending::Signalled(*number)).map(|(_, name)| *name)
 }
 
 /// Those that nobody has killed, with their names: what the tool itself killed in its last moment is still to die of that.
@@ -289,7 +301,7 @@ fn name(pid: libc::pid_t) -> String {
     format!("{} (process {pid})", String::from_utf8_lossy(&comm).trim_end())
 }
 
-/// Whether a process that has not yet ended has been killed.
+/// Whether a process that has not yet ended has been killed, or asked to end.
 fn is_dying(pid: libc::pid_t) -> bool {
     let field = |text: &str, name: &str| {
         let value = text.lines().find_map(|line| line.strip_prefix(name))?.trim();
@@ -300,7 +312,8 @@ fn is_dying(pid: libc::pid_t) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let flags: u64 =
         stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6)?.parse().ok()).unwrap_or(0);
-    pending >> (libc::SIGKILL - 1) & 1 == 1 || flags & (EXITING | SIGNALED) != 0
+    let is_asked = ASKED.iter().chain(&FATAL).any(|(signal, _)| pending >> (signal - 1) & 1 == 1);
+    is_asked || flags & (EXITING | SIGNALED) != 0
 }
 
 /// Flags of a process in `/proc/PID/stat`: it is about to end; because of a signal.

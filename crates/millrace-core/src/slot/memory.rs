@@ -99,21 +99,29 @@ impl Watch<'_> {
             Ending::Signalled(libc::SIGKILL) | Ending::Exited(KILLED_BELOW) => self.grown() > 0,
             // Others share that count: without a sign of a kill it says nothing of this task.
             _ if !self.kills.own => false,
-            Ending::Exited(0) => self.is_left_over(),
+            Ending::Exited(0) => return self.is_left_over(),
             _ => self.is_unexplained(),
         };
         if hit {
-            self.kills.explained.fetch_add(1, Ordering::SeqCst);
+            self.explain();
         }
         hit
+    }
+
+    fn explain(&self) {
+        self.kills.explained.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Whether no other task accounts for a kill, once those that are about to end have done so.
     fn is_left_over(&self) -> bool {
         let deadline = Instant::now() + PATIENCE;
         while self.is_unexplained() {
-            if self.kills.running.load(Ordering::SeqCst) <= 1 || Instant::now() > deadline {
+            if self.kills.running.load(Ordering::SeqCst) <= 1 {
+                self.explain();
                 return true;
+            }
+            if Instant::now() > deadline {
+                return true; // the kill may be that of a task which has not ended yet: it stays to be accounted for
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -195,6 +203,16 @@ mod tests {
         scene.count(10);
         assert!(first.is_hit(Ending::Exited(1)));
         assert!(!second.is_hit(Ending::Exited(1)));
+    }
+
+    #[test]
+    fn a_kill_that_nobody_accounts_for_in_time_leaves_no_task_beside_it_unsuspected() {
+        let scene = Scene::new(true);
+        let (first, second) = (scene.kills.watch(), scene.kills.watch());
+        scene.count(8);
+        assert!(first.is_hit(Ending::Exited(0)));
+        drop(first);
+        assert!(second.is_hit(Ending::Exited(0)));
     }
 
     #[test]

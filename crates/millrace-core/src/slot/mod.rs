@@ -5,27 +5,44 @@
 //! Nothing here knows of records, journals or Python.
 
 mod area;
+mod attempt;
+mod clean;
+mod collect;
+mod control;
 mod descriptors;
 mod family;
+mod frames;
+mod lengths;
 mod links;
+mod live;
 mod mark;
 mod memory;
+mod outcome;
+mod place;
 mod pool;
 mod private;
+mod run;
+mod serve;
+mod shared;
 mod spawn;
+mod start;
 mod still;
+mod talk;
 mod task;
 #[cfg(test)]
 mod tests;
 mod text;
+mod wait;
 mod watch;
 mod words;
 mod work;
 mod written;
 
+pub use lengths::Lengths;
 pub use links::Links;
 pub use memory::Counter;
+pub use outcome::{Failure, Outcome, Sink};
 pub use pool::{Event, Pool, Settings};
 pub use spawn::{Ending, Usage};
-pub use task::{Collect, Failure, Outcome, Output, Placement, Sink, Task};
+pub use task::{Collect, Output, Placement, Task};
 pub use watch::{Watchdog, sweep};

@@ -9,13 +9,17 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::area::Area;
+use super::control::Control;
 use super::descriptors;
 use super::family::{self, Family};
+use super::lengths::Lengths;
 use super::links::{Links, Watch};
 use super::mark::Mark;
 use super::memory::{Counter, Kills};
+use super::outcome::{Outcome, Sink};
+use super::place::Place;
 use super::private::Private;
-use super::task::{Control, Outcome, Place, Sink, Task};
+use super::task::Task;
 use super::text;
 
 /// What all slots have in common.
@@ -51,6 +55,8 @@ pub struct Settings {
     pub still_limit: Option<Duration>,
     /// (private text, the user's text): put back where the tool printed the former.
     pub substitutions: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The program stays alive, and gets the records of its standard input one by one.
+    pub records: Option<Arc<dyn Lengths>>,
 }
 
 /// What the pool reports.
@@ -108,12 +114,14 @@ struct State<R> {
 
 impl<R> State<R> {
     fn is_due(&self) -> bool {
-        self.pressing || (!self.events.is_empty() && self.tasks.len() < self.low)
+        // Where not all slots may be used, whoever lends them waits to hear that one is free.
+        let is_lent = self.allowed < self.side_by_side.len();
+        self.pressing || (!self.events.is_empty() && (is_lent || self.tasks.len() < self.low))
     }
 
     /// The task that comes next, if it may begin now.
     fn take(&mut self, slot: usize) -> Option<Task> {
-        let at_most = if self.tasks.front()?.alone { 1 } else { self.allowed };
+        let at_most = if self.tasks.front()?.alone { self.allowed.min(1) } else { self.allowed };
         if self.alone || self.busy >= at_most {
             return None;
         }
@@ -156,6 +164,7 @@ impl<R> Shared<R> {
 /// The slots of a node. Dropping it kills what runs and waits for it.
 pub struct Pool<R> {
     shared: Arc<Shared<R>>,
+    places: Vec<Arc<Place>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -193,12 +202,13 @@ impl<R: Send + 'static> Pool<R> {
             closing: Condvar::new(),
         });
         let kills = Arc::new(Kills::new(settings.kills.as_ref()));
-        let mut pool = Self { shared, threads: vec![] };
+        let mut pool = Self { shared, places: vec![], threads: vec![] };
         let (shared, family) = (pool.shared.clone(), Family::of(mark));
         pool.threads.push(std::thread::Builder::new().name("minder".into()).spawn(move || mind(&shared, &family))?);
         for slot in 0..settings.roots.len() {
             let (shared, sink) = (pool.shared.clone(), sink.clone());
-            let place = place(settings, slot, &shared, kills.clone())?;
+            let place = Arc::new(place(settings, slot, &shared, kills.clone())?);
+            pool.places.push(place.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("slot {slot}"))
                 .spawn(move || work(slot, &place, &shared, &*sink))?;
@@ -229,6 +239,26 @@ impl<R: Send + 'static> Pool<R> {
     /// Takes back all tasks that no slot has taken; returns their ids.
     pub fn withdraw(&self) -> Vec<u64> {
         self.shared.lock().tasks.drain(..).map(|task| task.id).collect()
+    }
+
+    /// All records are answered: lets the programs that stay alive end; what they did after that to make their answers
+    /// doubtful, in words. Each has so long to end by itself.
+    ///
+    /// # Errors
+    /// If that cannot be told.
+    pub fn part(&self, patience: Duration) -> std::io::Result<Vec<String>> {
+        std::thread::scope(|scope| {
+            let parting: Vec<_> = self
+                .places
+                .iter()
+                .filter(|place| place.is_served())
+                .map(|place| scope.spawn(move || place.part(patience)))
+                .collect();
+            let parted = parting
+                .into_iter()
+                .map(|one| one.join().unwrap_or_else(|_| Err(std::io::Error::other("a look at a program panicked"))));
+            parted.filter_map(Result::transpose).collect()
+        })
     }
 
     /// Kills the tools that run now; each ends with [`super::Failure::Killed`].
@@ -307,6 +337,7 @@ fn work<S: Sink>(slot: usize, place: &Place, shared: &Shared<S::Receipt>, sink: 
         let outcome = place.run(&task, &shared.controls[slot], sink);
         ended = Some((task.id, Instant::now(), outcome));
     }
+    place.dismiss();
 }
 
 /// Reports what `ended` and takes the next task, when there is one; None when the pool closes.
@@ -367,5 +398,7 @@ fn place<R>(settings: &Settings, slot: usize, shared: &Shared<R>, kills: Arc<Kil
         patience: settings.patience,
         still_limit: settings.still_limit,
         substitutions,
+        records: settings.records.clone(),
+        live: Mutex::default(),
     })
 }

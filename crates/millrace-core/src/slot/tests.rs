@@ -64,6 +64,7 @@ impl Bench {
             patience: Duration::from_millis(300),
             still_limit: None,
             substitutions: vec![(b"\0slot\0/cwd".to_vec(), b"/home/me".to_vec())],
+            records: None,
         };
         Self { folder, settings }
     }

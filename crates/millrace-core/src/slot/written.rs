@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-use super::task::Failure;
+use super::outcome::Failure;
 
 /// Opens the file `path`, relative to the slot's directory `root`; None if it is not there.
 ///

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 
 from millrace.errors import CorruptError, MillraceError, RefusedError
@@ -52,6 +53,10 @@ class About(Frozen, frozen=True):
     has_ranges: bool = True
 
 
+def nobody(word: str) -> None:
+    """Keep nothing of it."""
+
+
 class Location(ABC):
     """A file at a place, or a folder; for one thread."""
 
@@ -78,12 +83,43 @@ class Location(ABC):
         """
 
     @abstractmethod
-    def names(self) -> list[str]:
-        """The names of the files in this folder, sorted.
+    def names(self, folders: bool = False) -> list[str]:
+        """The names of the files in this folder, or of its folders, sorted.
 
         Raises:
             MillraceError: It cannot be listed, and why.
         """
+
+    def check_writable(self) -> None:
+        """See that the file can be written, and leave nothing.
+
+        Raises:
+            MillraceError: It cannot, and why.
+        """
+        raise RefusedError(f"{self.shown}: cannot be written", "name a place of hdfs://, s3:// or sftp://")
+
+    def write(self, pieces: Iterable[bytes], n_bytes: int, begun: Callable[[str], None] = nobody) -> None:
+        """Write the file anew. Nothing of it is to be seen before all of it is there, and what was there stays until then.
+
+        Args:
+            n_bytes: Of all pieces.
+            begun: Told, before any of them is sent, what `discard` has to know if this process dies.
+
+        Raises:
+            MillraceError: It cannot be written, and why.
+        """
+        raise RefusedError(f"{self.shown}: cannot be written", "name a place of hdfs://, s3:// or sftp://")
+
+    def discard(self, begun: str) -> bool:
+        """Remove what a `write` that was cut off has left; whether there was anything.
+
+        Args:
+            begun: What that `write` told.
+
+        Raises:
+            MillraceError: It cannot be removed, and why.
+        """
+        raise RefusedError(f"{self.shown}: cannot be written", "name a place of hdfs://, s3:// or sftp://")
 
     def read(self, offset: int, length: int, about: About) -> bytes:
         """These bytes, all of them."""
@@ -94,6 +130,14 @@ class Location(ABC):
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close
         """Let go of connections."""
+
+    def unfinished(self, path: str) -> str:
+        """Where a file is written until it is whole; the same the next time, so that what is cut off does not stay."""
+        folder, _, name = path.rpartition("/")
+        return f"{folder}/.{name[-100:]}.{hashlib.sha256(self.url.encode()).hexdigest()[:12]}.part"
+
+    def missing_folder(self) -> MissingError:
+        return MissingError(f"{self.shown}: no such folder", "make it, or name another one")
 
     def changed(self) -> ChangedError:
         return ChangedError(f"{self.shown}: changed while it was read", "try again when nobody writes it")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -15,6 +15,7 @@ from millrace.storage.clients.base import (
     UnreachableError,
     client,
     first_line,
+    nobody,
 )
 
 #: Its default are 15 attempts, which take three minutes where nobody answers.
@@ -26,7 +27,7 @@ class Hdfs(Location):
 
     def __init__(self, url: str, shown: str) -> None:
         super().__init__(url, shown)
-        native = client("hdfs_native", "hdfs", shown)
+        self._native = native = client("hdfs_native", "hdfs", shown)
         parts = urlsplit(url, allow_fragments=False)
         self._path = unquote(parts.path) or "/"
         with self._told():
@@ -48,10 +49,48 @@ class Hdfs(Location):
             if self._about(self._client.get_file_info(self._path)) != about:
                 raise self.changed()
 
-    def names(self) -> list[str]:
+    def names(self, folders: bool = False) -> list[str]:
         with self._told():
             entries = list(self._client.list_status(self._path))
-        return sorted(entry.path.rpartition("/")[2] for entry in entries if not entry.isdir)
+        return sorted(entry.path.rpartition("/")[2] for entry in entries if entry.isdir == folders)
+
+    def check_writable(self) -> None:
+        with self._told():
+            self._see_folder()
+            with suppress(FileNotFoundError):
+                self._about(self._client.get_file_info(self._path))
+            new = self.unfinished(f"{self._path}.try")  # what was cut off is removed by whoever began it
+            self._client.create(new, self._native.WriteOptions(overwrite=True, create_parent=False)).close()
+            self._client.delete(new)
+
+    def write(self, pieces: Iterable[bytes], n_bytes: int, begun: Callable[[str], None] = nobody) -> None:
+        new = self.unfinished(self._path)
+        with self._told():
+            self._see_folder()
+            begun(new)
+            try:
+                with self._client.create(new, self._native.WriteOptions(overwrite=True, create_parent=False)) as file:
+                    for piece in pieces:
+                        file.write(piece)
+                if (there := self._client.get_file_info(new).length) != n_bytes:
+                    raise self.short(there, n_bytes)
+                self._client.rename(new, self._path, overwrite=True)
+            except BaseException:
+                with suppress(Exception):  # what cannot be told now is told by the first error
+                    self._client.delete(new)
+                raise
+
+    def discard(self, begun: str) -> bool:
+        with self._told():
+            return bool(self._client.delete(begun))
+
+    def _see_folder(self) -> None:
+        try:
+            is_folder = self._client.get_file_info(self._path.rpartition("/")[0] or "/").isdir
+        except FileNotFoundError:
+            is_folder = False
+        if not is_folder:
+            raise self.missing_folder()
 
     def _about(self, status: Any) -> About:
         if status.isdir:

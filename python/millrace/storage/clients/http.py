@@ -16,7 +16,6 @@ from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 from millrace.storage.clients.base import (
-    PIECE_BYTES,
     About,
     DeniedError,
     Location,
@@ -28,6 +27,9 @@ from millrace.storage.clients.base import (
 
 #: Seconds until a server has accepted a connection, and between two parts of its answer.
 TIMEOUT_SECONDS = (10, 60)
+
+#: Bytes that are waited for before they are passed on: so many are lost with a process that is killed, and what its socket holds.
+STREAM_BYTES = 1 << 18
 
 
 class Http(Location):
@@ -57,7 +59,7 @@ class Http(Location):
                 raise LocationError(
                     f"{self.shown}: the server gave another part than was asked for", "use another place"
                 )
-            for piece in answer.raw.stream(PIECE_BYTES, decode_content=False):
+            for piece in answer.raw.stream(STREAM_BYTES, decode_content=False):
                 part = piece[skip : skip + length]
                 skip = max(0, skip - len(piece))
                 length -= len(part)
@@ -66,7 +68,7 @@ class Http(Location):
                 if not length and answer.status_code == 200:
                     return  # of a part nothing is left, and the connection stays of use
 
-    def names(self) -> list[str]:
+    def names(self, folders: bool = False) -> list[str]:
         with self._answer({}) as answer:
             page = _Links()
             page.feed(answer.text)
@@ -75,6 +77,8 @@ class Http(Location):
         folder = urlsplit(base).path.rpartition("/")[0] + "/"
         paths = [urlsplit(link).path for link in below if urlsplit(link).netloc == urlsplit(base).netloc]
         names = {unquote(path[len(folder) :]) for path in paths if path.startswith(folder)}
+        if folders:
+            names = {name[:-1] for name in names if name.endswith("/")}
         return sorted(name for name in names if name and "/" not in name)
 
     def close(self) -> None:

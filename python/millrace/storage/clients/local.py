@@ -32,9 +32,11 @@ class Local(Location):
         except OSError as error:
             raise self._error(error) from error
 
-    def names(self) -> list[str]:
+    def names(self, folders: bool = False) -> list[str]:
         try:
-            return sorted(entry.name for entry in os.scandir(self.url) if entry.is_file())
+            return sorted(
+                entry.name for entry in os.scandir(self.url) if (entry.is_dir() if folders else entry.is_file())
+            )
         except OSError as error:
             raise self._error(error) from error
 

@@ -6,8 +6,8 @@ Bytes are asked for by the ETag of the version that they are to be of.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,15 +21,20 @@ from millrace.storage.clients.base import (
     UnreachableError,
     client,
     first_line,
+    nobody,
 )
 
 _EXPIRED = frozenset(["ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"])
 _DENIED = frozenset(
     ["AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "AuthFailure"]
 )
-_MISSING = frozenset(["NoSuchKey", "NoSuchBucket", "404", "NotFound"])
+_MISSING = frozenset(["NoSuchKey", "NoSuchBucket", "NoSuchUpload", "404", "NotFound"])
 _CHANGED = frozenset(["PreconditionFailed", "412", "InvalidRange", "416"])
 _LATER = frozenset(["SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "500", "503"])
+
+
+#: Bytes of a part of an upload, and the most parts that it may have: S3's own limit, and some less.
+PART_BYTES, MOST_PARTS = 16 << 20, 9_000
 
 
 class S3(Location):
@@ -40,7 +45,9 @@ class S3(Location):
         boto3 = client("boto3", "s3", shown)
         self._errors = client("botocore.exceptions", "s3", shown)
         parts = urlsplit(url, allow_fragments=False)
-        self._object = {"Bucket": parts.netloc, "Key": parts.path.lstrip("/")}
+        # The name of an object stands as it is, also with a ?.
+        key = parts.path.lstrip("/") + (f"?{parts.query}" if parts.query else "")
+        self._object = {"Bucket": parts.netloc, "Key": key}
         with self._told():
             session = boto3.session.Session()
             unsigned = (
@@ -67,13 +74,52 @@ class S3(Location):
             with closing(answer["Body"]) as body:
                 yield from body.iter_chunks(PIECE_BYTES)
 
-    def names(self) -> list[str]:
+    def names(self, folders: bool = False) -> list[str]:
         prefix = self._object["Key"].rstrip("/") + "/" if self._object["Key"] else ""
         with self._told():
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._object["Bucket"], Prefix=prefix, Delimiter="/"
             )
-            return sorted(each["Key"][len(prefix) :] for page in pages for each in page.get("Contents", ()))
+            if folders:
+                found = (each["Prefix"].rstrip("/") for page in pages for each in page.get("CommonPrefixes", ()))
+            else:
+                found = (each["Key"] for page in pages for each in page.get("Contents", ()))
+            return sorted(key[len(prefix) :] for key in found if len(key) > len(prefix))
+
+    def check_writable(self) -> None:
+        with self._told():
+            upload = self._client.create_multipart_upload(**self._object)["UploadId"]
+            self._client.abort_multipart_upload(**self._object, UploadId=upload)
+
+    def write(self, pieces: Iterable[bytes], n_bytes: int, begun: Callable[[str], None] = nobody) -> None:
+        parts = _parts(pieces, max(PART_BYTES, -(-n_bytes // MOST_PARTS)))
+        with self._told():
+            if n_bytes <= PART_BYTES:
+                self._client.put_object(**self._object, Body=b"".join(parts))
+                return
+            upload = self._client.create_multipart_upload(**self._object)["UploadId"]
+            try:
+                begun(upload)
+                done = [
+                    {"PartNumber": k, "ETag": self._client.upload_part(
+                        **self._object, UploadId=upload, PartNumber=k, Body=part)["ETag"]}
+                    for k, part in enumerate(parts, 1)
+                ]  # fmt: skip
+                self._client.complete_multipart_upload(**self._object, UploadId=upload, MultipartUpload={"Parts": done})
+            except BaseException:
+                with suppress(Exception):  # what cannot be told now is told by the first error
+                    self._client.abort_multipart_upload(**self._object, UploadId=upload)
+                raise
+
+    def discard(self, begun: str) -> bool:
+        with self._told():
+            try:
+                self._client.abort_multipart_upload(**self._object, UploadId=begun)
+            except self._errors.ClientError as error:
+                if error.response["Error"]["Code"] not in _MISSING:
+                    raise
+                return False
+        return True
 
     def close(self) -> None:
         self._client.close()
@@ -125,6 +171,18 @@ class S3(Location):
         return LocationError(
             f"{self.shown}: the server answered {code}", "see whether bucket, region and endpoint are right"
         )
+
+
+def _parts(pieces: Iterable[bytes], n_bytes: int) -> Iterator[bytes]:
+    """The same bytes in parts of one size; the last one is what is left."""
+    part = bytearray()
+    for piece in pieces:
+        part += piece
+        while len(part) >= n_bytes:
+            yield bytes(part[:n_bytes])
+            del part[:n_bytes]
+    if part:
+        yield bytes(part)
 
 
 def _checksum(head: dict[str, Any]) -> str:

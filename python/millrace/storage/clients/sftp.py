@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import re
+import select
 import shutil
 import socket
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -24,6 +25,7 @@ from millrace.storage.clients.base import (
     LocationError,
     UnreachableError,
     client,
+    nobody,
 )
 
 #: Bytes that a server surely gives in one answer, and those that are asked for at a time.
@@ -31,10 +33,14 @@ ANSWER_BYTES, WINDOW_BYTES = 1 << 15, 1 << 23
 
 
 class _Named(socket.socket):
-    """A socket with the one method of a channel that ``paramiko`` asks for besides."""
+    """A socket with the methods of a channel that ``paramiko`` asks for besides."""
 
     def get_name(self) -> str:
         return "ssh"
+
+    def recv_ready(self) -> bool:
+        """Whether an answer is there."""
+        return bool(select.select([self], [], [], 0)[0])
 
 
 class Sftp(Location):
@@ -72,10 +78,52 @@ class Sftp(Location):
             if self._about(file.stat()) != about:
                 raise self.changed()
 
-    def names(self) -> list[str]:
+    def names(self, folders: bool = False) -> list[str]:
         with self._told():
             entries = self._sftp().listdir_attr(self._path)
-        return sorted(entry.filename for entry in entries if stat.S_ISREG(entry.st_mode))
+        is_meant = stat.S_ISDIR if folders else stat.S_ISREG
+        return sorted(entry.filename for entry in entries if is_meant(entry.st_mode))
+
+    def check_writable(self) -> None:
+        with self._told():
+            self._see_folder()
+            with suppress(FileNotFoundError):
+                self._about(self._sftp().stat(self._path))
+            new = self.unfinished(f"{self._path}.try")  # what was cut off is removed by whoever began it
+            self._sftp().open(new, "wb").close()
+            self._sftp().remove(new)
+
+    def write(self, pieces: Iterable[bytes], n_bytes: int, begun: Callable[[str], None] = nobody) -> None:
+        new = self.unfinished(self._path)
+        with self._told():
+            self._see_folder()
+            begun(new)
+            try:
+                with self._sftp().open(new, "wb") as file:
+                    file.set_pipelined(True)
+                    for piece in pieces:
+                        file.write(piece)
+                if (there := self._sftp().stat(new).st_size) != n_bytes:
+                    raise self.short(there, n_bytes)
+                self._sftp().posix_rename(new, self._path)
+            except BaseException:
+                with suppress(Exception):  # what cannot be told now is told by the first error
+                    self._sftp().remove(new)
+                raise
+
+    def discard(self, begun: str) -> bool:
+        with self._told():
+            try:
+                self._sftp().remove(begun)
+            except FileNotFoundError:
+                return False
+        return True
+
+    def _see_folder(self) -> None:
+        try:
+            self._sftp().stat(self._path.rpartition("/")[0] or "/")
+        except FileNotFoundError:
+            raise self.missing_folder() from None
 
     def close(self) -> None:
         if self._socket:

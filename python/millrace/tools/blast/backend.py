@@ -12,15 +12,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
+
+import msgspec
 
 from millrace._core import Candidates, HitList, Ranking
 from millrace.errors import MillraceError
-from millrace.model import BlastDatabase, Fragmented
+from millrace.model import BlastDatabase, Fragment, Fragmented
 from millrace.tasks import Rank, Slice
 from millrace.tools.backend import Found, SliceOfCandidates
 from millrace.tools.blast.alias import blastdbcmd, write_alias, write_masked
 from millrace.tools.blast.lists import unpack
+from millrace.tools.blast.partial import read_ranges, write_ranges
 
 #: Bytes of a list of hits that are read at a time.
 PIECE = 1 << 22
@@ -33,6 +37,8 @@ class Blast:
         """See `DatabaseBackend.prepare`. A few lines of alias for each fragment."""
         whole = _Whole(fragmented)
         databases: Sequence[str] = whole.databases
+        if whole.parts:
+            return [whole.write_part(number, part, folder) for number, part in enumerate(fragmented.fragments)]
         if whole.listed:
             listed = Candidates(whole.entries)
             for first, last in whole.listed:
@@ -55,6 +61,24 @@ class Blast:
         """
         whole = _Whole(fragmented)
         return whole.write_candidates(self._candidates(fragmented, whole, cwd, environ, found), folder)
+
+    def moved(self, fragmented: Fragmented, folder: Path, parts: Path) -> Fragmented:
+        """See `DatabaseBackend.moved`."""
+        about = fragmented.about
+        assert isinstance(about, BlastDatabase)  # by which this backend was found
+
+        def there(base: str) -> str:
+            return str(folder / Path(base).name)
+
+        about = msgspec.structs.replace(
+            about, databases=tuple(map(there, about.databases)), parts=str(parts),
+            volumes=tuple((there(base), entries) for base, entries in about.volumes),
+        )  # fmt: skip
+        return msgspec.structs.replace(fragmented, about=about)
+
+    def ranges(self, folder: Path) -> Sequence[tuple[str, int, int]]:
+        """See `DatabaseBackend.ranges`."""
+        return read_ranges(folder)
 
     def ordinals(
         self, fragmented: Fragmented, cwd: Path, environ: Mapping[str, str], found: Sequence[Found]
@@ -136,6 +160,7 @@ class _Whole:
         about = fragmented.about
         assert isinstance(about, BlastDatabase)  # by which this backend was found
         self.letter, self.title, self.limit, self.databases = about.letter, about.title, about.limit, about.databases
+        self.parts = Path(about.parts) if about.parts else None
         self.volumes = [base for base, _ in about.volumes]
         self.entries = [entries for _, entries in about.volumes]
         #: What the list of the search leaves of the entries; empty: there is no list.
@@ -165,8 +190,22 @@ class _Whole:
 
     def write_candidates(self, candidates: Candidates, folder: Path) -> str:
         """Write a database of these entries; its name in ``folder``."""
+        if self.parts:
+            write_ranges(self.volumes, self.letter, self.entries, candidates.ordinals(), folder)
         self.write(folder / "candidates", self.mask(candidates, folder, "part"), *self.numbers)
         return "candidates"
+
+    def write_part(self, number: int, fragment: Fragment, folder: Path) -> str:
+        """Write a database of all volumes with the entries of one of them, which is read where it is whole; its path."""
+        assert self.parts
+        starts = accumulate(self.entries, initial=0)
+        bases = [
+            str(self.parts / f"part{number}" / Path(base).name) if start == fragment.first and n else base
+            for base, n, start in zip(self.volumes, self.entries, starts, strict=False)
+        ]
+        lines = (f"FIRST_OID {fragment.first + 1}", f"LAST_OID {fragment.last}", *self.numbers)
+        self.write(folder / f"fragment{number}", bases, *lines)
+        return str(folder / f"fragment{number}")
 
     def ordinals(self, names: Sequence[bytes], cwd: Path, environ: Mapping[str, str]) -> list[int] | None:
         """Ordinals of the entries with these ids; None if one of them is not known."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.tools.blast.search_path import SearchPath, split_names
-from millrace.tools.blast.volumes import Volume, ending, read_volume
+from millrace.tools.blast.volumes import Volume, ending, read_volume, sequence_bytes
 
 #: Lines of an alias that leave entries out.
 FILTERS = frozenset(
@@ -61,7 +61,7 @@ class Database:
     @property
     def sequence_bytes(self) -> int:
         """Bytes of sequences, which a search reads."""
-        return sum(ending(volume.base, f"{volume.letter}sq").stat().st_size for volume in self.volumes)
+        return sum(sequence_bytes(volume) for volume in self.volumes)
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,9 @@ def read_database(names: str, letter: str, search: SearchPath) -> Database:
     paths = [volume.base for volume in whole.volumes]
     if len(set(paths)) < len(paths):
         raise NotInFragments("a volume is named twice")
+    for path in paths:
+        if other := search.namesake(path, letter):
+            raise NotInFragments(f"BLAST would take {other} for {path}, as an alias names that")
     if whole.counted != (sum(v.entries for v in whole.volumes), sum(v.residues for v in whole.volumes)):
         raise NotInFragments("an alias has statistics other than those of its volumes")
     if whole.filters:

@@ -9,6 +9,7 @@ comes of it too. ``docs/exactness-fragments.md`` has the argument, its sources a
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from millrace.errors import RefusedError
@@ -16,6 +17,7 @@ from millrace.model import (
     BlastDatabase,
     Command,
     DatabaseArg,
+    Fetched,
     Fragment,
     Fragmented,
     OutputArg,
@@ -30,7 +32,7 @@ from millrace.tools.blast.database import Database, NotInFragments, read_databas
 from millrace.tools.blast.lists import Listed
 from millrace.tools.blast.options import OPTIONS
 from millrace.tools.blast.search_path import SearchPath, split_names
-from millrace.tools.blast.volumes import cut
+from millrace.tools.blast.volumes import cut, whole_volumes
 from millrace.tools.options import scan, words
 
 #: Databases of the programs that are searched in fragments.
@@ -128,6 +130,7 @@ def fragment(
     """Cut the database into fragments of these sizes, to each other; see `millrace.tools.blast.volumes.cut`.
 
     Args:
+        sizes: None: its volumes are the fragments, and their files are fetched later.
         columns: Of the table that is written, if it has tabs between them.
     """
     database = _database(program, options, command)
@@ -135,8 +138,11 @@ def fragment(
     counted = (listed.entries, listed.residues) if listed else database.counted
     limit = _limit(options)
     argv = _search(use, program, options, limit, _threshold(program, options, counted[1], command.environ))
-    runs = listed.cut(sizes) if listed else cut(database.volumes, sizes)
+    runs = whole_volumes(database.volumes)
+    if sizes:
+        runs = listed.cut(sizes) if listed else cut(database.volumes, sizes)
     return Fragmented(
+        volumes=() if sizes else _later(database, command),
         fragments=tuple(Fragment(first=first, last=last, size=size, argv=argv) for first, last, size in runs),
         found=OutputUse(name="found", path="found"),
         finish=_finish(use),
@@ -156,6 +162,14 @@ def fragment(
             shortest=listed.shortest if listed else 0,
         ),
     )
+
+
+def _later(database: Database, command: Command) -> tuple[tuple[Fetched, ...], ...]:
+    """The files of each volume that are fetched when it is searched."""
+    later: dict[str, list[Fetched]] = defaultdict(list)
+    for file in command.view.later if command.view else ():
+        later[file.name.rpartition(".")[0]].append(file)
+    return tuple(tuple(later[volume.base.name]) for volume in database.volumes if volume.entries)
 
 
 def _database(program: str, options: dict[str, str], command: Command) -> Database:
@@ -187,12 +201,24 @@ def _database(program: str, options: dict[str, str], command: Command) -> Databa
         raise NotInFragments(
             "-outfmt 0 tells the databases of one -db apart: name them in one alias (blastdb_aliastool)"
         )
+    if command.view and command.view.later:
+        _check_volumes(options["db"], database, command)
     return database
+
+
+def _check_volumes(db: str, database: Database, command: Command) -> None:
+    """Raises `NotInFragments` if a database cannot be searched whose volumes are fetched later."""
+    if len(split_names(db)) > 1:
+        raise NotInFragments("volumes are left in HDFS of one database, not of several")
+    if not all(len(files) == 2 for files in _later(database, command)):
+        raise NotInFragments("not all of the database is volumes in HDFS (NAME.00, NAME.01 ...)")
 
 
 def _listed(options: dict[str, str], database: Database, command: Command) -> Listed | None:
     """What a list of entries leaves of the database; None: there is no list."""
     names = [name for name in lists.OPTIONS if name in options]
+    if names and command.view and command.view.later:
+        raise NotInFragments(f"-{names[0]}: what it leaves of a database is not known before all of it is here")
     return lists.listed(names[0], options, database, command) if names else None
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from millrace.errors import RefusedError
 from millrace.model import Command
+from millrace.tools.base import grows
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ def names_of(command: Command, query: str, parsed: bool) -> Names:
     path = command.cwd / query
     if query == "-":
         return Names(known=False, path="standard input")
+    if grows(query, command):
+        return Names(known=False, path=query)
     if not path.exists():
         raise RefusedError(f'Command line argument error: Argument "query". File is not accessible:  `{query}\'')
     if not path.is_file():

@@ -69,6 +69,7 @@ def of_database(name: str, letter: str) -> Parts:
         pattern=rf"{own}(\.\d\d+)?\.({letter}[a-z]{{2}}|{letter}js|{'|'.join(others)})|{taxa}",
         usual=(*(f"{name}.{letter}{ending}" for ending in ENDINGS), *(f"{name}.{each}" for each in others), *TAXA),
         packed=rf"{own}(\.\d\d+)?\.tar\.gz",
+        apart=rf".+\.\d\d+\.{letter}(sq|hr)",
     )
 
 

@@ -49,6 +49,15 @@ class SearchPath:
         """The path without an ending of database ``name``, looked for in ``first`` too; None if there is none."""
         return self._base(name, letter, [*first, *self.folders])
 
+    def namesake(self, base: Path, letter: str) -> Path | None:
+        """The index in the working directory of another volume of the name of ``base``; None if there is none.
+
+        Where an alias names a volume, even by its whole path, BLAST takes this one (seen with 2.12, 2.16 and 2.17).
+        An alias there is not taken, nor anything in the other folders.
+        """
+        index = self.cwd / f"{base.name}.{letter}in"
+        return index if index.exists() and not self.cwd.samefile(base.parent) else None
+
     def taxonomy(self) -> list[Path]:
         """The files that hold the names of taxa, if there are any."""
         names = ("taxdb.btd", "taxdb.bti", "taxonomy4blast.sqlite3")

@@ -81,11 +81,11 @@ def split(name: str, wanted: tuple[int, int], folder: Path, cwd: Path, environ: 
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
             list(threads.map(make, range(len(runs))))
         write_alias(place / "made" / made.name, database.letter, database.title, names)
-        _check(database, place / "made" / made.name, cwd, environ)
+        _check(database, place / "made" / made.name, environ)
         # The alias last: without it the volumes are no database.
         for path in sorted((place / "made").iterdir(), key=lambda path: path.name == alias.name):
             path.rename(made.parent / path.name)
-    return Split(made, _read(str(made), cwd, environ).volumes)
+    return Split(made, _read(str(made), made.parent, environ).volumes)
 
 
 def _read(name: str, cwd: Path, environ: Mapping[str, str]) -> Database:
@@ -187,9 +187,10 @@ class _Maker:
                 raise ToolError(f"blastdbcmd failed: {words.read().decode(errors='replace').strip()}")
 
 
-def _check(database: Database, made: Path, cwd: Path, environ: Mapping[str, str]) -> None:
+def _check(database: Database, made: Path, environ: Mapping[str, str]) -> None:
     """What was made must have what BLAST counts of the original."""
-    found = _read(str(made), cwd, environ)
+    # From its own folder: the original's may have volumes of these names, which BLAST would take there.
+    found = _read(str(made), made.parent, environ)
     if (found.entries, found.residues, found.title) != (database.entries, database.residues, database.title):
         raise MillraceError(
             f"makeblastdb has made {found.entries} entries with {found.residues} residues of {database.entries} with "

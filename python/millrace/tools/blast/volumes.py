@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import Literal
 
 from millrace.errors import RefusedError
 
@@ -140,6 +141,26 @@ def _numbers(data: mmap.mmap, at: int, count: int) -> array[int]:
     if sys.byteorder == "little":
         found.byteswap()
     return found
+
+
+def offsets(volume: Volume, what: Literal["headers", "sequences"]) -> array[int]:
+    """Where each entry begins in the file of headers or of sequences, and where the last one ends."""
+    count = volume.entries + 1
+    with _mapped(volume.index) as data:
+        return _numbers(data, volume.offsets - 4 * count * (what == "headers"), count)
+
+
+def sequence_bytes(volume: Volume) -> int:
+    """Size of the sequence file, which need not be there."""
+    with _mapped(volume.index) as data:
+        return _Offsets(data, volume.offsets, volume.entries + 1)[volume.entries]
+
+
+def whole_volumes(volumes: Sequence[Volume]) -> list[tuple[int, int, int]]:
+    """(first, last, residues) of each volume that has entries, as `cut` says it of runs."""
+    starts = accumulate((volume.entries for volume in volumes), initial=0)
+    runs = zip(starts, volumes, strict=False)
+    return [(first, first + volume.entries, volume.residues) for first, volume in runs if volume.entries]
 
 
 def cut(volumes: Sequence[Volume], shares: Sequence[int]) -> list[tuple[int, int, int]]:

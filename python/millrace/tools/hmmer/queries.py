@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 
 from millrace.errors import RefusedError
+from millrace.formats import by_suffix
 from millrace.model import (
     Command,
     InputUse,
 )
+from millrace.tools.base import grows
 from millrace.tools.hmmer.command import Parsed
 from millrace.tools.hmmer.programs import Program
 from millrace.tools.hmmer.targets import _refuse_stale
@@ -33,6 +37,9 @@ def find_query(name: str, program: Program, command: Command, parsed: Parsed) ->
             raise RefusedError(f"{name} is to read its queries from standard input, which is empty", "give a file")
         kind = "fasta" if query_format else program.formats[0]
         head = b""
+    elif grows(path, command):
+        named = by_suffix(path)
+        kind, head = named if named in program.formats else program.formats[0], b""
     else:
         head = _head(name, command.cwd / path, path)
         kind = _format(name, program, path, head)
@@ -40,7 +47,11 @@ def find_query(name: str, program: Program, command: Command, parsed: Parsed) ->
             _refuse_stale(name, command.cwd / path, path)
     if name == "nhmmer" and kind == "hmm" and parsed.value("hmmout") is not None:
         raise RefusedError("nhmmer --hmmout writes nothing when the queries are profiles", "leave --hmmout away")
-    added = _read_as_sequences(parsed, head) if name == "nhmmer" and kind == "fasta" else ()
+    added: tuple[str, ...] = ()
+    if name == "nhmmer" and kind == "fasta":
+        if path != "-" and query_format is None and parsed.value("qsingle_seqs") is None:
+            _refuse_alignment(command.cwd / path, path)
+        added = _read_as_sequences(parsed, head)
     hide = (".h3m", ".h3i", ".h3f", ".h3p", ".ssi") if kind == "hmm" else ()
     return InputUse(path=path, format=kind, stdin=path == "-", hide=hide), added
 
@@ -52,15 +63,52 @@ def _head(name: str, file: Path, path: str) -> bytes:
     if not file.is_file():
         raise RefusedError(f"{name}: query file {path} is not a regular file", "use - to read standard input")
     try:
-        with file.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b" and file.suffix == ".gz"
-        with gzip.open(file, "rb") if packed else file.open("rb") as unpacked:
+        with _unpacked(file) as unpacked:
             head = bytes(unpacked.read(1 << 16)).lstrip()
     except (OSError, EOFError) as error:
         raise RefusedError(f"{name}: query file {path} cannot be read: {error}", "check the file") from error
     if not head:
         raise RefusedError(f"{name}: query file {path} is empty", f"{name} itself stops at an empty query file")
     return head
+
+
+def _unpacked(file: Path) -> gzip.GzipFile | BufferedReader:
+    with file.open("rb") as raw:
+        packed = raw.read(2) == b"\x1f\x8b" and file.suffix == ".gz"
+    return gzip.open(file, "rb") if packed else file.open("rb")
+
+
+def _refuse_alignment(file: Path, path: str) -> None:
+    """Refuse what nhmmer takes for an alignment, or may: a file called ``.a2m``, and records of one length.
+
+    Source: comparison with 3.3.2 and 3.4, which read the whole file to see that; white space does not count.
+    """
+    hint = (
+        "if it holds sequences add --qformat fasta; build a profile of an alignment with hmmbuild, and search with that"
+    )
+    if file.name.removesuffix(".gz").endswith(".a2m"):
+        raise RefusedError(f"nhmmer takes {path} for an alignment by its name", hint)
+    lengths = _lengths(file)
+    first = next(lengths, 0)
+    if (second := next(lengths, None)) == first and all(length == second for length in lengths):
+        raise RefusedError(
+            f"nhmmer: {path} could be either aligned or unaligned: all its sequences have {first:,} residues", hint
+        )
+
+
+def _lengths(file: Path) -> Iterator[int]:
+    """Characters of each record, without white space."""
+    length = -1
+    with _unpacked(file) as lines:
+        for line in lines:
+            if not line.startswith(b">"):
+                length += len(b"".join(line.split()))
+            elif length >= 0:
+                yield length
+                length = 0
+            else:
+                length = 0
+    yield max(length, 0)
 
 
 def _format(name: str, program: Program, path: str, head: bytes) -> str:

@@ -1,0 +1,97 @@
+"""How small event traces get: periodic ones with jitter, and one without a period; each unpacked and compared."""
+
+from __future__ import annotations
+
+import argparse
+import filecmp
+import random
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.table import markdown
+
+MILLRACE = str(Path(sys.executable).parent / "millrace")
+
+_REGIONS = ("MPI_Irecv", "MPI_Isend", "stencil", "MPI_Waitall", "reduce", "MPI_Allreduce", "write")
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a solver does in iterations, as a tracer logs it: entering and leaving regions of code."""
+
+    name: str
+    ranks: int
+    iterations: int
+    #: Standard deviation of each duration, as a share of it.
+    jitter: float
+    #: Whether each iteration does the same.
+    periodic: bool = True
+    seed: int = 1
+
+
+TRACES = (
+    Trace("1 rank, jitter 2 %", 1, 2000, 0.02),
+    Trace("8 ranks, jitter 2 %", 8, 250, 0.02),
+    Trace("8 ranks, jitter 0.2 %", 8, 250, 0.002),
+    Trace("8 ranks, jitter 10 %", 8, 250, 0.1),
+    Trace("8 ranks, no period", 8, 250, 0.02, periodic=False),
+)
+
+
+def text(trace: Trace, regions: int = 20) -> bytes:
+    """The trace as lines of ``time,rank,event,region,peer,bytes``, in the order of time, in microseconds.
+
+    Args:
+        regions: So many are entered and left in an iteration.
+    """
+    chance = random.Random(trace.seed)
+    plan = [_step(chance) for _ in range(regions)]
+    events = []
+    for rank in range(trace.ranks):
+        now = 0
+        for _ in range(trace.iterations):
+            for step in plan:
+                region, peer, size, usual = step if trace.periodic else _step(chance)
+                took = max(1, round(usual * chance.gauss(1, trace.jitter)))
+                events.append((now, rank, "ENTER", region, (rank + peer) % 16, size))
+                events.append((now + took, rank, "LEAVE", region, (rank + peer) % 16, size))
+                now += took + max(1, round(chance.gauss(5, 1)))
+    rows = (f"{t // 10**6}.{t % 10**6:06d},{r},{e},{g},{p},{b}\n" for t, r, e, g, p, b in sorted(events))
+    return ("time,rank,event,region,peer,bytes\n" + "".join(rows)).encode()
+
+
+def _step(chance: random.Random) -> tuple[str, int, int, int]:
+    return (
+        chance.choice(_REGIONS),
+        chance.randrange(16),
+        chance.choice((8, 64, 1024, 12288, 65536)),
+        chance.randrange(20, 4000),
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, and print the table; 1 if a trace does not come out as it was."""
+    argparse.ArgumentParser(prog="python -m bench pack-traces", description=__doc__).parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
+        rows = [measure(each, Path(folder)) for each in TRACES]
+    print(markdown(("", "events", "original", "zstd -19 --long", "packed", "zstd / packed", "how", "same"), rows))
+    return int(any(row[-1] != "yes" for row in rows))
+
+
+def measure(trace: Trace, folder: Path) -> tuple[str, ...]:
+    """One row."""
+    source, pack, again = folder / "trace.csv", folder / "trace.mrp", folder / "again.csv"
+    source.write_bytes(text(trace))
+    told = subprocess.run([MILLRACE, "pack", source, "-o", pack], stderr=subprocess.PIPE, text=True, check=True).stderr
+    subprocess.run([MILLRACE, "unpack", pack, "-o", again], stderr=subprocess.PIPE, check=True)
+    zstd = len(
+        subprocess.run(["zstd", "-q", "-19", "--long=27", "-c", source], stdout=subprocess.PIPE, check=True).stdout
+    )
+    packed, size = pack.stat().st_size, source.stat().st_size
+    events = source.read_bytes().count(b"\n") - 1
+    how = "trace" if "periodic trace" in told else "zstd"
+    same = "yes" if filecmp.cmp(source, again, shallow=False) else "NO"
+    return trace.name, f"{events:,}", f"{size:,}", f"{zstd:,}", f"{packed:,}", f"{zstd / packed:.1f}", how, same

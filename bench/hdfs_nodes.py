@@ -1,0 +1,136 @@
+"""A real HDFS on nodes that are namespaces of this machine: a NameNode beside them, a DataNode in each. Root only.
+
+Each DataNode has an address of its own, so that the NameNode knows who is near, and what a node reads from another one goes
+over its link, where it can be counted. Recipe: tests/cluster/nodes.py for the nodes; Hadoop as ``make tools`` gets it.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parent.parent
+JARS = REPO / ".tools" / "hadoop"
+sys.path[:0] = [str(REPO / "tests" / name) for name in ("cluster", "crash", "mpi")]
+
+import nodes as nodes  # noqa: E402
+
+JAVA = "java -Xmx{memory}m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -cp {jars}/*"
+SERVER = "org.apache.hadoop.hdfs.server"
+
+#: Ports of the NameNode, at an address that only these nodes have.
+PORT, WEB = 8020, 9870
+
+#: Seconds that servers may take to start.
+PATIENCE_SECONDS = 300.0
+
+
+def reason_not() -> str:
+    """Why there can be no HDFS on nodes here; empty if there can."""
+    if reason := nodes.reason_not():
+        return str(reason)
+    if not shutil.which("java") or not JARS.is_dir():
+        return "not installed: java, and Hadoop in .tools/hadoop (make tools, with mvn)"
+    return ""
+
+
+class HdfsOfNodes:
+    """Use as a context; the DataNodes end with their nodes.
+
+    Args:
+        folder: For data and logs; it is made.
+        names: The nodes that get a DataNode.
+        replication: Copies of each block.
+    """
+
+    def __init__(self, folder: Path, cluster: nodes.Nodes, names: Iterable[str], replication: int) -> None:
+        self._folder, self._cluster, self._names, self._replication = folder, cluster, tuple(names), replication
+        self.uri = f"hdfs://{cluster.gateway}:{PORT}"
+        self._web = f"{cluster.gateway}:{WEB}"
+        self._name_node: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> HdfsOfNodes:
+        self._folder.mkdir()
+        self.settings("conf", self._web)
+        name_node = [*self._java(192), f"{SERVER}.namenode.NameNode", *self._words(
+            "dfs.namenode.name.dir", f"{self._folder}/name", "dfs.namenode.safemode.extension", "0",
+            "dfs.namenode.http-address", self._web, "dfs.namenode.heartbeat.recheck-interval", "2000",
+            "dfs.namenode.datanode.registration.ip-hostname-check", "false",
+            "dfs.namenode.fs-limits.min-block-size", "4096",
+        )]  # fmt: skip
+        with (self._folder / "name.log").open("wb") as log:
+            subprocess.run([*name_node, "-format", "-force", "-nonInteractive"], stdout=log, stderr=log, check=True)
+            self._name_node = subprocess.Popen(name_node, stdout=log, stderr=log)
+        for name in self._names:
+            own = self._words("dfs.datanode.data.dir", f"{self._folder}/{name}", "dfs.datanode.hostname", name)
+            command = shlex.join([*self._java(128), f"{SERVER}.datanode.DataNode", *own])
+            shell = f"{command} > {self._folder}/{name}.log 2>&1 & echo $! > {self._folder}/{name}.pid"
+            subprocess.run(self._cluster.command(name, shell), check=True)
+        try:
+            self._wait(len(self._names))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._name_node:
+            self._name_node.kill()
+            self._name_node.wait()
+
+    def _java(self, memory: int) -> list[str]:
+        return JAVA.format(memory=memory, jars=JARS).split()
+
+    def _words(self, *own: str) -> list[str]:
+        both = (
+            "fs.defaultFS", self.uri, "hadoop.tmp.dir", f"{self._folder}/tmp", "dfs.replication", str(self._replication),
+            "dfs.heartbeat.interval", "1", "dfs.permissions.enabled", "false", *own,
+        )  # fmt: skip
+        return [word for key, value in zip(both[::2], both[1::2], strict=True) for word in ("-D", f"{key}={value}")]
+
+    def _wait(self, n: int) -> None:
+        """Until so many DataNodes have reported."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        question = f"http://{self._web}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
+        while True:
+            with suppress(OSError, ValueError, LookupError), urllib.request.urlopen(question, timeout=10) as answer:
+                if json.load(answer)["beans"][0]["NumLiveDataNodes"] >= n:
+                    return
+            if time.monotonic() > deadline:
+                logs = {path.name: path.read_text(errors="replace")[-500:] for path in self._folder.glob("*.log")}
+                raise TimeoutError(f"no {n} DataNodes: {logs}")
+            time.sleep(0.1)
+
+    def settings(self, name: str, web: str) -> Path:
+        """A folder for ``HADOOP_CONF_DIR`` by which WebHDFS is at ``web``."""
+        folder = self._folder / name
+        folder.mkdir()
+        item = f"<property><name>dfs.namenode.http-address</name><value>{web}</value></property>"
+        (folder / "hdfs-site.xml").write_text(f"<configuration>{item}</configuration>")
+        return folder
+
+    def put(self, files: Iterable[Path], folder: str) -> int:
+        """Write files, a block each, from outside of the nodes: the NameNode draws who holds them. Returns their bytes."""
+        import hdfs_native
+
+        client, total = hdfs_native.Client(self.uri), 0
+        for path in files:
+            content = path.read_bytes()
+            options = hdfs_native.WriteOptions(block_size=128 << 20, replication=self._replication, overwrite=True)
+            with client.create(f"/{folder}/{path.name}", options) as file:
+                file.write(content)
+            total += len(content)
+        return total
+
+    def kill(self, name: str) -> None:
+        """``kill -9`` of the DataNode of a node."""
+        pid = (self._folder / f"{name}.pid").read_text().strip()
+        subprocess.run(self._cluster.command(name, f"kill -9 {pid}"), check=True)

@@ -1,0 +1,66 @@
+//! Leaving a slot as it was before its task.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use super::place::Place;
+use super::task::{Collect, Placement, Task};
+
+impl Place {
+    /// Removes all that is not in the skeleton; returns what nobody had asked for.
+    pub(super) fn clean(&self, task: &Task) -> io::Result<Vec<PathBuf>> {
+        let mut wanted: BTreeSet<&Path> = BTreeSet::new();
+        for placement in &task.placements {
+            match placement {
+                Placement::Batch { to, .. } | Placement::Link { to, .. } | Placement::Folder(to) => wanted.insert(to),
+                Placement::Stdin(_) => false,
+            };
+        }
+        for output in &task.outputs {
+            match &output.collect {
+                Collect::File(path) | Collect::Folder(path) => wanted.insert(path),
+                Collect::Stdout => false,
+            };
+        }
+        let mut extra = Vec::new();
+        let n_kept = self.clean_below(Path::new(""), &wanted, &mut extra)?;
+        let mut private = self.private();
+        if n_kept < self.skeleton.len() + private.n_more() {
+            // The tool removed some of it, or put something else in its place.
+            private.relink(&self.root)?;
+            for path in self.skeleton.iter().filter(|path| std::fs::symlink_metadata(self.root.join(path)).is_err()) {
+                fs_err::create_dir_all(self.root.join(path))?;
+            }
+        }
+        Ok(extra)
+    }
+
+    /// Returns how many entries belong there.
+    fn clean_below(&self, below: &Path, wanted: &BTreeSet<&Path>, extra: &mut Vec<PathBuf>) -> io::Result<usize> {
+        let mut n_kept = 0;
+        for entry in std::fs::read_dir(self.root.join(below))? {
+            let entry = entry?;
+            let path = below.join(entry.file_name());
+            let kind = entry.file_type()?;
+            if self.belongs(&path, &entry, kind) {
+                n_kept += 1;
+                if kind.is_dir() {
+                    n_kept += self.clean_below(&path, wanted, extra)?;
+                }
+                continue;
+            }
+            if !wanted.contains(path.as_path()) && !kind.is_socket() && !kind.is_fifo() {
+                extra.push(path.clone());
+            }
+            if kind.is_dir() { fs_err::remove_dir_all(entry.path())? } else { fs_err::remove_file(entry.path())? }
+        }
+        Ok(n_kept)
+    }
+
+    fn belongs(&self, path: &Path, entry: &std::fs::DirEntry, kind: std::fs::FileType) -> bool {
+        let private = self.private();
+        (self.skeleton.contains(path) || private.keeps(path)) && private.is_intact(path, entry, kind)
+    }
+}

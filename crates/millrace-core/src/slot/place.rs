@@ -1,0 +1,110 @@
+//! The part of a slot that does not change from task to task: its directory, and what belongs there.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::area::Area;
+use super::family::Family;
+use super::lengths::Lengths;
+use super::links::Watch;
+use super::live::Live;
+use super::mark::Mark;
+use super::memory::Kills;
+use super::private::Private;
+use super::task::{Placement, Task};
+use super::text;
+
+/// The part of a slot that does not change from task to task.
+pub(super) struct Place {
+    /// The slot's directory, absolute.
+    pub(super) root: PathBuf,
+    /// The tool's working directory inside it.
+    pub(super) directory: CString,
+    /// What belongs in the slot's directory when no task runs.
+    pub(super) skeleton: HashSet<PathBuf>,
+    pub(super) exe: CString,
+    pub(super) environ: Vec<CString>,
+    pub(super) namespaces: Arc<Vec<OwnedFd>>,
+    pub(super) nice: i32,
+    pub(super) ok_statuses: Vec<i32>,
+    pub(super) kills: Arc<Kills>,
+    /// `/dev/null`, the standard input of most tools.
+    pub(super) null: File,
+    /// Text in arguments that stands for `root`.
+    pub(super) slot_mark: Vec<u8>,
+    /// Random text in `root` by which a printed private path is found.
+    pub(super) secret: Vec<u8>,
+    pub(super) mark: Mark,
+    pub(super) family: Family,
+    pub(super) area: Arc<Area>,
+    pub(super) watch: Arc<Watch>,
+    pub(super) private: Mutex<Private>,
+    pub(super) patience: Duration,
+    pub(super) still_limit: Option<Duration>,
+    pub(super) substitutions: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) records: Option<Arc<dyn Lengths>>,
+    /// The program that stays alive; None: there is none now.
+    pub(super) live: Mutex<Option<Live>>,
+}
+
+impl Place {
+    /// Puts the inputs in their places; returns the standard input, if there is one.
+    pub(super) fn place(&self, task: &Task) -> io::Result<Option<File>> {
+        let mut stdin = None;
+        for placement in &task.placements {
+            match placement {
+                Placement::Batch { from, to } => fs_err::hard_link(from, self.root.join(to))?,
+                Placement::Stdin(from) => stdin = Some(fs_err::File::open(from)?.into_file()),
+                Placement::Folder(path) => fs_err::create_dir_all(self.root.join(path))?,
+                Placement::Link { target, to } => fs_err::os::unix::fs::symlink(target, self.root.join(to))?,
+            }
+        }
+        Ok(stdin)
+    }
+
+    pub(super) fn argument(&self, argument: &[u8]) -> io::Result<CString> {
+        CString::new(text::in_slot(argument, &self.slot_mark, &self.root)).map_err(io::Error::from)
+    }
+
+    /// All substitutions for the outputs of `task`, longest private text first.
+    pub(super) fn substitutions_of(&self, task: &Task) -> Cow<'_, text::Substitutions> {
+        if task.substitutions.is_empty() {
+            return Cow::Borrowed(&self.substitutions);
+        }
+        let own = task.substitutions.iter();
+        let own = own.map(|(private, user)| (text::in_slot(private, &self.slot_mark, &self.root), user.clone()));
+        let mut all: Vec<_> = own.chain(self.substitutions.iter().cloned()).collect();
+        all.sort_by_key(|(private, _)| std::cmp::Reverse(private.len()));
+        Cow::Owned(all)
+    }
+
+    pub(super) fn private(&self) -> MutexGuard<'_, Private> {
+        self.private.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new file without a name, where the slots are: it goes when nobody has it open any more.
+    pub(super) fn scratch(&self) -> io::Result<File> {
+        let folder = self.root.parent().unwrap_or(&self.root);
+        // Not by way of `fs_err`, which hides the number of an error.
+        match File::options().read(true).write(true).custom_flags(libc::O_TMPFILE).open(folder) {
+            Ok(file) => return Ok(file),
+            // Not every filesystem can; an old kernel takes it for a folder opened to write.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::ENOENT)) => {}
+            Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", folder.display()))),
+        }
+        let mut path = self.root.clone().into_os_string();
+        path.push(".scratch");
+        let mut options = fs_err::OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(true).open(&path)?;
+        fs_err::remove_file(path)?;
+        Ok(file.into_file())
+    }
+}

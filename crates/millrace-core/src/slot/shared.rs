@@ -1,0 +1,25 @@
+//! Files of the user's that all tasks share, and what a task has done to them.
+
+use super::outcome::Failure;
+use super::place::Place;
+
+impl Place {
+    /// What the task has done to files of the user's that are not its own.
+    pub(super) fn look_at_shared(&self, turn: Option<u64>) -> Result<(), Failure> {
+        let mut private = self.private();
+        if let Some(path) = private.restore(&self.root).map_err(Failure::Io)? {
+            return Err(Failure::Said(format!(
+                "it writes {0}, a file of your folder that all tasks share: move {0} away (each task then writes one of \
+                 its own, which is not kept), or name it with --output to collect it",
+                path.display()
+            )));
+        }
+        let Some(turn) = turn else { return Ok(()) };
+        let shared = self.watch.written_since(turn, |path| private.is_shared(path));
+        let mut is_doubtful = false;
+        for (path, real) in shared {
+            is_doubtful |= private.take(&self.root, &path, &real);
+        }
+        if is_doubtful { Err(Failure::Doubtful) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,116 @@
+//! Waiting for the end of a tool and of all that it started.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::control::Control;
+use super::family::Left;
+use super::place::Place;
+use super::spawn::{Ending, Process, Usage};
+use super::still::StillWatch;
+
+/// How the processes of a task came to their end.
+pub(super) enum End {
+    /// By themselves.
+    Whole,
+    /// The caller asked for it before all had ended: whatever they did is not counted.
+    Cut,
+    /// When their time was over.
+    Late,
+    /// When they had done nothing for this time.
+    Still(Duration),
+    /// These did nothing any more after the tool itself had ended.
+    Idle(String),
+    /// This one died of a signal after the tool itself had ended.
+    Killed(String),
+}
+
+impl Place {
+    /// Waits for the end of `process` and of all that it started, and reaps them. They are killed when time is over, and
+    /// when the tool itself ended badly.
+    pub(super) fn wait(
+        &self,
+        process: Process,
+        timeout: Option<Duration>,
+        control: &Control,
+        usage: &mut Usage,
+    ) -> io::Result<(Ending, End)> {
+        let pid = process.pid;
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        // Asked to be killed between two looks: the caller may have come before the number was there.
+        if control.is_killed() {
+            control.signal();
+        }
+        let cut = self.wait_for_tool(&process, deadline);
+        // A process that cannot be watched is not left running.
+        if !matches!(cut, Ok(None)) {
+            control.signal();
+            process.ended_within(None)?;
+        }
+        let mut inherited = Usage::default();
+        let (left, crashed) = self.family.look_first(&mut inherited)?;
+        let leaves = !left.is_empty();
+        let (cut, trouble) = cut.map_or_else(|error| (None, Some(error)), |cut| (cut, None));
+        let mut end = match (cut, crashed) {
+            (Some(cut), _) => cut,
+            (None, Some(words)) => End::Killed(words),
+            (None, None) => End::Whole,
+        };
+        let goes_on = leaves && matches!(end, End::Whole) && trouble.is_none();
+        if goes_on && process.ending()?.is_good(&self.ok_statuses) {
+            end = self.wait_for_rest(left, deadline, control, &mut inherited)?;
+        }
+        // What ended after the caller had asked may have been cut by that, however well it ended.
+        if control.is_killed() {
+            end = End::Cut;
+        }
+        // Done before reaping, while the number is ours.
+        // SAFETY: as in Control::signal.
+        unsafe { libc::kill(-pid, libc::SIGKILL) };
+        *control.running() = None;
+        let (ending, used) = process.reap()?;
+        *usage = used;
+        if leaves {
+            self.family.kill(&mut inherited)?;
+        }
+        usage.add(inherited);
+        trouble.map_or(Ok((ending, end)), Err)
+    }
+
+    /// Waits for the end of what the tool left at work when it had ended.
+    fn wait_for_rest(
+        &self,
+        left: Vec<libc::pid_t>,
+        deadline: Option<Instant>,
+        control: &Control,
+        inherited: &mut Usage,
+    ) -> io::Result<End> {
+        Ok(match self.family.wait(left, self.patience, deadline, || !control.is_killed(), inherited)? {
+            Left::Nothing => End::Whole,
+            Left::Late => End::Late,
+            Left::Idle(names) => End::Idle(names),
+            Left::Killed(words) => End::Killed(words),
+        })
+    }
+
+    /// Waits for the end of the tool itself; None if it came, else why it is to be brought about.
+    fn wait_for_tool(&self, process: &Process, deadline: Option<Instant>) -> io::Result<Option<End>> {
+        let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let Some(limit) = self.still_limit else {
+            return Ok(if process.ended_within(left())? { None } else { Some(End::Late) });
+        };
+        let mut watch = StillWatch::of(&self.family, process.pid, limit);
+        loop {
+            let pause = left().map_or(watch.pause(), |left| left.min(watch.pause()));
+            if process.ended_within(Some(pause))? {
+                return Ok(None);
+            }
+            if left().is_some_and(|left| left.is_zero()) {
+                return Ok(Some(End::Late));
+            }
+            if watch.stands_still() {
+                return Ok(Some(End::Still(limit)));
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+"""Runs from Python: a run is a process of its own, its results are read while it lasts."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import warnings
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Self
+
+from millrace.errors import ExitCode, MillraceError
+
+#: Bytes read at once.
+PIECE = 1 << 16
+
+
+class RunError(MillraceError):
+    """A run from Python that did not end well; ``code`` is that of `millrace run`."""
+
+    def __init__(self, message: str, hint: str = "", code: int = ExitCode.STOPPED) -> None:
+        # All fields, in order: pickle rebuilds an exception from its args.
+        super().__init__(message, hint)
+        self.args = (message, hint, code)
+        self.code = code
+
+    @property
+    def status(self) -> int:
+        return self.code
+
+
+class Run:
+    """One run: an iterator over the lines of standard output, in the order of the input, while it lasts.
+
+    Args:
+        command: The serial command.
+        options: Options of `millrace run`.
+        stdin: What the command has as standard input.
+        cwd: The working folder; default: that of this process.
+    """
+
+    def __init__(
+        self, command: Sequence[str], options: Sequence[str] = (), *, stdin: int | IO[bytes] = subprocess.DEVNULL,
+        cwd: str | os.PathLike[str] | None = None,
+    ) -> None:  # fmt: skip
+        self.command = tuple(command)
+        #: At the end: what it has said on standard error, such as warnings, the summary, or why it ended.
+        self.said = ""
+        # What it says may be much, and nobody reads it before the end.
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the run lasts
+        #: What happens to a run that is read, and then dropped.
+        self._left: weakref.finalize[..., Run] | None = None
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "millrace", "run", "--progress", "none", *options, "--", *command],
+            stdin=stdin, stdout=subprocess.PIPE, stderr=self._said, cwd=cwd, bufsize=PIECE,
+        )  # fmt: skip
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Each line with its end. A run that nobody can read on, as its last reference is gone, is told to stop, with a warning.
+
+        Raises:
+            RunError: The run did not end well; all lines before are right.
+        """
+        assert self._process.stdout is not None  # a pipe was asked for
+        self._left = self._left or weakref.finalize(self, _leave, self.command, self._process)
+        yield from self._process.stdout
+        self.wait()
+
+    def wait(self) -> Self:
+        """Wait for the end; lines that nobody has read are dropped.
+
+        Raises:
+            RunError: The run did not end well.
+        """
+        assert self._process.stdout is not None
+        while not self._process.stdout.closed and self._process.stdout.read(PIECE):
+            pass
+        self._process.stdout.close()
+        self._process.wait()
+        if code := self._end():
+            message, _, hint = self.said.removeprefix("millrace: ").partition("\n\nhint: ")
+            raise RunError(message.strip() or f"the run ended with exit code {code}", hint.strip(), code)
+        return self
+
+    def _end(self) -> int:
+        """Keep what an ended process has said; its exit code."""
+        if self._left:
+            self._left.detach()
+        if not self._said.closed:
+            self._said.seek(0)
+            self.said = self._said.read().decode(errors="replace")
+            self._said.close()
+        return self._process.returncode
+
+    def stop(self) -> None:
+        """End it, if it lasts. The same command goes on from there."""
+        if self._process.poll() is None:
+            self._process.terminate()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._process.wait()
+        self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+
+def _leave(command: Sequence[str], process: subprocess.Popen[bytes]) -> None:
+    """Tell a run to stop of which only some lines were read; what it is at may take long, and is not waited for."""
+    if process.poll() is None:
+        process.terminate()
+        warnings.warn(
+            f"{shlex.join(command)}: the run was left before its end, and told to stop; the same call goes on with it: "
+            "read all lines, or say with millrace.run(...) as run:",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def run(command: Sequence[str], *, cwd: str | os.PathLike[str] | None = None, **options: object) -> Run:
+    """Run a serial command on every core, as ``millrace run`` does.
+
+    What the command writes to files is in these at the end; what it writes to standard output is read from the result
+    line by line, in the order of the input, while the run lasts.
+
+    Args:
+        command: Program and arguments.
+        cwd: The working folder; default: that of this process.
+        options: Those of ``millrace run``: ``slots=4``, ``run_dir="r"``, ``input="q.fa"``, ``fresh=True``,
+            ``output=["a", "b"]``, ``stdin="q.fa"`` (a file).
+
+    Returns:
+        The run, which has begun: iterate over it, or `Run.wait`.
+
+    Raises:
+        RunError: From the iteration and from `Run.wait`: it was refused, or did not end well.
+
+    >>> for line in run(["grep", "-v", "x", "in.txt"], input="in.txt"):  # doctest: +SKIP
+    ...     print(line)
+    """
+    stdin = options.pop("stdin", None)
+    words = [word for name, value in options.items() for word in _words(name, value)]
+    if stdin is None:
+        return Run(command, words, cwd=cwd)
+    with Path(cwd or ".", str(stdin)).open("rb") as file:
+        return Run(command, words, stdin=file, cwd=cwd)
+
+
+def _words(name: str, value: object) -> list[str]:
+    """An option as it is typed.
+
+    >>> _words("run_dir", "r"), _words("fresh", True), _words("fresh", False), _words("output", ["a", "b"])
+    (['--run-dir', 'r'], ['--fresh'], [], ['--output', 'a', '--output', 'b'])
+    """
+    option = f"--{name.replace('_', '-')}"
+    if value is True:
+        return [option]
+    if value is False or value is None:
+        return []
+    several = value if isinstance(value, list | tuple) else [value]
+    return [word for each in several for word in (option, str(each))]

@@ -1,0 +1,136 @@
+"""A Python program that stays alive and takes records one by one: `docs/records.md` has the protocol."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from millrace.errors import RefusedError
+
+#: Set in the environment of programs that are spoken to in the record protocol.
+VARIABLE = "MILLRACE_RECORDS"
+
+#: Bytes read at once.
+PIECE = 1 << 16
+
+
+class Link:
+    """The two pipes to Millrace, taken from standard input and output.
+
+    What the program prints from then on goes to standard error, and its standard input is empty.
+    """
+
+    def __init__(self) -> None:
+        self._from, self._to = os.dup(0), os.dup(1)
+        os.dup2(2, 1)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+        self._received = b""
+        self._at = 0
+        self._written: list[bytes] = []
+        self._answers: list[bytes] = []
+        self._is_asked = False
+
+    def records(self) -> Iterator[bytes]:
+        """Each record as it is in the input; what is written until the next one is asked for is its answer."""
+        while line := self._line():
+            number, _, length = line.partition(b" ")
+            record = self._bytes(int(length) + 1)
+            self._is_asked = True
+            yield record[:-1]
+            self._is_asked = False
+            answer = b"".join(self._written)
+            self._written.clear()
+            self._answers.append(b"%s %d\n%s\n" % (number, len(answer), answer))
+        self._flush()
+
+    def write(self, text: bytes | str) -> None:
+        """Add to the answer; text is written as UTF-8.
+
+        Raises:
+            RefusedError: No record is asked: none has come, or all are answered.
+        """
+        if not self._is_asked:
+            raise _no_record()
+        self._written.append(text.encode() if isinstance(text, str) else text)
+
+    def _line(self) -> bytes:
+        """The head of the next record; empty at the end."""
+        while (end := self._received.find(b"\n", self._at)) < 0:
+            if not self._more():
+                return b""
+        line = self._received[self._at : end]
+        self._at = end + 1
+        return line
+
+    def _bytes(self, length: int) -> bytes:
+        while len(self._received) - self._at < length:
+            if not self._more(length):
+                raise EOFError("millrace: a record was cut off")
+        found = self._received[self._at : self._at + length]
+        self._at += length
+        return found
+
+    def _more(self, length: int = 0) -> bool:
+        """Read on; whoever waits for the answers has them before."""
+        self._flush()
+        pieces = [self._received[self._at :]]
+        size, self._at = len(pieces[0]), 0
+        while True:
+            piece = os.read(self._from, max(PIECE, min(length - size, 1 << 20)))
+            pieces.append(piece)
+            size += len(piece)
+            if not piece or size >= length:
+                break
+        self._received = b"".join(pieces)
+        return bool(piece)
+
+    def _flush(self) -> None:
+        left = memoryview(b"".join(self._answers))
+        self._answers.clear()
+        while left:
+            left = left[os.write(self._to, left) :]
+
+
+def _no_record() -> RefusedError:
+    return RefusedError(
+        "millrace.write(): there is no record to answer", "call it inside of: for record in millrace.records()"
+    )
+
+
+_link: Link | None = None
+
+
+def records() -> Iterator[bytes]:
+    r"""Each record that Millrace gives to this program (``millrace run --records -- python prog.py``).
+
+    The answer to a record is what `write` is given before the next record is asked for. It must not depend on the
+    records before: which these are is decided while the program runs.
+
+    Yields:
+        The bytes of a record, as they are in the input.
+
+    Raises:
+        RefusedError: Millrace does not run this program.
+    """
+    global _link
+    if _link is None:
+        if VARIABLE not in os.environ:
+            raise RefusedError(
+                "millrace.records(): this program is not run by millrace",
+                "start it by: millrace run --records --input FILE -- python PROGRAM",
+            )
+        _link = Link()
+    return _link.records()
+
+
+def write(text: bytes | str) -> None:
+    """Add to the answer to the record that `records` has given last; text is written as UTF-8.
+
+    Raises:
+        RefusedError: There is no such record.
+    """
+    if _link is None:
+        raise _no_record()
+    _link.write(text)

@@ -1,0 +1,41 @@
+"""The program that `millrace.map` runs: calls a function for each record that it is given."""
+
+from __future__ import annotations
+
+import multiprocessing.spawn
+import pickle
+import sys
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from millrace.api import serving
+from millrace.api.mapping import Raised
+
+
+def main(path: str) -> None:
+    """Serve the function that is kept in a file."""
+    surroundings, pickled, is_raw = pickle.loads(Path(path).read_bytes())
+    multiprocessing.spawn.prepare(surroundings)
+    function: Callable[[Any], Any] = pickle.loads(pickled)
+    for record in serving.records():
+        value = record if is_raw else pickle.loads(b64decode(record))
+        serving.write(b64encode(_answer(function, value)) + b"\n")
+
+
+def _answer(function: Callable[[Any], Any], value: Any) -> bytes:
+    """The result, or what was raised instead, as bytes."""
+    try:
+        return pickle.dumps(function(value))
+    except Exception as error:
+        try:
+            found = pickle.dumps(Raised(error))
+            pickle.loads(found)  # not all exceptions can be made again
+        except Exception:
+            return pickle.dumps(Raised(RuntimeError(f"{type(error).__name__}: {error}")))
+        return found
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,69 @@
+"""``millrace data mount``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+
+from millrace.errors import ExitCode
+
+#: Seconds between looks at whether a view is there.
+LOOK_SECONDS = 0.02
+
+
+@click.command("mount", short_help="See a folder behind a URL as a folder of this machine.")
+@click.argument("url")
+@click.argument("point", metavar="MOUNTPOINT", type=click.Path(path_type=Path, readable=False))
+@click.option("--foreground", is_flag=True, help="Stay, and say what goes wrong; Ctrl-C unmounts.")
+@click.option("--to", "way", metavar="disk|ram|DIR", default="disk", help="Where copies are kept (default: disk, in $TMPDIR).")  # fmt: skip
+def command(url: str, point: Path, foreground: bool, way: str) -> None:
+    """See the files behind a URL in a folder, for reading, with any program.
+
+    \b
+    millrace data mount s3://bucket/blast/ /mnt/blast
+    blastp -db /mnt/blast/nr -query q.faa
+    umount /mnt/blast
+    """
+    from millrace.errors import RefusedError
+    from millrace.replicas import FETCHED, check_place, shown
+    from millrace.storage import keep
+    from millrace.storage.view import mount
+    from millrace.storage.view.tree import Tree
+
+    check_place(url)
+    if not url.startswith(FETCHED) or "?" in url:
+        raise RefusedError(f"{shown(url)}: is no URL of a folder", f"known are {', '.join(FETCHED)}, without anything behind ?")  # fmt: skip
+    mount.check(url, point)
+    if not foreground:
+        _in_background([url, str(point), "--to", way], point)
+        return
+    tree = Tree(url, keep.place(way))
+    if note := mount.look(url, tree):
+        click.echo(f"millrace: {note}", err=True)
+    mount.serve(url, tree, point, lambda text: click.echo(f"millrace: {text}", err=True))
+    sys.stdout.flush()
+    os._exit(0)  # downloads that are under way are gone on with by whoever needs them next
+
+
+def _in_background(words: list[str], point: Path) -> None:
+    """Start a process that stays, wait until the view is there, and say what it has said.
+
+    Raises:
+        SystemExit: The view did not come; the exit code is that of the process.
+    """
+    with tempfile.TemporaryFile() as said:
+        argv = [sys.executable, "-m", "millrace", "data", "mount", "--foreground", *words]
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True)  # fmt: skip
+        while process.poll() is None and not os.path.ismount(point):
+            time.sleep(LOOK_SECONDS)
+        said.seek(0)
+        click.echo(said.read(), nl=False, err=True)
+        if process.returncode is not None:
+            sys.exit(process.returncode if process.returncode > 0 else ExitCode.STOPPED)
+        process.returncode = 0  # it stays: nobody waits for it

@@ -1,0 +1,56 @@
+"""``millrace receive``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from millrace.cli.options import regenerating_options
+
+#: How long a receiver is waited for whose sender has gone.
+LAST_SECONDS = 60.0
+
+
+@click.command("receive", short_help="Write a result that millrace send sends.")
+@regenerating_options(required=True)
+def command(
+    outputs: tuple[Path, ...], db: str, queries: Path | None, any_version: bool, slots: int | None, work_dir: str
+) -> None:
+    """Regenerate a result while its pack arrives on standard input. Started by `millrace send`, by ssh."""
+    from millrace.cli.run import here
+    from millrace.errors import RefusedError, ToolError
+    from millrace.launch.mpi_environment import for_tools
+    from millrace.pack import places, receiving, unpacking
+    from millrace.pack.arriving import Place
+    from millrace.pack.regenerate import Settings
+    from millrace.words import shown
+
+    cwd = here()
+    dests = [cwd / each for each in outputs]
+    places.check(dests, [cwd / queries] if queries else [])
+    place = Place(dests[0])
+    held = place.take(LAST_SECONDS, lambda text: click.echo(f"millrace: {text}", err=True))
+    is_new = not (place.pack.exists() or place.work.exists())
+    settings = Settings(for_tools(os.environ), slots, work_dir)
+    there = unpacking.Here(settings, cwd, db, cwd / queries if queries else None, any_version)
+
+    def confirm(_: object, argv: Sequence[str]) -> bool:
+        click.echo(f"millrace: this pack runs: {shown(shlex.join(argv))}", err=True)
+        return True  # who sends it has logged in
+
+    made = receiving.Receiving(place, dests, there, confirm)
+    try:
+        with places.in_words(dests[0]):
+            receiving.receive(made, place, sys.stdin.buffer, sys.stdout.buffer)
+    except (RefusedError, ToolError):
+        if is_new:  # else an earlier start has left what can be gone on with
+            place.remove()
+        raise
+    finally:
+        held.close()
+    click.echo(f"millrace: {', '.join(map(str, outputs))}: as packed, SHA-256 compared", err=True)

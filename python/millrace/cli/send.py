@@ -1,0 +1,115 @@
+"""``millrace send``."""
+
+from __future__ import annotations
+
+import glob
+import re
+import shlex
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+#: Host and path, as rsync and scp have them.
+_PLACE = re.compile(r"((?:[^@\s/-][^@\s/]*@)?(?:\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9_][^:\s/]*)):(.+)")
+
+#: What ssh says by its exit status when it is its own failure.
+_SSH_FAILED = 255
+
+
+@click.command("send", short_help="Send a result by its meaning, over ssh, and have it regenerated there.")
+@click.argument("source", metavar="FILE.mrp|RUNDIR", type=click.Path(path_type=Path))
+@click.argument("place", metavar="[USER@]HOST:PATH")
+@click.argument("more", metavar="[PATH]...", nargs=-1)
+@click.option(
+    "--db", default="", metavar="DB", help="The database there (default: the name that the result has of it)."
+)
+@click.option("--queries", default="", metavar="FILE", help="The queries there (default: those that travel along).")
+@click.option("--any-version", is_flag=True, help="Try another version of the tool there, too.")
+@click.option("--slots", type=int, metavar="N", help="Tool processes side by side, there.")
+@click.option("--ssh", default="ssh", metavar="COMMAND", help="What connects, with options: 'ssh -p 2222'.")
+@click.option("--millrace", "program", default="millrace", metavar="PATH", help="Millrace there, if not on the PATH.")
+def command(
+    source: Path, place: str, more: tuple[str, ...], db: str, queries: str, any_version: bool, slots: int | None, ssh: str, program: str,
+) -> None:  # fmt: skip
+    """Send a packed result to another machine, where it is regenerated as it arrives.
+
+    \b
+    millrace send hits.mrp me@storage:results/hits.txt --db /data/nr
+    millrace send hits.txt.millrace me@storage:results/hits.txt
+
+    A pack into which a run is packing is sent while it grows. The same command again goes on where it was, whichever end or
+    link has failed.
+    """
+    from millrace.cli.run import here
+    from millrace.errors import RefusedError
+    from millrace.pack import age, kept_run
+    from millrace.words import size
+
+    found = _PLACE.fullmatch(place)
+    if not found:
+        raise RefusedError(f"{place}: no place on another machine", "write [USER@]HOST:PATH")
+    if again := next((path for path in more if path.startswith(f"{found[1]}:")), ""):
+        raise RefusedError(f"{again}: names the machine again", "write only the paths of further outputs")
+    words = [program, "receive", *(word for path in (found[2], *more) for word in ("-o", path))]
+    for option, value in (("--db", db), ("--queries", queries), ("--slots", str(slots or ""))):
+        words += [option, value] if value else []
+    words += ["--any-version"] if any_version else []
+    pack, is_ours = here() / source, False
+    age.refuse_encrypted(pack, "ssh encrypts what is sent: send the pack as it was before, or copy this one with scp")
+    if kept_run.is_run(pack):
+        pack, is_ours = _packed(pack, bool(queries)), True
+    sent = _send(pack, [*shlex.split(ssh), "-T", "--", found[1], shlex.join(words)])
+    if is_ours:
+        pack.unlink()
+    click.echo(f"millrace: {place}: regenerated there, {size(sent)} sent", err=True)
+
+
+def _packed(run_dir: Path, known_queries: bool) -> Path:
+    """The pack of a kept run, which stays until it is sent; those of runs that were here before are removed."""
+    from millrace.cli import pack
+    from millrace.rundir import RunDir
+
+    run_id = RunDir(run_dir).read_manifest().run_id
+    for old in run_dir.parent.glob(f".{glob.escape(run_dir.name)}.*.sending"):
+        if run_id not in old.name:
+            old.unlink(missing_ok=True)
+    dest = run_dir.with_name(f".{run_dir.name}.{run_id}{'' if known_queries else '.queries'}.sending")
+    if not dest.exists():
+        pack.pack_run(run_dir, dest, with_queries=not known_queries)
+    return dest
+
+
+def _send(pack: Path, connect: list[str]) -> int:
+    """Send by the command ``connect``; how many bytes.
+
+    Raises:
+        MillraceError: There is no connection any more, or the other end has failed.
+    """
+    from millrace.errors import MillraceError, RefusedError
+    from millrace.pack import sending
+
+    source = sending.Source(pack)
+    try:
+        process = subprocess.Popen(connect, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    except OSError as error:
+        raise RefusedError(f"{connect[0]}: {error.strerror}", "name what connects with --ssh") from error
+    lost: MillraceError | None = None
+    sent = 0
+    with process:
+        assert process.stdin and process.stdout
+        try:
+            sent = sending.send(source, process.stdout, process.stdin, lambda: process.poll() is None)
+        except MillraceError as error:
+            lost = error
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        status = process.wait()
+    if status == _SSH_FAILED or (lost and status <= 0):
+        raise lost or MillraceError("ssh has failed", "nothing is lost: the same command goes on where it was")
+    if status:
+        click.echo("millrace: the other end has stopped, for the reason above", err=True)
+        sys.exit(status)
+    return sent

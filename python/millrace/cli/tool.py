@@ -1,0 +1,151 @@
+"""``millrace tool``: what programs of your own need."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import click
+import msgspec
+
+from millrace import api
+from millrace.cli.options import COMMAND, JobCommand, job_options
+from millrace.cli.run import here
+from millrace.errors import RefusedError
+from millrace.job import Job
+
+
+@click.group("tool", short_help="Write and check programs and adapters of your own.")
+def command() -> None:
+    """Write and check programs and adapters of your own."""
+
+
+@command.command("include-dir")
+def include_dir() -> None:
+    """Print the folder with millrace.h, for C and C++ programs that take records one by one.
+
+    \b
+    cc -I"$(millrace tool include-dir)" -o prog prog.c
+    """
+    click.echo(str(Path(api.__file__).resolve().parent.parent / "include"))
+
+
+@command.command("list")
+def list_() -> None:
+    """List the tools that files describe: program, what it does, the file.
+
+    A program of which an earlier line speaks is not looked for further on.
+    """
+    from millrace.tools import shelf
+
+    found = list(shelf.all_described(here(), os.environ))
+    for each in found:
+        name = each.programs[0] if each.programs else "?"
+        where = each.source if each.source == "millrace" else str(each.path)
+        click.echo(f"{name:<12} {each.about}  [{where}]")
+
+
+@command.command("check", cls=JobCommand)
+@job_options
+def check(job: Job) -> None:
+    """Run a command serially and in parallel on a small sample, and say in words what differs.
+
+    \b
+    millrace tool check -- mytool -d nr -o hits.txt sample.fa
+
+    Nothing is written in the working folder. In parallel: with one record a batch and in batches that cut badly, with the
+    records the other way round, and killed and resumed. Of a large sample the first 100 records are taken. Exit code 1:
+    something differs.
+    """
+    import sys
+    import tempfile
+
+    from millrace.plan import plan as planner
+    from millrace.prove.check import Check
+    from millrace.prove.ending import ended_by_signals
+
+    use = planner.make(msgspec.structs.replace(job, fresh=True), here(), os.environ).use
+    with ended_by_signals(), tempfile.TemporaryDirectory(prefix="millrace-check-") as folder:
+        source = None
+        if any(item.path == "-" for item in use.inputs):
+            source = Path(folder) / "stdin"
+            with source.open("wb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file)
+        patterns = (job.record_start, job.record_end)
+        check = Check(job.command, use, here(), Path(folder), source, options_of(job), patterns)
+        for line in check.shortened:
+            click.echo(line, err=True)
+        differs = False
+        for found in check.rounds():
+            click.echo(f"{found.round:<34} {found.difference or 'equal'}")
+            differs |= bool(found.difference)
+    sys.exit(1 if differs else 0)
+
+
+def options_of(job: Job) -> list[str]:
+    """What a run of the check has to be told of the job, as it is typed."""
+    options = [
+        word
+        for name in ("input", "output", "join", "shared", "ok_status")
+        for each in getattr(job, name)
+        for word in (f"--{name.replace('_', '-')}", str(each))
+    ]
+    for name in ("format", "record_start", "record_end", "record_timeout"):
+        if value := getattr(job, name):
+            options += [f"--{name.replace('_', '-')}", str(value)]
+    return [*options, "--records"] if job.records else options
+
+
+class NewCommand(JobCommand):
+    """A verb that takes a name, and a command after ``--``."""
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return ["NAME", "-- TOOL [ARGS]..."]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" not in args and args and not args[0].startswith("-"):
+            raise RefusedError(
+                "a name and a command are needed", "millrace tool new mytool -- mytool -o out.txt sample.fa"
+            )
+        return super().parse_args(ctx, args)
+
+
+@command.command("new", cls=NewCommand)
+@click.argument("name")
+@click.pass_context
+def new(ctx: click.Context, name: str) -> None:
+    """Write a first description of a tool, from its help text and a trial of one command on a small sample.
+
+    \b
+    millrace tool new mytool -- mytool -d nr.fa -o hits.txt sample.fa
+
+    It is written to millrace-tools/NAME.toml, with ?? wherever something was guessed. The command is run once, in a folder of its
+    own that goes again.
+    """
+    import tempfile
+
+    from millrace.plan.programs import find_program
+    from millrace.prove.draft import described, help_of, verb_of, written_by
+    from millrace.prove.ending import ended_by_signals
+    from millrace.tools.description import read
+    from millrace.tools.shelf import IN_PROJECT
+
+    words: list[str] = ctx.meta.get(COMMAND, [])
+    if not words or not re.fullmatch(r"[\w.+-]+", name):
+        raise RefusedError("a name and a command are needed", "millrace tool new mytool -- mytool -o out.txt sample.fa")
+    find_program(words[0], here(), os.environ, tuple(words))
+    path = here() / IN_PROJECT / f"{name}.toml"
+    if path.exists():
+        raise RefusedError(f"{path}: is there already", "remove it, or take another name")
+    with ended_by_signals(), tempfile.TemporaryDirectory(prefix="millrace-new-") as folder:
+        written, verb = written_by(words, here(), Path(folder)), verb_of(words, here())
+        said = help_of(words[: 2 if verb else 1], here())
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(described(words, verb, said, written, here()))
+    read(path)
+    click.echo(
+        f"{IN_PROJECT / path.name}: look at what is marked with ??, then: millrace tool check -- {shlex.join(words)}"
+    )

@@ -1,0 +1,104 @@
+"""``millrace watch``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from millrace.watch.view import View
+    from millrace.watch.watched import Watched
+
+#: Seconds between looks.
+LOOK_SECONDS = 1.0
+
+#: Longest time that a page of a run that has ended waits for somebody to see it.
+LAST_SECONDS = 60.0
+
+
+@click.command("watch", short_help="Show runs while they last.")
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
+@click.option(
+    "--web", is_flag=True, help="Show it in a browser of this machine: the report page, live. Prints its address."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Port for --web (default: any that is free)."
+)
+def command(runs: tuple[str, ...], web: bool, port: int) -> None:
+    """Show runs while they last, from their run directories alone, also from another machine; without RUN those that go on
+    in this folder. On a terminal it is a table, elsewhere a line whenever something has changed.
+
+    \b
+    millrace watch hits.tsv.millrace
+    millrace watch --web hits.tsv.millrace
+
+    Ends when all have ended: exit code 0 if they are done, 3 if records were quarantined, 1 if one was stopped or killed.
+    Ctrl-C ends the view, not the runs.
+    """
+    from millrace.cli.run import here
+    from millrace.errors import RefusedError
+    from millrace.watch.watched import going_on, opened
+
+    names = runs or going_on(here())
+    if web and len(names) > 1:
+        raise RefusedError(f"--web shows one run, and these are {len(names)}", f"millrace watch --web {names[0]}")
+    if port and not web:
+        raise RefusedError("--port belongs to --web", "leave it out, or say --web")
+    with opened(names, os.environ) as watched:
+        if web:
+            views = [_in_a_browser(watched[0], names[0], port)]
+        else:
+            views = _on_a_terminal(watched) if sys.stdout.isatty() else _line_by_line(watched)
+    codes = [view.code for view in views]
+    sys.exit(1 if 1 in codes else max(codes))
+
+
+def _line_by_line(watched: Sequence[Watched]) -> list[View]:
+    from millrace.watch import plain
+
+    told: list[object] = [None] * len(watched)
+    while True:
+        views = [each.look() for each in watched]
+        for number, view in enumerate(views):
+            if told[number] != (told_now := plain.key(view)):
+                click.echo(plain.line(view))
+                told[number] = told_now
+        sys.stdout.flush()
+        if all(view.is_over for view in views):
+            return views
+        time.sleep(LOOK_SECONDS)
+
+
+def _on_a_terminal(watched: Sequence[Watched]) -> list[View]:
+    from rich.console import Console
+    from rich.live import Live
+
+    from millrace.watch.screen import drawing
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    views = [each.look() for each in watched]
+    with Live(drawing(views), console=console, auto_refresh=False) as live:
+        while not all(view.is_over for view in views):
+            time.sleep(LOOK_SECONDS)
+            views = [each.look() for each in watched]
+            live.update(drawing(views), refresh=True)
+    return views
+
+
+def _in_a_browser(watched: Watched, name: str, port: int) -> View:
+    from millrace.watch.live import LivePage
+    from millrace.watch.web import served
+
+    page = LivePage(watched, name)
+    with served(port, page.pages) as site:
+        click.echo(site.url)
+        sys.stdout.flush()
+        while not (view := page.look()).is_over:
+            time.sleep(LOOK_SECONDS)
+        site.told.wait(LAST_SECONDS)
+    return view

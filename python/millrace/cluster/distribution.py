@@ -1,0 +1,190 @@
+"""Copies of databases, sent to the nodes of a job: the coordinator's side."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from millrace.cluster.keeper import NAP, Fetch, Fetched, Keeper, Look, Room
+from millrace.errors import LostError, MillraceError
+from millrace.plan import staging
+from millrace.plan.staging import Choice, File, Node
+from millrace.report.words import duration, size
+from millrace.storage import sources
+from millrace.storage.cache import Cache
+from millrace.waiting import Deadline, until
+
+#: Seconds in which not one piece moves, after which some node is taken for lost.
+STILL_SECONDS = 60.0
+
+#: (copy, file) of each file.
+Pairs = list[tuple[str, str]]
+
+
+class Decides(Protocol):
+    """Says whether copies pay, and from where they are made."""
+
+    def elsewhere(self, lacking: int) -> Mapping[str, str] | None:
+        """The replicas that are to be copied, by path; empty: the files themselves; None: they are read in place."""
+        ...
+
+
+def pairs_of(files: Sequence[File], node: Node, choice: Choice) -> Pairs:
+    """Which copy takes the place of which file on a node; none if it reads in place."""
+    place = {"ram": node.ram, "disk": node.disk}.get(choice.place)
+    return [(os.path.join(place.folder, file.key), file.path) for file in files] if place else []
+
+
+class Distribution:
+    """The coordinator's side.
+
+    Args:
+        keeper: Of its own node.
+        ranks: The first processes of the other nodes.
+        tell: Sends a message to a rank.
+        hear: Returns what has come, as (rank, message); raises if it is of no use to go on.
+        message: Tells the user.
+    """
+
+    def __init__(
+        self, keeper: Keeper, ranks: Sequence[int], tell: Callable[[int, object], None],
+        hear: Callable[[], list[tuple[int, object]]], message: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._keeper, self._ranks, self._tell, self._hear, self._message = keeper, ranks, tell, hear, message
+        self._hosts: dict[int, str] = {}
+
+    def run(self, way: str, files: Sequence[File], decision: Decides | None = None) -> dict[int, Pairs]:
+        """Bring the files to the nodes.
+
+        Args:
+            decision: Says whether it pays, and from where; None: it does, from where they are.
+
+        Returns:
+            What each node's tools are to read, by the rank of its first process.
+
+        Raises:
+            MillraceError: A node is lost.
+            OSError: A file cannot be read.
+        """
+        return self._run(Look(tuple(files), way), decision)
+
+    def pass_on(self, way: str, behind: Mapping[str, str]) -> dict[int, dict[str, str]]:
+        """Bring copies of files behind URLs, which are on this node, to the others.
+
+        Args:
+            behind: Copies by name.
+
+        Returns:
+            Where they are on the other nodes, by the rank of its first process, and name.
+
+        Raises:
+            MillraceError: A node is lost, or has no room for them.
+        """
+        files = staging.copies(behind.values())
+        found = self._run(Look(tuple(files), "auto" if way == "off" else way, are_copies=True))
+        del found[0]
+        names = {path: name for name, path in behind.items()}
+        if lacking := [rank for rank, pairs in found.items() if len(pairs) < len(files)]:
+            raise MillraceError(
+                f"{self._hosts[lacking[0]]}: no room for the files behind URLs, which it cannot read anywhere else",
+                "name a folder with room on each node, as in: --stage /scratch",
+            )
+        return {rank: {names[file]: copy for copy, file in pairs} for rank, pairs in found.items()}
+
+    def _run(self, look: Look, decision: Decides | None = None) -> dict[int, Pairs]:
+        way, files = look.way, look.files
+        for rank in self._ranks:
+            self._tell(rank, look)
+        nodes = {0: self._keeper.look(look)}
+        self._wait(nodes)
+        nodes = dict(sorted(nodes.items()))
+        self._hosts = {rank: node.host for rank, node in nodes.items()}
+        choices = dict(zip(nodes, staging.decide(way, files, list(nodes.values())), strict=True))
+        lacking = max(sum(file.size for file in files if file.key in choice.missing) for choice in choices.values())
+        elsewhere = decision.elsewhere(lacking) if decision else {}
+        if elsewhere is None:
+            return {rank: [] for rank in choices}
+        for line in staging.in_words(files, list(nodes.values()), list(choices.values())):
+            self._message(line)
+        if any(choice.missing for choice in choices.values()):
+            for rank, why in self._send(files, nodes, choices, elsewhere, way).items():
+                self._message(f"databases: {nodes[rank].host} reads them in place after all: {why}")
+                choices[rank] = Choice(place="", why=why)
+        return {rank: pairs_of(files, nodes[rank], choice) for rank, choice in choices.items()}
+
+    def _wait(self, nodes: dict[int, Node]) -> None:
+        """Hear what all nodes have."""
+
+        def look() -> bool:
+            for rank, said in self._hear():
+                if isinstance(said, Room):
+                    nodes[rank] = said.node
+            return len(nodes) > len(self._ranks)
+
+        if not until(look, STILL_SECONDS, nap=NAP):
+            raise LostError("databases: not all nodes say what room they have", "look at the nodes")
+
+    def _send(
+        self,
+        files: Sequence[File],
+        nodes: dict[int, Node],
+        choices: dict[int, Choice],
+        elsewhere: Mapping[str, str],
+        way: str,
+    ) -> dict[int, str]:
+        """Send what is missing anywhere; which nodes have got no copies, and why."""
+        began = time.monotonic()
+        missing = frozenset[str]().union(*(choice.missing for choice in choices.values()))
+        sent = tuple(file for file in files if file.key in missing)
+        chain = [0, *(rank for rank, choice in choices.items() if rank and choice.missing)]
+        for before, rank, after in zip(chain, chain[1:], [*chain[2:], None], strict=False):
+            self._tell(rank, Fetch(sent, choices[rank], before, after))
+        # What an earlier job has left here is nearer than the storage.
+        near = {file: copy for copy, file in pairs_of(files, nodes[0], choices[0])}
+        wanted = {file.path: elsewhere[file.path] for file in sent if file.key in choices[0].missing and elsewhere}
+        instead, cache = self._fetched(wanted, way)
+        places = [
+            near.get(file.path, file.path) if file.key not in choices[0].missing else instead.get(file.path, file.path)
+            for file in sent
+        ]
+        self._keeper.begin(Fetch(sent, choices[0], None, chain[1] if chain[1:] else None), places)
+        ended = self._wait_for(len(chain))
+        if cache:
+            cache.close()
+        seconds, n_bytes = time.monotonic() - began, sum(file.size for file in sent)
+        self._message(f"databases: {size(n_bytes)} copied to each in {duration(seconds)}, {size(n_bytes / seconds)}/s")
+        return {rank: why for rank, why in ended.items() if why}
+
+    def _fetched(self, wanted: Mapping[str, str], way: str) -> tuple[dict[str, str], Cache | None]:
+        """Where to read files instead; nowhere else if a replica fails, as the files themselves are there."""
+        try:
+            return sources.bring(wanted, way)
+        except MillraceError as error:
+            self._message(f"databases: read from where they are after all: {error.message}")
+            return {}, None
+
+    def _wait_for(self, n: int) -> dict[int, str]:
+        """Pass pieces on until ``n`` nodes have ended their parts; why they have got no copies, if so."""
+        ended: dict[int, str] = {}
+        seen, still = -1, Deadline(STILL_SECONDS)
+
+        def look() -> bool:
+            nonlocal seen
+            if not self._keeper.busy:
+                time.sleep(NAP)
+            elif over := self._keeper.turn():
+                ended[0] = over.why_not
+            ended.update((rank, said.why_not) for rank, said in self._hear() if isinstance(said, Fetched))
+            if (moved := self._keeper.moved + len(ended)) != seen:
+                seen = moved
+                still.restart()
+            elif still.is_over:
+                raise LostError(
+                    f"databases: no node has got anything for {duration(STILL_SECONDS)}", "look at the nodes"
+                )
+            return len(ended) == n
+
+        until(look)
+        return ended

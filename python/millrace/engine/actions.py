@@ -1,0 +1,160 @@
+"""Does what the scheduler wants done, and tells it at once what comes of that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from millrace import _core
+from millrace.engine.batches import Batches
+from millrace.engine.counts import Counts
+from millrace.engine.failures import stopped
+from millrace.engine.quarantine import QuarantineWriter
+from millrace.engine.verify import Piece, Verifier
+from millrace.ids import BatchId
+from millrace.node.agent import Slots
+from millrace.node.feed import Batch, Feeder, changed_files
+from millrace.output.guard import Guard, GuardedWriter
+from millrace.plan.plan import Plan
+from millrace.report.event_log import EventLog
+from millrace.report.events import QuarantineEvent, RetryEvent, WarningEvent
+from millrace.schedule.protocol import (
+    Action,
+    BatchDivided,
+    BatchQuarantined,
+    BatchSplit,
+    Divide,
+    Happened,
+    Kill,
+    Looked,
+    LookWanted,
+    Output,
+    Quarantine,
+    Release,
+    Retry,
+    Split,
+    Stop,
+    Submit,
+    Withdraw,
+)
+from millrace.schedule.quarantine_limit import QuarantineLimit
+from millrace.schedule.scheduler import Scheduler
+from millrace.tasks import Task, Withdrawn
+
+
+@dataclass
+class Actions:
+    """The actions of a run.
+
+    Args:
+        tool: What the tool is called in messages.
+        begun: When the run began, on the clock that never goes back.
+    """
+
+    plan: Plan
+    scheduler: Scheduler
+    limit: QuarantineLimit
+    batches: Batches
+    counts: Counts
+    node: Slots
+    feeder: Feeder
+    stage: GuardedWriter
+    guard: Guard
+    journal: _core.Journal
+    events: EventLog
+    quarantine: QuarantineWriter
+    verifier: Verifier
+    message: Callable[[str], None]
+    tool: str
+    begun: float
+    #: Second looks that are at work.
+    _pieces: dict[BatchId, Piece] = field(default_factory=dict)
+
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self.begun
+
+    def tell(self, event: Happened) -> None:
+        """Tell the scheduler of an event, and do what it wants done."""
+        self.do(self.scheduler.handle(event, self.now()))
+
+    def do(self, actions: Sequence[Action]) -> None:
+        """Carry out actions in their order; an answer that one calls for is told at once.
+
+        Raises:
+            MillraceError: The run is to stop.
+        """
+        for action in actions:
+            match action:
+                case Submit(task):
+                    self._submit(task)
+                case Split(batch, records, reason):
+                    if reason:
+                        self._log_retry(self.batches[batch], f"split: {reason}")
+                    self.tell(BatchSplit(batch, self.batches.split(batch, records)))
+                case Divide(batch, n_parts):
+                    self.tell(BatchDivided(batch, self.batches.divide(batch, n_parts)))
+                case Retry(batch, reason):
+                    self._log_retry(self.batches[batch], reason)
+                case Output():
+                    self._put(action)
+                case Quarantine(batch, reason):
+                    self.guard.look()  # lest records be blamed for a file that is gone
+                    self._give_up(self.batches[batch], reason)
+                    self.tell(BatchQuarantined(batch))
+                case Release(batch):
+                    self.batches.release(batch)
+                case Looked(batch, result):
+                    self.batches.pop(batch)
+                    self.verifier.looked(self._pieces.pop(batch), result)
+                case Withdraw():
+                    for number in self.node.withdraw():
+                        self.tell(Withdrawn(number))
+                case Kill():
+                    self.node.kill_all()
+                case Stop(batch):
+                    self.guard.look()  # as above: what has changed is the better reason
+                    item = self.batches[batch]
+                    raise stopped(
+                        action, item, self.node.argv(item), self.plan.use, self.tool, self.limit, self.quarantine
+                    )
+
+    def _submit(self, task: Task) -> None:
+        batch = self.batches[task.batch]
+        if batch.files:
+            inputs, cwd = self.feeder.inputs, self.plan.command.cwd
+            self.guard.also(batch.first, batch.last, partial(changed_files, batch, inputs, cwd))
+        self.node.submit(task, batch)
+
+    def _put(self, output: Output) -> None:
+        batch = self.batches[output.batch]
+        self.stage.put(output.result)
+        self.counts.done(batch, self.batches.units(batch))
+        self.verifier.committed(batch, output.result, output.seconds, output.cpu_seconds)
+
+    def _give_up(self, batch: Batch, reason: str) -> None:
+        name = self.quarantine.keep(batch, self.node.argv(batch), reason)
+        task = self.journal.quarantine(batch.first, batch.last, 1, list(batch.digests))
+        self.verifier.given_up(batch)
+        self.stage.put(task)
+        self.counts.quarantined += batch.n_records
+        self.counts.done(batch, self.batches.units(batch))
+        self.events.write(QuarantineEvent(t=self.now(), record=batch.first, name=name, reason=reason), self.now())
+        self.message(f"quarantined record {batch.first + 1} ({name}): {reason.splitlines()[0] if reason else 'failed'}")
+
+    def _log_retry(self, batch: Batch, reason: str) -> None:
+        self.events.write(RetryEvent(t=self.now(), first=batch.first, last=batch.last, reason=reason), self.now())
+
+    def warn(self, text: str) -> None:
+        """Tell the user, and the event log."""
+        self.message(text)
+        self.events.write(WarningEvent(t=self.now(), text=text), self.now())
+
+    def look_again(self) -> None:
+        """Have run again what is to be compared."""
+        for piece in self.verifier.take(done=self.scheduler.is_done):
+            part = self.batches.add(piece.batch)
+            self._pieces[part.batch] = piece
+            self.tell(LookWanted(part, piece.attempt, self.verifier.is_urgent(piece)))

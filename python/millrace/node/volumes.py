@@ -1,0 +1,249 @@
+"""Volumes of a database that lies in HDFS, on the node that searches them.
+
+A volume is fetched into the cache of the node when it is first searched, and may give way to others once its searches have
+ended. Searches of candidates read a few entries of each: for them there are files with holes, in which what they need is
+filled in, from the copy of the volume if that is here, else from HDFS.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import NamedTuple
+
+from millrace.model import Fetched, Fragmented, View
+from millrace.storage import fetch, keep, locations, urls
+from millrace.storage.cache import Cache
+from millrace.storage.clients.base import About
+
+#: Bytes of a copy that are read at a time.
+PIECE = 1 << 22
+
+
+class Read(NamedTuple):
+    """Bytes that a node has read from HDFS: of volumes as a whole, and of what searches of candidates need."""
+
+    volume_bytes: int
+    range_bytes: int
+
+
+class Volumes:
+    """What a node has of the volumes of one database.
+
+    Args:
+        copies: The other files of the database on this node, by name.
+        folder: Where links and files with holes are made; it is made, too.
+
+    Raises:
+        RefusedError: There is no place for volumes here.
+        OSError: It cannot be made.
+    """
+
+    def __init__(self, fragmented: Fragmented, view: View, copies: Mapping[str, str], folder: Path) -> None:
+        self._files = fragmented.volumes
+        self._place = urls.choose(view.stage, sum(file.size for file in view.later))
+        #: All files of the database, those of volumes with holes.
+        self.whole = folder / "whole"
+        #: Has ``partN`` with the files of the volume of fragment N, from 0.
+        self.parts = folder
+        self.whole.mkdir(parents=True)
+        for name, copy in copies.items():
+            _link(self.whole, name, copy)
+        self._with_holes: dict[str, FileWithHoles] = {}
+        for file in view.later:
+            self._with_holes[file.name] = FileWithHoles(self.whole / file.name, file)
+        #: Where the whole of a file is while it is on this node.
+        self._copies_of: dict[str, Path] = {}
+        # Volumes that were made together have one list of ids, which BLAST wants beside each.
+        shared = without_volumes(copies, fragmented)
+        for number, files in enumerate(self._files):
+            part = folder / f"part{number}"
+            part.mkdir()
+            self._copies_of |= {file.name: part / file.name for file in files}
+            stems = {f"{file.name.rpartition('.')[0]}." for file in files}
+            for name, copy in copies.items():
+                if name in shared or name.startswith(tuple(stems)):
+                    _link(part, name, copy)
+        self._locks: dict[int, threading.Lock] = defaultdict(threading.Lock)
+        self._lock = threading.Lock()
+        #: Copies in use, by fragment, and by how many searches.
+        self._caches: dict[int, Cache] = {}
+        self._users: dict[int, int] = defaultdict(int)
+        #: What was read from HDFS.
+        self.read = Read(0, 0)
+
+    def bring(self, fragment: int) -> None:
+        """Fetch the volume of ``fragment``, from 1, unless it is here; it stays until `release` was called as often.
+
+        Raises:
+            MillraceError: It cannot be read, has changed, or does not fit.
+        """
+        number = fragment - 1
+        with self._lock:
+            self._users[number] += 1
+            lock = self._locks[number]
+        with lock:
+            if number not in self._caches:
+                self._caches[number] = self._fetched(number)
+
+    def _fetched(self, number: int) -> Cache:
+        with ExitStack() as stack:
+            cache = Cache(self._place)
+            stack.callback(cache.close)
+            there = {entry.path.name for entry in cache.entries() if entry.is_whole}
+            for file in self._files[number]:
+                path = fetch.fetch(file.place, cache, keep.budget(cache), wanted=_about(file))
+                _link(self.parts / f"part{number}", file.name, path)
+                if path.name not in there:
+                    self._count(file.size, 0)
+            stack.pop_all()
+            return cache
+
+    def release(self, fragment: int) -> None:
+        """A search of ``fragment`` has ended: others may have the room of its volume."""
+        number = fragment - 1
+        with self._lock:
+            self._users[number] -= 1
+            cache = self._caches.pop(number, None) if not self._users[number] else None
+        if cache:
+            cache.close()
+
+    def fill_all(self) -> None:
+        """Fill all files in, for a search of the whole.
+
+        Raises:
+            MillraceError: They cannot be read, or have changed.
+        """
+        self.fill((file.name, 0, file.size) for files in self._files for file in files)
+
+    def fill(self, ranges: Iterable[tuple[str, int, int]]) -> None:
+        """Fill (name, first, last) in.
+
+        Raises:
+            MillraceError: They cannot be read, or have changed.
+        """
+        wanted: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for name, first, last in ranges:
+            wanted[name].append((first, last))
+        for name, own in wanted.items():
+            self._count(0, self._with_holes[name].fill(own, self._copies_of[name]))
+
+    def _count(self, volumes: int, ranges: int) -> None:
+        with self._lock:
+            self.read = Read(self.read.volume_bytes + volumes, self.read.range_bytes + ranges)
+
+    def close(self) -> None:
+        """Let the copies go."""
+        for cache in self._caches.values():
+            cache.close()
+        self._caches.clear()
+
+
+def _link(folder: Path, name: str, to: str | Path) -> None:
+    """Link in the place of an earlier link."""
+    new = folder / f".{name}"
+    new.symlink_to(to)
+    new.rename(folder / name)
+
+
+def without_volumes(names: Mapping[str, str], fragmented: Fragmented) -> dict[str, str]:
+    """Of ``names`` those that are not of a volume: BLAST would take what there is of it in its working directory."""
+    stems = tuple({f"{file.name.rpartition('.')[0]}." for files in fragmented.volumes for file in files})
+    return {name: copy for name, copy in names.items() if not name.startswith(stems)}
+
+
+class FileWithHoles:
+    """A file of which parts are there; all else reads as zeros."""
+
+    def __init__(self, path: Path, file: Fetched) -> None:
+        self._path, self._file = path, file
+        self._filled = Extents()
+        self._lock = threading.Lock()
+        with path.open("xb") as made:
+            os.truncate(made.fileno(), file.size)
+
+    def fill(self, ranges: Iterable[tuple[int, int]], copy: Path) -> int:
+        """Fill half-open ranges in; how many bytes had to be read from HDFS.
+
+        Args:
+            copy: Where the whole file may be on this node.
+
+        Raises:
+            MillraceError: They cannot be read, or the file has changed.
+        """
+        with self._lock:
+            lacking = [each for first, last in ranges for each in self._filled.lacking(first, last)]
+            if not lacking:
+                return 0
+            with self._path.open("r+b") as file:
+                n_bytes = 0 if self._copied(file.fileno(), lacking, copy) else self._read(file.fileno(), lacking)
+            for first, last in lacking:
+                self._filled.add(first, last)
+            return n_bytes
+
+    def _copied(self, descriptor: int, lacking: Sequence[tuple[int, int]], copy: Path) -> bool:
+        """Fill in from a copy; false if it is not there, or not whole."""
+        try:
+            with copy.open("rb") as whole:  # which may go, and can be read nevertheless
+                for first, last in lacking:
+                    at = first
+                    while piece := os.pread(whole.fileno(), min(last - at, PIECE), at):
+                        at += fetch.append(descriptor, piece, at)
+                    if at < last:
+                        return False
+        except OSError:
+            return False
+        return True
+
+    def _read(self, descriptor: int, lacking: Sequence[tuple[int, int]]) -> int:
+        with closing(locations.at(self._file.place)) as location:
+            now = location.about()
+            if (now.size, now.version) != (self._file.size, self._file.version):
+                raise location.changed()
+            for first, last in lacking:
+                at = first
+                for piece in location.stream(first, last - first, now):
+                    at += fetch.append(descriptor, piece, at)
+                if at < last:
+                    raise location.short(at, last)
+        return sum(last - first for first, last in lacking)
+
+
+class Extents:
+    """Parts of a line, half-open.
+
+    >>> there = Extents(); there.add(10, 20); there.add(30, 40)
+    >>> there.lacking(0, 50), there.lacking(12, 18)
+    ([(0, 10), (20, 30), (40, 50)], [])
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[int, int]] = []
+
+    def add(self, first: int, last: int) -> None:
+        """``[first, last)`` is there."""
+        touching = [part for part in self._parts if part[0] <= last and first <= part[1]]
+        for part in touching:
+            self._parts.remove(part)
+        first, last = min([first, *(part[0] for part in touching)]), max([last, *(part[1] for part in touching)])
+        self._parts.insert(bisect_right(self._parts, (first, last)), (first, last))
+
+    def lacking(self, first: int, last: int) -> list[tuple[int, int]]:
+        """What of ``[first, last)`` is not there."""
+        found = []
+        for begin, end in self._parts[max(bisect_right(self._parts, (first, first)) - 1, 0) :]:
+            if begin >= last:
+                break
+            if begin > first:
+                found.append((first, begin))
+            first = max(first, end)
+        return [*found, (first, last)] if first < last else found
+
+
+def _about(file: Fetched) -> About:
+    return About(size=file.size, version=file.version, mtime_ns=file.mtime_ns)

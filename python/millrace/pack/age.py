@@ -1,0 +1,157 @@
+"""Packs that only who has a key can read, in the format of age (age-encryption.org), by ``pyrage``.
+
+An encrypted pack is a pack in a file of age, and nothing else: ``age -d`` makes of it what ``unpack`` reads.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from millrace.errors import CorruptError, RefusedError
+from millrace.pack.layout import MAGIC, unfinished
+
+#: How a file of age begins.
+HEAD = b"age-encryption.org/"
+
+
+def recipients(words: Sequence[str]) -> list[Any]:
+    """Public keys, as ``age-keygen`` and ``ssh-keygen`` write them.
+
+    Raises:
+        RefusedError: One is none, or pyrage is not there.
+    """
+    return [_recipient(word.strip()) for word in words]
+
+
+@contextmanager
+def encrypted(dest: Path, keys: Sequence[Any]) -> Iterator[Path]:
+    """Where to write a pack that is encrypted into ``dest`` when it is there; ``dest`` itself if there are no keys."""
+    if not keys:
+        yield dest
+        return
+    with tempfile.TemporaryDirectory(prefix=f".{dest.name}.", dir=dest.parent) as folder:
+        plain, fresh = Path(folder) / dest.name, unfinished(dest)
+        yield plain
+        try:
+            with plain.open("rb") as given, fresh.open("xb") as out:
+                _pyrage().encrypt_io(given, out, keys)
+                out.flush()
+                os.fsync(out.fileno())
+            fresh.replace(dest)
+        finally:
+            fresh.unlink(missing_ok=True)
+
+
+def is_encrypted(path: Path) -> bool:
+    """Whether this is a file of age."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(HEAD)) == HEAD
+
+
+def refuse_encrypted(path: Path, hint: str) -> None:
+    """See that a pack can be read without a key.
+
+    Raises:
+        RefusedError: It cannot.
+    """
+    if is_encrypted(path):
+        raise RefusedError(f"{path}: is encrypted", hint)
+
+
+@contextmanager
+def readable(pack: Path, identity: Path | None, folder: Path) -> Iterator[Path]:
+    """Where to read a pack, encrypted or not; what is decrypted has no name, and goes with this process.
+
+    Args:
+        identity: A file with private keys: of ``age-keygen``, or one of ``ssh-keygen`` without a passphrase.
+        folder: Where there is room.
+
+    Raises:
+        RefusedError: It needs a key, or another one.
+        CorruptError: It is damaged.
+    """
+    if identity is None:
+        refuse_encrypted(pack, "name the file with your private key: --identity FILE")
+        yield pack
+        return
+    keys = _identities(identity)
+    if pack.is_file() and not is_encrypted(pack):
+        raise RefusedError(f"{pack}: is not encrypted", "leave out --identity")
+    with tempfile.TemporaryFile(dir=folder) as plain:
+        _decrypt(pack, keys, identity, plain)
+        plain.seek(0)
+        if plain.read(len(MAGIC)) != MAGIC:
+            raise RefusedError(f"{pack}: what is encrypted there is not a pack of Millrace")
+        yield Path(f"/proc/self/fd/{plain.fileno()}")
+
+
+def _decrypt(pack: Path, keys: Sequence[Any], identity: Path, plain: Any) -> None:
+    try:
+        with pack.open("rb") as given:
+            _pyrage().decrypt_io(given, plain, keys)
+        plain.flush()
+    except FileNotFoundError as error:
+        raise RefusedError(f"{pack}: no such file", "check the path of the pack") from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise CorruptError(f"{pack}: the pack is damaged, or cut off", "copy it again") from error
+    except _pyrage().DecryptError as error:
+        raise RefusedError(
+            f"{pack}: cannot be decrypted with {identity}: {str(error).lower()}",
+            "name the private key of one of those for whom it was encrypted; if it is that, copy the pack again",
+        ) from error
+
+
+def _identities(path: Path) -> list[Any]:
+    """The private keys in a file."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise RefusedError(f"--identity {path}: {error.strerror}", "name the file with your private key") from error
+    pyrage, words = (
+        _pyrage(),
+        [line.decode(errors="replace") for line in text.split() if line.startswith(b"AGE-SECRET-KEY-")],
+    )
+    try:
+        return [pyrage.x25519.Identity.from_str(word) for word in words] or [pyrage.ssh.Identity.from_buffer(text)]
+    except pyrage.IdentityError as error:
+        raise RefusedError(
+            f"--identity {path}: no private key that age knows: {error}",
+            "name a file of age-keygen, or a private key of ssh (ed25519, rsa) without a passphrase",
+        ) from error
+
+
+def _recipient(word: str) -> Any:
+    pyrage = _pyrage()
+    if word.startswith("AGE-SECRET-KEY-"):
+        raise RefusedError(
+            "--encrypt-to: this is a private key, which others may have seen now",
+            "name the public one, and make new keys",
+        )
+    try:
+        return (pyrage.ssh if word.startswith("ssh-") else pyrage.x25519).Recipient.from_str(word)
+    except pyrage.RecipientError as error:
+        raise RefusedError(
+            f"--encrypt-to {word}: no public key that age knows: {error}",
+            f'write what is in the file: --encrypt-to "$(cat {word})"'
+            if os.path.isfile(word)
+            else "write age1..., as age-keygen does, or 'ssh-ed25519 ...' or 'ssh-rsa ...'",
+        ) from error
+
+
+def _pyrage() -> Any:
+    try:
+        return importlib.import_module("pyrage")
+    except ImportError as error:
+        raise RefusedError(
+            "encryption needs the Python package pyrage, which is not installed", "pip install 'millrace[age]'"
+        ) from error

@@ -1,0 +1,62 @@
+"""A run directory that was kept knows its command and has its outputs: nothing needs to be said to pack them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from millrace.errors import RefusedError
+from millrace.output.gather import gather
+from millrace.rundir import Manifest, RunDir
+
+
+@dataclass(frozen=True)
+class KeptRun:
+    """What a run was, and what it has written."""
+
+    argv: tuple[str, ...]
+    cwd: Path
+    #: In the order of the command's options.
+    outputs: tuple[Path, ...]
+
+
+def is_run(path: Path) -> bool:
+    """Whether this is a run directory."""
+    return path.is_dir() and RunDir(path).holds_a_run()
+
+
+@contextmanager
+def outputs(run_dir: Path, scratch: Path) -> Iterator[KeptRun]:
+    """The outputs of a run, from its journals, every checksum compared; gone from ``scratch`` when this ends.
+
+    What has become of the files that the run wrote does not matter.
+
+    Args:
+        scratch: An empty folder.
+
+    Raises:
+        RefusedError: The run has not come to its end, or writes folders.
+        CorruptError: Something in its journals is damaged.
+    """
+    manifest = RunDir(run_dir).read_manifest()
+    _check(run_dir, manifest)
+    written = [scratch / f"written{number}" for number, _ in enumerate(manifest.use.outputs)]
+    try:
+        for use, path in zip(manifest.use.outputs, written, strict=True):
+            if missing := gather(run_dir, use.name, str(path), ignore_errors=False).missing:
+                raise RefusedError(f"{run_dir}: {missing[0]}", "resume it: type the command of the run again")
+        yield KeptRun(manifest.argv, Path(manifest.cwd), tuple(written))
+    finally:
+        for path in written:
+            path.unlink(missing_ok=True)
+
+
+def _check(run_dir: Path, manifest: Manifest) -> None:
+    if any(use.layout != "file" for use in manifest.use.outputs):
+        raise RefusedError(
+            f"{run_dir}: the run writes a file for each record, and a pack holds single files", "pack them with tar"
+        )
+    if not RunDir(run_dir).journals():
+        raise RefusedError(f"{run_dir}: the results of this run are not kept", "name its command after --")

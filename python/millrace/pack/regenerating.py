@@ -1,0 +1,98 @@
+"""Regenerate a result from its hits and compare it with what a run has written, without a file of either."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from millrace.errors import ExitCode, MillraceError
+from millrace.launch.supervisor_link import Supervision
+from millrace.output.gather import gather
+from millrace.pack import queries
+from millrace.pack.between import Between
+from millrace.pack.difference import Appended
+from millrace.pack.hits import Hits
+from millrace.pack.packing import Packing
+from millrace.pack.pipes import piped
+from millrace.pack.recipe import Recipe
+from millrace.plan.plan import Plan
+from millrace.session import carry_out
+
+
+def compare(
+    packing: Packing, made: Recipe, found: Sequence[Hits], written: Plan, folder: Path, writer: Appended
+) -> None:
+    """Append how the outputs of a run differ from what its hits regenerate.
+
+    Args:
+        written: The run, whose journals have the outputs.
+        folder: Empty, for the regeneration.
+
+    Raises:
+        MillraceError: It cannot be regenerated, or a journal cannot be read.
+    """
+    batches = list(queries.batches(packing.queries, packing.item, (each.queries for each in found), folder / "batch"))
+    regenerated, original = folder / "regenerated", folder / "original"
+    for place in (regenerated, original):
+        place.mkdir()
+    again = packing.regeneration(folder, packing.queries, made, batches, found, regenerated)
+    volatile = [(*use.volatile, *packing.codec.volatile(use)) for use in again.use.outputs]
+    between = [Between(writer, number, each) for number, each in enumerate(volatile)]
+    journals = [_Replay(written, number, original) for number, _ in enumerate(between)]
+    failing = _failing(between)
+    with piped(original, [failing(each.ours) for each in between], _nothing):
+        with piped(regenerated, [failing(each.theirs) for each in between], _nothing):
+            for journal in journals:
+                journal.start()
+            failing(_run)(again)
+        for journal in journals:
+            journal.finish()
+
+
+def _run(plan: Plan) -> None:
+    finished = carry_out.run(plan, Supervision({}))
+    if finished.code != ExitCode.DONE:
+        raise MillraceError(f"what is packed could not be regenerated: {finished.text}")
+
+
+def _failing(between: Sequence[Between]) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+    """What makes of a function one that lets nobody wait any more once it has failed."""
+
+    def with_end(function: Callable[[Any], None]) -> Callable[[Any], None]:
+        def called(given: Any) -> None:
+            try:
+                function(given)
+            except BaseException as error:
+                for each in between:
+                    each.give_up(error)
+                raise
+
+        return called
+
+    return with_end
+
+
+class _Replay(threading.Thread):
+    """One output of a run, once more from its journals."""
+
+    def __init__(self, run: Plan, output: int, folder: Path) -> None:
+        super().__init__(name=f"replay {output}", daemon=True)
+        self._arguments = (run.run_dir, run.use.outputs[output].name, str(folder / f"output{output}"))
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            gather(*self._arguments, ignore_errors=False)
+        except BaseException as error:
+            self._error = error
+
+    def finish(self) -> None:
+        self.join()
+        if self._error:
+            raise self._error
+
+
+def _nothing() -> None:
+    pass

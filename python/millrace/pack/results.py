@@ -1,0 +1,76 @@
+"""What is packed: the plan of the command that made a result, and the files that hold it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from millrace.errors import MillraceError, RefusedError
+from millrace.job import Job
+from millrace.launch.mpi_environment import for_tools
+from millrace.pack import codec
+from millrace.plan import plan as planner
+from millrace.plan.plan import Plan
+from millrace.replicas import are_named
+from millrace.tools import registry
+
+
+def plan(argv: tuple[str, ...], cwd: Path, slots: int | None) -> Plan:
+    """Plan the command that made a result, without what only makes it faster.
+
+    Raises:
+        MillraceError: It is refused, or not there.
+    """
+    if not cwd.is_dir():
+        raise RefusedError(f"{cwd}: is not there any more, where the command was run")
+    if are_named(argv[1:]):
+        raise RefusedError("the command names files by URLs, which do not travel", "name copies of them")
+    family = codec.find(registry.MODULES.get(Path(argv[0]).name, ""))
+    if family:
+        argv = tuple(family.simpler(argv))
+    return planner.make(Job(command=argv, slots=slots, fragments="1", verify=0.0), cwd, for_tools(os.environ))
+
+
+def named(argv: tuple[str, ...], results: tuple[Path, ...], cwd: Path, error: MillraceError) -> list[Path]:
+    """The results of a command that cannot be planned, for the reason ``error``.
+
+    Raises:
+        MillraceError: They are not named, or not there.
+    """
+    known = codec.find(registry.MODULES.get(Path(argv[0]).name, ""))
+    found = [cwd / each for each in results]
+    with suppress(RefusedError):
+        found = found or [cwd / each for each in (known.written(argv) if known else [])]
+    if not found:
+        raise RefusedError(error.message, "its result is packed as it is if it is named: millrace pack RESULT ...")
+    if missing := [path for path in found if not path.is_file()]:
+        raise RefusedError(f"{missing[0]}: no such file", "name the result: millrace pack RESULT ...") from error
+    return found
+
+
+def outputs(plan: Plan, results: tuple[Path, ...]) -> list[Path]:
+    """The files with the outputs of the command, in their order.
+
+    Raises:
+        RefusedError: One is not there.
+    """
+    named = [plan.command.cwd / each.path if each.path != "-" else None for each in plan.use.outputs]
+    if len(results) == len(named):
+        named = [plan.command.cwd / each for each in results]
+    elif results:
+        raise RefusedError(
+            f"the command writes {len(named)} outputs, and {len(results)} results are named",
+            "name all in the order of the command's options, or none, if the command names its files",
+        )
+    found = []
+    for path, use in zip(named, plan.use.outputs, strict=True):
+        if path is None:
+            raise RefusedError(
+                f"the command writes {'its result' if use.name == 'stdout' else use.name} to standard output",
+                "name the file that it went to: millrace pack RESULT ...",
+            )
+        if use.layout != "file" or not path.is_file():
+            raise RefusedError(f"{path}: no such file", "name the result: millrace pack RESULT ...")
+        found.append(path)
+    return found

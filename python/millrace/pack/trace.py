@@ -1,0 +1,230 @@
+"""Periodic event traces: what happens in each period is told once, and of later ones what they differ by.
+
+A trace is an event log in text columns or an array of NumPy. Piece by piece its columns become whole numbers; events of one
+rank or thread are put together if that helps; then each column is differences from period to period, whose bytes are put
+together by weight, and zstd does the rest. Nothing of it is taken on trust: the packer compares.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from millrace.errors import CorruptError
+from millrace.model import Frozen
+from millrace.pack import trace_period
+from millrace.pack.codec import NotPackable
+from millrace.pack.layout import MOST_BYTES
+from millrace.pack.trace_table import PIECE, Column, Numbers, Table, tables, written
+
+#: Numbers without sign, or bytes of them.
+Unsigned = np.ndarray[Any, np.dtype[Any]]
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_BYTES)]
+
+
+class Told(Frozen, frozen=True):
+    """What is told of one column."""
+
+    #: Bytes of each number.
+    width: Annotated[int, msgspec.Meta(ge=0, le=8)]
+    by_steps: bool
+    by_period: bool
+    decimals: Annotated[int, msgspec.Meta(ge=-1, le=9)]
+    #: Bytes of each word; None: a column of numbers.
+    words: tuple[Count, ...] | None = None
+
+
+class Head(Frozen, frozen=True):
+    """What stands at the begin of a piece."""
+
+    rows: Count
+    period: Count
+    #: Index of the column by whose values events are put together; -1: none.
+    group: Annotated[int, msgspec.Meta(ge=-1, le=255)]
+    columns: Annotated[tuple[Told, ...], msgspec.Meta(min_length=1, max_length=256)]
+    #: Bytes before the rows, between fields, and whether the last line ends.
+    head: Count
+    separator: Annotated[str, msgspec.Meta(max_length=1)]
+    ended: bool
+    dtype: str
+
+
+#: Fields of a piece at most, each of which takes a byte or more of the log: a stranger's pack does not fill the memory.
+MOST_FIELDS = 2 * PIECE
+
+_LENGTH = struct.Struct("<I")
+
+
+class TraceCodec:
+    """Implements `millrace.pack.files.FileCodec`."""
+
+    def encode(self, path: Path) -> Iterator[bytes]:
+        """See `FileCodec.encode`."""
+        for table in tables(path):
+            piece = max((_grouped(table, group) for group in _groupings(table)), key=lambda each: -_cost(each))
+            yield _piece(table, piece)
+
+    def decode(self, piece: bytes) -> bytes:
+        """See `FileCodec.decode`."""
+        try:
+            with np.errstate(all="ignore"):
+                return _read(piece)
+        except (msgspec.MsgspecError, struct.error, ValueError, LookupError, OverflowError, TypeError, SyntaxError, RecursionError, MemoryError) as error:  # fmt: skip
+            raise CorruptError("the pack has a piece of a trace that is none") from error
+
+
+def _groupings(table: Table) -> list[int]:
+    return list(trace_period.groupings(table.columns))
+
+
+class _Grouped:
+    """A table whose events are put together by a column, as differences."""
+
+    def __init__(self, group: int, period: int, columns: list[tuple[Told, Unsigned]]) -> None:
+        self.group, self.period, self.columns = group, period, columns
+
+
+def _grouped(table: Table, group: int) -> _Grouped:
+    order = (
+        np.argsort(table.columns[group].values, kind="stable")
+        if group >= 0
+        else np.arange(len(table.columns[0].values))
+    )
+    columns = [
+        each if index == group else Column(each.values[order], each.decimals, each.words)
+        for index, each in enumerate(table.columns)
+    ]
+    period = trace_period.find([each for index, each in enumerate(columns) if index != group])
+    return _Grouped(group, period, [_told(each, period) for each in columns])
+
+
+def _told(column: Column, period: int) -> tuple[Told, Unsigned]:
+    """A column by the differences that take fewest bytes."""
+    ways = [
+        (by_steps, by_period, trace_period.differences(column.values, period if by_period else 0, by_steps=by_steps))
+        for by_steps in (False, True) for by_period in ((False, True) if period else (False,))
+    ]  # fmt: skip
+    by_steps, by_period, best = min(ways, key=lambda way: _bits(_unsigned(way[2])))
+    numbers = _unsigned(best)
+    width = (int(numbers.max()).bit_length() + 7) // 8 if len(numbers) else 0
+    lengths = tuple(map(len, column.words)) if column.words is not None else None
+    told = Told(width=width, by_steps=by_steps, by_period=by_period, decimals=column.decimals, words=lengths)
+    return told, numbers
+
+
+def _cost(grouped: _Grouped) -> float:
+    if not grouped.period:
+        return float("inf")
+    return sum(_bits(numbers) for _, numbers in grouped.columns)
+
+
+def _bits(numbers: Unsigned) -> float:
+    """What the bytes of numbers tell, weight by weight, in bits: about what they can be compressed to."""
+    total = 0.0
+    for plane in _planes(numbers, 8):
+        counts = np.bincount(plane, minlength=256)
+        counts = counts[counts > 0]
+        total += float((counts * np.log2(len(plane) / counts)).sum())
+    return total
+
+
+def _planes(numbers: Unsigned, width: int) -> Sequence[Unsigned]:
+    by_weight = numbers.view(np.uint8).reshape(-1, 8)
+    return [by_weight[:, weight] for weight in range(width)]
+
+
+def _unsigned(values: Numbers) -> Unsigned:
+    """Small numbers of either sign as small numbers without: 0, -1, 1, -2 are 0, 1, 2, 3."""
+    return ((values << 1) ^ (values >> 63)).view(np.uint64)
+
+
+def _signed(numbers: Unsigned) -> Numbers:
+    return ((numbers >> np.uint64(1)) ^ (np.uint64(0) - (numbers & np.uint64(1)))).view(np.int64)
+
+
+def _piece(table: Table, found: _Grouped) -> bytes:
+    if not found.period:
+        raise NotPackable("no period is seen in its events")
+    head = Head(
+        rows=len(table.columns[0].values), period=found.period, group=found.group, columns=tuple(told for told, _ in found.columns),
+        head=len(table.head), separator=table.separator.decode(), ended=table.ended, dtype=table.dtype,
+    )  # fmt: skip
+    told = msgspec.json.encode(head)
+    parts = [_LENGTH.pack(len(told)), told, table.head]
+    parts += [word for column in table.columns for word in column.words or ()]
+    parts += [plane.tobytes() for told, numbers in found.columns for plane in _planes(numbers, told.width)]
+    piece = b"".join(parts)
+    if len(piece) > MOST_BYTES:
+        raise NotPackable("it has columns of many different words")
+    return piece
+
+
+class _Parts:
+    """Takes a piece apart."""
+
+    def __init__(self, piece: bytes) -> None:
+        self._piece, self._at = piece, 0
+
+    def take(self, size: int) -> bytes:
+        if size > len(self._piece) - self._at:
+            raise ValueError("cut off")
+        self._at += size
+        return self._piece[self._at - size : self._at]
+
+    def finish(self) -> None:
+        if self._at != len(self._piece):
+            raise ValueError("too long")
+
+
+def _read(piece: bytes) -> bytes:
+    parts = _Parts(piece)
+    head = msgspec.json.decode(parts.take(_LENGTH.unpack(parts.take(_LENGTH.size))[0]), type=Head)
+    if head.rows * len(head.columns) > MOST_FIELDS:
+        raise ValueError("more than any piece has")
+    start = parts.take(head.head)
+    words = [None if each.words is None else tuple(map(parts.take, each.words)) for each in head.columns]
+    numbers = [_taken(parts, head.rows, each.width) for each in head.columns]
+    parts.finish()
+    columns = [
+        Column(trace_period.summed(_signed(each), head.period if told.by_period else 0, by_steps=told.by_steps), told.decimals, known)
+        for told, known, each in zip(head.columns, words, numbers, strict=True)
+    ]  # fmt: skip
+    _check_size(columns)
+    if head.group >= 0:
+        order = np.argsort(columns[head.group].values, kind="stable")
+        columns = [each if index == head.group else _scattered(each, order) for index, each in enumerate(columns)]
+    return written(Table(start, columns, head.separator.encode(), head.ended, head.dtype))
+
+
+def _taken(parts: _Parts, rows: int, width: int) -> Unsigned:
+    by_weight = np.zeros((rows, 8), dtype=np.uint8)
+    for weight in range(width):
+        by_weight[:, weight] = np.frombuffer(parts.take(rows), dtype=np.uint8)
+    return by_weight.view(np.uint64).ravel()
+
+
+def _scattered(column: Column, order: Numbers) -> Column:
+    values = np.empty_like(column.values)
+    values[order] = column.values
+    return Column(values, column.decimals, column.words)
+
+
+def _check_size(columns: Sequence[Column]) -> None:
+    """See that words do not become more than a piece may have."""
+    size = 0
+    for column in columns:
+        if column.words is not None and len(column.values):
+            lengths = np.array([len(word) for word in column.words], dtype=np.int64)
+            size += int(lengths[column.values].sum())
+    if size > MOST_BYTES:
+        raise ValueError("more than any piece has")
+
+
+#: The codec of traces.
+CODEC = TraceCodec()

@@ -1,0 +1,198 @@
+"""Event logs as columns of whole numbers, and back: text with separators, and arrays of NumPy.
+
+A column is one of numbers (all with as many decimals), or of words, whose numbers count them in the order in which they first
+come. Whatever does not become itself again is no column: the caller compares.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from millrace.pack.codec import NotPackable
+
+#: Whole numbers, as 64 bits.
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+#: Bytes of a log that become one piece.
+PIECE = 16 << 20
+
+#: Most columns of a log.
+MOST_COLUMNS = 256
+
+_SEPARATORS = b",;\t "
+_NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,9})?")
+_MOST_DECIMALS = 9
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a piece."""
+
+    values: Numbers
+    #: Of each number; of a column of words 0.
+    decimals: int = 0
+    #: By their numbers; None: a column of numbers.
+    words: tuple[bytes, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A piece of a log."""
+
+    #: What stands before the rows, as it is.
+    head: bytes
+    columns: Sequence[Column]
+    #: Between fields; empty: the rows are those of an array.
+    separator: bytes = b""
+    #: Whether the last row ends its line.
+    ended: bool = True
+    #: NumPy's words for a row of an array; empty: text.
+    dtype: str = ""
+
+
+def tables(path: Path) -> Iterator[Table]:
+    """Read a log, piece by piece.
+
+    Raises:
+        NotPackable: It is none.
+    """
+    with path.open("rb") as file:
+        magic = file.read(6)
+        file.seek(0)
+        yield from _arrays(file) if magic == np.lib.format.MAGIC_PREFIX else _texts(file)
+
+
+def _texts(file: Any) -> Iterator[Table]:
+    head: bytes = file.readline(PIECE)  # names of columns, or the first row: kept apart
+    second: bytes = file.readline(PIECE)
+    separator = max((second.count(bytes([each])), bytes([each])) for each in _SEPARATORS)[1]
+    if not second or separator not in second:
+        raise NotPackable("it is neither text in columns nor an array of NumPy")
+    rest, n_fields = second, second.count(separator) + 1
+    while block := rest + file.read(PIECE) + file.readline(PIECE):
+        rest = b""
+        yield _text(head, block, separator, n_fields)
+        head = b""
+
+
+def _text(head: bytes, block: bytes, separator: bytes, n_fields: int) -> Table:
+    lines = block.split(b"\n")
+    ended = not lines[-1]
+    rows = [line.split(separator) for line in (lines[:-1] if ended else lines)]
+    if n_fields > MOST_COLUMNS or any(len(row) != n_fields for row in rows):
+        raise NotPackable("its lines do not all have the same columns")
+    return Table(head, [_of_words(fields) for fields in zip(*rows, strict=True)], separator, ended)
+
+
+def _of_words(fields: Sequence[bytes]) -> Column:
+    """The column of these fields."""
+    if all(map(_NUMBER.fullmatch, fields)):
+        decimals = {len(field.partition(b".")[2]) for field in fields}
+        whole = [int(field.replace(b".", b"")) for field in fields]
+        signed_zero = any(field[:1] == b"-" and not number for field, number in zip(fields, whole, strict=True))
+        if (
+            not signed_zero
+            and len(decimals) == 1
+            and all(-(1 << 63) <= number < 1 << 63 for number in (min(whole), max(whole)))
+        ):
+            return Column(np.array(whole, dtype=np.int64), decimals.pop())
+    numbers: dict[bytes, int] = {}
+    values = np.array([numbers.setdefault(field, len(numbers)) for field in fields], dtype=np.int64)
+    return Column(values, words=tuple(numbers))
+
+
+def _arrays(file: Any) -> Iterator[Table]:
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+    except ValueError as error:
+        raise NotPackable(f"it is no array of NumPy that can be read: {error}") from error
+    row = (
+        dtype if dtype.names else np.dtype([(f"c{each}", dtype) for each in range(shape[-1] if len(shape) == 2 else 1)])
+    )
+    names = row.names or ()
+    fields = [row[name] for name in names]
+    if (
+        fortran
+        or len(shape) > 2
+        or len(names) > MOST_COLUMNS
+        or any(each.kind not in "iufb" or each.itemsize > 8 for each in fields)
+    ):
+        raise NotPackable("it is no array of rows of plain numbers")
+    start = file.tell()
+    file.seek(0)
+    head: bytes = file.read(start)
+    words = np.lib.format.dtype_to_descr(row)
+    while block := file.read(max(PIECE // row.itemsize, 1) * row.itemsize):
+        if len(block) % row.itemsize:
+            raise NotPackable("it is cut off")
+        rows = np.frombuffer(block, dtype=row)
+        yield Table(head, [_of_numbers(rows[name]) for name in names], dtype=repr(words))
+        head = b""
+
+
+def _of_numbers(values: Any) -> Column:
+    """The column of a field of an array; floats with few decimals become whole numbers."""
+    if values.dtype.kind != "f":
+        return Column(values.astype(np.int64))
+    if np.isfinite(values).all() and (np.abs(values) < 1 << 52).all():
+        for decimals in range(_MOST_DECIMALS + 1):
+            whole = np.rint(values.astype(np.float64) * 10.0**decimals)
+            if (np.abs(whole) < 1 << 62).all():
+                numbers = whole.astype(np.int64)
+                if _floats(numbers, decimals, values.dtype).tobytes() == values.tobytes():
+                    return Column(numbers, decimals)
+    bits = np.ascontiguousarray(values).view(f"{values.dtype.byteorder}i{values.dtype.itemsize}").astype(np.int64)
+    return Column(bits, -1)
+
+
+def _floats(numbers: Numbers, decimals: int, dtype: Any) -> Any:
+    return (numbers.astype(np.float64) / 10.0**decimals).astype(dtype)
+
+
+def written(table: Table) -> bytes:
+    """What `tables` has read; ValueError or the like if the table is nobody's."""
+    return table.head + (_array_bytes(table) if table.dtype else _text_bytes(table))
+
+
+def _text_bytes(table: Table) -> bytes:
+    fields = [_fields(column) for column in table.columns]
+    lines = b"\n".join(map(table.separator.join, zip(*fields, strict=True)))
+    return lines + b"\n" * table.ended
+
+
+def _fields(column: Column) -> list[bytes]:
+    values: list[int] = column.values.tolist()
+    if column.words is not None:
+        if values and min(values) < 0:
+            raise ValueError("a word that is not there")
+        return [column.words[each] for each in values]
+    if not column.decimals:
+        return [b"%d" % each for each in values]
+    one = 10**column.decimals
+    return [b"%s%d.%0*d" % (b"-" * (each < 0), abs(each) // one, column.decimals, abs(each) % one) for each in values]
+
+
+def _array_bytes(table: Table) -> bytes:
+    row = np.dtype(ast.literal_eval(table.dtype))
+    if row.hasobject or row.itemsize * len(table.columns[0].values) > 2 * PIECE:
+        raise ValueError("no row of plain numbers")
+    rows = np.empty(len(table.columns[0].values), dtype=row)
+    for name, column in zip(row.names or (), table.columns, strict=True):
+        kind = row[name]
+        if kind.kind == "f" and column.decimals >= 0:
+            rows[name] = _floats(column.values, column.decimals, kind)
+        elif kind.kind == "f":
+            rows[name] = column.values.astype(f"{kind.byteorder}i{kind.itemsize}").view(kind)
+        else:
+            rows[name] = column.values.astype(kind)
+    written: bytes = rows.tobytes()
+    return written

@@ -1,0 +1,55 @@
+"""Pack files of which no command is told that would regenerate them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from millrace import __version__
+from millrace.errors import CorruptError, RefusedError
+from millrace.pack import difference, files, packing, recipe
+from millrace.pack.codec import NotPackable
+from millrace.pack.layout import Kind, Writer
+from millrace.pack.packing import Packed
+from millrace.pack.recipe import Original, Recipe
+
+
+def pack(paths: Sequence[Path], dest: Path) -> Packed:
+    """Pack files as periodic traces if they are and that helps, else as they are; in ``dest`` when it is whole.
+
+    Raises:
+        MillraceError: A file cannot be read or written.
+    """
+    originals = packing.originals_of(paths)
+    with tempfile.TemporaryDirectory(prefix=f".{dest.name}.", dir=dest.parent) as name:
+        plain, trace = Path(name) / "plain", Path(name) / "trace"
+        best, packed = plain, packing.pack_plain(paths, originals, plain, "")
+        try:
+            size = _pack_traces(paths, originals, trace)
+            if size >= packed.packed:
+                raise NotPackable("as a periodic trace it takes more bytes than by zstd")
+            best, packed = trace, Packed(packed.original, size, how="as a periodic trace")
+        except (NotPackable, RefusedError) as error:
+            packed = replace(packed, why_plain=error.message)
+        except CorruptError:
+            packed = replace(packed, why_plain="what is read of its columns is not all that it says")
+        os.replace(best, dest)
+    return packed
+
+
+def _pack_traces(paths: Sequence[Path], originals: tuple[Original, ...], dest: Path) -> int:
+    """Pack all as traces; bytes of the pack."""
+    codec = files.find("trace")
+    assert codec  # it is built in
+    writer = Writer(dest)
+    try:
+        writer.add(Kind.RECIPE, recipe.encode(Recipe(codec="trace", millrace=__version__, outputs=originals)))
+        for index, path in enumerate(paths):
+            difference.write_plain(writer, index, path, codec)
+        writer.finish(lambda path: packing.check(path, originals, [], codec))
+    finally:
+        writer.give_up()
+    return writer.size

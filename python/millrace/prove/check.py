@@ -1,0 +1,211 @@
+"""The rounds of a check: serially twice, then through Millrace in awkward batches, on the records turned around, and killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from millrace.errors import MillraceError
+from millrace.model import ToolUse
+from millrace.prove.ending import running
+from millrace.prove.place import refuse, show, touched
+from millrace.prove.sample import MOST_RECORDS, first_records, turned_round
+
+#: Sizes of batches, as ``--batch`` has them: one record, few that fit nowhere, and what Millrace chooses.
+BATCHES = ("1", "2", "3", "7", "auto")
+
+#: Name of what a command writes to standard output.
+STDOUT = "standard output"
+
+
+class Found(NamedTuple):
+    """What a round has shown."""
+
+    round: str
+    #: In words; empty: all bytes are equal.
+    difference: str
+
+
+Bytes = dict[str, bytes]
+
+
+def first_difference(serial: Bytes, parallel: Bytes) -> str:
+    """Where outputs differ first, in words; empty: nowhere.
+
+    >>> first_difference({"out": b"a\\nb\\n"}, {"out": b"a\\nc\\n"})
+    "out: line 2 is 'c', and serially 'b'"
+    >>> first_difference({"out": b"a\\n"}, {"out": b"a\\nc\\n"})
+    'out: has 1 line more than serially'
+    """
+    for name, wanted in serial.items():
+        if (found := parallel.get(name)) is None:
+            return f"{name}: is not written"
+        if found == wanted:
+            continue
+        before, after = wanted.splitlines(), found.splitlines()
+        if sorted(before) == sorted(after) and before != after:
+            return f"{name}: has the same lines in another order"
+        for number, (was, now) in enumerate(zip(before, after, strict=False), start=1):
+            if was != now:
+                return f"{name}: line {number} is {_shown(now)}, and serially {_shown(was)}"
+        n = abs(len(after) - len(before))
+        how = "more" if len(after) > len(before) else "fewer"
+        return f"{name}: has {n} line{'s' if n > 1 else ''} {how} than serially" if n else f"{name}: ends otherwise"
+    return ""
+
+
+def _shown(line: bytes) -> str:
+    text = line.decode(errors="replace")
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")
+
+
+class Check:
+    """One command on one sample.
+
+    Args:
+        command: The serial command.
+        use: What Millrace understands of it.
+        cwd: The user's working folder, in which nothing is written.
+        folder: An empty folder to work in.
+        stdin: A file that is the command's standard input.
+        options: Those of `millrace run` besides.
+        patterns: How records begin and end that are described by regular expressions.
+
+    Raises:
+        RefusedError: It would write outside the folder of the check, or there is nothing to compare.
+    """
+
+    def __init__(
+        self, command: Sequence[str], use: ToolUse, cwd: Path, folder: Path, stdin: Path | None, options: Sequence[str],
+        patterns: tuple[str, str],
+    ) -> None:  # fmt: skip
+        refuse(use)
+        self.command, self.use, self.cwd, self.folder = list(command), use, cwd, folder
+        self.options, self._patterns = list(options), patterns
+        self._inputs = [item for item in use.inputs if item.path == "-" or touched(item.path)]
+        self._n_places = 0
+        #: What each input is read from, by its path.
+        self._samples = {item.path: stdin if item.path == "-" and stdin else cwd / item.path for item in self._inputs}
+        self.shortened = tuple(self._shorten())
+
+    def _shorten(self) -> Iterator[str]:
+        """Take the first records of large inputs; tells of each."""
+        for number, item in enumerate(self._inputs):
+            cut = self.folder / f"sample-{number}"
+            if first_records(self._samples[item.path], item.format, self._patterns, cut):
+                self._samples[item.path] = cut
+                yield f"of {'standard input' if item.path == '-' else item.path}: the first {MOST_RECORDS} records"
+
+    def rounds(self) -> Iterator[Found]:
+        """All rounds, one after another; each is told as soon as it has ended.
+
+        Raises:
+            MillraceError: The serial command itself fails.
+        """
+        serial = self._serial(self._place())
+        again = first_difference(serial, self._serial(self._place()))
+        yield Found("serially, twice", again)
+        if again:
+            return  # nothing can be compared with what changes by itself
+        for size in BATCHES:
+            name = f"batches of {size}" if size != "auto" else "batches as Millrace chooses them"
+            yield Found(name, self._compared(serial, self._place(), ["--batch", size]))
+        if self._inputs:
+            straight, self._samples = self._samples, self._turned()
+            turned = self._serial(self._place())
+            yield Found("records the other way round", self._compared(turned, self._place(), ["--batch", "2"]))
+            self._samples = straight
+        yield Found("killed and resumed", self._killed(serial))
+
+    def _compared(self, serial: Bytes, place: Path, options: Sequence[str]) -> str:
+        code, said = self._millrace(place, options)
+        if code:
+            words = said.strip().removeprefix("millrace: ").partition("\n\n")[0]
+            return f"the run ended with exit code {code}: {words}"
+        return first_difference(serial, self._outputs(place))
+
+    def _killed(self, serial: Bytes) -> str:
+        place = self._place()
+        arguments = self._arguments(["--batch", "1", "--sync", "0", "--progress", "json"])
+        with self._started(arguments, place, tidy=True) as process:
+            assert process.stderr is not None  # a pipe was asked for
+            process.stderr.readline()  # it has begun
+            process.send_signal(signal.SIGKILL)
+        return self._compared(serial, place, ["--batch", "1"])
+
+    def _place(self) -> Path:
+        """A folder that shows what is in the user's, with the samples and no output in it."""
+        self._n_places += 1
+        place = self.folder / str(self._n_places)
+        place.mkdir()
+        outputs = {os.path.normpath(output.path) for output in self.use.outputs if touched(output.path)}
+        show(self.cwd, place / "work", outputs, {os.path.normpath(path) for path in self._samples if path != "-"})
+        for path, sample in self._samples.items():
+            shown = place / ".stdin" if path == "-" else place / "work" / path
+            shown.unlink(missing_ok=True)
+            shutil.copyfile(sample, shown)
+        return place
+
+    def _turned(self) -> dict[str, Path]:
+        """The samples with their records turned round."""
+        found = {}
+        for number, item in enumerate(self._inputs):
+            found[item.path] = self.folder / f"turned-{number}"
+            sample, scratch = self._samples[item.path], self.folder / "record"
+            found[item.path].write_bytes(turned_round(sample, item.format, self._patterns, scratch))
+        return found
+
+    def _serial(self, place: Path) -> Bytes:
+        with self._started(self.command, place, tidy=False) as process:
+            _, said = process.communicate()
+        if process.returncode and process.returncode not in self.use.ok_statuses:
+            last = said.decode(errors="replace").strip().splitlines()[-1:]
+            raise MillraceError(
+                f"the serial command ends with exit status {process.returncode}: {''.join(last)}",
+                "mend it, or the sample; a status that means no failure is named with --ok-status",
+            )
+        return self._outputs(place)
+
+    def _millrace(self, place: Path, options: Sequence[str]) -> tuple[int, str]:
+        with self._started(self._arguments([*options, "-q"]), place, tidy=True) as process:
+            _, said = process.communicate()
+        return process.returncode, said.decode(errors="replace")
+
+    @contextmanager
+    def _started(self, command: Sequence[str], place: Path, *, tidy: bool) -> Iterator[subprocess.Popen[bytes]]:
+        """See `millrace.prove.ending.running`."""
+        with (
+            (place / ".stdout").open("wb") as out,
+            self._input(place) as source,
+            running(command, place / "work", source, out, tidy=tidy) as process,
+        ):
+            yield process
+
+    def _arguments(self, options: Sequence[str]) -> list[str]:
+        ours = ["--slots", "2", "--verify", "0", "--retries", "0", *self.options, *options]
+        return [sys.executable, "-m", "millrace", "run", *ours, "--", *self.command]
+
+    def _input(self, place: Path) -> BinaryIO:
+        return (place / ".stdin" if "-" in self._samples else Path(os.devnull)).open("rb")
+
+    def _outputs(self, place: Path) -> Bytes:
+        """What was written, without what two serial runs differ in: what the adapter lists (dates, times), and the folder."""
+        found: Bytes = {STDOUT: (place / ".stdout").read_bytes()}
+        for output in self.use.outputs:
+            name = STDOUT if output.path == "-" else output.path
+            path = place / "work" / output.path
+            if name != STDOUT and output.layout == "file" and path.is_file():
+                found[name] = path.read_bytes()
+            if name in found:
+                found[name] = found[name].replace(os.fsencode(place / "work"), os.fsencode(self.cwd))
+                for pattern in output.volatile:
+                    found[name] = re.sub(pattern.encode(), b"", found[name], flags=re.MULTILINE)
+        return found

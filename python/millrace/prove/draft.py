@@ -1,0 +1,195 @@
+"""A first description of a tool: from its help text, and from a trial of one command that shows what it writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from millrace.errors import MillraceError
+from millrace.prove.ending import running
+from millrace.prove.help_text import Option, one_dash, options
+from millrace.prove.place import show
+
+#: Seconds after which a program is not asked any more what it says of itself.
+HELP_SECONDS = 30.0
+
+DATABASE = re.compile(r"\b(database|db|reference|ref|index|subject|target)s?\b", re.IGNORECASE)
+THREADS = re.compile(r"\b(threads?|cpus?|cores|processors)\b", re.IGNORECASE)
+
+
+class Place(msgspec.Struct):
+    """A word of the command that names a file."""
+
+    #: As TOML has it: ``option = "out"`` or ``operand = 1``.
+    where: str
+    word: str
+    text: str = ""
+
+
+def verb_of(command: Sequence[str], cwd: Path) -> str:
+    """The first argument, if what the program says of its options depends on it; else empty."""
+    word = next(iter(command[1:]), "")
+    if not re.fullmatch(r"[A-Za-z][\w-]*", word) or any(cwd.glob(f"{word}*")):
+        return ""
+    return word if options(help_of(command[:2], cwd)) != options(help_of(command[:1], cwd)) else ""
+
+
+def help_of(program: Sequence[str], cwd: Path) -> str:
+    """What a program, or a verb of it, says of its options; empty: nothing."""
+    said = ""
+    for argument in ("--help", "-h", "-help"):
+        try:
+            done = subprocess.run(
+                [*program, argument], cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                timeout=HELP_SECONDS, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        text = done.stdout.decode(errors="replace")
+        if len(options(text)) > len(options(said)):
+            said = text
+    return said
+
+
+def written_by(command: Sequence[str], cwd: Path, folder: Path) -> set[str]:
+    """Run a command in a folder of its own that shows what is in the user's; the files that it has made there.
+
+    Raises:
+        MillraceError: It fails.
+    """
+    work = folder / "work"
+    named = {
+        os.path.normpath(part) for word in command[1:] for part in (word, word.partition("=")[2]) if _is_inside(part)
+    }
+    there = {path for path in named if (cwd / path).is_file()}
+    show(cwd, work, {path for path in named - there if not (cwd / path).exists()}, there)
+    for path in there:  # which of them it writes is not known yet
+        (work / path).unlink()
+        shutil.copyfile(cwd / path, work / path)
+    before = _files(work)
+    with (
+        (folder / "stdout").open("wb") as out,
+        open(os.devnull, "rb") as nothing,
+        running(command, work, nothing, out, tidy=False) as process,
+    ):
+        _, said = process.communicate()
+    if process.returncode:
+        last = "".join(said.decode(errors="replace").strip().splitlines()[-1:])
+        raise MillraceError(
+            f"the command ends with exit status {process.returncode}: {last}", "give one that works on a small sample"
+        )
+    return {path for path, state in _files(work).items() if before.get(path) != state}
+
+
+def _is_inside(word: str) -> bool:
+    """Whether a word can be the name of a file in the working folder."""
+    return (
+        bool(word)
+        and not os.path.isabs(word)
+        and not word.startswith("-")
+        and not os.path.normpath(word).startswith("..")
+    )
+
+
+def _files(folder: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of change of all files."""
+    found = {}
+    for path in folder.rglob("*"):
+        about = path.lstat()
+        if not path.is_dir():
+            found[str(path.relative_to(folder))] = (about.st_size, about.st_mtime_ns)
+    return found
+
+
+def described(command: Sequence[str], verb: str, text: str, written: set[str], cwd: Path) -> str:
+    """A description of the tool as TOML, with a comment wherever something was guessed.
+
+    Args:
+        verb: The first argument, if options depend on it.
+        text: Its help text.
+        written: Files that the command has made.
+        cwd: In which its words name files.
+    """
+    known = _with_given(options(text), command[2:] if verb else command[1:])
+    places, use = list(_places(command[2:] if verb else command[1:], known)), f"verb.{verb}" if verb else "use"
+    outputs = [each for each in places if os.path.normpath(each.word) in written]
+    read = [each for each in places if each not in outputs and (cwd / each.word).is_file()]
+    prefixes = [each for each in places if each not in (*outputs, *read) and any(cwd.glob(f"{each.word}.*"))]
+    inputs = [each for each in read if not DATABASE.search(f"{each.where} {each.text}")][:1] or read[:1]
+    databases = [each for each in read if each not in inputs]
+    lines = [
+        f"# A first version for {Path(command[0]).name}, from its help text and one trial. Look at what is marked with ??, then:",
+        "#   millrace tool check -- " + shlex.join(command),
+        f"programs = [{json.dumps(Path(command[0]).name)}]",
+        'about = "?? what it does, in a few words"',
+        *(['dashes = "one"'] if one_dash(text) else []),
+        "",
+        f"[{use}]",
+        *_options(known, places),
+        '# ?? how standard output is joined: empty is one batch after the other; a header line: stdout = ["header:1"]',
+        *_tables(f"{use}.input", inputs, "cut into records: guessed, as the first file of the command that is read"),
+        *_tables(f"{use}.output", outputs, 'written by the trial; a header line needs: join = ["header:1"]'),
+        *_tables(f"{use}.database", databases, "read whole by every task: guessed, as another file that is read"),
+        *_tables(f"{use}.database", prefixes, "there are files that begin so: guessed as a database", 'files = "{}.*"'),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _with_given(known: Sequence[Option], arguments: Sequence[str]) -> list[Option]:
+    """The options, and those of the command of which the help text says nothing: with a value, if a word follows."""
+    names = {name for option in known for name in option.names}
+    found = list(known)
+    for word, after in zip(arguments, [*arguments[1:], "-"], strict=True):
+        name = word.lstrip("-").partition("=")[0]
+        if word.startswith("-") and name and name not in names:
+            found.append(Option((name,), "=" in word or not after.startswith("-"), ""))
+    return found
+
+
+def _places(arguments: Sequence[str], known: Sequence[Option]) -> Iterator[Place]:
+    """The words that may name files: values of options, and operands."""
+    by_name = {name: option for option in known for name in option.names}
+    operand, words = 0, list(arguments)
+    while words:
+        word = words.pop(0)
+        if word.startswith("-") and word != "-":
+            typed, equals, value = word.lstrip("-").partition("=")
+            option = by_name.get(typed)
+            if not equals and words and option and option.takes_value:
+                equals, value = "=", words.pop(0)
+            if equals:
+                yield Place(
+                    f"option = {json.dumps(option.names[0] if option else typed)}", value, option.text if option else ""
+                )
+        else:
+            operand += 1
+            yield Place(f"operand = {operand}", word)
+
+
+def _options(known: Sequence[Option], places: Sequence[Place]) -> Iterator[str]:
+    named = {each.where for each in places}
+    rest = [each for each in known if f"option = {json.dumps(each.names[0])}" not in named]
+    threads = [each for each in known if each.takes_value and THREADS.search(f"{' '.join(each.names)} {each.text}")][:1]
+    flags = " ".join(each.names[0] for each in rest if not each.takes_value)
+    values = " ".join(each.names[0] for each in rest if each.takes_value and each not in threads)
+    names = " ".join(f"{short}={each.names[0]}" for each in known for short in each.names[1:])
+    yield "# ?? options without and with a value, as the help text has them; any other is refused"
+    yield f"flags = {json.dumps(flags)}"
+    yield f"values = {json.dumps(values)}"
+    if names:
+        yield f"names = {json.dumps(names)}"
+    if threads:
+        yield f"threads = {json.dumps(threads[0].names[0])}  # ?? guessed from: {threads[0].text[:60]}"
+
+
+def _tables(table: str, found: Sequence[Place], why: str, *more: str) -> Iterator[str]:
+    for each in found:
+        yield from ("", f"[[{table}]]  # ?? {why} ({each.word})", each.where, *more)

@@ -1,0 +1,57 @@
+"""What a tool's help text says of its options. Pure; a help text is written for people, so this is guessing."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+#: Names at the begin of a line: ``-o, --out``, ``-quiet``, ``--in1=<file>``.
+_NAMES = re.compile(r"\s{0,10}(-{1,2}[A-Za-z0-9][\w.-]*(?:\s?[,|/ ]\s?-{1,2}[A-Za-z0-9][\w.-]*)*)(?P<rest>.*)")
+
+#: What stands behind the names of an option that takes a value.
+_VALUE = re.compile(
+    r"(=|\s?<|\s?\[?=|\s\{|\s[A-Z][A-Z0-9_]*\b(?=\s|$)|\s(str|string|int|float|num|n|file|path|dir|uint|name|number)\b)"
+)
+
+#: fastp, and other tools that say the type at the end: ``(string [=])``.
+_TYPE_AT_END = re.compile(r"\((string|int|float|double) \[=.*\]\)")
+
+
+class Option(msgspec.Struct, frozen=True):
+    """An option as a help text has it."""
+
+    #: All its names, without dashes; the longest first.
+    names: tuple[str, ...]
+    takes_value: bool
+    #: What is said of it.
+    text: str
+
+
+def options(text: str) -> list[Option]:
+    """The options that a help text names, each once.
+
+    >>> options("  -o, --out FILE  where to write\\n  -q --quiet   say nothing")
+    [Option(names=('out', 'o'), takes_value=True, text='where to write'), Option(names=('quiet', 'q'), takes_value=False, text='say nothing')]
+    """
+    found: dict[str, Option] = {}
+    for line in text.splitlines():
+        match = _NAMES.match(line)
+        if not match:
+            continue
+        rest = match["rest"]
+        names = sorted(
+            {name.lstrip("-") for name in re.split(r"[,|/ ]+", match[1].strip())}, key=lambda name: -len(name)
+        )
+        value = bool(_VALUE.match(rest) or _TYPE_AT_END.search(rest))
+        words = re.split(r"\s{2,}|\t", rest.strip(), maxsplit=1)
+        said = (words[-1] if len(words) > 1 or not value else "").strip()
+        if not any(name in found for name in names):
+            found[names[0]] = Option(tuple(names), value, said)
+    return list(found.values())
+
+
+def one_dash(text: str) -> bool:
+    """Whether names of several letters have one dash before them, as in ``-quiet``."""
+    long = re.findall(r"^\s{0,10}(--?)[A-Za-z]\w[\w-]+", text, re.MULTILINE)
+    return bool(long) and long.count("-") > len(long) / 2

@@ -1,0 +1,60 @@
+"""A folder of its own for each round: shows what is in the user's working folder, and takes what is written instead of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Set
+from pathlib import Path
+
+from millrace.errors import RefusedError
+from millrace.model import ToolUse
+
+
+def touched(path: str) -> bool:
+    """Whether a check writes a file at an input's or output's path: it is neither a standard stream nor a device."""
+    return path != "-" and not path.startswith("/dev/")
+
+
+def refuse(use: ToolUse) -> None:
+    """Say before anything runs what cannot be checked.
+
+    Raises:
+        RefusedError: An input or output is outside the working folder, or each file is a record.
+    """
+    for item in (each for each in use.inputs if each.format == "files"):
+        words = item.path.replace("\0", " ")[:60]
+        raise RefusedError(
+            f"each file of {words} is a record, and no batch cuts it: there is nothing to compare",
+            "millrace run -- ... does what a shell loop over the files does",
+        )
+    for output in use.outputs:
+        if output.layout != "file":
+            raise RefusedError(f"{output.path} is more than one file, which is not compared", "check a single output")
+    for path in [*(each.path for each in use.inputs), *(each.path for each in use.outputs)]:
+        if touched(path) and (os.path.isabs(path) or os.path.normpath(path).startswith("..")):
+            raise RefusedError(
+                f"{path} is outside the working folder, and a check writes its own version of it",
+                "go to a folder that has the sample in it, and name inputs and outputs from there",
+            )
+
+
+def show(folder: Path, work: Path, outputs: Set[str], inputs: Set[str]) -> None:
+    """Make ``work`` show what is in ``folder``: links, but folders of its own on the way to each input and output.
+
+    Args:
+        outputs: Paths below ``folder``, normalized, that are not shown; the folders that they lie in are made.
+        inputs: Paths below ``folder``, normalized, that can be replaced in ``work``.
+    """
+    work.mkdir(parents=True)
+    for entry in os.scandir(folder):
+        written, read = _below(entry.name, outputs), _below(entry.name, inputs)
+        if (written or read) and entry.is_dir():
+            show(Path(entry.path), work / entry.name, written, read)
+        elif entry.name not in outputs and not entry.name.endswith((".millrace", ".millrace-failed")):
+            (work / entry.name).symlink_to(entry.path)
+    for path in outputs:
+        (work / path).parent.mkdir(parents=True, exist_ok=True)
+
+
+def _below(name: str, paths: Set[str]) -> set[str]:
+    return {path[len(name) + 1 :] for path in paths if path.startswith(f"{name}/")}

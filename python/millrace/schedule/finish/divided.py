@@ -1,0 +1,30 @@
+"""A batch of several queries, finished as several smaller ones, all at once."""
+
+from __future__ import annotations
+
+from millrace.schedule.finish.shares import WORTH_A_SEARCH
+from millrace.schedule.finish.way import Ready, Slots, Way
+from millrace.schedule.protocol import Divide
+
+
+def finish_parts(n_queries: int, found_bytes: int, idle: int) -> int:
+    """In how many parts the candidates of a batch are searched, by query, all at once.
+
+    More than one only for slots that would have nothing to do; the search of one query is never cut.
+
+    Args:
+        found_bytes: Size of the lists of hits of all fragments.
+        idle: Slots that nothing waits for.
+
+    >>> finish_parts(100, 10 << 20, 4), finish_parts(3, 10 << 20, 4), finish_parts(100, 600 << 10, 4)
+    (4, 3, 2)
+    """
+    return max(1, min(n_queries, idle, found_bytes // WORTH_A_SEARCH))
+
+
+class Divided(Way):
+    """Cuts the batch by its queries, where slots would have nothing to do; each part is then finished as a whole."""
+
+    def begin(self, ready: Ready, slots: Slots) -> Divide | None:
+        n_parts = finish_parts(ready.n_records, ready.found_bytes, slots.n_idle)
+        return Divide(ready.batch, n_parts) if n_parts > 1 else None

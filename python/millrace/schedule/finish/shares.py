@@ -1,0 +1,66 @@
+"""In how many tasks the candidates of one query are searched. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from millrace.schedule.finish.way import Ready, Slots
+from millrace.schedule.orders import Order
+from millrace.task_numbers import MOST_SLICES
+from millrace.tasks import Rank, Slice
+
+if TYPE_CHECKING:
+    from millrace import _core
+
+#: Bytes of a list of hits, about a hundred for each, from which on a search of its candidates takes much longer than
+#: the tool's start.
+WORTH_A_SEARCH = 1 << 18
+
+#: Seconds of the searches of a query, in all fragments, for which its candidates are worth another slice: there are few
+#: with very many rows each, too.
+SECONDS_A_SLICE = 2.0
+
+#: Slices for each slot that has nothing else to do: how many rows a subject has is not known before.
+SLICES_A_SLOT = 3
+
+#: How many times more a slice must be worth if slots have other things to do: the query may take longer than they have.
+WORTH_WHEN_BUSY = 32
+
+
+def n_slices(found_bytes: int, seconds: float, idle: int, slots: int, passes: int = 1) -> int:
+    """In how many slices the candidates of one query are searched; 1: all in one.
+
+    Args:
+        found_bytes: Size of the lists of hits of all fragments.
+        seconds: Time that the searches of the fragments have taken.
+        idle: Slots that nothing waits for.
+        slots: All slots.
+        passes: How often each candidate is searched if there are slices.
+
+    >>> n_slices(2 << 20, 3.0, 4, 8), n_slices(600 << 10, 9.0, 4, 8), n_slices(99 << 20, 9.0, 4, 8)
+    (8, 4, 12)
+    >>> n_slices(2 << 20, 3.0, 1, 8), n_slices(50 << 20, 3.0, 0, 8), n_slices(50 << 20, 999.0, 0, 8)
+    (1, 6, 8)
+    >>> n_slices(2 << 20, 3.0, 2, 8, passes=2), n_slices(2 << 20, 3.0, 3, 8, passes=2)
+    (1, 8)
+    """
+    worth = max(found_bytes // WORTH_A_SEARCH, int(seconds / SECONDS_A_SLICE))
+    if idle > passes:
+        return max(1, min(worth, SLICES_A_SLOT * idle, MOST_SLICES))
+    return max(1, min(worth // WORTH_WHEN_BUSY, slots, MOST_SLICES))
+
+
+def worthwhile(ready: Ready, slots: Slots, passes: int) -> int:
+    """In how many slices or shares ``ready`` is searched; 1: all in one.
+
+    Only one query is; and whatever went wrong with slices before, the next time it is all in one.
+    """
+    if ready.n_records != 1 or ready.was_sliced:
+        return 1
+    return n_slices(ready.found_bytes, ready.seconds, slots.n_idle, slots.n, passes)
+
+
+def in_shares(kind: type[Rank | Slice], ready: Ready, n: int, found: Sequence[_core.BlockRef]) -> list[Order]:
+    """``n`` tasks of one kind, one for each share, all of which build on ``found``."""
+    return [Order(ready.batch, kind(number, n), ready.attempt, True, found) for number in range(n)]

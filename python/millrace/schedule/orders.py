@@ -1,0 +1,22 @@
+"""What is to be made a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from millrace.ids import BatchId
+from millrace.tasks import Kind
+
+if TYPE_CHECKING:
+    from millrace import _core
+
+
+class Order(NamedTuple):
+    """A task to be made."""
+
+    batch: BatchId
+    kind: Kind
+    attempt: int
+    urgent: bool = False
+    found: Sequence[_core.BlockRef] = ()

@@ -1,0 +1,68 @@
+"""What the event log says of a run that begins."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from millrace.committed import Committed
+from millrace.plan.plan import Plan
+from millrace.report.events import RunEvent
+from millrace.session.processes import Processes
+
+#: How files begin whose records have more bytes than they (gzip, zstd, bzip2, xz).
+PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ")
+
+
+def begun(plan: Plan, done: Sequence[Committed], processes: Processes) -> RunEvent:
+    """The first event of a start.
+
+    Args:
+        done: What earlier starts have committed.
+    """
+    use, argv = plan.use, plan.command.argv
+    nodes = [(member.hello.host, member.slots) for member in processes.members]
+    return RunEvent(
+        time=datetime.now().astimezone().isoformat(timespec="seconds"), argv=list(argv), tool=Path(argv[0]).name,
+        version=use.version, slots=plan.slots, unit=use.cost.unit,
+        bytes_total=None if processes.chain else _bytes_of(plan),  # phases may still write what is read
+        records_resumed=sum(task.last - task.first for task in done), nodes=nodes or [(os.uname().nodename, plan.slots)],
+    )  # fmt: skip
+
+
+def _bytes_of(plan: Plan) -> int | None:
+    """Bytes of all records, if files tell."""
+    total = 0
+    for path in _paths(plan):
+        found = _size(path)
+        if found is None:
+            return None
+        total += found
+    return total
+
+
+def _paths(plan: Plan) -> Iterator[Path | int]:
+    for item in plan.use.inputs:
+        if item.path == "-":
+            yield 0
+        elif item.format == "files":
+            yield from (plan.command.cwd / name for name in item.path.split("\0"))
+        else:
+            yield plan.command.cwd / item.path
+
+
+def _size(path: Path | int) -> int | None:
+    """Bytes of a plain file, from where it is read on; None: it is none, or packed."""
+    try:
+        about = os.stat(path)
+        if not stat.S_ISREG(about.st_mode):
+            return None
+        if isinstance(path, int):
+            return about.st_size - os.lseek(path, 0, os.SEEK_CUR)
+        with path.open("rb") as file:
+            return None if file.read(6).startswith(PACKED) else about.st_size
+    except OSError:
+        return None  # behind a URL, perhaps

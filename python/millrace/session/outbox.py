@@ -1,0 +1,179 @@
+"""Outputs that a command names by URLs: written here by the last part of the URL, and sent when they are whole.
+
+Whoever writes the outputs of a run, and on however many nodes, writes to files that all of them see. So nothing is to be
+seen at a URL before all of it is there: a multipart upload of S3 that is completed, a file of HDFS or SFTP that gets its name.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from millrace import replicas
+from millrace.errors import RefusedError
+from millrace.interrupt import Interrupt
+from millrace.job import Job
+from millrace.model import OutputUse
+from millrace.own import replace_whole
+from millrace.storage import fetch, locations
+from millrace.storage.clients.base import UnreachableError
+from millrace.tools import description, shelf, written
+from millrace.tools.description import Description
+from millrace.tools.registry import knows
+from millrace.words import size
+
+#: Bytes that are read at a time.
+PIECE_BYTES = 1 << 20
+
+#: Kinds of URL that can be written.
+WRITTEN = ("hdfs://", "s3://", "sftp://")
+
+#: Ending of the file that tells for which URL an output is, and what of it may be there if its sender was killed.
+NOTE = ".outbox"
+
+
+class Outbox:
+    """The outputs of one command that go to URLs; empty for most.
+
+    Args:
+        job: The command, whose URLs `millrace.replicas.check_named` has seen.
+
+    Raises:
+        RefusedError: A URL cannot be written.
+    """
+
+    def __init__(self, job: Job, cwd: Path) -> None:
+        self._cwd = cwd
+        #: By the name here.
+        self._urls: dict[str, str] = {}
+        argv, outputs = list(job.command), list(job.output)
+        for at, (before, url) in written.places(argv, outputs, _described(argv[0], cwd)).items():
+            argv[at] = before + self._name(url)
+        for at, url in enumerate(outputs):
+            outputs[at] = self._name(url) if url.startswith(replicas.FETCHED) else url
+        #: The command with names in the place of URLs.
+        self.job = msgspec.structs.replace(job, command=tuple(argv), output=tuple(outputs)) if self._urls else job
+
+    def _name(self, url: str) -> str:
+        shown, name = replicas.shown(url), fetch.base_name(url)
+        if not url.startswith(WRITTEN):
+            raise RefusedError(f"{shown}: cannot be written", f"name a file, or {', '.join(WRITTEN)}")
+        if url.endswith("/") or name.startswith(("-", ".")) or "{" in name or "\0" in name:
+            raise RefusedError(f"{shown}: names no file", "as in: s3://bucket/folder/hits.tsv")
+        if self._urls.setdefault(name, url) != url:
+            raise RefusedError(f"{shown}: two outputs are called {name}", "give them different names")
+        return name
+
+    def __bool__(self) -> bool:
+        return bool(self._urls)
+
+    def words(self) -> list[str]:
+        """What `millrace plan` says."""
+        return [f"{name} goes to {replicas.shown(url)} when it is whole" for name, url in self._urls.items()]
+
+    def check(self, outputs: tuple[OutputUse, ...], program: str, run_dir: Path) -> None:
+        """See that these are outputs of the command, that nothing here has their names, and that their places can be written.
+
+        Args:
+            run_dir: Where the run is, or will be: without it, what has a name here is no run's.
+
+        Raises:
+            MillraceError: It cannot be, and why.
+        """
+        files = {output.path for output in outputs if output.layout == "file"}
+        for name, url in self._urls.items():
+            shown = replicas.shown(url)
+            if name not in files:
+                raise RefusedError(f"{shown}: is no output of {program} that is one file", "write it to a folder of this machine, and copy that")  # fmt: skip
+            is_taken = os.path.lexists(self._cwd / name)  # before the note: another process of this run may just begin
+            there = self._noted(name) if run_dir.exists() else ""
+            if there not in ("", url):
+                raise RefusedError(f"{name}: is on its way to {replicas.shown(there)}", "finish that run, or use another folder")  # fmt: skip
+            if is_taken and not there:
+                raise RefusedError(f"{name}: would be written over on its way to {shown}", "move it away, or use another folder")  # fmt: skip
+            with closing(locations.at(url)) as location:
+                location.check_writable()
+
+    def begin(self, say: Callable[[str], None]) -> None:
+        """Note for which URLs the files are, and remove what earlier runs had begun to send there."""
+        for name, url in self._urls.items():
+            self._discard(name, url, say)
+
+    def _discard(self, name: str, url: str, say: Callable[[str], None]) -> None:
+        there, _, begun = self._read(name).partition("\n")
+        if begun and there == url:
+            with closing(locations.at(url)) as location:
+                if location.discard(begun):
+                    say(f"removed what of {name} had been sent to {replicas.shown(url)} before it was cut off")
+        self._write(name, url)
+
+    def send(self, run_dir: Path, interrupt: Interrupt, say: Callable[[str], None]) -> None:
+        """Send all of them.
+
+        Raises:
+            MillraceError: One cannot be sent, or the run is to stop.
+        """
+        for name, url in self._urls.items():
+            path = self._cwd / name
+            for k in range(fetch.TRIES):
+                try:
+                    self._discard(name, url, say)  # of the last try
+                    with closing(locations.at(url)) as location:
+                        pieces, note = _pieces(path, run_dir, interrupt), partial(self._write, name, url)
+                        location.write(pieces, path.stat().st_size, note)
+                    break
+                except UnreachableError:
+                    if k + 1 == fetch.TRIES:
+                        raise
+                    time.sleep(fetch.PAUSE_SECONDS * 2**k)
+            say(f"sent {name} to {replicas.shown(url)}: {size(path.stat().st_size)}")
+
+    def clear(self) -> None:
+        """Remove what was sent."""
+        for name, url in self._urls.items():
+            if self._noted(name) == url:
+                (self._cwd / name).unlink(missing_ok=True)
+                self._note(name).unlink(missing_ok=True)
+
+    def give_up(self, run_dir: Path) -> None:
+        """Leave nothing of a run that has left nothing to go on with."""
+        if not run_dir.exists():
+            for name in self._urls:
+                self._note(name).unlink(missing_ok=True)
+
+    def _note(self, name: str) -> Path:
+        return self._cwd / f".{name[-200:]}{NOTE}"
+
+    def _noted(self, name: str) -> str:
+        """The URL."""
+        return self._read(name).partition("\n")[0]
+
+    def _read(self, name: str) -> str:
+        with suppress(OSError):
+            return self._note(name).read_text()
+        return ""
+
+    def _write(self, name: str, url: str, begun: str = "") -> None:
+        """Note the URL, and in a second line what is being sent there."""
+        replace_whole(self._note(name), f"{url}\n{begun}".encode(), 0o600)
+
+
+def _described(program: str, cwd: Path) -> Description | None:
+    if knows(program):
+        return None
+    found = shelf.find(Path(program).name, cwd, os.environ)
+    return description.read(found.path) if found else None
+
+
+def _pieces(path: Path, run_dir: Path, interrupt: Interrupt) -> Iterator[bytes]:
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(PIECE_BYTES):
+            if interrupt.signal:
+                raise interrupt.error(run_dir)
+            yield piece

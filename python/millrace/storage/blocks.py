@@ -1,0 +1,153 @@
+"""Where the blocks of a file in HDFS are: the DataNodes that hold them, as the NameNode tells by WebHDFS.
+
+Nothing is read there but names: files are read by `millrace.storage.clients.hdfs`, which has no such question.
+
+Source: the WebHDFS REST API of Apache Hadoop (``GETFILEBLOCKLOCATIONS``, since 3.0; ``GET_BLOCK_LOCATIONS`` before), and
+``hdfs-default.xml`` for the addresses of the NameNodes.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import urllib.error
+import urllib.request
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote, urlencode, urlsplit
+
+from millrace.errors import MillraceError
+
+#: Seconds that a NameNode may take for an answer.
+PATIENCE_SECONDS = 10.0
+
+#: Files that are asked for at the same time.
+ASKED_AT_ONCE = 8
+
+#: Port of WebHDFS, if the settings name none.
+PORT, SECURE_PORT = 9870, 9871
+
+
+class Block(NamedTuple):
+    """A block of a file: bytes ``[offset, offset + length)``, and names and addresses of the DataNodes that hold it."""
+
+    offset: int
+    length: int
+    hosts: frozenset[str]
+
+
+def settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """What ``core-site.xml`` and ``hdfs-site.xml`` say, of ``HADOOP_CONF_DIR`` or ``HADOOP_HOME``."""
+    folder = environ.get("HADOOP_CONF_DIR") or os.path.join(environ.get("HADOOP_HOME", ""), "etc/hadoop")
+    found: dict[str, str] = {}
+    for name in ("core-site.xml", "hdfs-site.xml"):
+        path = Path(folder) / name
+        if not path.is_file():
+            continue
+        try:
+            items = list(ElementTree.parse(path).getroot().iter("property"))
+        except ElementTree.ParseError:
+            continue  # hdfs-native says what is wrong with it
+        found |= {item.findtext("name", "").strip(): item.findtext("value", "").strip() for item in items}
+    return found
+
+
+def name_nodes(url: str, known: Mapping[str, str]) -> list[str]:
+    """Where the NameNodes of a URL answer WebHDFS, the first one to be asked first. Pure.
+
+    >>> name_nodes("hdfs://nn:8020/db", {}), name_nodes("hdfs://nn/db", {"dfs.namenode.http-address": "0.0.0.0:50070"})
+    (['http://nn:9870'], ['http://nn:50070'])
+    >>> name_nodes("hdfs://site/db", {"dfs.nameservices": "site", "dfs.ha.namenodes.site": "a,b",
+    ...     "dfs.namenode.http-address.site.a": "one:9870", "dfs.namenode.http-address.site.b": "two:9870"})
+    ['http://one:9870', 'http://two:9870']
+    """
+    secure = known.get("dfs.http.policy") == "HTTPS_ONLY"
+    scheme, port = ("https", SECURE_PORT) if secure else ("http", PORT)
+    key = f"dfs.namenode.{scheme}-address"
+    host = urlsplit(url).hostname or ""
+    services = [name.strip() for name in known.get("dfs.nameservices", "").split(",")]
+    suffixes = [""]
+    if host in services:
+        members = [name.strip() for name in known.get(f"dfs.ha.namenodes.{host}", "").split(",") if name.strip()]
+        suffixes = [f".{host}.{name}" for name in members] or [f".{host}"]
+    found = []
+    for suffix in suffixes:
+        there, _, number = known.get(f"{key}{suffix}", "").rpartition(":")
+        if suffix and not there:
+            continue  # no name that could be asked
+        found.append(f"{scheme}://{host if there in ('', '0.0.0.0') else there}:{number or port}")
+    return found
+
+
+def of_files(urls: Iterable[str], environ: Mapping[str, str]) -> dict[str, list[Block]]:
+    """The blocks of files in HDFS, by URL, asked for side by side.
+
+    Raises:
+        MillraceError: No NameNode answers, or a file is not there.
+    """
+    known = settings(environ)
+    wanted = list(dict.fromkeys(urls))
+    with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+        return dict(zip(wanted, pool.map(lambda url: _of_file(url, known), wanted), strict=True))
+
+
+def _of_file(url: str, known: Mapping[str, str]) -> list[Block]:
+    why = "no NameNode is known of it"
+    path = quote(unquote(urlsplit(url).path))
+    for node in name_nodes(url, known):
+        for question in ("GETFILEBLOCKLOCATIONS", "GET_BLOCK_LOCATIONS"):
+            try:
+                return parse(_ask(f"{node}/webhdfs/v1{path}", question))
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                why = f"{node}: {error}"
+                if not isinstance(error, urllib.error.HTTPError):
+                    break  # nobody there; else it may know the older question, or be a standby
+    raise MillraceError(f"{url}: where its blocks are cannot be told: {why}", "set dfs.namenode.http-address in HADOOP_CONF_DIR/hdfs-site.xml")  # fmt: skip
+
+
+def _ask(address: str, question: str) -> dict[str, Any]:
+    user = os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+    # A proxy is for the world outside.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    query = urlencode({"op": question, "user.name": user})
+    with opener.open(f"{address}?{query}", timeout=PATIENCE_SECONDS) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+def parse(answer: Mapping[str, Any]) -> list[Block]:
+    """The blocks that either answer tells of. Pure.
+
+    Raises:
+        KeyError: It is another answer.
+    """
+    if "BlockLocations" in answer:
+        blocks = answer["BlockLocations"]["BlockLocation"]
+        return [_block(one["offset"], one["length"], [*one["hosts"], *one["names"]]) for one in blocks]
+    found = []
+    for one in answer["LocatedBlocks"]["locatedBlocks"]:
+        names = [name for place in one["locations"] for name in (place["hostName"], place["ipAddr"])]
+        found.append(_block(one["startOffset"], one["block"]["numBytes"], names))
+    return found
+
+
+def _block(offset: int, length: int, names: Iterable[str]) -> Block:
+    return Block(int(offset), int(length), frozenset(name.partition(":")[0].lower() for name in names))
+
+
+def holders(files: Iterable[list[Block]]) -> dict[str, int]:
+    """Bytes of these files that each DataNode holds, by each of its names. Pure.
+
+    >>> holders([[Block(0, 10, frozenset({"a"})), Block(10, 5, frozenset({"a", "b"}))]]) == {"a": 15, "b": 5}
+    True
+    """
+    found: dict[str, int] = {}
+    for blocks in files:
+        for block in blocks:
+            for host in block.hosts:
+                found[host] = found.get(host, 0) + block.length
+    return found

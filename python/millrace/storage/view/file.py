@@ -1,0 +1,146 @@
+"""One file of a view: parts of it from the copy that grows in the cache of the node, or straight from its place."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
+from pathlib import Path
+
+from millrace.errors import CorruptError, MillraceError
+from millrace.storage import fetch, keep, locations
+from millrace.storage.cache import Cache
+from millrace.storage.clients.base import About
+
+#: Bytes that a read waits for while the copy grows; what lies further ahead is asked for by itself.
+AHEAD_BYTES = 8 << 20
+
+#: Bytes that are asked for at a time, and how many such pieces of a file are kept.
+PIECE_BYTES, KEPT_PIECES = 1 << 20, 16
+
+#: Seconds between looks at how long the copy is.
+LOOK_SECONDS = 0.002
+
+
+#: Files that are fetched at the same time.
+DOWNLOADS = 4
+
+
+class Downloads:
+    """The threads of a view that fetch files into the cache of the node."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(DOWNLOADS)
+        self._lock = threading.Lock()
+        self._begun: list[Future[None]] = []
+
+    def begin(self, download: Callable[[], None]) -> tuple[Future[None], bool]:
+        """(the download, whether it need not wait for others)."""
+        with self._lock:
+            self._begun = [each for each in self._begun if not each.done()]
+            self._begun.append(self._pool.submit(download))
+            return self._begun[-1], len(self._begun) <= DOWNLOADS
+
+
+class File:
+    """A file of one version; for any number of threads.
+
+    The first look at its bytes has it fetched into the cache, from its beginning: whoever reads in order waits for the next
+    bytes, whoever jumps is given what he asks for by a request of its own.
+
+    Args:
+        about: The version that the view is of.
+        folder: Where the cache of the node is.
+        downloads: Fetches copies.
+    """
+
+    def __init__(self, place: str, about: About, folder: Path, downloads: Downloads) -> None:
+        self.place, self.about = place, about
+        self._folder, self._downloads = folder, downloads
+        self._lock = threading.Lock()
+        self._fetching: Future[None] | None = None
+        self._is_next = False
+        self._grows: tuple[Path, Path] | None = None  # while it grows, and when it is whole
+        self._descriptor = -1
+        self._cache: Cache | None = None
+        self._pieces: OrderedDict[int, bytes] = OrderedDict()
+
+    def read(self, offset: int, length: int) -> bytes:
+        """The bytes [offset, offset + length), fewer at the end of the file.
+
+        Raises:
+            MillraceError: They cannot be had, or the file is another one now.
+        """
+        end = min(offset + length, self.about.size)
+        if offset >= end:
+            return b""
+        fetching = self._fetch()
+        while True:
+            over = fetching.done()  # before the look: what is there by then stays
+            there = self._there()
+            if there >= end:
+                return os.pread(self._descriptor, end - offset, offset)
+            if over:
+                self._see_that_it_is_the_same(fetching)
+            if over or not self._is_next or end - there > AHEAD_BYTES:
+                return self._ask(offset, end)
+            time.sleep(LOOK_SECONDS)
+
+    def _fetch(self) -> Future[None]:
+        """Have it fetched, once."""
+        with self._lock:
+            if self._fetching is None:
+                self._cache = Cache(self._folder)  # holds the copy for as long as the view lasts
+                file = fetch.remote(self.place, self.about)
+                self._grows = self._cache.fetched_path_of(file), self._cache.path_of(file)
+                if self._cache.take(file):
+                    self._fetching = Future()
+                    self._fetching.set_result(None)
+                else:
+                    self._fetching, self._is_next = self._downloads.begin(self._download)
+            return self._fetching
+
+    def _download(self) -> None:
+        self._is_next = True
+        assert self._cache
+        fetch.fetch(self.place, self._cache, keep.budget(self._cache), wanted=self.about)
+
+    def _there(self) -> int:
+        """How many bytes of the copy are there, from its beginning."""
+        with self._lock:
+            if self._descriptor >= 0:
+                about = os.fstat(self._descriptor)
+                if about.st_nlink:
+                    return about.st_size
+                os.close(self._descriptor)  # given up by who fetched it; another one may have begun anew
+                self._descriptor = -1
+            for path in self._grows or ():
+                with suppress(OSError):
+                    self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                    return os.fstat(self._descriptor).st_size
+        return 0
+
+    def _see_that_it_is_the_same(self, fetching: Future[None]) -> None:
+        """A copy that cannot be kept, or fetched now, is none; one that is wrong is an error from now on."""
+        if isinstance(error := fetching.exception(), CorruptError):
+            raise error
+        if error and not isinstance(error, MillraceError | OSError):
+            raise error
+
+    def _ask(self, offset: int, end: int) -> bytes:
+        """Bytes straight from the place, by whole pieces."""
+        with self._lock, closing(locations.at(self.place)) as location:
+            found = bytearray()
+            for k in range(offset // PIECE_BYTES, (end - 1) // PIECE_BYTES + 1):
+                start = k * PIECE_BYTES
+                if k not in self._pieces:
+                    self._pieces[k] = location.read(start, min(PIECE_BYTES, self.about.size - start), self.about)
+                self._pieces.move_to_end(k)
+                found += self._pieces[k][max(0, offset - start) : end - start]
+            while len(self._pieces) > KEPT_PIECES:
+                self._pieces.popitem(last=False)
+            return bytes(found)

@@ -1,0 +1,143 @@
+"""The face of a view towards the kernel: ``mfusepy``, which speaks with ``libfuse`` 2 or 3."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from millrace.errors import MillraceError, RefusedError
+from millrace.replicas import shown
+from millrace.storage.clients.base import DeniedError, LocationError, MissingError, client
+from millrace.storage.view.tree import Tree
+
+#: Seconds that the kernel believes what it was told: names and versions do not change while a view lasts.
+BELIEVED_SECONDS = 3600
+
+
+class Face:
+    """The calls of the kernel. Those that are not here write, and are refused.
+
+    Args:
+        say: Tells what a program only hears of as a number.
+    """
+
+    use_ns = True
+
+    def __init__(self, tree: Tree, say: Callable[[str], None]) -> None:
+        self._tree, self._say = tree, say
+        self._owner = {"st_uid": os.geteuid(), "st_gid": os.getegid()}
+
+    def getattr(self, path: str, fh: object = None) -> dict[str, int]:
+        """Kind, size and time of change."""
+        with self._told():
+            if path == "/" or self._tree.is_folder(path):
+                return {"st_mode": stat.S_IFDIR | 0o555, "st_nlink": 2, **self._owner}
+            about = self._tree.file(path).about
+            return {"st_mode": stat.S_IFREG | 0o444, "st_nlink": 1, "st_size": about.size, "st_blocks": -(-about.size // 512),
+                    "st_mtime": about.mtime_ns, "st_ctime": about.mtime_ns, **self._owner}  # fmt: skip
+
+    def readdir(self, path: str, fh: object) -> list[str]:
+        """The names in a folder."""
+        with self._told():
+            listed = self._tree.listed(path)
+            return [".", "..", *sorted(listed.files | listed.folders)]
+
+    def open(self, path: str, fi: Any) -> int:
+        """Let the kernel keep what it has read: the bytes of a version do not change."""
+        with self._told():
+            self._tree.file(path)
+        fi.keep_cache = 1
+        return 0
+
+    def read(self, path: str, size: int, offset: int, fh: object) -> bytes:
+        """Bytes of a file."""
+        with self._told():
+            return self._tree.file(path).read(offset, size)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except MissingError as error:
+            raise OSError(errno.ENOENT, error.message) from error
+        except (MillraceError, OSError) as error:
+            self._say(str(error))
+            raise OSError(errno.EACCES if isinstance(error, DeniedError) else errno.EIO, str(error)) from error
+
+
+def library(url: str) -> ModuleType:
+    """``mfusepy``.
+
+    Raises:
+        RefusedError: It, or what it needs, is not there.
+    """
+    try:
+        found = client("mfusepy", "mount", shown(url))
+    except (OSError, AttributeError) as error:
+        raise RefusedError(f"{shown(url)}: a view needs libfuse: {error}", "apt-get install fuse3") from error
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        raise RefusedError(f"{shown(url)}: a view needs /dev/fuse, which cannot be opened here",
+                           "have FUSE allowed on this machine, or name the URL in the command itself: millrace run")  # fmt: skip
+    return found
+
+
+def check(url: str, point: Path) -> None:
+    """See that a view of ``url`` can be had at ``point``.
+
+    Raises:
+        MillraceError: It cannot, and why.
+    """
+    library(url)
+    try:
+        is_empty = not any(point.iterdir())
+    except NotADirectoryError as error:
+        raise RefusedError(f"{point}: is no folder", f"name an empty folder: mkdir {point}") from error
+    except FileNotFoundError as error:
+        raise RefusedError(f"{point}: no such folder", f"mkdir {point}") from error
+    except OSError as error:
+        hint = "a view that died: umount it first" if error.errno == errno.ENOTCONN else "name an empty folder of yours"
+        raise RefusedError(f"{point}: {error.strerror}", hint) from error
+    if os.path.ismount(point):
+        raise RefusedError(f"{point}: something is mounted there", f"umount {point}")
+    if not is_empty:
+        raise RefusedError(f"{point}: is not empty", "name an empty folder")
+
+
+def look(url: str, tree: Tree) -> str:
+    """What is to be said of the folder before it is mounted; empty: nothing.
+
+    Raises:
+        MillraceError: It is not there, or cannot be read.
+    """
+    try:
+        listed = tree.listed("/")
+    except (MissingError, DeniedError) as error:
+        if not url.startswith("http"):
+            raise
+        return f"{error.message}: nothing there can be listed, files are found by name alone"
+    except LocationError as error:
+        raise error
+    if not listed.files and not listed.folders:
+        raise MissingError(f"{shown(url)}: nothing is there", "name a folder, as in: s3://bucket/blast/")
+    return ""
+
+
+def serve(url: str, tree: Tree, point: Path, say: Callable[[str], None]) -> None:
+    """Mount it, and answer until it is unmounted, or this process is told to end.
+
+    Raises:
+        MillraceError: It cannot be mounted.
+    """
+    fuse = library(url)
+    face = type("View", (Face, fuse.Operations), {})(tree, say)
+    try:
+        fuse.FUSE(face, str(point), raw_fi=True, foreground=True, ro=True, fsname=shown(url).replace(",", " "), subtype="millrace",
+                  attr_timeout=BELIEVED_SECONDS, entry_timeout=BELIEVED_SECONDS)  # fmt: skip
+    except RuntimeError as error:
+        raise MillraceError(f"{point}: cannot be mounted ({error})", "see what fusermount says above") from error

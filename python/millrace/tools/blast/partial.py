@@ -1,0 +1,98 @@
+"""Which bytes of the files of a volume hold some of its entries, by its index alone. Pure but for reading that.
+
+The search of candidates reads the sequence and the header of each, and nothing else of these two files, so that they may
+have holes everywhere else.
+
+Source: "BLAST Database Format" of the NCBI C++ Toolkit: the index has the offsets of the headers, then of the sequences;
+what is known of ambiguous bases stands between a sequence and the next one.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from millrace.tools.blast.volumes import Volume, offsets, read_volume
+
+#: Bytes between two ranges up to which they are read as one.
+GAP = 1 << 14
+
+#: Name of the file in the folder of a database of candidates that says which ranges it needs.
+RANGES = "ranges.json"
+
+
+class Range(NamedTuple):
+    """Bytes ``[first, last)`` of a file, named without folders."""
+
+    name: str
+    first: int
+    last: int
+
+
+def write_ranges(
+    bases: Sequence[str], letter: str, entries: Sequence[int], ordinals: Sequence[int], folder: Path
+) -> None:
+    """Write which ranges hold the entries with these ascending ordinals over all volumes.
+
+    Args:
+        bases: Paths of the volumes without ending, of which the indices are there.
+        entries: Of each volume.
+    """
+    found: list[Range] = []
+    for base, (first, last) in zip(bases, pairwise(accumulate(entries, initial=0)), strict=True):
+        own = ordinals[bisect_left(ordinals, first) : bisect_left(ordinals, last)]
+        if own:
+            found += ranges(read_volume(Path(base), letter), [ordinal - first for ordinal in own])
+    (folder / RANGES).write_text(json.dumps(found))
+
+
+def read_ranges(folder: Path) -> list[Range]:
+    """What `write_ranges` wrote; none if it wrote nothing."""
+    path = folder / RANGES
+    return [Range(*each) for each in json.loads(path.read_text())] if path.exists() else []
+
+
+def ranges(volume: Volume, ordinals: Sequence[int]) -> Iterator[Range]:
+    """The ranges that hold the entries with these ascending ordinals of a volume."""
+    headers, sequences = offsets(volume, "headers"), offsets(volume, "sequences")
+    for suffix, table in (("hr", headers), ("sq", sequences)):
+        # A sequence of a protein is read with the zero byte before it.
+        edges = ((max(table[first] - 1, 0), table[last]) for first, last in _runs(ordinals))
+        for first, last in _joined(edges):
+            yield Range(f"{volume.base.name}.{volume.letter}{suffix}", first, last)
+
+
+def _runs(ordinals: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Half-open runs of ascending numbers.
+
+    >>> list(_runs([1, 2, 3, 7]))
+    [(1, 4), (7, 8)]
+    """
+    begin = end = -1
+    for ordinal in ordinals:
+        if ordinal != end and end >= 0:
+            yield begin, end
+        begin, end = (begin if ordinal == end else ordinal), ordinal + 1
+    if end >= 0:
+        yield begin, end
+
+
+def _joined(edges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The same with what is near together in one.
+
+    >>> list(_joined([(0, 10), (12, 20), (900_000, 900_001)]))
+    [(0, 20), (900000, 900001)]
+    """
+    begin, end = 0, -1
+    for first, last in edges:
+        if end >= 0 and first - end > GAP:
+            yield begin, end
+        if end < 0 or first - end > GAP:
+            begin = first
+        end = last
+    if end >= 0:
+        yield begin, end

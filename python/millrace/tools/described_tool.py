@@ -1,0 +1,197 @@
+"""What a `millrace.tools.description` says, done: an adapter of a program that has no code of its own.
+
+*Exactness.* As the description says; that of each which comes along is in its file in ``described/``, and
+``tests/exact/test_described_join.py`` compares bytes. One that somebody else wrote is checked on parts of each input, as
+a tool that is not known at all.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from millrace.errors import RefusedError
+from millrace.model import Command, CostHint, InputUse, OutputUse, ToolUse
+from millrace.tools import joins
+from millrace.tools.base import file_records, record_output
+from millrace.tools.description import Database, Description, Input, Need, Output, Refusal, Use, options_of
+from millrace.tools.everyday import Call, refusal
+from millrace.tools.generic import ADAPTER as GENERIC
+from millrace.tools.options import Tokens, Word, count_of, last, scan
+from millrace.tools.version import first_line
+
+
+class Described:
+    """The adapter of one description.
+
+    Args:
+        description: What it says.
+        ours: It came along with Millrace.
+    """
+
+    def __init__(self, description: Description, *, ours: bool) -> None:
+        self.description, self.ours = description, ours
+
+    def understand(self, command: Command) -> ToolUse:
+        """See `millrace.tools.base.Adapter.understand`."""
+        about, program = self.description, Path(command.argv[0]).name
+        if about.refused:
+            raise RefusedError(f"{program} {about.refused}", about.instead)
+        if command.inputs or command.outputs or command.joins:
+            return GENERIC.understand(command)  # the user knows better what goes in and what comes out
+        use, first = about.use, 1
+        if about.verb:
+            verb = next(iter(command.argv[1:]), "")
+            if verb not in about.verb:
+                return GENERIC.understand(command)
+            use, first = about.verb[verb], 2
+        found = scan(command.argv, options_of(about, use), program, first=first)
+        _check(use, found, program)
+        return self._tool_use(use, found, command)
+
+    def _tool_use(self, use: Use, found: Sequence[Word], command: Command) -> ToolUse:
+        about, program = self.description, Path(command.argv[0]).name
+        tokens = Tokens(command.argv)
+        inputs = _inputs(use, found, command, tokens, program)
+        several = [item.path for item in inputs if item.format == "files"]
+        files = [name for typed in several for name in file_records([typed], command) or ()]
+        if not several and (known := refusal(Call(program, command.argv[1:], joins.ways(use.stdout)))):
+            raise RefusedError(f"{program} {known[0]}", known[1])
+        outputs = _outputs(use, found, command, tokens, files)
+        threads = last(found, _name(use, use.threads)) if use.threads else None
+        return ToolUse(
+            adapter=about.programs[0] if self.ours else f"file:{about.programs[0]}",
+            argv=tokens.done(),
+            inputs=inputs,
+            outputs=outputs,
+            databases=_databases(use, found, command),
+            threads=max(1, count_of(threads, program)) if threads else 1,
+            cost=CostHint(startup_seconds=about.startup_seconds, max_records=1 if several else 0),
+            failures_said=about.failures_said,
+            version=first_line(command, *about.version) if about.version else "",
+            tested=about.tested,
+            notes=() if self.ours else (f"{program} is described by a file of yours",),
+        )
+
+
+def _name(use: Use, option: str) -> str:
+    """The one name of an option."""
+    return dict(pair.split("=") for pair in use.names.split()).get(option, option)
+
+
+def _given(use: Use, found: Sequence[Word], options: str) -> list[Word]:
+    names = {_name(use, option) for option in options.split()}
+    return [word for word in found if word.name in names]
+
+
+def _check(use: Use, found: Sequence[Word], program: str) -> None:
+    _check_operands(use, found, program)
+    for rule in use.refuse:
+        _check_refusal(rule, use, found, program)
+    for need in use.need:
+        _check_need(need, use, found, program)
+
+
+def _check_operands(use: Use, found: Sequence[Word], program: str) -> None:
+    operands = [word for word in found if not word.name]
+    every: tuple[Input | Output | Database, ...] = (*use.input, *use.output, *use.database)
+    places = {*use.operands, *(each.operand for each in every)}
+    for number, word in enumerate(operands, start=1):
+        if number not in places and number - len(operands) - 1 not in places:
+            raise RefusedError(
+                f"{program}: {word.value} is one file or word more than its description knows, and every task would have it",
+                "give one file at a time, or all in one: cat A B | millrace run -- ...",
+            )
+
+
+def _check_refusal(rule: Refusal, use: Use, found: Sequence[Word], program: str) -> None:
+    if rule.unless_with and _given(use, found, rule.unless_with):
+        return
+    for word in _given(use, found, rule.option):
+        if not (rule.unless and word.values and re.fullmatch(rule.unless, word.value)):
+            raise RefusedError(f"{program}: {word.typed} {rule.why}", rule.instead)
+
+
+def _check_need(need: Need, use: Use, found: Sequence[Word], program: str) -> None:
+    given = _given(use, found, need.option)
+    if not any(not need.value or (word.values and re.fullmatch(need.value, word.value)) for word in given):
+        raise RefusedError(f"{program} {need.why}", need.instead)
+
+
+def _place(place: Input | Output | Database, use: Use, found: Sequence[Word], program: str) -> Word | None:
+    """The word that a place names; None: it is not there."""
+    if place.option:
+        given = _given(use, found, place.option)
+        if len(given) > 1:
+            raise RefusedError(f"{program}: {given[1].typed} is given twice", "give it once")
+        return given[0] if given else None
+    operands = [word for word in found if not word.name]
+    at = place.operand - 1 if place.operand > 0 else len(operands) + place.operand
+    return operands[at] if place.operand and 0 <= at < len(operands) else None
+
+
+def _inputs(use: Use, found: Sequence[Word], command: Command, tokens: Tokens, program: str) -> tuple[InputUse, ...]:
+    inputs: list[InputUse] = []
+    for place in use.input:
+        word = _place(place, use, found, program)
+        if word is None or word.value == "-":
+            continue
+        form = command.format or place.format
+        if place.each_file or place.why_not_one:
+            names = file_records([word.value], command)
+            if names is None and place.why_not_one:
+                raise RefusedError(f"{program} {place.why_not_one}", f"give a folder with one file each: {word.value}/")
+            if names is not None:
+                tokens.input(word, len(inputs))
+                inputs.append(InputUse(path=word.value, format="files"))
+                continue
+        tokens.input(word, len(inputs))
+        inputs.append(InputUse(path=word.value, format=form))
+    if not inputs:
+        if not command.stdin_is_data or any(place.why_not_one for place in use.input):
+            raise RefusedError(f"{program}: no input that can be cut is named", "name a file of records")
+        forms = [place.format for place in use.input if place.format]
+        inputs.append(InputUse(path="-", format=command.format or next(iter(forms), ""), stdin=True))
+    return tuple(inputs)
+
+
+def _outputs(
+    use: Use, found: Sequence[Word], command: Command, tokens: Tokens, files: Sequence[str]
+) -> tuple[OutputUse, ...]:
+    outputs: list[OutputUse] = []
+    for place in use.output:
+        word = _place(place, use, found, Path(command.argv[0]).name)
+        if word is None or word.value in ("-", "/dev/null"):
+            continue
+        tokens.output(word, len(outputs))
+        name = place.option.split()[0] if place.option else f"operand{place.operand}"
+        if files:
+            outputs.append(record_output(name, word.value, files, command))
+        else:
+            outputs.append(OutputUse(name=name, path=word.value, join=joins.together(*place.join or ("concat",))))
+    outputs.append(OutputUse(name="stdout", path="-", stdout=True, join=joins.together(*use.stdout or ("concat",))))
+    return tuple(outputs)
+
+
+def _beside(pattern: str, path: str) -> list[str]:
+    """Files by a pattern in which ``{}`` stands for a path."""
+    return sorted(glob.glob(pattern.replace("{}", glob.escape(path))))
+
+
+def _databases(use: Use, found: Sequence[Word], command: Command) -> tuple[Path, ...]:
+    paths: list[Path] = []
+    for place in use.database:
+        word = _place(place, use, found, Path(command.argv[0]).name)
+        if word is None:
+            continue
+        whole = os.path.join(command.cwd, word.value)
+        there = _beside(place.files, whole) if place.files else [whole]
+        if place.refused_with and _beside(place.refused_with, whole):
+            raise RefusedError(f"{word.value} {place.why}", place.instead)
+        if not there or not os.path.exists(there[0]):
+            raise RefusedError(f"{word.value}: no such file", f"check what {word.typed} names")
+        paths += map(Path, there)
+    return tuple(paths)

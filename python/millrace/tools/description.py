@@ -1,0 +1,193 @@
+"""Tool adapters that are no program: a TOML file says which options are input, output, database or threads.
+
+`docs/tool-files.md` is the reference, `millrace.tools.described_tool` does what a description says.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from millrace.errors import RefusedError
+from millrace.tools import joins
+from millrace.tools.options import Options, words
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    """Base of all tables: unknown keys are refused."""
+
+
+class Input(_Table, frozen=True, kw_only=True):
+    """One input that is cut into records: an option's value, an operand, or standard input."""
+
+    #: Names of the option, any of which may be given.
+    option: str = ""
+    #: Which operand, from 1; negative: from the end.
+    operand: int = 0
+    #: Its record format; empty: told by the file.
+    format: str = ""
+    #: Whether each file is one record: the user names a folder, a quoted glob or a list.
+    each_file: bool = False
+    #: Refused by name if it is one plain file: why.
+    why_not_one: str = ""
+
+
+class Output(_Table, frozen=True, kw_only=True):
+    """One file that the tool writes."""
+
+    option: str = ""
+    operand: int = 0
+    #: Joins, each as `--join` has them.
+    join: tuple[str, ...] = ()
+
+
+class Database(_Table, frozen=True, kw_only=True):
+    """What every task reads whole."""
+
+    option: str = ""
+    operand: int = 0
+    #: Files beside it, as a glob in which ``{}`` is the name; empty: the file itself.
+    files: str = ""
+    #: Refused if there is a file like this, in the same way: why, and what works instead.
+    refused_with: str = ""
+    why: str = ""
+    instead: str = ""
+
+
+class Refusal(_Table, frozen=True, kw_only=True):
+    """What is refused, and what works instead."""
+
+    #: The option that is refused; several, by spaces.
+    option: str
+    #: Unless its value is this, as a regular expression.
+    unless: str = ""
+    #: Unless one of these options is given too.
+    unless_with: str = ""
+    why: str
+    instead: str = "leave it out"
+
+
+class Need(_Table, frozen=True, kw_only=True):
+    """An option without which the result is not exact."""
+
+    #: Any of these, by spaces.
+    option: str
+    #: With this value, as a regular expression.
+    value: str = ""
+    why: str
+    instead: str
+
+
+class Use(_Table, frozen=True, kw_only=True):
+    """What a program, or one of its verbs, does with its options."""
+
+    #: Options without and with a value, by spaces; those of inputs, outputs and databases besides.
+    flags: str = ""
+    values: str = ""
+    many: str = ""
+    #: ``SHORT=LONG`` by spaces: two names of one option.
+    names: str = ""
+    input: tuple[Input, ...] = ()
+    output: tuple[Output, ...] = ()
+    database: tuple[Database, ...] = ()
+    #: Joins of standard output.
+    stdout: tuple[str, ...] = ()
+    #: Option with the number of threads.
+    threads: str = ""
+    #: Which operands, from 1, are none of the places above, such as a pattern.
+    operands: tuple[int, ...] = ()
+    refuse: tuple[Refusal, ...] = ()
+    need: tuple[Need, ...] = ()
+
+
+class Description(_Table, frozen=True, kw_only=True):
+    """One file."""
+
+    #: Names of the program.
+    programs: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    about: str = ""
+    #: Arguments with which it tells its version, and the releases that were compared.
+    version: tuple[str, ...] = ()
+    tested: tuple[str, ...] = ()
+    #: How it reads options: `millrace.tools.options.Options`.
+    dashes: Literal["alike", "tell", "one"] = "tell"
+    equals: bool = True
+    attached: bool = False
+    #: With ``tell`` alone.
+    together: bool = True
+    #: Refused altogether: why.
+    refused: str = ""
+    instead: str = "run it by itself"
+    #: Seconds of CPU that a start takes.
+    startup_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.01
+    #: Words on standard error that mean failure.
+    failures_said: tuple[str, ...] = ()
+    use: Use = Use()
+    #: By first argument.
+    verb: dict[str, Use] = {}
+
+
+def options_of(description: Description, use: Use) -> Options:
+    """The table by which a command of this use is read."""
+    aliases = dict(pair.split("=") for pair in use.names.split())
+    every: tuple[Input | Output | Database, ...] = (*use.input, *use.output, *use.database)
+    places = " ".join(each.option for each in every)
+    return Options(
+        flags=_renamed(use.flags, aliases),
+        values=_renamed(f"{use.values} {places} {use.threads}", aliases),
+        many=_renamed(use.many, aliases),
+        aliases=aliases,
+        dashes=description.dashes,
+        equals=description.equals,
+        attached=description.attached,
+        together=description.together and description.dashes == "tell",
+    )
+
+
+def _renamed(text: str, aliases: dict[str, str]) -> frozenset[str]:
+    return frozenset(aliases.get(name, name) for name in words(text))
+
+
+def read(path: Path) -> Description:
+    """Read a description, and see that it says what can be done.
+
+    Raises:
+        RefusedError: It cannot be read, or something in it cannot be.
+    """
+    try:
+        found = msgspec.convert(tomllib.loads(path.read_text()), Description)
+    except msgspec.ValidationError as error:
+        text, _, place = str(error).partition(" - at `$.")
+        where = f"{place.rstrip('`')}: " if place else ""
+        raise RefusedError(f"{path}: {where}{text[:1].lower()}{text[1:]}", "see docs/tool-files.md") from error
+    except (OSError, ValueError) as error:
+        raise RefusedError(f"{path}: no description of a tool: {error}", "see docs/tool-files.md") from error
+    for use in (found.use, *found.verb.values()):
+        _check(use, path)
+    return found
+
+
+def _check(use: Use, path: Path) -> None:
+    every: tuple[Input | Output | Database, ...] = (*use.input, *use.output, *use.database)
+    for place in every:
+        if bool(place.option) == bool(place.operand) and not (isinstance(place, Input) and not place.option):
+            raise RefusedError(
+                f"{path}: a place has either an option or the number of an operand", "see docs/tool-files.md"
+            )
+    for join in (*use.stdout, *(each for output in use.output for each in output.join)):
+        try:
+            joins.check(join)
+        except RefusedError as error:
+            raise RefusedError(f"{path}: {error.message}", error.hint) from error
+    for text in (*(each.unless for each in use.refuse), *(each.value for each in use.need)):
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise RefusedError(f"{path}: {text!r}: {error}", "write a regular expression") from error
+    for pair in use.names.split():
+        if pair.count("=") != 1:
+            raise RefusedError(f"{path}: names: {pair!r}", 'write SHORT=LONG, as in names = "o=out t=threads"')

@@ -1,0 +1,65 @@
+"""Programs that stay alive and take records one by one (``millrace run --records``), by the protocol of ``docs/records.md``.
+
+*Exactness.* The output is the answers to all records, one after another in the order of the input. It is that of one
+process that is given all records if no answer depends on the records before it; parts of the input are given again,
+beside other records, to see whether that is so (``tests/cli/test_records.py``).
+"""
+
+from __future__ import annotations
+
+import os
+
+from millrace.errors import RefusedError
+from millrace.model import Command, CostHint, InputUse, OutputUse, Served, ToolUse
+from millrace.tools.generic import files_in_arguments, path_and_format
+from millrace.tools.joins import joined
+
+#: Tells a program that it is spoken to in the record protocol.
+VARIABLE = "MILLRACE_RECORDS"
+
+
+class Records:
+    """``millrace run --records --input q.fa -- ./prog > answers.txt``."""
+
+    def understand(self, command: Command) -> ToolUse:
+        """See `millrace.tools.base.Adapter.understand`."""
+        if len(command.inputs) > 1:
+            raise RefusedError("--records with several --input", "name one; a record may be of several lines")
+        typed = command.inputs[0] if command.inputs else "-"
+        if not command.inputs and not command.stdin_is_data:
+            raise RefusedError("--records: no input is named", "add --input FILE, or redirect a file: < FILE")
+        path, form = path_and_format(typed, command)
+        if form == "files":
+            raise RefusedError(
+                f"--records: {path}: files that are one record each are not sent", "give their names: --format lines"
+            )
+        files = [command.cwd / name for name in command.shared]
+        for file in files:
+            if not os.path.exists(file):
+                raise RefusedError(f"--shared {file.name}: no such file", "check the path")
+        return ToolUse(
+            adapter="records",
+            argv=command.argv,
+            inputs=(InputUse(path=path, format=form, stdin=True),),
+            outputs=joined((_output(command),), command.joins),
+            databases=tuple(dict.fromkeys((*files, *files_in_arguments(command.argv, command)))),
+            env={VARIABLE: "1"},
+            cost=CostHint(startup_seconds=1e-4),
+            served=Served(),
+            notes=("records: one process a slot stays alive and takes them one by one",),
+        )
+
+
+def _output(command: Command) -> OutputUse:
+    named = [name for name in command.outputs if name not in ("-", "/dev/stdout")]
+    if len(named) > 1:
+        raise RefusedError("--records with several --output", "the answers to the records are one output")
+    if named and named[0] in command.argv:
+        raise RefusedError(
+            f"--records: --output {named[0]} stands in the arguments, but the answers to the records are the output",
+            "leave it out of the arguments",
+        )
+    return OutputUse(name="out" if named else "stdout", path=named[0] if named else "-", stdout=True)
+
+
+ADAPTER = Records()

@@ -1,0 +1,58 @@
+"""Which arguments of a command name files that it writes, for those that are URLs: before anything is looked at. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from millrace.replicas import FETCHED, option_of
+from millrace.tools.description import Description
+from millrace.tools.registry import MODULES
+
+#: Options whose value is an output, without dashes, by the family of the program (`millrace.tools.registry`).
+OPTIONS = {
+    "blast": ("out",),
+    "diamond": ("o", "out", "un", "al"),
+    "hmmer": ("o", "A", "tblout", "domtblout", "pfamtblout", "dfamtblout", "aliscoresout", "hmmout"),
+    "infernal": ("o", "tblout"),
+    "mafft": ("out",),
+    "minimap2": ("o",),
+    "muscle": ("out", "output"),
+    "obabel": ("O",),
+    "vina": ("out",),
+}
+
+
+def places(
+    argv: Sequence[str], outputs: Sequence[str], described: Description | None = None
+) -> dict[int, tuple[str, str]]:
+    """(what stands before it in the same argument, URL) by the position of each argument that names an output by a URL.
+
+    Args:
+        outputs: What ``--output`` names, for programs that are not known.
+        described: The program by its description, if it has one.
+
+    >>> places(("blastp", "-db", "s3://b/nr", "-out", "s3://b/hits"), ())
+    {4: ('', 's3://b/hits')}
+    >>> places(("obabel", "in.sdf", "-Os3://b/out.sdf"), ())
+    {2: ('-O', 's3://b/out.sdf')}
+    >>> places(("mytool", "--to=s3://b/x", "s3://b/y"), ("s3://b/x",))
+    {1: ('--to=', 's3://b/x')}
+    """
+    options = _described(described, argv) if described else OPTIONS.get(MODULES.get(Path(argv[0]).name, ""), ())
+    found = {}
+    for at, word in enumerate(argv[1:], 1):
+        option = option_of(word)
+        url = word[len(option) :]
+        name = (option or argv[at - 1]).strip("-=")
+        is_option = bool(option) or argv[at - 1].startswith("-")
+        if url.startswith(FETCHED) and (url in outputs or (is_option and name in options)):
+            found[at] = (option, url)
+    return found
+
+
+def _described(found: Description, argv: Sequence[str]) -> tuple[str, ...]:
+    use = next((found.verb[word] for word in argv[1:] if word in found.verb), found.use)
+    meant = {name for output in use.output for name in output.option.split()}
+    pairs = (pair.split("=") for pair in use.names.split())
+    return (*meant, *(short for short, long in pairs if long in meant))

@@ -1,0 +1,84 @@
+"""A job in phases, looked at again and again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from millrace import lock
+from millrace.errors import ExitCode
+from millrace.watch.run import WatchedRun
+from millrace.watch.tail import Tail
+from millrace.watch.view import State, View
+from millrace.workflow import folder as places
+from millrace.workflow.folder import Stretch
+from millrace.workflow.log import Line
+
+
+class WatchedJob:
+    """The folder of a job in phases, and what its log and those of its phases have told so far.
+
+    Args:
+        name: What it is called.
+
+    Raises:
+        CorruptError: The manifest cannot be understood.
+        FileNotFoundError: It is gone.
+    """
+
+    def __init__(self, folder: Path, name: str, environ: Mapping[str, str]) -> None:
+        self._folder, self._name = folder, name
+        self._phases = {each: WatchedRun(folder / each, each, environ) for each in places.names(folder)}
+        self._tail = Tail(folder / places.LOG)
+        self._lines: list[Line] = []
+
+    def close(self) -> None:
+        """Give files back."""
+        self._tail.close()
+        for phase in self._phases.values():
+            phase.close()
+
+    def look(self) -> View:
+        """See what there is now; waits for nothing."""
+        # From another machine: the process of the job itself shows no signs of life, its phases do.
+        places_ = [self._folder, *(self._folder / name for name in self._phases)]
+        runs = any(lock.shows_life(place / "lock") for place in places_)
+        for line in self._tail.lines():
+            with suppress(msgspec.DecodeError):  # cut off by a kill
+                self._lines.append(msgspec.json.decode(line, type=Line))
+        now = time.time() if runs or not self._lines else self._lines[-1].time
+        found = places.stretches(self._lines, now)
+        phases = [self._phase(name, [each for each in found if each.phase == name], runs) for name in self._phases]
+        return View(self._name, "running" if runs else _together(phases), phases=phases)
+
+    def _phase(self, name: str, found: list[Stretch], alive: bool) -> View:
+        if not found:
+            return View(name, "waiting")
+        view = self._phases[name].look()
+        view.state, view.stretches = _state(found[-1], alive), found
+        return view
+
+
+def _state(stretch: Stretch, alive: bool) -> State:
+    if stretch.ended is None:
+        return "running" if alive else "killed"
+    if stretch.code > 128:
+        return "interrupted"
+    if stretch.code == ExitCode.QUARANTINED:
+        return "quarantined"
+    return "stopped" if stretch.code else "done"
+
+
+def _together(phases: list[View]) -> State:
+    """How a job has ended whose phases are so."""
+    states = {phase.state for phase in phases}
+    for state in ("killed", "stopped", "interrupted"):
+        if state in states:
+            return state
+    if "waiting" in states:
+        return "killed"
+    return "quarantined" if "quarantined" in states else "done"

@@ -1,0 +1,54 @@
+"""The report page of a run that goes on."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from millrace.report import html
+from millrace.report.events import RunEvent
+from millrace.report.html import Live
+from millrace.report.runs import Run
+from millrace.watch import phases
+from millrace.watch.view import View
+from millrace.watch.watched import Watched
+from millrace.watch.web import Page, Pages
+
+
+class LivePage:
+    """A run, or a job in phases, as a page that follows it. For threads.
+
+    Args:
+        run_dir: As typed.
+    """
+
+    def __init__(self, watched: Watched, run_dir: str) -> None:
+        self._watched, self._run_dir = watched, Path(run_dir)
+        self._lock = threading.Lock()
+        self._view = watched.look()
+
+    @property
+    def pages(self) -> Pages:
+        """What is where: the page, and what of it changes."""
+        return {"/": lambda: self._page(whole=True), "/content": lambda: self._page(whole=False)}
+
+    def look(self) -> View:
+        """See what there is now."""
+        with self._lock:
+            return self._look()
+
+    def _look(self) -> View:
+        if not self._view.is_over:
+            self._view = self._watched.look()
+        return self._view
+
+    def _page(self, *, whole: bool) -> Page:
+        with self._lock:
+            view = self._look()
+            live = Live(whole, view.is_over)
+            text = (
+                phases.page(view, self._run_dir, live)
+                if view.phases
+                else html.page(view.runs or [Run(RunEvent())], self._run_dir, live)
+            )
+            return Page(text, last=view.is_over)

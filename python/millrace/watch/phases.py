@@ -1,0 +1,82 @@
+"""The report of a job in phases: when each was at work, and with how many slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from millrace.errors import MillraceError
+from millrace.own import replace_whole
+from millrace.report import html, words
+from millrace.report.charts import N_BINS, spread
+from millrace.report.html import Live
+from millrace.watch.view import View
+
+
+def write(view: View, folder: Path, out: Path) -> None:
+    """Write the report of a job to ``out``, replacing it as a whole.
+
+    Raises:
+        MillraceError: None of its phases has begun, or ``out`` cannot be written.
+    """
+    if not any(phase.stretches for phase in view.phases):
+        raise MillraceError(f"{folder}: no phase has begun yet", "wait until one has")
+    try:
+        replace_whole(out, page(view, folder).encode(errors="backslashreplace"))
+    except PermissionError as error:
+        raise MillraceError(f"{out}: {error.strerror}", "name a place of your own with -o") from error
+
+
+def page(view: View, folder: Path, live: Live | None = None) -> str:
+    """Return the page as text."""
+    return html.rendered(
+        "phases.html.j2",
+        charts(view.phases),
+        live,
+        folders=(Path(__file__).parent,),
+        title=folder.resolve().name.removesuffix(".millrace"),
+        status=view.state,
+        about="",
+        run_dir=str(folder),
+        message="",
+        phases=view.phases,
+    )
+
+
+def charts(phases: Sequence[View]) -> dict[str, Any]:
+    """Return what the charts need, ready for JSON: stretches of work, and slots busy, by phase; times in seconds."""
+    begun = [each.begun for phase in phases for each in phase.stretches]
+    zero = min(begun, default=0.0)
+    ends = [each.last for phase in phases for each in phase.stretches]
+    length = max(max(ends, default=0.0) - zero, 1e-3)
+    width = length / N_BINS
+    return {
+        "unit": "seconds",
+        "length": round(length, 3),
+        "resumes": [],
+        "names": [phase.name for phase in phases],
+        "bars": [
+            {
+                "phase": phase.name, "start": round(each.begun - zero, 3), "length": round(each.last - each.begun, 3),
+                "state": phase.state if each is phase.stretches[-1] else "killed" if each.ended is None else "stopped",
+                "text": f"{words.duration(each.last - each.begun)}, from {words.duration(each.begun - zero)} on",
+            }
+            for phase in phases for each in phase.stretches
+        ],
+        "busy": {
+            "x": [round(width * number, 3) for number in range(N_BINS)],
+            "phases": [
+                {"name": phase.name, "y": [round(seconds / width, 3) for seconds in spread(_busy(phase, zero), width, N_BINS)]}
+                for phase in phases if phase.runs
+            ],
+        },
+    }  # fmt: skip
+
+
+def _busy(phase: View, zero: float) -> Iterator[tuple[float, float, float]]:
+    """Begin, end and seconds of the tasks of a phase: each of its starts is a stretch of it."""
+    for run, stretch in zip(reversed(phase.runs), reversed(phase.stretches), strict=False):
+        for task in run.tasks:
+            start = stretch.begun - zero
+            yield start + task.start, start + task.t, task.seconds

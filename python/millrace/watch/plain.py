@@ -1,0 +1,38 @@
+"""A run in one line, for logs and pipes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from millrace.report import words
+from millrace.report.progress import left
+from millrace.watch.view import View
+
+
+def line(view: View) -> str:
+    """Say where a run is."""
+    if view.phases:
+        return f"{view.name}: {view.state}; {'; '.join(_phase(phase) for phase in view.phases)}"
+    return f"{view.name}: {', '.join([view.state, *_amounts(view)])}"
+
+
+def _phase(view: View) -> str:
+    return f"{view.name} {', '.join([view.state, *(_amounts(view) if view.runs else [])])}"
+
+
+def _amounts(view: View) -> list[str]:
+    share, estimate = view.share, view.left
+    return [
+        *([words.percent(share)] if share is not None and not view.is_over else []),
+        words.count(view.records_done, "record"),
+        *([words.count(view.n_retries, "retry")] if view.n_retries else []),
+        *([f"{view.n_quarantined:,} quarantined"] if view.n_quarantined else []),
+        words.duration(view.elapsed),
+        *([left(estimate)] if estimate else []),
+    ]
+
+
+def key(view: View) -> Hashable:
+    """What is worth another line once it changes."""
+    own = (view.state, view.records_done, view.n_retries, view.n_quarantined)
+    return (own, tuple(key(phase) for phase in view.phases))

@@ -1,0 +1,75 @@
+"""One run, looked at again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from millrace import lock
+from millrace.errors import RefusedError
+from millrace.report.events import AnyEvent
+from millrace.report.runs import Run, take
+from millrace.rundir import RunDir
+from millrace.storage import past
+from millrace.watch.tail import Tail
+from millrace.watch.view import State, View
+
+
+class WatchedRun:
+    """A run directory, and what its event log has told so far.
+
+    Args:
+        name: What it is called.
+    """
+
+    def __init__(self, run_dir: Path, name: str, environ: Mapping[str, str]) -> None:
+        self._rundir, self._name, self._environ = RunDir(run_dir), name, environ
+        self._tail = Tail(self._rundir.events)
+        self._n_files = 0
+        self._runs: list[Run] = []
+        self._decoder = msgspec.json.Decoder(AnyEvent)
+
+    def close(self) -> None:
+        """Give files back."""
+        self._tail.close()
+
+    def look(self) -> View:
+        """See what there is now; waits for nothing."""
+        # In this order: whoever ends says so in the log before it lets go of the folder.
+        runs = lock.shows_life(self._rundir.path / "lock")
+        self._read()
+        return View(self._name, "running" if runs else self._ended(), self._runs)
+
+    def _read(self) -> None:
+        lines = self._tail.lines()
+        if self._tail.n_files != self._n_files:
+            self._n_files = self._tail.n_files
+            self._runs = []
+        for line in lines:
+            try:
+                take(self._runs, self._decoder.decode(line))
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue  # cut off by a kill, or of a later version
+
+    def _ended(self) -> State:
+        if self._runs and (end := self._runs[-1].end):
+            return _state(end.status)
+        if self._rundir.complete.exists():
+            return "done"
+        if self._rundir.path.exists():
+            return "killed"
+        try:
+            return _state(past.find(str(self._rundir.path), self._environ).past.status)
+        except RefusedError:
+            return "killed"
+
+
+def _state(status: str) -> State:
+    """The end of a run that a log of any version tells."""
+    match status:
+        case "done" | "quarantined" | "interrupted":
+            return status
+        case _:
+            return "stopped"

@@ -1,0 +1,108 @@
+"""Runs as a terminal shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from millrace.report import words
+from millrace.report.events import QuarantineEvent
+from millrace.report.progress import left
+from millrace.watch.view import NodeView, View, nodes
+from millrace.words import shown
+
+COLOURS = {
+    "waiting": "dim", "running": "cyan", "done": "green", "quarantined": "red", "interrupted": "yellow", "stopped": "red",
+    "killed": "red",
+}  # fmt: skip
+
+#: Rows of nodes, and the latest failures, that are shown of each run; the rest is only counted.
+MAX_NODES, MAX_FAILURES = 16, 4
+
+
+def drawing(views: Sequence[View]) -> RenderableType:
+    """Draw all runs, one below the other."""
+    return Group(*(part for view in views for part in _run(view)))
+
+
+def _run(view: View) -> Iterator[RenderableType]:
+    head = Text(no_wrap=True, overflow="ellipsis")
+    head.append(shown(view.name), "bold")
+    head.append(f"  {view.state}", COLOURS[view.state])
+    yield head
+    if view.phases:
+        yield _phases(view.phases)
+    elif view.runs:
+        yield from _bar(view)
+        yield _nodes(nodes(view.runs[-1]))
+    for each in (view, *view.phases):
+        yield from _failures(each)
+    yield Text()
+
+
+def _bar(view: View) -> Iterator[RenderableType]:
+    share, estimate = view.share, view.left
+    if share is not None:
+        grid = Table.grid(padding=(0, 1), expand=True)
+        grid.add_column(ratio=1, min_width=10)
+        grid.add_column(no_wrap=True, justify="right")
+        grid.add_column(no_wrap=True)
+        bar = ProgressBar(total=1.0, completed=share, complete_style="green", finished_style="green")
+        grid.add_row(bar, Text(words.percent(share), "bold"), Text(left(estimate) if estimate else "", "cyan"))
+        yield grid
+    counts = Text(f"{words.count(view.records_done, 'record')}, {words.duration(view.elapsed)}", no_wrap=True)
+    if view.n_quarantined:
+        counts.append(f" · {view.n_quarantined:,} quarantined", "bold red")
+    if view.n_retries:
+        counts.append(f" · {words.count(view.n_retries, 'retry')}", "yellow")
+    yield counts
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left", no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def _nodes(found: Sequence[NodeView]) -> Table:
+    table = _table("node", "slots", "busy", "tasks", "failed", "records", "last task")
+    for node in found[:MAX_NODES]:
+        table.add_row(
+            Text(shown(node.host)), str(node.slots), words.percent(node.busy), f"{node.n_tasks:,}",
+            Text(f"{node.n_failed:,}", "red" if node.n_failed else ""), f"{node.records:,}",
+            "" if node.silent is None else f"{words.duration(node.silent)} before",
+        )  # fmt: skip
+    if len(found) > MAX_NODES:
+        table.add_row(f"... and {words.count(len(found) - MAX_NODES, 'node')} more")
+    return table
+
+
+def _phases(phases: Sequence[View]) -> Table:
+    table = _table("phase", "state", "time", "done", "records", "retries", "quarantined")
+    for phase in phases:
+        share = phase.share if phase.state == "running" else None
+        table.add_row(
+            Text(shown(phase.name)), Text(phase.state, COLOURS[phase.state]),
+            "" if phase.seconds is None else words.duration(phase.seconds), "" if share is None else words.percent(share),
+            f"{phase.records_done:,}" if phase.runs else "", f"{phase.n_retries:,}" if phase.n_retries else "",
+            Text(f"{phase.n_quarantined:,}", "red") if phase.n_quarantined else "",
+        )  # fmt: skip
+    return table
+
+
+def _failures(view: View) -> Iterator[Text]:
+    for event in view.failures[-MAX_FAILURES:]:
+        if isinstance(event, QuarantineEvent):
+            yield Text(
+                f"record {event.record + 1} ({shown(event.name)}) quarantined: {shown(event.reason)}",
+                "red",
+                no_wrap=True,
+            )
+        else:
+            which = words.records(event.first, event.last)
+            yield Text(f"{which} tried again: {shown(event.reason)}", "yellow", no_wrap=True)

@@ -1,0 +1,141 @@
+"""What is seen of a run at one look, and what follows from it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Literal
+
+import msgspec
+
+from millrace.errors import ExitCode
+from millrace.report import eta
+from millrace.report.events import QuarantineEvent, RetryEvent, TaskEvent
+from millrace.report.runs import Run, still_quarantined
+from millrace.workflow.folder import Stretch
+
+#: ``waiting``: not begun; ``killed``: nobody is at work, and no end was written.
+State = Literal["waiting", "running", "done", "quarantined", "interrupted", "stopped", "killed"]
+
+#: Most points from which the time left is estimated.
+MAX_POINTS = 256
+
+
+class View(msgspec.Struct):
+    """One run, or one phase of a job."""
+
+    #: Its run directory as typed, or the name of the phase.
+    name: str
+    state: State
+    #: Its starts, the latest at the end; empty: nothing is known yet.
+    runs: Sequence[Run] = ()
+    phases: Sequence[View] = ()
+    #: Of a phase: when it was at work.
+    stretches: Sequence[Stretch] = ()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is to be seen."""
+        return self.state not in ("waiting", "running")
+
+    @property
+    def code(self) -> int:
+        """The exit code of whoever watched it to its end."""
+        if self.state == "done":
+            return ExitCode.DONE
+        return ExitCode.QUARANTINED if self.state == "quarantined" else ExitCode.STOPPED
+
+    @property
+    def seconds(self) -> float | None:
+        """Of a phase: how long it was at work, all starts together; None: it has not begun."""
+        return sum(each.last - each.begun for each in self.stretches) if self.stretches else None
+
+    @property
+    def records_done(self) -> int:
+        return self.runs[-1].records_done if self.runs else 0
+
+    @property
+    def n_quarantined(self) -> int:
+        return len(still_quarantined(self.runs))
+
+    @property
+    def n_retries(self) -> int:
+        return sum(len(run.retries) for run in self.runs)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds from the begin of the latest start to its latest event."""
+        return self.runs[-1].wall if self.runs else self.seconds or 0.0
+
+    @property
+    def share(self) -> float | None:
+        """Part of the input that is done; None: its size is not known."""
+        if self.state == "done":
+            return 1.0
+        total = self.runs[-1].head.bytes_total if self.runs else None
+        return min(_bytes_done(self.runs) / total, 1.0) if total else None
+
+    @property
+    def left(self) -> tuple[float, float, float] | None:
+        """Seconds to the end from the latest event on, as (low, likely, high); None: not known."""
+        total = self.runs[-1].head.bytes_total if self.runs else None
+        if not total or self.state != "running":
+            return None
+        tasks = sorted(self.runs[-1].done, key=lambda task: task.t)
+        done = accumulate((task.bytes for task in tasks), initial=_bytes_done(self.runs[:-1]))
+        points = list(zip([0.0, *(task.t for task in tasks)], map(float, done), strict=True))
+        step = len(points) // MAX_POINTS + 1
+        return eta.estimate([*points[:-1:step], points[-1]], total)
+
+    @property
+    def failures(self) -> list[RetryEvent | QuarantineEvent]:
+        """What went wrong in the latest start, in the order of time."""
+        events: list[RetryEvent | QuarantineEvent] = []
+        if self.runs:
+            events = [*self.runs[-1].retries, *self.runs[-1].quarantined]
+        return sorted(events, key=lambda event: event.t)
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """What the slots of one node did in the latest start."""
+
+    host: str
+    slots: int
+    n_tasks: int
+    n_failed: int
+    records: int
+    #: Share of time in which its slots had a task, as far as tasks have ended.
+    busy: float
+    #: Seconds since one ended, at the latest event of the run; None: none has.
+    silent: float | None
+
+
+def _bytes_done(runs: Sequence[Run]) -> int:
+    return sum(task.bytes for run in runs for task in run.done)
+
+
+def nodes(run: Run) -> list[NodeView]:
+    """The nodes of a start, in the order of their slots; of old logs, which name none, all slots as one."""
+    hosts: dict[str, list[range]] = {}
+    first = 0
+    for host, n_slots in run.head.nodes or [("all", run.head.slots)]:
+        hosts.setdefault(host, []).append(range(first, first + n_slots))
+        first += n_slots
+    owner = {slot: host for host, ranges in hosts.items() for each in ranges for slot in each}
+    tasks: dict[str, list[TaskEvent]] = {host: [] for host in hosts}
+    for task in run.tasks:
+        if task.slot in owner:
+            tasks[owner[task.slot]].append(task)
+    return [_node(host, sum(map(len, ranges)), tasks[host], run.wall) for host, ranges in hosts.items()]
+
+
+def _node(host: str, n_slots: int, tasks: Sequence[TaskEvent], wall: float) -> NodeView:
+    return NodeView(
+        host=host,
+        slots=n_slots,
+        n_tasks=sum(task.tasks for task in tasks),
+        n_failed=sum(task.is_failure for task in tasks),
+        records=sum(task.records for task in tasks if task.status == "done" and not task.fragment),
+        busy=min(sum(task.seconds for task in tasks) / (wall * n_slots), 1.0) if wall and n_slots else 0.0,
+        silent=wall - max(task.t for task in tasks) if tasks else None,
+    )

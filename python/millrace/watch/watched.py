@@ -1,0 +1,68 @@
+"""Which runs are watched, and until when."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from millrace import lock
+from millrace.errors import RefusedError
+from millrace.rundir import RunDir
+from millrace.watch.job import WatchedJob
+from millrace.watch.run import WatchedRun
+from millrace.watch.view import View
+from millrace.workflow.folder import is_workflow
+
+
+class Watched(Protocol):
+    """A run or a job in phases."""
+
+    def look(self) -> View:
+        """See what there is now."""
+
+    def close(self) -> None:
+        """Give files back."""
+
+
+def going_on(cwd: Path) -> list[str]:
+    """Run directories in a folder in which somebody is at work.
+
+    Raises:
+        RefusedError: There are none.
+    """
+    found = [path.name for path in sorted(cwd.glob("*.millrace")) if lock.shows_life(path / "lock")]
+    if not found:
+        raise RefusedError("no run goes on in this folder", "name its run directory: millrace watch RUN")
+    return found
+
+
+@contextmanager
+def opened(names: Sequence[str], environ: Mapping[str, str]) -> Iterator[list[Watched]]:
+    """What is in these run directories, until the context is left.
+
+    Raises:
+        RefusedError: One holds no run.
+        CorruptError: What it is cannot be understood.
+    """
+    found: list[Watched] = []
+    try:
+        for name in names:
+            found.append(_open(name, environ))
+        yield found
+    finally:
+        for each in found:
+            each.close()
+
+
+def _open(name: str, environ: Mapping[str, str]) -> Watched:
+    folder = Path(name)
+    if is_workflow(folder):
+        return WatchedJob(folder, name, environ)
+    if not lock.shows_life(folder / "lock"):
+        RunDir(folder).read_manifest()  # while one begins, its manifest may not be there yet
+    elif not os.access(folder, os.R_OK | os.X_OK):
+        raise RefusedError(f"{name}: cannot be read", "only who started a run may watch it")
+    return WatchedRun(folder, name, environ)

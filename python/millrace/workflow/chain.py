@@ -1,0 +1,77 @@
+"""What a run that is a phase has of the others: inputs that still grow, slots that are lent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from millrace.job import Job
+from millrace.model import InputUse
+from millrace.node.feed import FileBatch, FileList, Source
+from millrace.node.spool import open_reader
+from millrace.tools.base import EACH
+from millrace.workflow import follow
+from millrace.workflow.follow import Pipe
+from millrace.workflow.link import Link
+
+
+class Chain:
+    """The links of one phase with the others; see `millrace.session.chained`.
+
+    Args:
+        growing: What it reads while others write it: for a folder, where its files are listed; for a file, None.
+        lists: Where this phase lists the files that it writes.
+    """
+
+    def __init__(self, link: Link, cwd: Path, growing: Mapping[str, Path | None], lists: Path) -> None:
+        self._link, self._cwd, self._growing, self._lists = link, cwd, growing, lists
+        self.lend, self.work = link.lend, link.work
+
+    def source(
+        self, item: InputUse, job: Job, spool: Path, failed: Callable[[BaseException], None]
+    ) -> Source | None:  # fmt: skip
+        """The records of an input that grows; None: it does not."""
+        output = os.path.normpath(item.path.removesuffix(EACH))
+        if output not in self._growing:
+            return None
+        listed = self._growing[output]
+        if listed:
+            names = follow.names(self._cwd / output, listed, output, self._link)
+            folder = item.path.removesuffix(EACH)
+            return GrowingFiles((f"{folder}/{name}" for name in names), self._cwd)
+        content = follow.blocks(self._cwd / output, output, self._link)
+        # Under its own name, which messages say.
+        name = item.path if not os.path.isabs(item.path) and ".." not in item.path else os.path.basename(item.path)
+        pipe = Pipe(spool / "followed" / str(len(os.listdir(spool))) / name, content, failed)
+        return open_reader([str(pipe.path)], item, job.record_start, job.record_end)
+
+    def begun(self) -> None:
+        """What is in the outputs is of this workflow."""
+        self._lists.write_bytes(b"")
+        self._link.begun()
+
+    def wrote(self, path: str) -> None:
+        """A file of its own for a record is whole."""
+        with self._lists.open("ab") as file:
+            file.write(os.fsencode(os.path.basename(path)) + b"\n")
+
+
+class GrowingFiles(FileList):
+    """An input in which each file is one record, and whose files come one by one."""
+
+    def __init__(self, names: Iterator[str], cwd: Path) -> None:
+        super().__init__([], cwd)
+        self.paths: list[str] = []
+        self.total = None
+        self._names = names
+
+    def cut(self, dest: str, max_records: int, max_cost: int, max_bytes: int) -> FileBatch | None:
+        """See `FileList`; waits for files."""
+        first, size, limit = len(self.paths), 0, max_cost or max_bytes
+        for name in self._names:
+            size += self.add(name)
+            if (max_records and len(self.paths) - first >= max_records) or (limit and size >= limit):
+                break
+        self._next = len(self.paths)
+        return self._batch(first, size) if self._next > first else None

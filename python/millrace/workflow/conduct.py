@@ -1,0 +1,177 @@
+"""The process of a workflow: begins phases, lends them slots, passes on what is whole, and ends with one exit code."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import msgspec
+
+from millrace.errors import ExitCode
+from millrace.interrupt import Interrupt
+from millrace.workflow import member
+from millrace.workflow.lending import Need, lend
+from millrace.workflow.link import MOST_BYTES, FromPhase, ToPhase, pair, send
+from millrace.workflow.log import Log
+from millrace.workflow.planned import Here, Planned
+
+#: Seconds between looks at signals.
+LOOK_SECONDS = 0.2
+
+
+@dataclass
+class Alive:
+    """A phase at work."""
+
+    planned: Planned
+    pid: int
+    #: Readable once the process has ended.
+    ended: int
+    end: socket.socket
+    need: Need = Need()  # noqa: RUF009 - frozen
+
+
+class Conductor:
+    """All phases, from the first to the last.
+
+    Args:
+        prints: See `planned.prints`.
+        log: Where is told when phases begin and end.
+    """
+
+    def __init__(self, phases: list[Planned], here: Here, slots: int, prints: dict[str, str], log: Log) -> None:
+        self._phases, self._here, self._slots, self._prints, self._log = phases, here, slots, prints, log
+        self._alive: dict[str, Alive] = {}
+        self._codes: dict[str, int] = {}
+        #: Outputs that have begun, and that are whole.
+        self._begun, self._final = set[str](), set[str]()
+        self._selector = selectors.DefaultSelector()
+        self._signals = 0
+
+    def run(self, interrupt: Interrupt) -> int:
+        """Do all phases; returns the exit code of the workflow."""
+        try:
+            while self._begin_more(interrupt) or self._alive:
+                for key, _ in self._selector.select(LOOK_SECONDS):
+                    self._hear(key.data) if isinstance(key.fileobj, socket.socket) else self._ended(key.data)
+                self._pass_on(interrupt)
+            return self._code(interrupt)
+        finally:
+            for alive in self._alive.values():
+                with suppress(ProcessLookupError):
+                    os.kill(alive.pid, signal.SIGKILL)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a phase did not get to its end."""
+        return any(code not in (ExitCode.DONE, ExitCode.QUARANTINED) for code in self._codes.values())
+
+    def _begin_more(self, interrupt: Interrupt) -> bool:
+        """Begin what can begin; returns whether something did."""
+        if interrupt.count or self.failed:
+            return False
+        begun = False
+        for planned in self._phases:
+            name = planned.phase.name
+            if name in self._alive or name in self._codes:
+                continue
+            known = {*self._codes, *self._alive}
+            if all(each in self._codes for each in planned.waits) and known.issuperset(planned.streams.values()):
+                self._begin(planned)
+                begun = True
+        return begun
+
+    def _begin(self, planned: Planned) -> None:
+        ours, theirs = pair()
+        others = [ours, *(alive.end for alive in self._alive.values())]
+        print_ = self._prints[planned.phase.name]
+        self._log.write(planned.phase.name, "begun")
+        pid = member.begin(planned, self._here, theirs, others, (self._begun, self._final), print_)
+        theirs.close()
+        alive = Alive(planned, pid, os.pidfd_open(pid), ours)
+        self._alive[planned.phase.name] = alive
+        self._selector.register(ours, selectors.EVENT_READ, planned.phase.name)
+        self._selector.register(alive.ended, selectors.EVENT_READ, planned.phase.name)
+
+    def _hear(self, name: str) -> None:
+        alive = self._alive.get(name)
+        if alive is None:
+            return
+        try:
+            content = alive.end.recv(MOST_BYTES)
+        except ConnectionResetError:
+            content = b""
+        if not content:
+            self._selector.unregister(alive.end)  # its end is told by the process
+            return
+        said = msgspec.json.decode(content, type=FromPhase)
+        if said.begun:
+            self._tell(begun=alive.planned.outputs)
+        if said.wanted is not None and said.running is not None:
+            alive.need = msgspec.structs.replace(alive.need, wanted=said.wanted, running=said.running)
+            self._lend()
+
+    def _lend(self) -> None:
+        order = [planned.phase.name for planned in self._phases if planned.phase.name in self._alive]
+        members = [self._alive[name] for name in order]
+        for alive, allowed in zip(members, lend([alive.need for alive in members], self._slots), strict=True):
+            if allowed != alive.need.allowed:
+                alive.need = msgspec.structs.replace(alive.need, allowed=allowed)
+                send(alive.end, ToPhase(allow=allowed))
+
+    def _tell(self, begun: tuple[str, ...] = (), final: tuple[str, ...] = ()) -> None:
+        self._begun.update(begun)
+        self._final.update(final)
+        for alive in self._alive.values():
+            send(alive.end, ToPhase(begun=begun, final=final))
+
+    def _ended(self, name: str) -> None:
+        alive = self._alive.pop(name)
+        _, status = os.waitpid(alive.pid, 0)
+        for place in (alive.end, alive.ended):
+            with suppress(KeyError):
+                self._selector.unregister(place)
+        alive.end.close()
+        os.close(alive.ended)
+        code = os.waitstatus_to_exitcode(status)
+        self._codes[name] = code if code >= 0 else 128 - code
+        self._log.write(name, "ended", self._codes[name])
+        if self._codes[name] in (ExitCode.DONE, ExitCode.QUARANTINED):
+            self._tell(final=alive.planned.outputs)
+        elif code == -signal.SIGKILL:
+            member.say(f"phase {name}: was killed by SIGKILL\n\nhint: the same command resumes")
+        self._lend()
+
+    def _pass_on(self, interrupt: Interrupt) -> None:
+        """Pass signals on; and end what runs when a phase has failed."""
+        wanted = interrupt.count or (1 if self.failed else 0)
+        while self._signals < min(wanted, 2):
+            self._signals += 1
+            for alive in self._alive.values():
+                with suppress(ProcessLookupError):
+                    os.kill(alive.pid, interrupt.signal or signal.SIGTERM)
+
+    def _code(self, interrupt: Interrupt) -> int:
+        if (interrupt.signal and len(self._codes) < len(self._phases)) or (interrupt.signal and self.failed):
+            number = signal.SIGTERM if interrupt.signal == signal.SIGUSR1 else interrupt.signal
+            return 128 + number
+        # A phase that was stopped because another failed says nothing of the cause.
+        failures = [code for code in self._codes.values() if code not in (ExitCode.DONE, ExitCode.QUARANTINED)]
+        return next(
+            (code for code in failures if code < 128), next(iter(failures), max(self._codes.values(), default=0))
+        )
+
+    def print_outputs(self, stream: BinaryIO) -> None:
+        """Write what the phases wrote to standard output, one phase after another."""
+        for planned in self._phases:
+            path = member.kept_output(self._here, planned.phase.name)
+            if planned.phase.kind == "command" and not planned.phase.stdout and path.exists():
+                with path.open("rb") as file:
+                    while block := file.read(1 << 20):
+                        stream.write(block)
+        stream.flush()

@@ -1,0 +1,170 @@
+"""A job in phases as its file says it: which phases there are, what each runs, and what it waits for. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from millrace.errors import RefusedError
+from millrace.job import Job, check_known, from_values
+from millrace.model import Frozen
+
+#: ``command``: a run of Millrace; ``filter``: a shell command from one file to another; ``python``: a function.
+Kind: TypeAlias = Literal["command", "filter", "python"]
+
+KINDS: tuple[Kind, ...] = ("command", "filter", "python")
+
+#: What a phase may say besides the options of a job.
+OWN = ("after", "stdin", "stdout", "filter", "python", "options")
+
+#: Options of a job that are said for each phase, or not at all.
+NOT_FOR_ALL = frozenset(
+    {"command", "input", "output", "join", "shared", "ok-status", "format", "record-start", "record-end", "hosts"}
+)
+
+#: Options that the whole has, and not its phases.
+OF_ALL = frozenset({"run-dir", "fresh", "keep-run-dir", "progress", "verbosity", "slots", "hosts"})
+
+#: What a filter or a function may say.
+BETWEEN = frozenset({"after", "input", "output", "format", "shared", "options", "filter", "python"})
+
+
+class Phase(Frozen, frozen=True):
+    """One phase. Files are as the user typed them, relative to the working folder."""
+
+    name: str
+    kind: Kind
+    #: What is run: as the job says it (``command``), as one text (``filter``, ``python``).
+    job: Job
+    text: str = ""
+    #: Phases that end before this begins.
+    after: tuple[str, ...] = ()
+    stdin: str = ""
+    stdout: str = ""
+    #: Arguments of the function, by name.
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Words that may be files that this phase reads."""
+        job = self.job
+        typed = (each.rpartition(":")[0] or each for each in job.input)
+        arguments = [part for word in job.command[1:] for part in (word, word.partition("=")[2]) if part]
+        return (*filter(None, (self.stdin,)), *job.input, *typed, *job.shared, *arguments)
+
+
+class Workflow(Frozen, frozen=True):
+    """All phases, in the order of the file; each reads what earlier ones write."""
+
+    phases: tuple[Phase, ...]
+    #: What holds for all.
+    job: Job
+
+    def phase(self, name: str) -> Phase:
+        """The phase of this name."""
+        return next(phase for phase in self.phases if phase.name == name)
+
+
+def describe(values: Mapping[str, Any], where: str) -> Workflow:
+    """Check what a job file says, with the options of the command line in it.
+
+    Args:
+        values: Names as in a job file; ``phase`` has the tables.
+        where: The file, for messages.
+
+    Raises:
+        RefusedError: Something is unknown, missing or contradictory.
+    """
+    tables = values["phase"]
+    common = {name: value for name, value in values.items() if name not in ("phase", "command")}
+    if not isinstance(tables, dict) or not tables or not all(isinstance(table, dict) for table in tables.values()):
+        raise RefusedError(f"{where}: phase: expected tables", "begin each phase with [phase.NAME]")
+    if values.get("command"):
+        raise RefusedError(f"{where}: a command beside phases", "make the command a phase: [phase.NAME] command = ...")
+    for name in sorted(NOT_FOR_ALL & common.keys()):
+        if common[name]:
+            raise RefusedError(
+                f"{where}: {name}: belongs to one phase", f"say it below [phase.NAME], for each that has {name}"
+            )
+    check_known(common, {field.encode_name for field in msgspec.structs.fields(Job)}, where)
+    phases: list[Phase] = []
+    for name, table in tables.items():
+        phases.append(
+            _phase(name, table, common, f"{where}: phase {name}", [phase.name for phase in phases], list(tables))
+        )
+    return Workflow(phases=tuple(phases), job=from_values({**common, "command": ["workflow"]}, where))
+
+
+def _phase(
+    name: str, table: dict[str, Any], common: dict[str, Any], where: str, earlier: Sequence[str], names: Sequence[str]
+) -> Phase:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name) or name in ("lock", "workflow"):
+        raise RefusedError(f"{where}: not a name", "use letters, digits, - and _: it is the name of a folder too")
+    known = {field.encode_name for field in msgspec.structs.fields(Job)} - OF_ALL
+    check_known(table, {*known, *OWN}, where)
+    kinds = [kind for kind in KINDS if kind in table]
+    if len(kinds) != 1:
+        raise RefusedError(
+            f"{where}: {' and '.join(kinds) or 'nothing to run'}",
+            "say one of command, filter (a shell line) and python (FILE.py:FUNCTION)",
+        )
+    kind = kinds[0]
+    after = _names_after(table.get("after", ()), where, earlier, names)
+    texts = {key: table.get(key, "") for key in ("stdin", "stdout", *KINDS[1:])}
+    if wrong := next((key for key, value in texts.items() if not isinstance(value, str)), ""):
+        raise RefusedError(f"{where}: {wrong}: expected text", "give one name")
+    options = table.get("options", {})
+    if not isinstance(options, dict):
+        raise RefusedError(f"{where}: options: expected a table", "as in: options = { evalue = 1e-5 }")
+    passed = {**{key: value for key, value in common.items() if key not in OF_ALL - {"slots", "verbosity"}}, **table}
+    job_values = {key: value for key, value in passed.items() if key not in OWN}
+    if kind == "command":
+        _only_functions(options, where)
+        job = from_values(job_values, where)
+    else:
+        if unused := sorted(table.keys() - BETWEEN):
+            raise RefusedError(
+                f"{where}: {unused[0]} belongs to a command", f"a {kind} takes {', '.join(sorted(BETWEEN - {*KINDS}))}"
+            )
+        if kind == "filter":
+            _only_functions(options, where)
+        job = from_values(
+            {**{key: table[key] for key in table if key in known}, "command": [texts[kind] or "?"]}, where
+        )
+        _check_between(kind, texts[kind], job, where)
+    return Phase(name=name, kind=kind, job=job, text=texts["filter"] or texts["python"], after=after,
+                 stdin=texts["stdin"], stdout=texts["stdout"], options=options)  # fmt: skip
+
+
+def _only_functions(options: dict[str, Any], where: str) -> None:
+    if options:
+        raise RefusedError(f"{where}: options are arguments of a Python function", "write them into the command")
+
+
+def _names_after(given: Any, where: str, earlier: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    found = (given,) if isinstance(given, str) else tuple(given)
+    for name in found:
+        if name not in names:
+            check_known([name], names, f"{where}: after")
+        if name not in earlier:
+            raise RefusedError(
+                f"{where}: after {name}, which comes later in the file", f"move [phase.{name}] before it"
+            )
+    return found
+
+
+def _check_between(kind: Kind, text: str, job: Job, where: str) -> None:
+    if len(job.input) != 1 or len(job.output) != 1:
+        raise RefusedError(
+            f"{where}: a {kind} reads one input and writes one output",
+            'say input = "FILE" and output = "FILE" (a folder ends with /)',
+        )
+    if kind == "python" and not re.fullmatch(r"[^:]+\.py:[A-Za-z_]\w*|[A-Za-z_][\w.]*:[A-Za-z_]\w*", text):
+        raise RefusedError(f"{where}: python: {text!r} names no function", "say FILE.py:FUNCTION or MODULE:FUNCTION")
+    if kind == "filter" and (not text.strip() or job.output[0].endswith("/")):
+        raise RefusedError(
+            f"{where}: a filter writes one file", "give it a name without / at the end, or use a Python function"
+        )

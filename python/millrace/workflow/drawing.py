@@ -1,0 +1,40 @@
+"""The phases of a job and what flows between them, in words and lines."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from millrace.workflow import flow
+from millrace.workflow.description import Workflow
+from millrace.workflow.planned import Planned
+
+
+def text(described: Workflow, file: Path, cwd: Path) -> str:
+    """What ``millrace plan`` says of a job in phases.
+
+    Raises:
+        MillraceError: A phase cannot be run.
+    """
+    phases, here = flow.plan(described, file, cwd, os.environ)
+    lines = [line for planned in phases for line in _phase(planned)]
+    there = " (exists: the job would resume)" if here.folder.exists() else ""
+    return "\n".join([*lines, f"folder:    {here.folder}{there}", ""])
+
+
+def _phase(planned: Planned) -> Iterator[str]:
+    phase = planned.phase
+    what = shlex.join(phase.job.command) if phase.kind == "command" else f"{phase.kind}: {phase.text}"
+    yield f"[{phase.name}] {what}"
+    for output, by in planned.streams.items():
+        yield f"  <-- {output} from [{by}], record by record"
+    for by, why in planned.waits.items():
+        yield f"  waits for the end of [{by}]: {why}"
+    for output in planned.outputs:
+        yield f"  --> {output}{'/' if output in planned.folders else ''}"
+    if planned.plan:
+        yield f"  known as {planned.plan.use.adapter}, {planned.plan.slots} slots"
+    elif phase.kind == "command":
+        yield "  planned once these have ended"

@@ -1,0 +1,102 @@
+"""Where a filter or a function writes: one file, or a folder that gets one file after another."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+from millrace import _core
+from millrace.errors import CorruptError, ToolError
+from millrace.workflow.follow import write_all
+
+
+class FileOutput:
+    """One file, begun anew."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO = path.open("wb", buffering=0)
+
+    def write(self, item: object, who: str) -> None:
+        """Write one result: bytes, or text.
+
+        Raises:
+            ToolError: It is neither.
+        """
+        write_all(self._file.fileno(), _bytes(item, who))
+
+    def finish(self) -> None:
+        """Wait for the disk."""
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+
+class FolderOutput:
+    """A folder, whose files are listed as each is whole. What is there already with the same bytes stays as it is: who
+    reads it may know it by its time of change.
+
+    Args:
+        listed: Where the names are listed, one a line, for whoever follows.
+    """
+
+    def __init__(self, folder: Path, listed: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self._folder, self._listed = folder, listed.open("wb", buffering=0)
+        self._names: set[str] = set()
+
+    def write(self, item: object, who: str) -> None:
+        """Write one file: its name and content.
+
+        Raises:
+            ToolError: It is something else, or a name that cannot be one, or was there already.
+        """
+        match item:
+            case (str(name), bytes() | str() as content):
+                pass
+            case _:
+                raise ToolError(f"{who}: gave {_short(item)} for a folder", "yield (name, content), one for each file")
+        if not name or "/" in name or name.startswith(".") or "\n" in name or "\0" in name:
+            raise ToolError(f"{who}: {name!r} is no name for a file", "use a name without / and without a dot in front")
+        if name in self._names:
+            raise ToolError(f"{who}: gave the file {name} twice", "give each its own name")
+        self._names.add(name)
+        self._place(name, _bytes(content, who))
+        self._listed.write(os.fsencode(name) + b"\n")
+
+    def _place(self, name: str, content: bytes) -> None:
+        path = self._folder / name
+        if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
+            return
+        fresh = self._folder / f".{name}.new"
+        with fresh.open("wb") as file:
+            file.write(content)
+        fresh.replace(path)
+
+    def finish(self) -> None:
+        """Wait for the disk.
+
+        Raises:
+            CorruptError: There are files that the function did not write.
+        """
+        for name in os.listdir(self._folder):
+            if name.startswith(".") and name.endswith(".new"):
+                (self._folder / name).unlink()
+            elif not name.startswith(".") and name not in self._names:
+                raise CorruptError(
+                    f"{self._folder / name}: was not written by this phase", "move it away, and start over with --fresh"
+                )
+        _core.sync_filesystem(self._folder)
+        self._listed.close()
+
+
+def _bytes(item: object, who: str) -> bytes:
+    if isinstance(item, str):
+        return item.encode()
+    if isinstance(item, bytes):
+        return item
+    raise ToolError(f"{who}: gave {_short(item)} where bytes are expected", "yield bytes or text")
+
+
+def _short(item: object) -> str:
+    text = repr(item)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,172 @@
+"""A job in phases from end to end: take over its folder, plan, conduct, end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from millrace import lock
+from millrace.errors import ExitCode, RefusedError
+from millrace.interrupt import Interrupt
+from millrace.lock import HeldError
+from millrace.own import why_not_own
+from millrace.plan import cores
+from millrace.rundir import delete, write_whole
+from millrace.sealed import seal, unseal
+from millrace.waiting import until
+from millrace.workflow import member
+from millrace.workflow.conduct import Conductor
+from millrace.workflow.description import Workflow
+from millrace.workflow.folder import DONE, LOG, MANIFEST, VERSION, Manifest
+from millrace.workflow.log import Log
+from millrace.workflow.planned import Here, Planned, changed, parts, prints
+from millrace.workflow.planning import plan_all
+
+#: Seconds that phases get to end once the process that began them was killed, and between looks at whether they have.
+LAST_PHASES_SECONDS, LOOK_SECONDS = 30.0, 0.05
+
+
+def folder_of(flow: Workflow, file: Path, cwd: Path) -> Path:
+    """Where a workflow keeps its phases: what ``run-dir`` says, or the name of the job file with ``.millrace``."""
+    return cwd / (flow.job.run_dir or f"{file.stem}.millrace")
+
+
+def plan(flow: Workflow, file: Path, cwd: Path, environ: Mapping[str, str]) -> tuple[list[Planned], Here]:
+    """Plan without leaving anything behind.
+
+    Raises:
+        MillraceError: A phase cannot be run.
+    """
+    here = Here(cwd, environ, folder_of(flow, file, cwd))
+    phases = plan_all(flow, here)
+    here.undo()
+    return phases, here
+
+
+def run(flow: Workflow, file: Path, cwd: Path, environ: Mapping[str, str]) -> int:
+    """Run a workflow, resuming what an earlier start left; returns the exit code.
+
+    Raises:
+        MillraceError: It cannot begin.
+    """
+    here = Here(cwd, environ, folder_of(flow, file, cwd))
+    was_there = here.folder.is_dir()
+    if was_there and not flow.job.fresh:
+        _check_same(flow, here)
+    elif was_there:
+        _check_ours(here.folder)
+    phases = [] if was_there else plan_all(flow, here)  # what is refused leaves no folder
+    held = _take(here)
+    try:
+        if was_there:
+            if flow.job.fresh:
+                _forget(here.folder)
+            phases = plan_all(flow, here)
+        return _conduct(flow, phases, here)
+    finally:
+        held.close()
+        here.undo()
+        _remove_if_done(here.folder)
+
+
+def _check_ours(folder: Path) -> None:
+    """Refuse a folder in which something else is."""
+    if not (folder / MANIFEST).exists() and {*os.listdir(folder)} - {"lock"}:
+        raise RefusedError(f"{folder}: holds something else than this job", "name another folder with --run-dir")
+
+
+def _check_same(flow: Workflow, here: Here) -> None:
+    """Refuse to go on with a workflow that is another one now."""
+    _check_ours(here.folder)
+    if not (here.folder / MANIFEST).exists():
+        return
+    earlier = unseal(here.folder / MANIFEST, Manifest, "the manifest of a job in phases", VERSION)
+    if earlier.cwd != str(here.cwd):
+        raise RefusedError(f"{here.folder}: was begun in {earlier.cwd}", "go on there, or name another --run-dir")
+    if found := changed(earlier.phases, parts(flow, here.cwd)):
+        raise RefusedError(
+            f"{here.folder}: was begun otherwise: {'; '.join(found)}",
+            "put back what was there and type the same command again, or start all phases over: the same command with --fresh",
+        )
+
+
+def _take(here: Here) -> lock.Lock:
+    """Make the folder of the workflow this process's."""
+    folder, held = here.folder, list[lock.Lock]()
+
+    def look() -> bool:
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        if why := why_not_own(folder):
+            raise RefusedError(f"{folder}: {why}", "name another folder with --run-dir")
+        try:
+            held.append(lock.take(folder / "lock"))
+        except HeldError as error:
+            # Phases end a moment after the process that began them was killed.
+            if not (error.owner and error.owner.host == os.uname().nodename and not _lives(error.owner.pid)):
+                raise
+        return bool(held)
+
+    try:
+        if not until(look, LAST_PHASES_SECONDS, nap=LOOK_SECONDS):
+            raise RefusedError(f"{folder}: phases of an earlier start still run", "wait for their end")
+    except HeldError as error:
+        raise RefusedError(f"{folder}: another millrace ({error.words}) is running this now", "wait for it") from error
+    except OSError as error:
+        raise RefusedError(f"{folder}: {error.strerror}", "name a place that can be written with --run-dir") from error
+    return held[0]
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _forget(folder: Path) -> None:
+    """Remove what an earlier workflow left; the manifest first, as without it nothing counts."""
+    delete(folder / MANIFEST)
+    for name in os.listdir(folder):
+        if name != "lock":
+            delete(folder / name)
+
+
+def _conduct(flow: Workflow, phases: list[Planned], here: Here) -> int:
+    found = parts(flow, here.cwd)
+    if not (here.folder / MANIFEST).exists():
+        _forget(here.folder)
+        now = Manifest(version=VERSION, cwd=str(here.cwd), phases=found)
+        write_whole(here.folder / MANIFEST, seal(now))
+    slots = flow.job.slots or here.slots or cores.usable(here.environ)[0]
+    conductor = Conductor(phases, here, slots, prints(found), Log(here.folder / LOG))
+    quiet = flow.job.verbosity < 0
+    with Interrupt() as interrupt:
+        code = conductor.run(interrupt)
+    here.made.clear()
+    if code >= 128:
+        member.say(
+            f"stopped; everything done so far is kept in {here.folder}\n\nhint: type the same command again: it resumes"
+        )
+        return code
+    if code in (ExitCode.DONE, ExitCode.QUARANTINED):
+        conductor.print_outputs(sys.stdout.buffer)
+        if not quiet:
+            member.say(f"{len(phases)} phases done")
+    if code == ExitCode.DONE and not flow.job.keep_run_dir:
+        write_whole(here.folder / DONE, b"")
+    return code
+
+
+def _remove_if_done(folder: Path) -> None:
+    """Remove the folder of a workflow that is done, or in which nothing was begun; what says so goes last."""
+    if (folder / DONE).exists() or not (folder / MANIFEST).exists():
+        for name in os.listdir(folder) if folder.is_dir() else ():
+            if name != DONE:
+                delete(folder / name)
+        delete(folder / DONE)
+        folder.rmdir()

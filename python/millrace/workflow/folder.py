@@ -1,0 +1,74 @@
+"""The folder of a job in phases, as whoever looks at it finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from millrace.model import Frozen
+from millrace.sealed import unseal
+from millrace.workflow.log import Line
+
+VERSION = 2
+
+#: Files in it. The last says that all is done, and that the rest is to go.
+MANIFEST, LOG, DONE = "workflow.json", "phases.jsonl", "done"
+
+
+class Manifest(Frozen, frozen=True):
+    """What a workflow is: an equal one resumes it."""
+
+    version: int
+    cwd: str
+    #: `millrace.workflow.planned.parts`.
+    phases: dict[str, dict[str, str]]
+
+
+class Stretch(msgspec.Struct):
+    """A phase at work, from its begin to its end; times in seconds since 1970."""
+
+    phase: str
+    begun: float
+    #: None: it still is, or was killed.
+    ended: float | None = None
+    code: int = 0
+    #: Time of its end, of the next begin if it was killed, or of the latest look at it.
+    last: float = 0.0
+
+
+def is_workflow(folder: Path) -> bool:
+    """Whether a job in phases is there."""
+    return (folder / MANIFEST).exists()
+
+
+def names(folder: Path) -> tuple[str, ...]:
+    """Its phases, in their order.
+
+    Raises:
+        CorruptError: The manifest cannot be understood.
+        FileNotFoundError: It is gone.
+    """
+    return tuple(unseal(folder / MANIFEST, Manifest, "the manifest of a job in phases", VERSION).phases)
+
+
+def stretches(lines: Sequence[Line], now: float) -> list[Stretch]:
+    """When phases were at work, in the order of their begins.
+
+    Args:
+        now: Until when they are, if no end was written; seconds since 1970.
+    """
+    found: list[Stretch] = []
+    latest: dict[str, Stretch] = {}
+    for line in lines:
+        if line.what == "begun":
+            if line.phase in latest and latest[line.phase].ended is None:
+                latest[line.phase].last = line.time  # when it was killed nobody has written
+            latest[line.phase] = Stretch(line.phase, line.time)
+            found.append(latest[line.phase])
+        elif line.phase in latest:
+            latest[line.phase].ended, latest[line.phase].code = line.time, line.code
+    for each in found:
+        each.last = each.ended or each.last or max(now, each.begun)
+    return found

@@ -1,0 +1,250 @@
+"""Job files of HSP-Wrap: ``phase``, ``stream``, ``file``, ``arch``, ``depends-on`` and ``master``, as what a TOML job file says.
+
+Source: P. Giblock, HSP-Wrap (thesis, University of Tennessee, 2015), which describes the file; its published code reads none.
+So the reader is lenient where the description leaves a choice: ``;`` and ``=`` may stand or not, names may be quoted or not.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millrace import formats
+from millrace.errors import RefusedError
+from millrace.job import check_known
+from millrace.model import Frozen
+from millrace.tools import registry
+
+if TYPE_CHECKING:
+    from lark import Token, Tree
+
+GRAMMAR = r"""
+start: (statement | _END)*
+statement: NAME value* (block | _END)
+block: _OPEN (statement | _END)* last? _CLOSE
+last: NAME value*
+value: "="? (STRING | NAME)
+NAME: /[^\s{};="'#]+/
+STRING: /"(\\.|[^"\\\n])*"/ | /'[^'\n]*'/
+_OPEN.2: /\s*\{/
+_CLOSE: "}"
+_END: /[;\n]/
+COMMENT.3: /#[^\n]*/ | /\/\/[^\n]*/ | /\/\*(.|\n)*?\*\//
+%ignore /[ \t\r\f]+/
+%ignore COMMENT
+"""
+
+
+class Setting(Frozen, frozen=True):
+    """``key value... { settings }``, and where it stands."""
+
+    key: str
+    values: tuple[str, ...]
+    inner: tuple[Setting, ...]
+    line: int
+    column: int
+
+    def named(self, *keys: str) -> list[Setting]:
+        """The inner settings of these keys."""
+        return [each for each in self.inner if each.key in keys]
+
+    def text(self, *keys: str) -> str:
+        """The one value of a key; empty if it is not there."""
+        found = self.named(*keys)
+        return " ".join(found[-1].values) if found else ""
+
+
+class Reader:
+    """Reads one file.
+
+    Args:
+        where: The file, for messages.
+    """
+
+    def __init__(self, where: str, cwd: Path) -> None:
+        self._where, self._cwd = where, cwd
+        #: What is in the file and has no effect here, and why.
+        self.notes: list[str] = []
+
+    def values(self, text: str) -> dict[str, Any]:
+        """The same job as a TOML file would say it.
+
+        Raises:
+            RefusedError: It is no such file, or says what cannot be done; with line and column.
+        """
+        settings = self.parse(text)
+        self._check(settings, ("phase", "master"))
+        for master in [each for each in settings if each.key == "master"]:
+            self._check(master.inner, ("bcast-chunk-size",))
+            self.notes.append("master: bcast-chunk-size has no effect: copies go in pieces of measured size")
+        phases = [each for each in settings if each.key == "phase"]
+        if not phases:
+            raise RefusedError(f"{self._where}:1:1: no phase", "say: phase NAME { arch ... stream ... }")
+        tables: dict[str, Any] = {}
+        for number, phase in enumerate(phases, 1):
+            name = " ".join(phase.values) or f"phase{number}"
+            if name in tables:
+                raise self._wrong(phase, f"phase {name} is there twice", "give it another name")
+            tables[name] = self._phase(phase)
+        return {"phase": tables}
+
+    def parse(self, text: str) -> tuple[Setting, ...]:
+        """The settings of a text.
+
+        Raises:
+            RefusedError: It cannot be read.
+        """
+        from lark import Lark  # few jobs need it
+        from lark.exceptions import UnexpectedInput
+
+        try:
+            tree = Lark(GRAMMAR, parser="lalr", lexer="contextual", propagate_positions=True).parse(text + "\n")
+        except UnexpectedInput as error:
+            lines = text.splitlines() or [""]
+            line, column = (error.line, error.column) if error.line > 0 else (len(lines), len(lines[-1]) + 1)
+            found = (
+                repr(lines[line - 1][column - 1 : column])
+                if line <= len(lines) and column <= len(lines[line - 1])
+                else "the end"
+            )
+            raise RefusedError(
+                f"{self._where}:{line}:{column}: unexpected {found}",
+                "a setting is: KEY VALUE; a group: KEY NAME { ... }",
+            ) from error
+        return tuple(_settings(tree))
+
+    def _phase(self, phase: Setting) -> dict[str, Any]:
+        self._check(phase.inner, ("stream", "file", "arch", "depends-on", "exe", "args"))
+        exes, args = self._programs(phase)
+        words = self._arguments(args)
+        table: dict[str, Any] = {}
+        inputs, outputs, renamed = list[str](), list[str](), dict[str, str]()
+        for stream in phase.named("stream"):
+            typed, path, form, is_input = self._stream(stream)
+            renamed[typed] = path
+            (inputs if is_input else outputs).append(f"{path}:{form}" if form and is_input else path)
+        shared = [path for file in phase.named("file") for path in self._files(file, renamed)]
+        machine = os.uname().machine
+        exe = exes.get(machine) or exes.get("") or next(iter(exes.values()))
+        table["command"] = [exe, *(renamed.get(word, word) for word in words)]
+        if named := {name: {"exe": path} for name, path in exes.items() if name}:
+            table["arch"] = named
+        if not registry.knows(Path(exe).name):
+            table |= {"input": inputs, "output": outputs, "shared": shared}
+        if after := [name for each in phase.named("depends-on") for name in each.values]:
+            table["after"] = after
+        return table
+
+    def _programs(self, phase: Setting) -> tuple[dict[str, str], Setting]:
+        """The program by architecture (empty: any), and the setting with the arguments."""
+        arches = phase.named("arch")
+        for arch in arches:
+            self._check(arch.inner, ("exe", "args"))
+        places = {" ".join(arch.values): arch for arch in arches} or {"": phase}
+        for place in places.values():
+            if not place.text("exe"):
+                raise self._wrong(place, f"{place.key}: no exe", 'say: exe "PROGRAM"')
+        given = [args for place in (*places.values(), phase) for args in place.named("args")]
+        if len({" ".join(args.values) for args in given}) > 1:
+            raise self._wrong(
+                given[1],
+                "other args for another architecture",
+                "the output would depend on the node: give all the same",
+            )
+        if not given:
+            raise self._wrong(phase, "no args", 'say: args "OPTIONS"')
+        return {name: place.text("exe") for name, place in places.items()}, given[0]
+
+    def _arguments(self, args: Setting) -> list[str]:
+        if len(args.values) > 1:
+            return list(args.values)
+        try:
+            return shlex.split(args.values[0] if args.values else "")
+        except ValueError as error:
+            raise self._wrong(args, f"args: {error}", "close the quotation") from error
+
+    def _stream(self, stream: Setting) -> tuple[str, str, str, bool]:
+        """The name by which the tool calls it, the file, its format, and whether it is read."""
+        self._check(stream.inner, ("path", "format", "prefetch-ratio", "type"))
+        names, said = list(stream.values), stream.text("type").lower()
+        if len(names) == 2 and not said:
+            said = names.pop(0 if names[0].lower() in WAYS else 1).lower()
+        if len(names) != 1 or said not in ("", *WAYS):
+            raise self._wrong(
+                stream,
+                "a stream has one name and one direction",
+                'say: stream "NAME" { type input; path "FILE"; format fasta }',
+            )
+        if stream.named("prefetch-ratio"):
+            self.notes.append("prefetch-ratio has no effect: what is read ahead follows from measured times")
+        name, form = names[0], stream.text("format").lower()
+        if form and form not in formats.FORMATS:
+            at = stream.named("format")[-1]
+            raise self._wrong(at, f"unknown record format '{form}'", f"formats are {', '.join(formats.FORMATS)}")
+        path = stream.text("path") or name
+        is_input = WAYS[said] if said else bool(form) or (self._cwd / path).exists()
+        return name, path, form, is_input
+
+    def _files(self, file: Setting, renamed: dict[str, str]) -> list[str]:
+        """Files that are read whole; also by another name."""
+        self._check(file.inner, ("path",))
+        if not file.values:
+            raise self._wrong(file, "a file has a name", 'say: file "db/*"')
+        pattern = file.text("path") or file.values[0]
+        found = sorted(glob.glob(pattern, root_dir=self._cwd)) if glob.has_magic(pattern) else [pattern]
+        if not found:
+            raise self._wrong(file, f"{pattern}: no files there", "check the path, relative to the working folder")
+        if file.text("path"):
+            renamed[file.values[0]] = pattern
+        return found
+
+    def _check(self, settings: Sequence[Setting], known: Sequence[str]) -> None:
+        for each in settings:
+            try:
+                check_known([each.key], known)
+            except RefusedError as error:
+                raise self._wrong(each, error.message, error.hint) from error
+
+    def _wrong(self, at: Setting, message: str, hint: str) -> RefusedError:
+        return RefusedError(f"{self._where}:{at.line}:{at.column}: {message}", hint)
+
+
+#: Words that say which way a stream goes; whether the tool reads it.
+WAYS = {"in": True, "input": True, "read": True, "out": False, "output": False, "write": False}
+
+
+def from_file(path: Path, cwd: Path) -> tuple[dict[str, Any], list[str]]:
+    """What a job file of HSP-Wrap says, named as in a TOML file; and notes on what of it has no effect.
+
+    Raises:
+        RefusedError: It cannot be read, or not be done.
+    """
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RefusedError(
+            f"{path}: {getattr(error, 'strerror', None) or error}", "check the path of the job file"
+        ) from error
+    reader = Reader(str(path), cwd)
+    return reader.values(text), reader.notes
+
+
+def _settings(tree: Tree[Token]) -> Iterator[Setting]:
+    for statement in tree.children:
+        assert not isinstance(statement, str)  # as the grammar has it
+        word, *rest = statement.children
+        parts = [each for each in rest if not isinstance(each, str)]
+        values = tuple(_value(str(each.children[-1])) for each in parts if each.data == "value")
+        inner = tuple(setting for each in parts if each.data == "block" for setting in _settings(each))
+        assert isinstance(word, str)
+        yield Setting(word.lower(), values, inner, word.line or 0, word.column or 0)
+
+
+def _value(text: str) -> str:
+    if text[:1] == '"':
+        return text[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+    return text[1:-1] if text[:1] == "'" else text

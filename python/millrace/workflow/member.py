@@ -1,0 +1,245 @@
+"""One phase, in a process of its own, from its begin to its exit code."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from millrace.errors import ExitCode, MillraceError
+from millrace.interrupt import STOPPING, StoppedBySignal
+from millrace.launch.supervisor_link import Supervision
+from millrace.rundir import write_whole
+from millrace.workflow import filtering, follow, planning
+from millrace.workflow.chain import Chain
+from millrace.workflow.filter_output import FileOutput, FolderOutput
+from millrace.workflow.link import Link
+from millrace.workflow.planned import Here, Planned, norm
+from millrace.workflow.records import format_of, records
+
+
+class Member:
+    """One phase.
+
+    Args:
+        link: To the process of the workflow.
+        print_: By which a filter or function knows what it did (`planned.prints`).
+    """
+
+    def __init__(self, planned: Planned, here: Here, link: Link, print_: str) -> None:
+        self._planned, self._phase, self._here, self._link, self._print = planned, planned.phase, here, link, print_
+
+    def run(self) -> int:
+        """Do the phase; returns its exit code.
+
+        Raises:
+            MillraceError: It did not get to its end.
+        """
+        return self._command() if self._phase.kind == "command" else self._between()
+
+    # A run of Millrace
+
+    def _command(self) -> int:
+        from millrace.session import carry_out
+
+        self._redirect()
+        streams = self._planned.streams
+        plan = self._planned.plan or planning.make(self._phase, self._phase.job, streams, self._here)
+        growing = {output: lists(self._here, by) if self._is_folder(output) else None for output, by in streams.items()}
+        chain = Chain(self._link, self._here.cwd, growing, lists(self._here, self._phase.name))
+        finished = carry_out.run(plan, Supervision(os.environ), chain=chain)
+        if finished.code and finished.text:
+            say(f"phase {self._phase.name}: {finished.text}")
+        return finished.code
+
+    def _is_folder(self, output: str) -> bool:
+        return (self._here.cwd / output).is_dir()
+
+    def _redirect(self) -> None:
+        """Join standard input and output to what the phase says."""
+        out = self._here.cwd / self._phase.stdout if self._phase.stdout else kept_output(self._here, self._phase.name)
+        _become(os.open(out, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666), 1)
+        source = norm(self._phase.stdin) if self._phase.stdin else ""
+        if source not in self._planned.streams:
+            _become(os.open(self._here.cwd / (self._phase.stdin or os.devnull), os.O_RDONLY | os.O_CLOEXEC), 0)
+            return
+        end, other = os.pipe()
+        _become(end, 0)
+        content = follow.blocks(self._here.cwd / source, source, self._link)
+        threading.Thread(target=self._pump, args=(content, other), name="stdin", daemon=True).start()
+
+    def _pump(self, content: Iterator[bytes], descriptor: int) -> None:
+        try:
+            for block in content:
+                follow.write_all(descriptor, block)
+        except BrokenPipeError:
+            return
+        except BaseException as error:
+            say(f"phase {self._phase.name}: {error}")
+            os.kill(os.getpid(), signal.SIGTERM)  # and no end, which would look like that of the file
+            return
+        os.close(descriptor)
+
+    # A filter or a function
+
+    def _between(self) -> int:
+        phase, cwd = self._phase, self._here.cwd
+        done = self._here.folder / f"{phase.name}.done"
+        if _read(done) == self._mark() and self._is_there():
+            return ExitCode.DONE
+        done.unlink(missing_ok=True)
+        self._link.listen()
+        who = f"phase {phase.name}: {phase.text}"
+        path = cwd / phase.job.output[0]
+        listed = lists(self._here, phase.name)
+        output = FolderOutput(path, listed) if self._planned.folders else FileOutput(path)
+        self._link.begun()
+        if phase.kind == "python":
+            function = filtering.load(phase.text, cwd)
+            filtering.apply(function, self._records(), phase.options, output, who)
+        else:
+            assert isinstance(output, FileOutput)  # as the description was checked
+            filtering.shell(phase.text, self._blocks(), output, cwd, who)
+        write_whole(done, self._mark())
+        return ExitCode.DONE
+
+    def _is_there(self) -> bool:
+        """Whether what was written is there, as it was."""
+        return bool(self._state())
+
+    def _mark(self) -> bytes:
+        return json.dumps({"print": self._print, "input": self._input_state(), "output": self._state()}).encode()
+
+    def _input_state(self) -> object:
+        source = norm(format_of(self._phase.job.input[0], "")[0])
+        return None if source in self._planned.streams else _state(self._here.cwd / source)
+
+    def _state(self) -> object:
+        return _state(self._here.cwd / self._phase.job.output[0])
+
+    def _source(self) -> tuple[str, str, str]:
+        """The input: as typed, its format, and by which name the workflow knows it, if another phase writes it."""
+        typed, form = format_of(self._phase.job.input[0], self._phase.job.format)
+        return typed, form, norm(typed) if norm(typed) in self._planned.streams else ""
+
+    def _blocks(self) -> Iterator[bytes]:
+        """The bytes of the input; of a folder, those of its files."""
+        typed, _, output = self._source()
+        path = self._here.cwd / typed
+        if path.is_dir():
+            for file in self._files(path, output):
+                yield file.read_bytes()
+        elif output:
+            yield from follow.blocks(path, output, self._link)
+        else:
+            with path.open("rb", buffering=0) as opened:
+                while block := opened.read(follow.BLOCK_BYTES):
+                    yield block
+
+    def _files(self, folder: Path, output: str) -> Iterator[Path]:
+        if not output:
+            return (folder / name for name in follow.in_folder(folder))
+        listed = lists(self._here, self._planned.streams[output])
+        return (folder / name for name in follow.names(folder, listed, output, self._link))
+
+    def _records(self) -> Iterable[bytes]:
+        """The records of the input; of a folder, its files."""
+        typed, form, _ = self._source()
+        return self._blocks() if (self._here.cwd / typed).is_dir() else records(self._blocks(), form)
+
+
+def lists(here: Here, name: str) -> Path:
+    """Where a phase lists the files that it writes."""
+    return here.folder / f"{name}.files"
+
+
+def kept_output(here: Here, name: str) -> Path:
+    """What a phase writes to standard output, until those before it are done."""
+    return here.folder / f"{name}.out"
+
+
+def _state(path: Path) -> object:
+    """What tells whether a file, or a folder of files, is what it was."""
+    if path.is_dir():
+        return [[name, (path / name).stat().st_size] for name in follow.in_folder(path)]
+    return [path.stat().st_size, path.stat().st_mtime_ns] if path.exists() else None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _become(descriptor: int, number: int) -> None:
+    os.dup2(descriptor, number)
+    os.close(descriptor)
+
+
+def say(text: str) -> None:
+    """Tell the user something."""
+    sys.stderr.write(f"millrace: {text}\n")
+    sys.stderr.flush()
+
+
+def begin(
+    planned: Planned, here: Here, end: socket.socket, others: Sequence[socket.socket], links: tuple[set[str], set[str]],
+    print_: str,
+) -> int:  # fmt: skip
+    """Do a phase in a new process; returns its id.
+
+    Args:
+        end: Its end of the link.
+        others: What it must not keep open.
+        links: Outputs that have begun, and that are whole.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # What is sent to it before it has ways of its own waits for them: those of the workflow would only count it.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    if child := os.fork():
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        return child
+    code: int = ExitCode.STOPPED
+    try:
+        os.setpgid(0, 0)  # a Ctrl-C is passed on by the workflow
+        for number in STOPPING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for other in others:
+            other.close()
+        code = _guarded(Member(planned, here, Link(end, *links), print_))
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def _guarded(member: Member) -> int:
+    name = member._phase.name
+    try:
+        return member.run()
+    except StoppedBySignal as error:
+        return error.status
+    except MillraceError as error:
+        say(str(error) if str(error).startswith("phase ") else f"phase {name}: {error}")
+        return error.status
+    except OSError as error:
+        say(
+            f"phase {name}: {error.filename or ''}: {error.strerror or error}\n\nhint: nothing is lost: the same command resumes"
+        )
+        return ExitCode.STOPPED
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        return ExitCode.STOPPED

@@ -1,0 +1,239 @@
+"""What each phase reads of the others, and what is refused before any begins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import msgspec
+
+from millrace import replicas
+from millrace.errors import MillraceError, RefusedError
+from millrace.job import Job
+from millrace.model import InputArg, OutputUse
+from millrace.plan import plan as planner
+from millrace.plan.plan import Plan
+from millrace.plan.programs import find_program
+from millrace.tools import registry
+from millrace.workflow import filtering
+from millrace.workflow.description import Phase, Workflow
+from millrace.workflow.planned import Here, Planned, norm
+from millrace.workflow.records import format_of
+from millrace.workflow.written import check_outputs
+
+#: Adapters that understand a command without a look into its input.
+STREAMING = ("blast", "generic", "hmmer", "mafft", "muscle")
+
+
+def plan_all(flow: Workflow, here: Here) -> list[Planned]:
+    """Plan all phases that can be planned now.
+
+    Raises:
+        MillraceError: One cannot be run; what was made is gone again.
+    """
+    found: list[Planned] = []
+    try:
+        for phase in flow.phases:
+            with _named(phase):
+                planned = _command(phase, found, here) if phase.kind == "command" else _between(phase, found, here)
+                check_outputs(planned, found, here)
+            found.append(planned)
+    except BaseException:
+        here.undo()
+        raise
+    return found
+
+
+@contextmanager
+def _named(phase: Phase) -> Iterator[None]:
+    """Add the name of the phase to what is refused."""
+    try:
+        yield
+    except MillraceError as error:
+        name = f"phase {phase.name}: "
+        if not error.message.startswith(name) and f": {name}" not in error.message:
+            error.message = name + error.message
+            error.args = (error.message, *error.args[1:])
+        raise
+
+
+def _sources(phase: Phase, earlier: Sequence[Planned]) -> dict[str, str]:
+    """Outputs of earlier phases that this one names, by the phase that writes them."""
+    words = {norm(word) for word in phase.reads}
+    return {output: each.phase.name for each in earlier for output in each.outputs if output in words}
+
+
+def _ended(phase: Phase, earlier: Sequence[Planned]) -> set[str]:
+    """Phases that have ended when this one begins, as it says."""
+    found, names = set(phase.after), list(phase.after)
+    while names:
+        name = names.pop()
+        more = {each for item in earlier if item.phase.name == name for each in (*item.waits, *item.streams.values())}
+        names += more - found
+        found |= more
+    return found
+
+
+def _command(phase: Phase, earlier: Sequence[Planned], here: Here) -> Planned:
+    over = _ended(phase, earlier)
+    streams = {output: name for output, name in _sources(phase, earlier).items() if name not in over}
+    planned = Planned(phase, streams=streams, waits=dict.fromkeys(phase.after, "after"))
+    _wait_for_unknown(planned, earlier)
+    if planned.waits:
+        find_program(phase.job.command[0], here.cwd, here.environ, phase.job.command)
+    else:
+        _plan_now(planned, streams, earlier, here)
+    planned.outputs, planned.folders = _outputs(planned)
+    return planned
+
+
+def _plan_now(planned: Planned, streams: dict[str, str], earlier: Sequence[Planned], here: Here) -> None:
+    """Plan a phase with what it reads still empty; or have it wait, if the tool reads that whole."""
+    phase = planned.phase
+    if streams and not takes_streams(phase.job.command[0]):
+        for output in list(streams):
+            planned.waits[streams.pop(output)] = f"{phase.job.command[0]} looks at {output} before it begins"
+        find_program(phase.job.command[0], here.cwd, here.environ, phase.job.command)
+        return
+    _prepare(streams, earlier, here)
+    try:
+        plan = make(phase, phase.job, streams, here)
+    except RefusedError as error:
+        if not streams:
+            raise
+        names = ", ".join(f'"{name}"' for name in dict.fromkeys(streams.values()))
+        hint = f"{error.hint}; if the tool reads {next(iter(streams))} whole, say: after = [{names}]"
+        raise RefusedError(error.message, hint) from error
+    for output in [output for output in streams if not is_cut(plan, output)]:
+        planned.waits[streams.pop(output)] = f"reads {output} whole"
+    if not planned.waits:
+        planned.plan, here.slots = plan, max(here.slots, plan.slots)
+
+
+def takes_streams(program: str) -> bool:
+    """Whether the adapter of a program understands a command whose input still grows."""
+    kind = type(registry.find(Path(program).name)).__module__.removeprefix("millrace.tools.").partition(".")[0]
+    return kind in STREAMING
+
+
+def _wait_for_unknown(planned: Planned, earlier: Sequence[Planned]) -> None:
+    """Wait for phases of which it is not known yet what they write, if it may be what this one reads."""
+    words = {norm(word) for word in planned.phase.reads if not word.startswith("-")}
+    for each in earlier:
+        if each.phase.kind == "command" and not each.plan and each.phase.name not in planned.streams.values():
+            theirs = {norm(word) for word in each.phase.reads if not word.startswith("-")}
+            if common := sorted(words & theirs):
+                planned.waits.setdefault(each.phase.name, f"both name {common[0]}")
+
+
+def _prepare(streams: Mapping[str, str], earlier: Sequence[Planned], here: Here) -> None:
+    """Make what is not there yet, empty: a plan looks at it."""
+    folders = {folder for each in earlier for folder in each.folders}
+    for output in streams:
+        path = here.cwd / output
+        if not path.exists():
+            here.made.append(path)
+            path.mkdir() if output in folders else path.touch()
+
+
+def make(phase: Phase, job: Job, streams: Mapping[str, str], here: Here) -> Plan:
+    """The plan of the run that a phase is.
+
+    Raises:
+        MillraceError: It cannot be run.
+    """
+    if replicas.are_named((*job.command[1:], *job.input, *job.shared, *job.output)):
+        raise RefusedError("phases read and write files, not URLs", "fetch them first: millrace data stage, or curl")
+    inputs = tuple(_with_format(each, job, streams) for each in job.input)
+    job = msgspec.structs.replace(
+        job, input=inputs, run_dir=str(here.folder / phase.name), keep_run_dir=True, fresh=False, progress="none"
+    )
+    with standard_input(phase, streams, here.cwd):
+        plan = planner.make(job, here.cwd, here.environ, growing=frozenset(streams))
+    return msgspec.structs.replace(plan, listed=False)
+
+
+def _with_format(typed: str, job: Job, streams: Mapping[str, str]) -> str:
+    """An input that grows has no bytes yet that could tell its format."""
+    return f"{typed}:{job.format}" if norm(typed) in streams and job.format else typed
+
+
+@contextmanager
+def standard_input(phase: Phase, streams: Mapping[str, str], cwd: Path) -> Iterator[None]:
+    """Let a plan see the standard input that the phase will have."""
+    with ExitStack() as stack:
+        if norm(phase.stdin) in streams and phase.stdin:
+            end, other = os.pipe()
+            os.close(other)
+        else:
+            try:
+                end = os.open(cwd / (phase.stdin or os.devnull), os.O_RDONLY)
+            except OSError as error:
+                raise RefusedError(f"{phase.stdin}: {error.strerror}", "check the path of stdin") from error
+        stack.callback(os.close, end)
+        try:
+            before = os.dup(0)
+        except OSError:
+            before = os.open(os.devnull, os.O_RDONLY)  # it was closed
+        stack.callback(os.close, before)
+        os.dup2(end, 0)
+        stack.callback(os.dup2, before, 0)
+        yield
+
+
+def is_cut(plan: Plan, output: str) -> bool:
+    """Whether a run cuts this file, or takes the files of this folder one by one, and reads it nowhere whole."""
+    cut = [number for number, item in enumerate(plan.use.inputs) if norm(item.path) == output or item.path == "-"]
+    whole = [
+        part
+        for token in plan.use.argv
+        if isinstance(token, str) for part in (token, token.partition("=")[2]) if part
+    ]  # fmt: skip
+    in_arguments = any(isinstance(token, InputArg) and token.index in cut for token in plan.use.argv)
+    read = any(norm(str(path)) == output for path in plan.use.databases)
+    return (
+        bool(cut)
+        and not read
+        and (in_arguments or plan.use.inputs[cut[0]].path == "-")
+        and output not in map(norm, whole[1:])
+    )
+
+
+def _outputs(planned: Planned) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a phase writes, as far as that is known, and which of it are folders."""
+    phase = planned.phase
+    files = [norm(phase.stdout)] if phase.stdout else []
+    folders: list[str] = []
+    uses: Sequence[OutputUse] = planned.plan.use.outputs if planned.plan else ()
+    typed = [(each.path, each.layout) for each in uses] or [
+        (path, "record" if "{" in path else "directory" if path.endswith("/") else "file") for path in phase.job.output
+    ]
+    for path, layout in typed:
+        if layout == "record":
+            folders.append(norm(os.path.dirname(path) or "."))
+        elif path != "-":
+            (folders if layout == "directory" else files).append(norm(path))
+    return (*files, *folders), tuple(folders)
+
+
+def _between(phase: Phase, earlier: Sequence[Planned], here: Here) -> Planned:
+    """A filter, or a function."""
+    source, _ = format_of(phase.job.input[0], phase.job.format)
+    streams = {output: by for output, by in _sources(phase, earlier).items() if output == norm(source)}
+    planned = Planned(phase, streams=streams, waits=dict.fromkeys(phase.after, "after"))
+    for output, by in _sources(phase, earlier).items():
+        if output not in streams:
+            planned.waits.setdefault(by, f"reads {output} whole")
+    _wait_for_unknown(planned, earlier)
+    if not streams and not planned.waits and not (here.cwd / source).exists():
+        raise RefusedError(f"{source}: no such file", "check the path of the input")
+    output = phase.job.output[0]
+    if not (parent := (here.cwd / output.rstrip("/")).parent).is_dir():
+        raise RefusedError(f"{output}: no such folder {parent}", f"make it with: mkdir -p {parent}")
+    if phase.kind == "python":
+        filtering.load(phase.text, here.cwd)
+    planned.outputs = (norm(output),)
+    planned.folders = planned.outputs if output.endswith("/") else ()
+    return planned

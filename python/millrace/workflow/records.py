@@ -1,0 +1,73 @@
+"""The records that a Python function between two phases gets, cut from bytes as they come. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from millrace import formats
+from millrace.errors import RefusedError
+
+#: How a record's first, or last, line begins.
+STARTS = {"fasta": b">", "mol2": b"@<TRIPOS>MOLECULE", "genbank": b"LOCUS", "cm": b"INFERNAL1/"}
+ENDS = {"hmm": b"//", "stockholm": b"//", "sdf": b"$$$$", "pdbqt": b"ENDMDL"}
+LINES = ("lines", "jsonl", "smiles")
+
+
+def format_of(typed: str, named: str) -> tuple[str, str]:
+    """Split ``FILE[:FORMAT]``: the file, and the format of its records; lines if neither it nor ``named`` says another.
+
+    Raises:
+        RefusedError: A function cannot be given records of that format.
+
+    >>> format_of("hits.faa", ""), format_of("hits.out:lines", ""), format_of("hits", "")
+    (('hits.faa', 'fasta'), ('hits.out', 'lines'), ('hits', 'lines'))
+    """
+    path, _, name = typed.rpartition(":")
+    if not path or name not in formats.FORMATS:
+        path, name = typed, named or formats.by_suffix(typed) or "lines"
+    if name not in (*STARTS, *ENDS, *LINES, "files"):
+        known = ", ".join(sorted({*STARTS, *ENDS, *LINES}))
+        raise RefusedError(
+            f"{path}: a Python function cannot be given records of format {name}", f"formats for it are {known}"
+        )
+    return path, name
+
+
+def lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines of what comes in ``blocks``, each with its end.
+
+    >>> list(lines([b"a", b"b\\nc\\n", b"d"]))
+    [b'ab\\n', b'c\\n', b'd']
+    """
+    rest = b""
+    for block in blocks:
+        *whole, rest = (rest + block).split(b"\n")
+        yield from (line + b"\n" for line in whole)
+    if rest:
+        yield rest
+
+
+def records(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
+    """The records of what comes in ``blocks``, in a format of `format_of`; together they are all its bytes.
+
+    >>> list(records([b">a\\nMK", b"V\\n>b\\nML\\n"], "fasta"))
+    [b'>a\\nMKV\\n', b'>b\\nML\\n']
+    >>> list(records([b"x\\n//\\ny\\n", b"//\\n"], "hmm"))
+    [b'x\\n//\\n', b'y\\n//\\n']
+    """
+    if name in LINES:
+        yield from lines(blocks)
+        return
+    start, end = STARTS.get(name), ENDS.get(name)
+    parts: list[bytes] = []
+    for line in lines(blocks):
+        if start and line.startswith(start) and parts:
+            yield b"".join(parts)
+            parts = []
+        parts.append(line)
+        if end and re.fullmatch(re.escape(end) + rb"\s*", line):
+            yield b"".join(parts)
+            parts = []
+    if record := b"".join(parts):
+        yield record

@@ -1,0 +1,104 @@
+"""A headless Chromium that is told what to do over a pipe (the DevTools protocol), and tells what its page does."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from harness import LONGEST_SECONDS
+
+
+class Browser:
+    """One page of it."""
+
+    def __init__(self, to: int, back: int) -> None:
+        self._to, self._back, self._rest, self._n = to, back, b"", 0
+        self._session = ""
+        #: Events so far: what was requested, and said on the console.
+        self.events: list[dict[str, Any]] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Network", "Runtime", "Log", "Page"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **values: Any) -> Any:
+        """Call a method of the protocol; what it returns."""
+        self._n += 1
+        message = {"id": self._n, "method": method, "params": values}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._to, json.dumps(message).encode() + b"\0")
+        while (answer := self._next()).get("id") != self._n:
+            self.events.append(answer)
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._back], [], [], LONGEST_SECONDS)
+            assert ready, f"the browser says nothing; last: {self.events[-3:]}"
+            block = os.read(self._back, 1 << 16)
+            assert block, "the browser has ended"
+            self._rest += block
+        message, _, self._rest = self._rest.partition(b"\0")
+        found: dict[str, Any] = json.loads(message)
+        return found
+
+    def value(self, expression: str) -> Any:
+        """What an expression is in the page; a promise is waited for."""
+        found = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def wait_for(self, condition: str) -> None:
+        """Wait until something is so in the page."""
+        look = f"const look = () => {{ if ({condition}) done(true); else setTimeout(look, 50); }}; look();"
+        assert self.value(f"new Promise(done => {{ {look} }})")
+
+    @property
+    def requested(self) -> list[str]:
+        """Addresses that the page has asked for."""
+        return [
+            each["params"]["request"]["url"]
+            for each in self.events
+            if each.get("method") == "Network.requestWillBeSent"
+        ]
+
+    @property
+    def complaints(self) -> list[str]:
+        """What was said on the console, or thrown."""
+        kinds = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
+        return [json.dumps(each) for each in self.events if each.get("method") in kinds]
+
+
+@contextmanager
+def browser(profile: Path) -> Iterator[Browser]:
+    """A browser, until the context is left; no name but this machine's leads anywhere."""
+    theirs, to = os.pipe()
+    back, ours = os.pipe()
+    command = [
+        "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+        "--disable-background-networking", "--disable-component-update", f"--user-data-dir={profile}",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--remote-debugging-pipe",
+    ]  # fmt: skip
+    line = ["bash", "-c", f'exec "$@" 3<&{theirs} 4>&{ours}', "bash", *command]
+    process = subprocess.Popen(
+        line, pass_fds=(theirs, ours), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    for end in (theirs, ours):
+        os.close(end)
+    try:
+        yield Browser(to, back)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for end in (to, back):
+            os.close(end)

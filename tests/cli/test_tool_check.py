@@ -1,0 +1,166 @@
+"""`millrace tool check`: what is exact passes, and what was made inexact is found and told in words."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness import wait_until
+from shell import Shell
+
+from millrace.cli.tool import options_of
+from millrace.job import Job
+from millrace.model import InputUse, ToolUse
+from millrace.prove import check
+
+#: A fault, what the tool does for it, and words that must be said.
+FAULTS = {
+    "count": ('grep -c ">" "$1"', "line 1 is"),
+    "header": ('echo "# mytool"; cat "$1"', "serially"),
+    "random": ('cat "$1"; echo $$', "line 9 is"),
+    "state": ("awk '/>/ { n++ } { print n, $0 }' \"$1\"", "serially '2 >r1'"),
+    "order": ('grep ">" "$1" | sort -r', "standard output: "),
+    "last": ('grep ">" "$1"; tail -n 1 "$1"', "serially"),
+    "whole": ('[ "$(grep -c ">" "$1")" -gt 1 ] || exit 3; cat "$1"', "batches of 1"),
+    "silent": ('[ "$(grep -c ">" "$1")" -gt 1 ] && cat "$1"; true', "fewer than serially"),
+    "neighbours": ('grep ">" "$1" | tr -d 0-9 | uniq', "more than serially"),
+    "best": ('grep ">" "$1" | sort | tail -n 1', "more than serially"),
+    "join": ('cat "$1"', "serially"),
+    "database": ('n=$(grep -c ">" db.fa); sed "s/$/ of $n/" "$1"', "serially"),
+}
+QUICK = ("state",)
+
+#: What the user, or a description, says wrongly of the tool.
+SAID = {"join": "--join header:1 --input q.fa", "database": "--input q.fa --input db.fa"}
+
+
+@pytest.fixture
+def sample(shell: Shell) -> Shell:
+    (shell.work / "q.fa").write_text("".join(f">r{k}\n{'ACGT'[k]}\n" for k in range(4)))
+    return shell
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[] if each in QUICK else pytest.mark.slow) for each in FAULTS]
+)
+def test_what_is_not_exact_is_found(sample: Shell, name: str) -> None:
+    body, words = FAULTS[name]
+    sample.tool("mytool", body)
+    (sample.work / "db.fa").write_bytes((sample.work / "q.fa").read_bytes())
+    ended = sample.run(f"millrace tool check {SAID.get(name, '--input q.fa')} -- mytool q.fa db.fa")
+    assert ended.code == 1 and words in ended.out, ended.shown
+
+
+def test_what_is_exact_passes_and_nothing_is_written(sample: Shell) -> None:
+    before = sorted(path.name for path in sample.work.iterdir())
+    sample.tool("tee3", 'cat "$1" > "$2"; exit 3')
+    ended = sample.run("millrace tool check --ok-status 3 --input q.fa --output o -- tee3 q.fa o")
+    assert ended.code == 0, ended.shown
+    rounds = [line.split("  ")[0] for line in ended.out.splitlines()]
+    assert rounds[0] == "serially, twice" and rounds[-2:] == ["records the other way round", "killed and resumed"]
+    assert all(line.endswith(" equal") for line in ended.out.splitlines())
+    assert sorted(path.name for path in sample.work.iterdir()) == before
+
+
+@pytest.mark.parametrize(("start", "number"), [(1, signal.SIGINT), (3, signal.SIGTERM)], ids=["serially", "parallel"])
+def test_a_signal_leaves_nothing_behind(sample: Shell, start: int, number: signal.Signals) -> None:
+    hangs, scratch = sample.root / "hangs", sample.root / "tmp"
+    scratch.mkdir()
+    more = f'[ "$(wc -l < "$COUNT")" -lt {start} ] && exec cat "$1"'
+    sample.tool("mytool", f'echo x >> "$COUNT"; {more}; : > {shlex.quote(str(hangs))}; sleep 900')
+    environ = {**os.environ, "PATH": f"{sample.root / 'bin'}:{os.environ['PATH']}", "MARK": str(sample.root),
+               "COUNT": str(sample.root / "count"), "TMPDIR": str(scratch)}  # fmt: skip
+    line = ["millrace", "tool", "check", "--input", "q.fa", "--", "mytool", "q.fa"]
+    with subprocess.Popen(
+        line, cwd=sample.work, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        assert wait_until(hangs.exists)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=300)
+    assert process.returncode == 128 + number, said
+    assert f"stopped by {number.name}".encode() in said
+    assert not [*scratch.iterdir()], "the folder of the check is left"
+
+
+def test_of_a_large_sample_the_first_records_are_taken(tmp_path: Path) -> None:
+    """Each record is a start of the tool, several times over."""
+    use = ToolUse(
+        adapter="generic",
+        argv=(),
+        inputs=(InputUse("q.fq.gz", "fastq"), InputUse("-", "lines")),
+        outputs=(),
+        databases=(),
+    )
+    (tmp_path / "q.fq.gz").write_bytes(gzip.compress(b"@r\nA\n+\nI\n" * 101))
+    stdin = tmp_path / "stdin"
+    stdin.write_bytes(b"a\n" * 100)
+    folder = tmp_path / "check"
+    folder.mkdir()
+    made = check.Check(["mytool"], use, tmp_path, folder, stdin, (), ("", ""))
+    assert made.shortened == ("of q.fq.gz: the first 100 records",)
+    assert gzip.decompress((folder / "sample-0").read_bytes()) == b"@r\nA\n+\nI\n" * 100
+
+
+def test_runs_are_told_what_the_check_was_told() -> None:
+    job = Job(
+        command=("a",), input=("q:fasta",), ok_status=(1, 3), record_timeout=2.5, record_start="^>", format="regex"
+    )
+    words = "--input q:fasta --ok-status 1 --ok-status 3 --format regex --record-start ^> --record-timeout 2.5"
+    assert options_of(job) == words.split()
+
+
+def test_files_in_folders_stay_as_they_are(sample: Shell) -> None:
+    """They were written through the link to their folder: an earlier result lost, the sample turned round."""
+    for name in ("in", "out"):
+        (sample.work / name).mkdir()
+    (sample.work / "in/q.fa").write_bytes((sample.work / "q.fa").read_bytes())
+    (sample.work / "out/o").write_text("an earlier result\n")
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in sample.work.rglob("*") if path.is_file()}
+    ended = sample.run("millrace tool check --input in/q.fa --output out/o -- tee2 in/q.fa out/o")
+    assert ended.code == 0, ended.shown
+    assert "records the other way round        equal" in ended.out
+    after = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in sample.work.rglob("*") if path.is_file()}
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("--input q.fa --output {work}/o -- tee2 q.fa {work}/o", "is outside the working folder"),
+        ("--input {work}/q.fa -- tee2 {work}/q.fa", "is outside the working folder"),
+        ("--input ../q.fa -- tee2 ../q.fa", "is outside the working folder"),
+        ("-- fasttree -out out/{{stem}}.nwk in/", "is a record, and no batch cuts it"),
+    ],
+)
+def test_what_it_would_write_elsewhere_or_not_compare_is_refused(sample: Shell, line: str, words: str) -> None:
+    for place in ("in/a.fa", "in/b.fa", "../q.fa", "o"):
+        path = sample.work / place
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(">r\nACGT\n")
+    ended = sample.run(f"millrace tool check {line.format(work=sample.work)}")
+    assert ended.code == 2 and words in ended.err, ended.shown
+    assert (sample.work / "o").read_text() == ">r\nACGT\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ["seqkit seq -r q.fa", "seqkit fx2tab -n -l q.fa", "seqkit grep -p r1 q.fa -o o"])
+def test_tools_that_come_along_pass(sample: Shell, line: str) -> None:
+    ended = sample.run(f"millrace tool check -- {line}")
+    assert ended.code == 0, ended.shown
+
+
+def test_a_serial_command_that_fails_is_said_to(sample: Shell) -> None:
+    ended = sample.run("millrace tool check --input q.fa -- segv q.fa")
+    assert ended.code == 1, ended.shown
+    assert "the serial command ends" in ended.err
+
+
+def test_differences_are_told_in_words() -> None:
+    assert check.first_difference({"o": b"a\nb\n"}, {"o": b"b\na\n"}) == "o: has the same lines in another order"
+    assert check.first_difference({"o": b"a\n"}, {}) == "o: is not written"
+    assert check.first_difference({"o": b"a\n"}, {"o": b"a"}) == "o: ends otherwise"

@@ -1,0 +1,119 @@
+"""Files that describe tools: those of docs/tool-files.md, where they are looked for, and what is wrong with them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from shell import Shell
+
+REPO = Path(__file__).resolve().parent.parent.parent
+EXAMPLE = re.search(r"```toml\n(.*?)```", (REPO / "docs" / "tool-files.md").read_text(), re.DOTALL)
+
+#: Writes a header, then the name of each record with what stands in the database.
+MYTOOL = """
+for word in "$@"; do case $word in --version) echo 1.0; exit;; esac; done
+while [ $# -gt 1 ]; do case $1 in -d) db=$2; shift 2;; -o) out=$2; shift 2;; *) shift;; esac; done
+{ echo "# name db"; grep '>' "$1" | sed "s/$/ $(cat "$db")/"; } > "$out"; echo head
+"""
+
+
+@pytest.fixture
+def described(shell: Shell) -> Shell:
+    assert EXAMPLE
+    shell.tool("mytool", MYTOOL)
+    (shell.work / "millrace-tools").mkdir()
+    (shell.work / "millrace-tools" / "mytool.toml").write_text(EXAMPLE[1])
+    (shell.work / "nr").write_text("x")
+    return shell
+
+
+def test_a_described_tool_runs_by_its_command_alone(described: Shell) -> None:
+    ended = described.run("mytool -d nr -o serial in.fa && millrace run --batch 1 -- mytool -d nr -o out in.fa > head")
+    assert ended.code == 0, ended.shown
+    assert (described.work / "out").read_bytes() == (described.work / "serial").read_bytes()
+    assert (described.work / "head").read_text() == "head\n"
+    assert "is not known to millrace" in ended.err and "bytes equal" in ended.err, "it is checked all the same"
+
+
+def test_a_folder_of_one_file_is_a_folder(described: Shell) -> None:
+    path = described.work / "millrace-tools" / "mytool.toml"
+    path.write_text(path.read_text().replace('format = "fasta"', "each-file = true"))
+    (described.work / "in").mkdir()
+    (described.work / "in" / "a.fa").write_text(">a\nAC\n>b\nGT\n")
+    ended = described.run("mytool -d nr -o serial in/a.fa && millrace run -- mytool -d nr -o 'out/{stem}.txt' in/")
+    assert ended.code == 0, ended.shown
+    assert (described.work / "out" / "a.txt").read_bytes() == (described.work / "serial").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("mytool -d nr -o out --sort in.fa", "orders the whole input"),
+        ("mytool -d nr -o out --what in.fa", "option --what is not known"),
+        ("mytool -d nothing -o out in.fa", "no such file"),
+        ("mytool -d nr -o out", "no input that can be cut"),
+    ],
+)
+def test_what_the_file_does_not_allow_is_refused(described: Shell, line: str, words: str) -> None:
+    text = (described.work / "millrace-tools" / "mytool.toml").read_text()
+    (described.work / "millrace-tools" / "mytool.toml").write_text(text.replace("verbose", "verbose sort"))
+    ended = described.run(f"millrace run -- {line}")
+    assert ended.code == 2 and words in ended.err, ended.shown
+
+
+def test_the_project_goes_before_the_user_and_both_before_ours(described: Shell) -> None:
+    user = described.root / "config" / "millrace" / "tools"
+    user.mkdir(parents=True)
+    (user / "own.toml").write_text(
+        'programs = ["mytool", "seqkit"]\nabout = "of the user"\nrefused = "is refused here"\n'
+    )
+    listed = described.run(f"XDG_CONFIG_HOME={described.root}/config millrace tool list")
+    lines = listed.out.splitlines()
+    assert lines[0].startswith("mytool") and "what it does" in lines[0] and "of the user" in lines[1]
+    assert any(line.startswith("bowtie2") and line.endswith("[millrace]") for line in lines)
+    for line, code in (("mytool -d nr -o out in.fa", 0), ("seqkit seq in.fa", 2)):
+        ended = described.run(f"XDG_CONFIG_HOME={described.root}/config millrace run -- {line} > stdout")
+        assert ended.code == code, ended.shown
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("flags =", "flogs =", "use: object contains unknown field `flogs`"),
+        ('"header:1"', '"heater:1"', "did you mean header"),
+        ("operand = 1", 'operand = 1\noption = "x"', "either an option or the number"),
+        ("[use]", "[use", "no description of a tool"),
+        ('"o=out', '"o', "write SHORT=LONG"),
+    ],
+)
+def test_a_file_that_says_what_cannot_be_is_told_with_its_place(
+    described: Shell, old: str, new: str, words: str
+) -> None:
+    path = described.work / "millrace-tools" / "mytool.toml"
+    path.write_text(path.read_text().replace(old, new, 1))
+    ended = described.run("millrace run -- mytool -d nr -o out in.fa")
+    assert ended.code == 2 and words in ended.err and "mytool.toml" in ended.err, ended.shown
+
+
+def test_packages_are_asked_only_where_one_has_descriptions(tmp_path: Path) -> None:
+    """Asking `importlib.metadata` costs each start 20 ms."""
+    info = tmp_path / "theirs-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "__init__.py").touch()
+    (tmp_path / "theirs" / "x.toml").write_text('programs = ["theirtool"]\nabout = "of a package"\n')
+    ask = (
+        "import os, sys; before = set(sys.modules); from pathlib import Path; from millrace.tools import shelf;"
+        "print(shelf.find('theirtool', Path.cwd(), os.environ), 'importlib.metadata' in set(sys.modules) - before)"
+    )
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    for group, words in (("console_scripts", "None False"), ("millrace.tools", "source='package theirs'")):
+        (info / "entry_points.txt").write_text(f"[{group}]\ntheirs = theirs\n")
+        done = subprocess.run([sys.executable, "-c", ask], env=environ, capture_output=True, text=True, check=True)
+        assert words in done.stdout

@@ -1,0 +1,224 @@
+"""`millrace watch`: what a run directory tells while the run goes on, and how the view ends."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from browser import browser
+from harness import wait_until
+from shell import Shell
+
+from millrace.watch.web import Page, Site, served
+
+RUN = "run -q --slots 1 --batch 1 --verify 0 --format fasta --input in.fa --output o -- gate in.fa o"
+
+
+def environ(shell: Shell) -> dict[str, str]:
+    return {**os.environ, "PATH": f"{shell.root / 'bin'}:{os.environ['PATH']}", "MARK": str(shell.root)}
+
+
+@contextmanager
+def started(shell: Shell, line: str, **more: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A command of Millrace at work; killed, if it has not ended by itself."""
+    with subprocess.Popen(
+        ["millrace", *line.split()], cwd=shell.work, env=environ(shell), stdin=subprocess.DEVNULL, **more
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def gate(shell: Shell) -> Iterator[Path]:
+    """A tool waits for this file before it does the last record."""
+    opened = shell.root / "open"
+    waits = f'case $(cat "$1") in *r3*) : > "{shell.root}/waits"; while [ ! -e "{opened}" ]; do sleep 0.1; done;; esac'
+    shell.tool("gate", f'{waits}; cat "$1" > "$2"')
+    yield opened
+    opened.touch()
+
+
+def wait_at_the_gate(shell: Shell) -> None:
+    assert wait_until((shell.root / "waits").exists)
+
+
+def test_a_line_whenever_something_changes_and_the_runs_end_is_the_views(shell: Shell, gate: Path) -> None:
+    with started(shell, RUN) as run:
+        wait_at_the_gate(shell)
+        with started(shell, "watch", stdout=subprocess.PIPE) as watch:
+            assert watch.stdout
+            first = watch.stdout.readline().decode()
+            assert first.startswith("o.millrace: running, "), first
+            gate.touch()
+            rest = watch.stdout.read().decode().splitlines()
+            assert (run.wait(300), watch.wait(300)) == (0, 0), rest
+    assert rest[-1].startswith("o.millrace: done, 3 records"), rest
+
+
+def test_interrupting_the_view_leaves_the_run_alone_and_a_killed_run_ends_it(shell: Shell, gate: Path) -> None:
+    with started(shell, RUN) as run:
+        wait_at_the_gate(shell)
+        with started(shell, "watch o.millrace", stdout=subprocess.PIPE) as watch:
+            assert watch.stdout and watch.stdout.readline()
+            watch.send_signal(signal.SIGINT)
+            assert watch.wait(300) == 128 + signal.SIGINT
+        with started(shell, "watch o.millrace", stdout=subprocess.PIPE) as watch:
+            assert watch.stdout and b"running" in watch.stdout.readline()
+            run.kill()
+            assert b"o.millrace: killed" in watch.stdout.read()
+            assert watch.wait(300) == 1
+    gate.touch()
+
+
+def test_after_the_end_it_says_how_that_was(shell: Shell) -> None:
+    assert shell.run("millrace run -q --slots 1 --batch 1 --format fasta -- bad2 < in.fa > o").code == 3
+    (run_dir,) = shell.run_dirs()
+    ended = shell.run(f"millrace watch {run_dir}")
+    assert ended.code == 3, ended.shown
+    assert re.fullmatch(rf"{run_dir}: quarantined, 2 records, 1 retry, 1 quarantined, .*\n", ended.out), ended.shown
+
+
+def test_a_terminal_shows_nodes_and_failures(shell: Shell) -> None:
+    assert shell.run("millrace run -q --slots 1 --batch 1 --format fasta -- bad2 < in.fa > o").code == 3
+    (run_dir,) = shell.run_dirs()
+    terminal, end = pty.openpty()
+    line = ["millrace", "watch", run_dir]
+    with subprocess.Popen(
+        line, cwd=shell.work, env={**environ(shell), "COLUMNS": "100"}, stdin=end, stdout=end
+    ) as watch:
+        os.close(end)
+        shown = b""
+        try:
+            while block := os.read(terminal, 1 << 16):
+                shown += block
+        except OSError:  # EIO: the other end is closed
+            pass
+    os.close(terminal)
+    text = shown.decode()
+    assert watch.returncode == 3, text
+    assert os.uname().nodename in text and "last task" in text
+    assert "record 2 (r2) quarantined:" in text
+
+
+def test_phases_are_shown_and_reported(shell: Shell, gate: Path) -> None:
+    (shell.work / "job.toml").write_text(
+        'keep-run-dir = true\n[phase.one]\ncommand = "cat"\nstdin = "in.fa"\nstdout = "a.fa"\nformat = "fasta"\n'
+        '[phase.two]\ncommand = "gate a.fa b.fa"\ninput = "a.fa:fasta"\noutput = "b.fa"\nbatch = "1"\nverify = 0\n'
+    )
+    with started(shell, "run -q job.toml") as run:
+        wait_at_the_gate(shell)
+        with started(shell, "watch", stdout=subprocess.PIPE) as watch:
+            assert watch.stdout
+            first = watch.stdout.readline().decode()
+            assert first.startswith("job.millrace: running; one ") and "; two running" in first, first
+            gate.touch()
+            last = watch.stdout.read().decode().splitlines()[-1]
+            assert (run.wait(300), watch.wait(300)) == (0, 0), last
+    assert re.match(r"job\.millrace: done; one done, 3 records, .*; two done, 3 records", last), last
+    ended = shell.run("millrace report job.millrace")
+    assert ended.code == 0, ended.shown
+    page = (shell.work / "job.millrace/report.html").read_text()
+    assert "Phases over time" in page and '"names":["one","two"]' in page
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("watch", "no run goes on in this folder"),
+        ("watch no", "no: no run here"),
+        ("watch --port 8080 in.fa", "--port belongs to --web"),
+        ("watch --web a b", "--web shows one run, and these are 2"),
+    ],
+)
+def test_what_cannot_be_watched_is_refused(shell: Shell, line: str, words: str) -> None:
+    ended = shell.run(f"millrace {line}")
+    assert ended.code == 2 and words in ended.err, ended.shown
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with served(0, {"/": lambda: Page("the page")}) as made:
+        yield made
+
+
+def asked(site: Site, method: str, path: str, host: str) -> tuple[int, bytes]:
+    connection = HTTPConnection("127.0.0.1", site.server_port, timeout=300)
+    try:
+        connection.putrequest(method, path, skip_host=True)
+        if host:
+            connection.putheader("Host", host)
+        connection.endheaders()
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def test_without_the_token_and_this_address_nothing_is_shown(site: Site) -> None:
+    here, query = f"127.0.0.1:{site.server_port}", urlsplit(site.url).query
+    assert asked(site, "GET", f"/?{query}", here) == (200, b"the page")
+    assert asked(site, "GET", f"/?{query}", f"LOCALHOST:{site.server_port}") == (200, b"the page")
+    assert asked(site, "GET", f"/other?{query}", here) == (404, b"")
+    for path in ("/", "/?token=", f"/?{query}x", f"/?{query[:-1]}", "/?token=%C3%A9", "/other"):
+        assert asked(site, "GET", path, here) == (403, b""), path
+    for host in (
+        "",
+        "evil.example",
+        f"evil.example:{site.server_port}",
+        "127.0.0.1",
+        f"127.0.0.1:{site.server_port}.evil",
+    ):
+        assert asked(site, "GET", f"/?{query}", host) == (403, b""), host
+    for method in ("POST", "PUT", "OPTIONS", "TRACE"):
+        assert asked(site, method, f"/?{query}", here) == (403, b""), method
+    assert site.server_address[0] == "127.0.0.1"
+
+
+def test_the_last_page_counts_as_seen_once_it_was_sent() -> None:
+    with served(0, {"/": lambda: Page("more follows"), "/last": lambda: Page("all", last=True)}) as site:
+        here, query = f"127.0.0.1:{site.server_port}", urlsplit(site.url).query
+        assert asked(site, "GET", "/last", here) == (403, b"")
+        assert asked(site, "GET", f"/?{query}", here) == (200, b"more follows")
+        assert not site.told.is_set()
+        assert asked(site, "GET", f"/last?{query}", here) == (200, b"all")
+        assert site.told.wait(300)
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not installed")
+def test_a_browser_follows_a_run_to_its_end_and_asks_nobody_else(shell: Shell, gate: Path) -> None:
+    with started(shell, RUN) as run:
+        wait_at_the_gate(shell)
+        with started(shell, "watch --web", stdout=subprocess.PIPE) as watch, browser(shell.root / "profile") as page:
+            assert watch.stdout
+            url = watch.stdout.readline().decode().strip()
+            for width in (1400, 400):
+                page.call(
+                    "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
+                )
+                page.call("Page.navigate", url=url)
+                page.wait_for("document.querySelectorAll('.main-svg').length >= 3")
+                assert page.value("document.querySelector('.pill').textContent") == "running"
+                assert page.value("document.documentElement.scrollWidth") <= width
+            gate.touch()
+            page.wait_for("'over' in document.documentElement.dataset || 'lost' in document.documentElement.dataset")
+            assert page.value("'lost' in document.documentElement.dataset") is False
+            assert page.value("document.querySelector('.pill').textContent") == "done"
+            assert page.value("document.querySelector('.figure').textContent") == "3"
+            assert page.value("document.documentElement.scrollWidth") <= 400
+            assert (run.wait(300), watch.wait(300)) == (0, 0)
+    own = "{0.scheme}://{0.netloc}/".format(urlsplit(url))
+    assert [each for each in page.requested if not each.startswith((own, "data:", "blob:", "about:"))] == []
+    assert any("/content?" in each for each in page.requested)
+    assert page.complaints == []

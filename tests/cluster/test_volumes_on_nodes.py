@@ -1,0 +1,146 @@
+"""A BLAST database in HDFS: each node fetches the volumes that it searches, and searches those that it holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import harness
+import pytest
+from rig import Cluster
+
+from millrace.tools.blast import split as splitting
+
+REPO = Path(__file__).resolve().parent.parent.parent
+PROGRAM = REPO / "tests" / "storage" / "hdfs" / "HdfsOfNodes.java"
+
+pytestmark = pytest.mark.skipif(shutil.which("makeblastdb") is None, reason="BLAST+ is not installed")
+
+#: Volumes of the database, and the nodes that have a DataNode.
+N, NODES = 4, ("node1", "node2")
+
+
+@dataclass
+class Hdfs:
+    """A NameNode and a DataNode for each of the nodes, in one process."""
+
+    uri: str
+    http: str
+    process: subprocess.Popen[bytes]
+
+    def put(self, files: Iterator[Path], folder: str) -> None:
+        import hdfs_native
+
+        client = hdfs_native.Client(self.uri)
+        options = hdfs_native.WriteOptions(block_size=1 << 20, replication=1, overwrite=True)
+        for path in files:
+            with client.create(f"/{folder}/{path.name}", options) as file:
+                file.write(path.read_bytes())
+
+    def stop(self, name: str) -> None:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(f"stop {name}\n".encode())
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == b"ok\n"
+
+
+@pytest.fixture
+def hdfs(cluster: Cluster, tmp_path: Path) -> Iterator[Hdfs]:
+    pytest.importorskip("hdfs_native")
+    jars = REPO / ".tools" / "hadoop"
+    if not shutil.which("java") or not jars.is_dir():
+        pytest.skip("not installed: java, and Hadoop in .tools/hadoop (make tools, with mvn)")
+    settings = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Ddir={tmp_path}/hdfs"]
+    command = ["java", *settings, f"-Dhost={cluster.nodes.gateway}", f"-Dnames={','.join(NODES)}", "-cp", f"{jars}/*"]
+    with (tmp_path / "log").open("wb") as log, subprocess.Popen(
+        [*command, PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+    ) as process:  # fmt: skip
+        assert process.stdout and process.stdin
+        line = process.stdout.readline()
+        assert line, (tmp_path / "log").read_text()
+        said = json.loads(line)
+        conf = cluster.site.folder / "conf"
+        conf.mkdir()
+        text = f"<configuration><property><name>dfs.namenode.http-address</name><value>{said['http']}</value></property></configuration>"
+        (conf / "hdfs-site.xml").write_text(text)
+        yield Hdfs(said["uri"], said["http"], process)
+        process.stdin.close()
+
+
+def sequences(seed: int, families: int, members: int) -> tuple[str, str]:
+    """(database, queries): of each family some members that are much alike, and one more."""
+    chance = random.Random(seed)
+    letters = "ACDEFGHIKLMNPQRSTVWY"
+
+    def like(text: str) -> str:
+        return "".join(chance.choice(letters) if chance.random() < 0.3 else letter for letter in text)
+
+    database, queries = [], []
+    for family in range(families):
+        first = "".join(chance.choices(letters, k=chance.randint(80, 300)))
+        database += [f">f{family}m{member} of {family}\n{like(first)}\n" for member in range(members)]
+        queries.append(f">q{family}\n{like(first)}\n")
+    chance.shuffle(database)
+    return "".join(database), "".join(queries)
+
+
+COLUMNS = "7 qaccver saccver stitle evalue bitscore"
+
+
+@pytest.fixture
+def databases(cluster: Cluster, hdfs: Hdfs, tmp_path: Path) -> dict[str, Path]:
+    """Puts databases of the same entries into HDFS, and the queries into the site's folder; where the volumes of each are here."""
+    database, queries = sequences(3, 40, 12)
+    (tmp_path / "prot.fa").write_text(database)
+    (cluster.site.folder / "q.faa").write_text(queries)
+    make = ["makeblastdb", "-in", "prot.fa", "-dbtype", "prot", "-parse_seqids", "-title", "all of them", "-out"]
+    folders = {name: tmp_path / name for name in ("prot", "together")}
+    subprocess.run([*make, "prot"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    splitting.split("prot", (N, 0), folders["prot"], tmp_path, os.environ)
+    # Its volumes have one list of ids, as those have that NCBI distributes.
+    words = [*make, "together/together", "-max_file_sz", "30000"]
+    subprocess.run(words, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    for name, folder in folders.items():
+        hdfs.put(folder.iterdir(), name)
+    return folders
+
+
+def serial(cluster: Cluster, databases: dict[str, Path], name: str) -> bytes:
+    words = ["blastp", "-query", cluster.site.folder / "q.faa", "-db", name, "-outfmt", COLUMNS]
+    return subprocess.run(words, cwd=databases[name], check=True, capture_output=True).stdout
+
+
+def run(cluster: Cluster, hdfs: Hdfs, name: str, batch: int) -> bytes:
+    words = (
+        f"HADOOP_CONF_DIR={cluster.site.folder}/conf {cluster.millrace} run -v --hosts {','.join(NODES)} --slots 1 --progress none "
+        f"--batch {batch} -- blastp -query q.faa -db {hdfs.uri}/{name}/{name} -outfmt '{COLUMNS}' -out out.fa"
+    )
+    process = cluster.start_command(words)
+    assert process.wait(timeout=harness.LONGEST_SECONDS) == 0, cluster.said
+    return cluster.site.output.read_bytes()
+
+
+def test_volumes_are_searched_where_they_are_and_the_output_is_the_serial_one(
+    cluster: Cluster, hdfs: Hdfs, databases: dict[str, Path]
+) -> None:
+    wanted = serial(cluster, databases, "prot")
+    assert b"# 0 hits found" not in wanted and wanted.count(b"\n") > 300
+    assert run(cluster, hdfs, "prot", batch=20) == wanted, cluster.said
+    assert f"fragments: {N}; the volumes in HDFS" in cluster.said
+    line = r"volumes in HDFS: (\d+) of (\d+) searches on nodes that had theirs; (\d+) kB of volumes were fetched"
+    found = re.search(line, cluster.said)
+    # Two batches. Who has nothing of its own left to do takes a volume of the other's, and has it from then on; what takes
+    # long may be searched twice.
+    assert found and int(found[2]) >= 2 * N and int(found[1]) >= N, cluster.said
+    n_bytes = sum(path.stat().st_size for path in databases["prot"].glob("*.p[sh][qr]"))
+    assert int(found[3]) >= n_bytes // 1000, "each was fetched by one node or both"
+    cluster.site.output.unlink()
+    assert run(cluster, hdfs, "together", batch=40) == serial(cluster, databases, "together"), cluster.said
+    assert re.search(r"fragments: [2-9]; the volumes in HDFS", cluster.said)

@@ -1,0 +1,33 @@
+"""The benchmark of a database in a real HDFS runs, at its smallest size."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import harness
+import nodes
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+def test_the_searches_of_the_benchmark_give_the_serial_bytes() -> None:
+    """By where the blocks are, anywhere, and with a DataNode that dies meanwhile."""
+    pytest.importorskip("hdfs_native")
+    if reason := nodes.reason_not():
+        pytest.skip(reason)
+    if missing := [name for name in ("java", "makeblastdb", "tc") if not shutil.which(name)]:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    if not (REPO / ".tools" / "hadoop").is_dir():
+        pytest.skip("not installed: Hadoop in .tools/hadoop (make tools, with mvn)")
+    words = ["--nodes", "2", "--fragments", "2", "--megabytes", "1", "--queries", "1"]
+    command = [sys.executable, "-m", "bench.hdfs_locality", *words]
+    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=harness.LONGEST_SECONDS)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("|") for line in done.stdout.splitlines() if line.startswith("| ")]
+    assert len(rows) == 5 and all(row[-2].strip() == "yes" for row in rows[2:]), done.stdout
+    assert all(int(row[2]) >= 2 for row in rows[2:]), done.stdout

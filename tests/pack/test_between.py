@@ -1,0 +1,88 @@
+"""Differences of outputs that come bit by bit: the same result as of whole files, whoever is ahead."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from millrace.pack import between, difference
+from millrace.pack.between import Between
+from millrace.pack.layout import Kind, Section, Writer, sections
+
+
+def pieces(pack: Path) -> list[Section]:
+    return [section for section in sections(pack) if section.kind is Kind.DIFFERENCE]
+
+
+def lines(rng: random.Random, n: int) -> list[bytes]:
+    return [b"%d %s\n" % (number, rng.randbytes(rng.randrange(200)).hex().encode()) for number in range(n)]
+
+
+def changed(rng: random.Random, text: list[bytes]) -> list[bytes]:
+    found = []
+    for line in text:
+        match rng.randrange(60):
+            case 0:
+                found.append(b"another\n")
+            case 1:
+                found += [line, line]
+            case 2:
+                pass
+            case _:
+                found.append(line)
+    return found
+
+
+def bring(take: object, data: bytes, rng: random.Random) -> None:
+    at = 0
+    while at < len(data):
+        size = rng.choice((1, 100, 70_000, 1 << 20))
+        take(data[at : at + size])  # type: ignore[operator]
+        at += size
+    take(b"")  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_comes_bit_by_bit_comes_out_as_it_was(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    # Small pieces, so that a small output has many.
+    for name, size in (("PIECE", 1 << 12), ("MOST", 1 << 16), ("AHEAD", 3 << 12)):
+        monkeypatch.setattr(between, name, size)
+    theirs = lines(rng, rng.choice((0, 3, 3000)))
+    ours = [theirs, changed(rng, theirs), lines(rng, 50), []][seed % 4]
+    original, regenerated = b"".join(ours), b"".join(b"date: today\n" + line for line in theirs) + b"no end"
+    writer = Writer(tmp_path / "pack")
+    both = Between(writer, 0, [r"^date: .*\n"])
+    other = threading.Thread(target=bring, args=(both.theirs, regenerated, random.Random(seed)))
+    other.start()
+    bring(both.ours, original, rng)
+    other.join()
+    writer.finish(lambda _: None)
+    (tmp_path / "regenerated").write_bytes(regenerated)
+    difference.strip(tmp_path / "regenerated", [r"^date: .*\n"], tmp_path / "stripped")
+    difference.apply(pieces(tmp_path / "pack"), [tmp_path / "stripped"], [tmp_path / "again"])
+    assert (tmp_path / "again").read_bytes() == original
+
+
+def test_a_side_that_fails_lets_the_other_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(between, "MOST", 1000)
+    writer = Writer(tmp_path / "pack")
+    both = Between(writer, 0, [])
+    failures: list[BaseException] = []
+
+    def bring_ours() -> None:
+        try:
+            for _ in range(10):
+                both.ours(b"x" * 500)
+        except OSError as error:
+            failures.append(error)
+
+    waiting = threading.Thread(target=bring_ours)
+    waiting.start()
+    both.give_up(OSError("gone"))
+    waiting.join()
+    writer.give_up()
+    assert [str(error) for error in failures] == ["gone"]

@@ -1,0 +1,99 @@
+"""Periodic event traces: smaller than by zstd, and always what they were; others fall back, with the reason."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from in_process import told
+
+from millrace import _core
+from millrace.cli.pack import command as pack
+from millrace.cli.unpack import command as unpack
+from millrace.pack import unpacking
+
+np = pytest.importorskip("numpy")
+
+
+@pytest.fixture(scope="session")
+def trace() -> bytes:
+    """A trace of four ranks, each with 50 iterations of 40 events."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    from bench.event_traces import Trace, text
+
+    return text(Trace("four ranks", 4, 50, 0.02))
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def packed(name: str) -> tuple[str, str, int]:
+    """Pack a file and unpack it: the same; what was said, the codec, and the bytes of the pack."""
+    code, words = told(pack, name, "-o", "t.mrp")
+    assert code == 0, words
+    code, more = told(unpack, "t.mrp", "-o", "again")
+    assert code == 0, more
+    assert Path("again").read_bytes() == Path(name).read_bytes()
+    return words, unpacking.look(Path("t.mrp")).codec, Path("t.mrp").stat().st_size
+
+
+def test_a_periodic_trace_is_three_times_smaller_than_by_zstd(tmp_path: Path, trace: bytes) -> None:
+    (tmp_path / "t.csv").write_bytes(trace)
+    words, codec, size = packed("t.csv")
+    assert codec == "trace" and "as a periodic trace" in words
+    assert 3 * size < len(_core.squeeze(trace, 19))
+
+
+def test_an_array_of_events_is_packed_as_a_trace(tmp_path: Path, trace: bytes) -> None:
+    rows = [line.split(b",") for line in trace.splitlines()[1:]]
+    kinds = [("time", "<f8"), ("rank", "u1"), ("size", ">i4"), ("wait", "<f4"), ("odd", "<f8"), ("leaves", "?")]
+    events = [(float(r[0]), int(r[1]), int(r[5]), int(r[4]) / 4, 1 / (3 + int(r[1])), r[2] == b"LEAVE") for r in rows]
+    np.save(tmp_path / "events.npy", np.array(events, dtype=kinds))
+    np.save(tmp_path / "plain.npy", np.array([event[:3] for event in events]))
+    for name in ("events.npy", "plain.npy"):
+        _, codec, size = packed(name)
+        assert codec == "trace"
+        assert size < len(_core.squeeze((tmp_path / name).read_bytes(), 19))
+
+
+def test_what_has_no_period_falls_back_with_the_reason(tmp_path: Path) -> None:
+    chance = random.Random(1)
+    rows = [(chance.randrange(10**9), chance.choice("abcdefgh"), chance.randrange(10**6)) for _ in range(2000)]
+    texts = {
+        "no period": "".join(f"{a},{b},{c}\n" for a, b, c in rows),
+        "neither text in columns": "word\nword\nword\n" * 50,
+        "the same columns": "a,b\n1,2\n3\n",
+        "more bytes than by zstd": "n,m\n" + "1,2\n2,1\n" * 4,
+    }
+    for words, text in texts.items():
+        (tmp_path / "log").write_text(text)
+        said, codec, _ = packed("log")
+        assert codec == "zstd" and "compressed with zstd" in said
+        assert words in said
+
+
+def test_files_that_are_not_there_are_told(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for name, words in (("nodir", "no such file, run directory or program"), ("folder", "no run directory")):
+        code, said = told(pack, name, "-o", "t.mrp")
+        assert code == 2
+        assert f"{name}: " in said and words in said and "hint: name a run directory" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_numpy_is_asked_for_only_where_it_is_needed(
+    tmp_path: Path, trace: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t.csv").write_bytes(trace[:20_000])
+    assert packed("t.csv")[1] == "trace"
+    for module in ("trace", "trace_period", "trace_table"):
+        monkeypatch.delitem(sys.modules, f"millrace.pack.{module}")
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    code, words = told(unpack, "t.mrp", "-o", "again")
+    assert (code, "millrace[trace]" in words) == (2, True), words
+    code, words = told(pack, "t.csv", "-o", "plain.mrp")
+    assert (code, "compressed with zstd: " in words, "numpy" in words) == (0, True, True), words

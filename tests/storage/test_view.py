@@ -1,0 +1,199 @@
+"""A folder behind a URL, seen by programs that know of no URLs."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from harness import wait_until
+from shell import Shell
+from views import mounted
+from web_server import Web
+
+CONTENT = random.Random(7).randbytes(3_000_017)
+
+
+def test_every_read_gives_the_bytes_of_the_file(web: Web, tmp_path: Path) -> None:
+    web.put("db/nr 1.faa", CONTENT)
+    web.put("db/deeper/one", b"x")
+    point = tmp_path / "view"
+    with mounted(f"{web.url}/db/", point, tmp_path / "cache"):
+        file = point / "nr 1.faa"
+        assert sorted(os.listdir(point)) == ["nr 1.faa"]
+        assert (file.stat().st_size, file.stat().st_mode & 0o777) == (len(CONTENT), 0o444)
+        chance = random.Random(1)
+        parts = [(chance.randrange(len(CONTENT)), chance.randrange(1, 200_000)) for _ in range(40)]
+
+        def read(part: tuple[int, int]) -> bool:
+            with file.open("rb", buffering=0) as opened:
+                return os.pread(opened.fileno(), part[1], part[0]) == CONTENT[part[0] : sum(part)]
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(read, parts))
+        with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            assert mapped[:] == CONTENT
+        assert not (point / "none").exists()
+        with pytest.raises(OSError, match="Read-only"):
+            (point / "new").write_bytes(b"")
+
+
+def test_what_was_read_stays_in_the_cache_of_the_node(web: Web, tmp_path: Path) -> None:
+    web.put("db/nr", CONTENT)
+    sent = []
+    for _ in range(2):
+        with mounted(f"{web.url}/db", tmp_path / "view", tmp_path / "cache"):
+            assert (tmp_path / "view" / "nr").read_bytes() == CONTENT
+            assert wait_until(lambda: list(tmp_path.glob("cache/*/*-nr")))
+        sent.append(web.n_bytes)
+    assert sent[0] == sent[1]
+
+
+def test_a_file_that_changes_is_an_error_and_no_mixture(web: Web, tmp_path: Path) -> None:
+    url = web.put("db/nr", CONTENT)
+    with mounted(url.rpartition("/")[0], tmp_path / "view", tmp_path / "cache"):
+        file = tmp_path / "view" / "nr"
+        assert file.stat().st_size == len(CONTENT)
+        web.put("db/nr", CONTENT[::-1])
+        with pytest.raises(OSError, match="Input/output error"):
+            file.read_bytes()
+
+
+def test_a_view_that_died_is_told_from_other_folders(web: Web, tmp_path: Path) -> None:
+    web.put("db/nr", b"x")
+    point = tmp_path / "view"
+    with mounted(f"{web.url}/db", point, tmp_path / "cache") as view:
+        view.kill()
+        view.wait()
+        again = [sys.executable, "-m", "millrace", "data", "mount", f"{web.url}/db", str(point)]
+        told = subprocess.run(again, capture_output=True, text=True)
+        assert told.returncode == 2 and f"{point}: Transport" in told.stderr and "umount it first" in told.stderr, told
+
+
+def test_what_a_view_cannot_show_is_said_once_with_its_hint(web: Web, bucket: str, tmp_path: Path) -> None:
+    def mount(url: str, point: Path) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-m", "millrace", "data", "mount", url, str(point), "--to", str(tmp_path)]
+        return subprocess.run(words, capture_output=True, text=True)
+
+    web.put("db/nr", b"x")
+    point = tmp_path / "view"
+    with mounted(f"{web.url}/db", point, tmp_path / "cache"):
+        told = mount(f"{web.url}/db", point)
+        assert told.returncode == 2, told
+        assert told.stderr == f"millrace: {point}: something is mounted there\n\nhint: umount {point}\n"
+    told = mount(f"{bucket}/none", point)
+    assert told.returncode == 1 and not os.path.ismount(point), told
+    assert told.stderr.startswith(f"millrace: {bucket}/none: nothing is there\n\nhint: name a folder"), told
+    assert told.stderr.count("millrace") == 1, told
+
+
+def test_an_object_with_a_question_mark_is_no_other(bucket: str, tmp_path: Path) -> None:
+    """Its name was cut there: `cat nr?1` in a view gave the bytes of `nr`."""
+    import boto3
+
+    for name in ("nr", "nr?1"):
+        boto3.client("s3").put_object(Bucket="blast", Key=f"odd/{name}", Body=name.encode())
+    with mounted(f"{bucket}/odd", tmp_path / "view", tmp_path / "cache"):
+        assert {path.name: path.read_text() for path in (tmp_path / "view").iterdir()} == {"nr": "nr", "nr?1": "nr?1"}
+
+
+def test_a_server_that_lists_nothing_is_asked_by_name(web: Web, tmp_path: Path) -> None:
+    web.lists = False
+    web.put("db/nr", CONTENT)
+    with mounted(f"{web.url}/db", tmp_path / "view", tmp_path / "cache"):
+        assert (tmp_path / "view" / "nr").read_bytes() == CONTENT
+        assert not (tmp_path / "view" / "nt").exists()
+
+
+def database(folder: Path) -> dict[str, bytes]:
+    """A BLAST database and its queries, in ``folder``; the files of the database."""
+    if missing := [name for name in ("blastp", "makeblastdb") if not shutil.which(name)]:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    chance = random.Random(16)
+    entries = ["".join(chance.choices("ACDEFGHIKLMNPQRSTVWY", k=200)) for _ in range(300)]
+    (folder / "all.faa").write_text("".join(f">s{k}\n{entry}\n" for k, entry in enumerate(entries)))
+    (folder / "q.faa").write_text("".join(f">q{k}\n{entries[k * 9][:80]}\n" for k in range(12)))
+    made = ["makeblastdb", "-in", "all.faa", "-dbtype", "prot", "-out", "nr"]
+    subprocess.run(made, cwd=folder, check=True, capture_output=True)
+    return {path.name: path.read_bytes() for path in folder.glob("nr.*")}
+
+
+@pytest.fixture(params=["bucket", "hdfs"])
+def put(request: pytest.FixtureRequest) -> Callable[[str, bytes], str]:
+    """Puts a file into ``db`` on a server; the URL."""
+    server = request.getfixturevalue(request.param)
+    if request.param == "hdfs":
+        return lambda name, content: str(server(f"view/{name}", content))
+
+    def upload(name: str, content: bytes) -> str:
+        import boto3
+
+        boto3.client("s3").put_object(Bucket="blast", Key=f"view/{name}", Body=content)
+        return f"{server}/view/{name}"
+
+    return upload
+
+
+def serial(folder: Path, *words: str) -> bytes:
+    return subprocess.run(words, cwd=folder, check=True, capture_output=True).stdout
+
+
+def test_blastp_in_a_view_gives_the_serial_bytes(put: Callable[[str, bytes], str], shell: Shell) -> None:
+    """A view that is killed fails the tool, and nothing hangs; in a new one the same command goes on."""
+    files = database(shell.work)
+    url = [put(name, content) for name, content in files.items()][-1].rpartition("/")[0]
+    point, cache = shell.root / "view", shell.root / "cache"
+    wanted = serial(shell.work, "blastp", "-query", "q.faa", "-db", "nr", "-outfmt", "6")
+    for path in shell.work.glob("nr.*"):
+        path.unlink()
+    held = 'case "$*" in *-query*) echo x >> "$MARK/begun"; while [ ! -e "$MARK/go" ]; do sleep 0.05; done;; esac'
+    shell.tool("blastp", f'{held}; exec {shutil.which("blastp")} "$@"')
+    line = f"millrace run --stage off --batch 3 -- blastp -query q.faa -db {point}/nr -outfmt 6 -out hits"
+    with mounted(url, point, cache) as view, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(shell.run, line)
+        assert wait_until(lambda: (shell.root / "begun").exists() or running.done())
+        view.kill()
+        view.wait()
+        (shell.root / "go").touch()
+        done = running.result()
+        assert done.code not in (0, None), done.shown
+        assert not (shell.work / "hits").exists() or not (shell.work / "hits").read_bytes()
+    with mounted(url, point, cache):
+        done = shell.run(line)
+        assert done.code == 0, done.shown
+        assert (shell.work / "hits").read_bytes() == wanted
+
+
+@pytest.mark.parametrize("put", ["bucket", pytest.param("hdfs", marks=pytest.mark.slow)], indirect=True)
+def test_hmmscan_in_a_view_gives_the_serial_bytes(put: Callable[[str, bytes], str], shell: Shell) -> None:
+    if missing := [name for name in ("hmmscan", "hmmbuild", "hmmpress") if not shutil.which(name)]:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    chance = random.Random(5)
+    entries = ["".join(chance.choices("ACDEFGHIKLMNPQRSTVWY", k=90)) for _ in range(3)]
+    for k, entry in enumerate(entries):
+        (shell.work / f"m{k}.afa").write_text(f">a\n{entry}\n>b\n{entry[:-2]}AA\n")
+        serial(shell.work, "hmmbuild", "--amino", "-n", f"m{k}", f"m{k}.hmm", f"m{k}.afa")
+    (shell.work / "all.hmm").write_bytes(b"".join((shell.work / f"m{k}.hmm").read_bytes() for k in range(3)))
+    serial(shell.work, "hmmpress", "all.hmm")
+    (shell.work / "q.faa").write_text("".join(f">q{k}\n{entries[k % 3][k:]}\n" for k in range(9)))
+    wanted = serial(shell.work, "hmmscan", "--noali", "--tblout", "wanted", "all.hmm", "q.faa")
+    names = sorted(path.name for path in shell.work.glob("all.hmm*"))
+    url = [put(name, (shell.work / name).read_bytes()) for name in names][-1].rpartition("/")[0]
+    point = shell.root / "view"
+    with mounted(url, point, shell.root / "cache"):
+        done = shell.run(f"millrace run --stage off --batch 2 -- hmmscan --noali --tblout hits {point}/all.hmm q.faa")
+    assert done.code == 0, done.shown
+    assert results(done.out.encode()) == results(wanted)
+    assert results((shell.work / "hits").read_bytes()) == results((shell.work / "wanted").read_bytes())
+
+
+def results(text: bytes) -> list[bytes]:
+    """All but what names files and times."""
+    return [line for line in text.splitlines() if not line.startswith(b"#")]

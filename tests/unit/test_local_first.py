@@ -1,0 +1,132 @@
+"""Searches go to the nodes that hold their fragments."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.ids import BatchId, TaskId
+from millrace.schedule.dispatcher import Dispatcher
+from millrace.schedule.holders import Holders
+from millrace.schedule.local_first import RULES, LocalFirst
+from millrace.schedule.placement import Placement
+from millrace.tasks import Search, Task
+
+
+class Run:
+    """Nodes that search fragments as a dispatcher tells them; who asks next is drawn."""
+
+    def __init__(self, slots: list[int], replicas: dict[int, list[int]], rule: str = "sdaft") -> None:
+        placement = Placement()
+        placement.local = LocalFirst(RULES[rule])
+        self.one: Dispatcher[int] = Dispatcher(len(replicas), placement)
+        for node, many in enumerate(slots):
+            self.one.joined(node, many, 0.0)
+        self.one.hold(replicas)
+        self.out: list[tuple[int, TaskId]] = []
+        self.done: list[TaskId] = []
+        self.now = 0.0
+
+    def submit(self, fragments: list[int]) -> None:
+        for number, fragment in enumerate(fragments, 1):
+            self.one.submit(Task(id=TaskId(number), batch=BatchId(1), kind=Search(fragment)), number, 1.0, self.now)
+        self.turn()
+
+    def turn(self) -> None:
+        self.one.look(self.now)
+        self.out += [(send.node, TaskId(send.task)) for send, _ in self.one.take()]
+
+    def end(self, chance: random.Random) -> None:
+        self._end(chance.randrange(len(self.out)))
+
+    def end_first(self, node: int) -> None:
+        self._end(next(k for k, each in enumerate(self.out) if each[0] == node))
+
+    def _end(self, place: int) -> None:
+        node, task = self.out.pop(place)
+        self.now += 1.0
+        if self.one.ended(node, task, 1.0, self.now, counts=True):
+            self.done.append(task)
+        self.turn()
+
+    def lose(self, node: int) -> None:
+        self.one.lost(node, self.now)
+        self.out = [each for each in self.out if each[0] != node]
+        self.turn()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_with_two_replicas_nearly_all_searches_are_where_their_fragment_is(rule: str) -> None:
+    for seed in range(10):
+        chance = random.Random(seed)
+        replicas = {fragment: [fragment % 4, (fragment + chance.choice([1, 2, 3])) % 4] for fragment in range(1, 33)}
+        run = Run([1] * 4, replicas, rule)
+        run.submit([*replicas])
+        while run.out:
+            run.end(chance)
+        assert sorted(run.done) == [*range(1, 33)]
+        n_sent, n_local = run.one.n_local
+        assert n_sent == 32 and n_local >= 30, (rule, seed, n_local)
+
+
+def test_the_searches_of_several_batches_stay_where_the_first_one_fetched_the_fragment() -> None:
+    run = Run([1, 1], {1: [], 2: []})
+    run.submit([1, 1, 1, 2, 2, 2])
+    assert {*run.out} >= {(0, TaskId(1)), (1, TaskId(4))}, "what nobody has comes first"
+    for _ in range(3):
+        for node in (0, 1):
+            run.end_first(node)
+    assert sorted(run.done) == [1, 2, 3, 4, 5, 6]
+    assert run.one.n_local == (6, 4), "each fragment is fetched once"
+
+
+def test_a_replica_that_moved_is_searched_at_its_new_node() -> None:
+    run = Run([1, 1], {1: [0], 2: [0], 3: [0], 4: [0]})
+    run.one.hold({3: [1], 4: [1]})
+    run.submit([1, 2, 3, 4])
+    assert {(node, int(task)) for node, task in run.out} == {(0, 1), (0, 2), (1, 3), (1, 4)}
+
+
+@given(st.integers(0, 1 << 32))
+def test_whatever_is_lost_each_search_is_done_once(seed: int) -> None:
+    chance = random.Random(seed)
+    n_nodes, n = chance.randint(1, 5), chance.randint(1, 12)
+    nodes = range(n_nodes)
+    replicas = {k: chance.sample([*nodes, 7], chance.randint(0, min(3, n_nodes))) for k in range(1, n + 1)}
+    run = Run([chance.randint(1, 3) for _ in nodes], replicas, chance.choice([*RULES]))
+    tasks = [chance.randint(1, n) for _ in range(chance.randint(1, 40))]
+    run.submit(tasks)
+    there = {*nodes}
+    while run.out:
+        deed = chance.random()
+        if deed < 0.1 and len(there) > 1:
+            run.lose(node := chance.choice(sorted(there)))
+            there.remove(node)
+        elif deed < 0.2:
+            run.one.hold({chance.randint(1, n): chance.sample([*nodes], 1)})
+        else:
+            run.end(chance)
+    assert sorted(run.done) == [*range(1, len(tasks) + 1)]
+
+
+def test_a_node_that_was_lost_comes_back_with_its_replicas_and_without_its_copies() -> None:
+    holders = Holders({1: [0], 2: [1]})
+    holders.fetched(2, 0)
+    assert holders.nodes_of == {1: (0,), 2: (0, 1)}
+    holders.lost(0)
+    assert holders.nodes_of == {1: (), 2: (1,)}
+    holders.joined(0)
+    assert holders.nodes_of == {1: (0,), 2: (1,)}
+
+
+def test_withdrawn_searches_are_forgotten() -> None:
+    run = Run([1], {1: [0], 2: [0], 3: [0]})
+    run.submit([1, 2, 3, 1, 2, 3])
+    n_out = len(run.out)
+    assert len(run.one.withdraw()) == 6 - n_out
+    while run.out:
+        run.end(random.Random(0))
+    assert len(run.done) == n_out

@@ -1,0 +1,50 @@
+"""How often a node reads a database: batches times passes."""
+
+from __future__ import annotations
+
+import pytest
+
+from millrace.model import CostHint, InputUse, Learnt, ToolUse
+from millrace.plan.queries import Queries
+from millrace.plan.reads import BATCHES, expected
+from millrace.schedule.sizing import CostModel
+
+QUERIES = Queries(records=1000, units=300_000, longest=900)
+
+
+def use(adapter: str = "blast", **cost: object) -> ToolUse:
+    hint = CostHint(unit="residues", **cost)
+    return ToolUse(adapter=adapter, argv=(), inputs=(InputUse(path="q", format="fasta"),), outputs=(), cost=hint)
+
+
+def learnt(seconds_per_unit: float) -> Learnt:
+    model = CostModel(CostHint(unit="residues"))
+    for units in (1000, 5000, 20_000):
+        model.observe(units, 0.05 + units * seconds_per_unit, 10)
+    assert model.learnt
+    return model.learnt
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted"),
+    [
+        ((use(), (0, 0), None, 4, 1), 4 * BATCHES),
+        ((use(), (0, 0), QUERIES, 4, 1), 4 * BATCHES),
+        ((use(), (0, 0), QUERIES, 4, 5), 4 * BATCHES),
+        ((use(), (0, 0), Queries(records=3, units=900, longest=300), 8, 1), 3),
+        ((use(), (100, 0), QUERIES, 4, 1), 10),
+        ((use(), (100, 0), QUERIES, 4, 2), 5),
+        ((use(), (0, 30_000), QUERIES, 4, 1), 10),
+        ((use(pass_units=10_000), (100, 0), QUERIES, 4, 1), 30),
+        ((use(max_records=1), (0, 0), QUERIES, 4, 1), 1000),
+        ((use("hmmer"), (0, 0), QUERIES, 4, 4), 250),
+    ],
+)
+def test_reads_of_a_node(asked: tuple[ToolUse, tuple[int, int], Queries | None, int, int], wanted: int) -> None:
+    assert expected(*asked) == wanted
+
+
+def test_what_takes_longer_is_cut_into_more_batches() -> None:
+    quick, slow = (expected(use(learnt=learnt(rate)), (0, 0), QUERIES, 4) for rate in (1e-6, 1e-2))
+    assert 1 <= quick < slow <= QUERIES.records
+    assert slow >= 300_000 * 1e-2 / 30, "a batch takes 30 s at most"

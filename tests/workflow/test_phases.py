@@ -1,0 +1,208 @@
+"""Jobs of several phases: the bytes of a shell, whatever fails or is killed in between."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness import wait_until
+from shell import Shell
+
+JOB = """
+[phase.lower]
+command = "tr A-Z a-z"
+stdin = "long.fa"
+stdout = "lower.fa"
+format = "fasta"
+batch = "40"
+[phase.keep]
+filter = "grep -v x"
+input = "lower.fa"
+output = "kept.fa"
+[phase.some]
+python = "some.py:every"
+input = "kept.fa"
+output = "some/"
+options = { n = 20 }
+[phase.sizes]
+command = ["sh", "-c", 'wc -c < "$1" > "$2"; echo "$1"', "sizes", "some/", "sizes/{stem}.txt"]
+input = "some/"
+output = "sizes/{stem}.txt"
+"""
+
+SOME = """
+def every(records, n):
+    for number, record in enumerate(records):
+        if number % n == 0:
+            yield f"{number:06}.fa", record
+"""
+
+
+@pytest.fixture
+def job(shell: Shell) -> Shell:
+    """A job of four phases, and a folder ``serial`` with what a shell makes of the same steps."""
+    records = "".join(f">r{n}\nMKV{'A' * (n % 90)}\n" for n in range(240))
+    (shell.work / "long.fa").write_text(records)
+    (shell.work / "job.toml").write_text(JOB)
+    (shell.work / "some.py").write_text(SOME)
+    (shell.work / "sizes").mkdir()
+    return shell
+
+
+def serial(shell: Shell) -> dict[str, bytes]:
+    folder = shell.root / "serial"
+    for name in ("", "some", "sizes"):
+        (folder / name).mkdir()
+    line = """tr A-Z a-z < $FROM/long.fa > lower.fa; grep -v x lower.fa > kept.fa
+    python3 -c "import sys; sys.path.insert(0, '$FROM'); import some
+records = [('>' + each).encode() for each in open('kept.fa').read().split('>')[1:]]
+for name, content in some.every(records, 20): open('some/' + name, 'wb').write(content)"
+    for f in some/*; do wc -c < $f > sizes/$(basename $f .fa).txt; echo $f; done > out"""
+    subprocess.run(["bash", "-ec", line], cwd=folder, env={**os.environ, "FROM": str(shell.work)}, check=True)
+    return contents(folder)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    wanted = [*folder.glob("*.fa"), *folder.glob("some/*"), *folder.glob("sizes/*"), *folder.glob("out")]
+    names = {str(path.relative_to(folder)): path.read_bytes() for path in wanted}
+    return {name: content for name, content in names.items() if name not in ("in.fa", "long.fa")}
+
+
+def test_phases_give_the_bytes_of_a_shell(job: Shell) -> None:
+    done = job.run("millrace run job.toml > out")
+    assert done.code == 0, done.shown
+    assert contents(job.work) == serial(job)
+    assert not job.run_dirs(), "a folder is left"
+
+
+def test_a_plan_says_what_flows_and_leaves_nothing(job: Shell) -> None:
+    before = sorted(job.work.rglob("*"))
+    done = job.run("millrace plan job.toml")
+    assert done.code == 0, done.shown
+    for words in ("<-- lower.fa from [lower]", "<-- some from [some], record by record", "--> sizes/"):
+        assert words in done.out
+    assert sorted(job.work.rglob("*")) == before
+
+
+def test_what_reads_whole_waits(shell: Shell) -> None:
+    (shell.work / "job.toml").write_text(
+        '[phase.a]\ncommand = "cat"\nstdin = "in.fa"\nstdout = "a.fa"\nformat = "fasta"\n'
+        '[phase.b]\ncommand = "sh -c \'cat $0; cat\' a.fa"\nstdin = "in.fa"\nstdout = "b.fa"\nformat = "fasta"\nbatch = "9"\n'
+    )
+    plan = shell.run("millrace plan job.toml")
+    assert "waits for the end of [a]: reads a.fa whole" in plan.out, plan.shown
+    done = shell.run("millrace run job.toml")
+    text = (shell.work / "in.fa").read_text()
+    assert (done.code, (shell.work / "b.fa").read_text()) == (0, text + text), done.shown
+
+
+def test_killed_and_typed_again_it_goes_on(job: Shell) -> None:
+    """Killed once while the third phase waits for a file, so that all are in the middle of their work."""
+    hold = job.work / "hold"
+    (job.work / "some.py").write_text(
+        "import os, time\n"
+        + SOME.replace(
+            "        if ", "        while number == 60 and os.path.exists('hold'): time.sleep(0.01)\n        if "
+        )
+    )
+    hold.touch()
+    environ = {**os.environ, "PATH": f"{job.root / 'bin'}:{os.environ['PATH']}", "MARK": str(job.root)}
+    with subprocess.Popen(
+        ["millrace", "run", "-q", "job.toml"], cwd=job.work, env=environ, stdin=subprocess.DEVNULL, process_group=0
+    ) as process:  # fmt: skip
+        assert wait_until(lambda: (job.work / "sizes" / "000040.txt").exists())
+        process.send_signal(signal.SIGKILL)
+    assert wait_until(lambda: not job.processes())
+    hold.unlink()
+    done = job.run("millrace run job.toml > out")
+    assert done.code == 0, done.shown
+    assert contents(job.work) == serial(job)
+
+
+def test_a_signal_stops_all_phases_and_the_same_command_resumes(job: Shell) -> None:
+    (job.work / "hold").touch()
+    body = SOME.replace(
+        "        if ", "        while number == 60 and os.path.exists('hold'): time.sleep(0.01)\n        if "
+    )
+    (job.work / "some.py").write_text("import os, time\n" + body)
+    environ = {**os.environ, "PATH": f"{job.root / 'bin'}:{os.environ['PATH']}", "MARK": str(job.root)}
+    with subprocess.Popen(
+        ["millrace", "run", "job.toml"], cwd=job.work, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        assert wait_until(lambda: (job.work / "sizes" / "000040.txt").exists())
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=300)
+    assert process.returncode == 128 + signal.SIGTERM, said
+    assert b"type the same command again" in said
+    (job.work / "hold").unlink()
+    done = job.run("millrace run job.toml > out")
+    assert (done.code, contents(job.work)) == (0, serial(job)), done.shown
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (
+            "def every(records, n):\n    for record in records:\n        yield 'a', int(record)",
+            "ValueError: invalid literal",
+        ),
+        ("def every(records, n):\n    yield b'x'", "for a folder"),
+        ("def every(records, n):\n    yield 'a', b''\n    yield 'a', b''", "gave the file a twice"),
+        ("def every(records, n):\n    yield '../a', b''", "no name for a file"),
+        ("def every(records, n):\n    open('/no/such/file')", "No such file or directory: '/no/such/file'"),
+    ],
+)
+def test_a_function_that_fails_is_the_users_to_repair(job: Shell, body: str, words: str) -> None:
+    (job.work / "some.py").write_text(body)
+    done = job.run("millrace run job.toml")
+    assert done.code == 4, done.shown
+    assert "phase some: some.py:every" in done.err and words in done.err
+    assert "hint:" in done.err
+
+
+def test_files_that_come_in_another_order_than_a_shell_gives_are_refused(job: Shell) -> None:
+    (job.work / "some.py").write_text("def every(records, n):\n    yield 'b.fa', b'1'\n    yield 'a.fa', b'2'")
+    done = job.run("millrace run job.toml")
+    assert done.code == 5, done.shown
+    assert "a.fa was written after b.fa" in done.err
+
+
+def test_a_filter_that_fails_ends_the_job(job: Shell) -> None:
+    (job.work / "job.toml").write_text((job.work / "job.toml").read_text().replace("grep -v x", "cat; exit 7"))
+    done = job.run("millrace run job.toml")
+    assert done.code == 4, done.shown
+    assert "phase keep: cat; exit 7: ended with exit status 7" in done.err
+
+
+def test_another_function_is_another_job(job: Shell) -> None:
+    (job.work / "some.py").write_text("def every(records, n):\n    raise SystemExit(9)")
+    assert job.run("millrace run job.toml").code != 0
+    (job.work / "some.py").write_text(SOME)
+    done = job.run("millrace run job.toml")
+    assert done.code == 2, done.shown
+    assert "was begun otherwise: phase some: some.py has changed" in done.err and "--fresh" in done.err, done.shown
+    done = job.run("rm -r some; millrace run --fresh job.toml > out")
+    assert (done.code, contents(job.work)) == (0, serial(job)), done.shown
+
+
+def test_what_cannot_be_read_is_not_the_functions_fault(tmp_path: Path) -> None:
+    from millrace.workflow.filter_output import FileOutput
+    from millrace.workflow.filtering import apply
+
+    def broken():  # type: ignore[no-untyped-def]
+        yield b"one"
+        raise OSError(5, "Input/output error", "hits.tsv")
+
+    def user(records):  # type: ignore[no-untyped-def]
+        try:
+            yield from records
+        except OSError as error:
+            raise ValueError("of the user") from error
+
+    output = FileOutput(tmp_path / "out")
+    with pytest.raises(OSError, match=r"hits\.tsv"):
+        apply(user, broken(), {}, output, "phase x")
+    output.finish()
