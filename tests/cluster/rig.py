@@ -15,13 +15,16 @@ import processes
 #: The nodes of namespaces; the first is where the user types.
 NAMES = ("head", "node1", "node2", "node3", "node4")
 
+#: The last records of a run that is held.
+N_HELD = 32
 
 TOOL = """#!/bin/sh
-# tool IN OUT: takes its time, and more while it is held
+# tool IN OUT: takes its time, and more for the records that are named in the file, while it is there
+in=$1
+[ "$1" != - ] || { in=$(mktemp); trap 'rm "$in"' EXIT; cat > "$in"; }
 sleep "${SLEEP:-0.1}"
-while [ -e "{hold}" ]; do sleep 0.05; done
-[ "$1" != - ] || { sed 's/^>/>seen /'; exit; }
-sed 's/^>/>seen /' "$1" > "$2"
+while grep -qsxFf "{hold}" "$in"; do sleep 0.05; done
+sed 's/^>/>seen /' "$in" > "${2:-/dev/stdout}"
 """
 
 
@@ -40,13 +43,13 @@ class Site(marking.Site):
 
     @property
     def hold(self) -> Path:
-        """While it is there, no tool ends."""
+        """While it is there, tools do not end for the records whose names it has."""
         return self.folder.with_name(f"{self.folder.name}.hold")
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Let the run not come to its end, whatever is done to it and however long that takes."""
-        self.hold.touch()
+        """Let a run that is started inside get under way and not to its end, whatever is done to it and however long that takes."""
+        self.hold.write_text("".join(f">record{k}\n" for k in range(self.n - N_HELD, self.n)))
         try:
             yield
         finally:
@@ -82,12 +85,12 @@ class Cluster:
     millrace: str
     site: Site
 
-    def start(self, *options: str, sleep: str = "0.6") -> subprocess.Popen[bytes]:
+    def start(self, *options: str, sleep: str = "0.1") -> subprocess.Popen[bytes]:
         """Start it; a task takes ``sleep`` seconds."""
         words = " ".join([self.millrace, "run", "--hosts", ",".join(NAMES[1:]), *self.site.options(*options)])
         return self.start_command(words, sleep)
 
-    def start_command(self, words: str, sleep: str = "0.6") -> subprocess.Popen[bytes]:
+    def start_command(self, words: str, sleep: str = "0.1") -> subprocess.Popen[bytes]:
         """Start a command at the head, in the site's folder."""
         command = f"cd {self.site.folder}; exec env MILLRACE_RSH={self.nodes.rsh} SLEEP={sleep} {words}"
         with (self.site.folder / "said").open("wb") as said:

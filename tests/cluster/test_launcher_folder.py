@@ -21,18 +21,18 @@ def folder_of(cluster: Cluster) -> Path:
 
 
 def test_no_daemon_has_the_folder_of_another(cluster: Cluster) -> None:
-    process = cluster.start(sleep="1")
-    under_way(cluster)
     with cluster.site.held():
+        process = cluster.start()
+        under_way(cluster)
         found = list(folder_of(cluster).glob("prted.*"))
     assert len(found) == 4, found
     ends_well(cluster, process)
 
 
 def test_each_start_has_a_folder_of_its_own_and_none_is_left(cluster: Cluster) -> None:
-    process = cluster.start()
-    under_way(cluster)
     with cluster.site.held():
+        process = cluster.start()
+        under_way(cluster)
         first = folder_of(cluster)
         assert first.stat().st_mode & 0o777 == 0o700 and list(first.iterdir()), "the launcher's files are there"
         os.kill(cluster.find_one("node3", "prted"), signal.SIGKILL)

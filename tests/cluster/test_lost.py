@@ -49,7 +49,7 @@ def test_a_first_host_without_the_shared_folder_is_named_at_once(cluster: Cluste
 
 def test_a_host_that_does_not_exist_is_named_at_the_end_too(cluster: Cluster) -> None:
     options = " ".join(cluster.site.options())
-    process = cluster.start_command(f"{cluster.millrace} run --hosts node1,node2,nosuch {options}", sleep="0.1")
+    process = cluster.start_command(f"{cluster.millrace} run --hosts node1,node2,nosuch {options}")
     ends_well(cluster, process)
     assert "starting again on 2 nodes (nosuch not answering)" in cluster.said
     assert "nosuch had no part in the end of this run: not answering" in cluster.said.splitlines()[-1]
@@ -62,7 +62,7 @@ def test_why_a_start_came_to_nothing_is_told_in_the_launchers_words(cluster: Clu
     shell.chmod(0o755)
     options = " ".join(cluster.site.options())
     command = f"{cluster.millrace} run --hosts {','.join(NAMES[1:])} {options}"
-    process = cluster.start_command(f"env MILLRACE_RSH={shell} {command}", sleep="0.1")
+    process = cluster.start_command(f"env MILLRACE_RSH={shell} {command}")
     ends_well(cluster, process)
     assert re.search(r"starting again on 4 nodes; what is done is kept\n(  .*\n)*  .*status: +9\n", cluster.said), (
         cluster.said
@@ -75,9 +75,9 @@ def test_why_a_start_came_to_nothing_is_told_in_the_launchers_words(cluster: Clu
     ids=["agent", "coordinator", "daemon", "launcher"],
 )
 def test_a_killed_part_is_started_again(cluster: Cluster, where: str, words: str) -> None:
-    process = cluster.start()
-    under_way(cluster)
     with cluster.site.held():
+        process = cluster.start()
+        under_way(cluster)
         os.kill(cluster.find_one(where, words), signal.SIGKILL)
         is_said(cluster, "starting again on 4 nodes")
     ends_well(cluster, process)
@@ -85,18 +85,18 @@ def test_a_killed_part_is_started_again(cluster: Cluster, where: str, words: str
 
 @pytest.mark.parametrize("name", ["node1", "node3"], ids=["coordinator", "agent"])
 def test_a_lost_node_is_left_out(cluster: Cluster, name: str) -> None:
-    process = cluster.start()
-    under_way(cluster)
     with cluster.site.held():
+        process = cluster.start()
+        under_way(cluster)
         cluster.nodes.kill(name)
         is_said(cluster, rf"starting again on 3 nodes \({name} not answering\)")
     ends_well(cluster, process)
 
 
 def test_a_frozen_coordinator_is_found_by_its_silence(cluster: Cluster) -> None:
-    process = cluster.start()
-    under_way(cluster)
     with cluster.site.held():
+        process = cluster.start()
+        under_way(cluster)
         os.kill(cluster.find_one("node1", "millrace run"), signal.SIGSTOP)
         # Who notices first, the supervisor or the other ranks, which then end the job, depends on a second.
         is_said(cluster, "starting again on 4 nodes")
@@ -130,7 +130,7 @@ def test_a_rank_frozen_while_mpi_starts_is_not_waited_for(cluster: Cluster) -> N
     (first / "sitecustomize.py").write_text(FREEZE_ONCE.format(mark=str(first / "frozen")))
     options = " ".join(cluster.site.options())
     run = f"{cluster.millrace} run --hosts {','.join(NAMES[1:])} {options}"
-    process = cluster.start_command(f"env PYTHONPATH={first} {run}", sleep="0.1")
+    process = cluster.start_command(f"env PYTHONPATH={first} {run}")
     ends_well(cluster, process)
     assert (first / "frozen").exists()
     assert re.search(r"MPI has not started on all nodes within \d+ s; starting again on 4 nodes", cluster.said)
@@ -140,17 +140,17 @@ def test_a_rank_frozen_while_mpi_starts_is_not_waited_for(cluster: Cluster) -> N
     ("where", "words"), [("node2", "millrace run"), ("head", "prterun")], ids=["agent", "launcher"]
 )
 def test_a_frozen_part_does_not_stop_the_others(cluster: Cluster, where: str, words: str) -> None:
-    process = cluster.start()
-    under_way(cluster)
     with cluster.site.held():
+        process = cluster.start()
+        under_way(cluster)
         os.kill(cluster.find_one(where, words), signal.SIGSTOP)
     ends_well(cluster, process)
 
 
 def test_nothing_goes_on_when_the_supervisor_is_killed(cluster: Cluster) -> None:
-    process = cluster.start()
-    under_way(cluster)
     with cluster.site.held():
+        process = cluster.start()
+        under_way(cluster)
         os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGKILL)
     assert process.wait(timeout=harness.LONGEST_SECONDS) == 137
     assert harness.wait_until(lambda: not cluster.left_over())
@@ -161,9 +161,9 @@ def test_nothing_goes_on_when_the_supervisor_is_killed(cluster: Cluster) -> None
 
 
 def test_a_stopped_run_keeps_what_it_has_and_resumes(cluster: Cluster) -> None:
-    process = cluster.start(sleep="0.5")
-    under_way(cluster)
     with cluster.site.held():
+        process = cluster.start()
+        under_way(cluster)
         os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGTERM)
         is_said(cluster, "no more work is handed out")
     assert process.wait(timeout=harness.LONGEST_SECONDS) == 143, cluster.said
@@ -174,9 +174,9 @@ def test_a_stopped_run_keeps_what_it_has_and_resumes(cluster: Cluster) -> None:
 
 def test_a_fresh_start_that_is_refused_leaves_the_earlier_run_as_it_was(cluster: Cluster) -> None:
     site = cluster.site
-    process = cluster.start(sleep="0.5")
-    under_way(cluster)
     with cluster.site.held():
+        process = cluster.start()
+        under_way(cluster)
         os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGTERM)
         is_said(cluster, "no more work is handed out")
     assert process.wait(timeout=harness.LONGEST_SECONDS) == 143, cluster.said
@@ -209,8 +209,8 @@ def test_records_are_not_blamed_for_a_database_that_one_node_lost(cluster: Clust
     looks = f"#!/bin/sh\ngrep -q old db || exit 1\n: > {begun}.$(hostname)"
     tool = (site.folder / "tool").read_text().replace("#!/bin/sh", looks, 1)
     (site.folder / "tool").write_text(tool)
-    process = cluster.start("--sync", "3600", "--shared", "db", sleep="0.2")  # nobody looks in the meantime
     with site.held():
+        process = cluster.start("--sync", "3600", "--shared", "db")  # nobody looks in the meantime
         assert harness.wait_until(lambda: Path(f"{begun}.node2").exists(), process)
         hide = f"mount --bind {site.folder}/other {site.folder}/db"
         subprocess.run(cluster.nodes.command("node2", hide), check=True, stdin=subprocess.DEVNULL)
@@ -218,7 +218,7 @@ def test_records_are_not_blamed_for_a_database_that_one_node_lost(cluster: Clust
     assert re.search(r"node2 .*: database \S+/db: .*changed while the run was on", cluster.said), cluster.said
     assert "quarantined" not in cluster.said
     subprocess.run(cluster.nodes.command("node2", f"umount {site.folder}/db"), check=True, stdin=subprocess.DEVNULL)
-    ends_well(cluster, cluster.start("--shared", "db", sleep="0.1"))
+    ends_well(cluster, cluster.start("--shared", "db"))
 
 
 def test_output_to_a_pipe_has_each_byte_once_though_the_run_starts_again(cluster: Cluster) -> None:
@@ -226,9 +226,9 @@ def test_output_to_a_pipe_has_each_byte_once_though_the_run_starts_again(cluster
         f"{cluster.millrace} run --hosts {','.join(NAMES[1:])} --slots 2 "
         "--batch 2 --progress none --format fasta -- ./tool - < in.fa > out.fa"
     )
-    process = cluster.start_command(words)
-    under_way(cluster)
     with cluster.site.held():
+        process = cluster.start_command(words)
+        under_way(cluster)
         os.kill(cluster.find_one("node3", "prted"), signal.SIGKILL)
         is_said(cluster, "starting again")
     assert process.wait(timeout=harness.LONGEST_SECONDS) == 0, cluster.said

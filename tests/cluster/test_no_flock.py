@@ -33,9 +33,9 @@ def test_runs_on_named_hosts_exclude_each_other(cluster: Cluster, without: dict[
     site = cluster.site
     words = ["env", *(f"{name}={value}" for name, value in without.items())]
     words += [cluster.millrace, "run", "--hosts", ",".join(NAMES[1:]), *site.options()]
-    first = cluster.start_command(shlex.join(words), "0.2")
-    under_way(site)
     with site.held():
+        first = cluster.start_command(shlex.join(words))
+        under_way(site)
         said = site.folder / "said"
         kept = said.rename(site.folder / "said.first")
         second = cluster.start_command(shlex.join(words))
@@ -60,9 +60,9 @@ def test_jobs_of_slurm_exclude_each_other(slurm: Slurm, site: Site, millrace: st
     def log(job: str) -> str:
         return (site.folder / f"tool-{job}.log").read_text(errors="replace")
 
-    first = submit()
-    under_way(site)
     with site.held():
+        first = submit()
+        under_way(site)
         second = submit()
         slurm.wait(lambda: slurm.state(second) == "FAILED", "refusal")
         assert ANOTHER in log(second), log(second)

@@ -63,9 +63,9 @@ def test_a_job_on_one_node_uses_the_cores_that_it_has_asked_for(
 
 
 def test_out_of_time_the_job_goes_back_into_the_queue_and_carries_on(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
-    job = submit(sleep="0.4")
-    slurm.wait(lambda: site.written > len(site.expected) // 8, "output")
     with site.held():
+        job = submit()
+        slurm.wait(lambda: site.written > 0, "output")
         slurm.command("scancel", "--batch", "--signal=USR1", job)  # as Slurm does before the wall time is over
         slurm.wait(lambda: "no more work is handed out" in log(site, job), "the signal")
     slurm.wait(lambda: "going back into the queue" in log(site, job), "requeue")
@@ -78,11 +78,13 @@ def test_out_of_time_the_job_goes_back_into_the_queue_and_carries_on(slurm: Slur
 
 
 def test_a_job_that_is_preempted_stops_in_order_and_comes_back(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
-    job = submit(sleep="0.4")
-    slurm.wait(lambda: site.written > len(site.expected) // 8, "output")
-    urgent = slurm.command(
-        "sbatch", "--parsable", "-p", "urgent", "-N3", "--exclusive", "--output=/dev/null", "--wrap=true"
-    )
+    with site.held():
+        job = submit()
+        slurm.wait(lambda: site.written > 0, "output")
+        urgent = slurm.command(
+            "sbatch", "--parsable", "-p", "urgent", "-N3", "--exclusive", "--output=/dev/null", "--wrap=true"
+        )
+        slurm.wait(lambda: "no more work is handed out" in log(site, job), "the signal")
     slurm.wait(lambda: "stopped by SIGTERM; everything done so far is kept" in log(site, job), "end of the run", 120)
     assert "Slurm ends this job: it is preempted" in log(site, job)
     assert "starting again" not in log(site, job)
@@ -103,10 +105,10 @@ def test_a_job_without_one_result_is_not_queued_again(slurm: Slurm, site: Site, 
 
 
 def test_a_lost_node_does_not_end_the_job(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
-    job = submit(sleep="0.4")
-    slurm.wait(lambda: site.written > len(site.expected) // 8, "output")
     try:
         with site.held():
+            job = submit()
+            slurm.wait(lambda: site.written > 0, "output")
             slurm.kill("n3")
             slurm.wait(lambda: "starting again on 2 nodes (n3 not answering)" in log(site, job), "a new start")
         ends_well(slurm, site, job)

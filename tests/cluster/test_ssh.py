@@ -31,7 +31,7 @@ def by_ssh(millrace: str, site: Site) -> Iterator[Cluster]:
 class SshCluster(Cluster):
     """Reaches the nodes with the ``ssh`` that Millrace finds by itself."""
 
-    def start_command(self, words: str, sleep: str = "0.6") -> subprocess.Popen[bytes]:
+    def start_command(self, words: str, sleep: str = "0.1") -> subprocess.Popen[bytes]:
         command = f"cd {self.site.folder}; exec env SLEEP={sleep} {words}"
         with (self.site.folder / "said").open("wb") as said:
             return subprocess.Popen(self.nodes.command("head", command), stdin=subprocess.DEVNULL, stderr=said)
@@ -42,10 +42,10 @@ class SshCluster(Cluster):
 
 
 def test_a_run_over_ssh_survives_a_lost_node(by_ssh: Cluster) -> None:
-    process = by_ssh.start("--verify", "0.5")
-    under_way(by_ssh)
-    assert any("ssh" in arguments(pid) for pid in by_ssh.nodes.pids("head"))
     with by_ssh.site.held():
+        process = by_ssh.start("--verify", "0.5")
+        under_way(by_ssh)
+        assert any("ssh" in arguments(pid) for pid in by_ssh.nodes.pids("head"))
         by_ssh.nodes.kill("node3")
         is_said(by_ssh, r"starting again on 3 nodes \(node3 not answering\)|node3\b.* is lost: .* go to others")
     ends_well(by_ssh, process)
@@ -53,8 +53,8 @@ def test_a_run_over_ssh_survives_a_lost_node(by_ssh: Cluster) -> None:
 
 
 def test_a_killed_connection_is_a_lost_part(by_ssh: Cluster) -> None:
-    process = by_ssh.start()
-    under_way(by_ssh)
     with by_ssh.site.held():
+        process = by_ssh.start()
+        under_way(by_ssh)
         os.kill(by_ssh.find("node2", "sshd: ")[0], signal.SIGKILL)
     ends_well(by_ssh, process)

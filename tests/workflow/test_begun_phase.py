@@ -1,0 +1,31 @@
+"""The first moments of a phase, which is a fork of the workflow."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+#: Begins a phase that would end well, and sends it a signal in the moment that it is there; prints how it has ended.
+BEGINS = """
+import os, signal, socket
+from millrace.interrupt import Interrupt
+from millrace.workflow import member
+
+member._guarded = lambda phase: 0
+member.Member = lambda *_: None
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), {number}))
+end, other = socket.socketpair()
+with Interrupt():
+    child = member.begin(None, None, end, [other], (set(), set()), "")
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_phase_hears_a_signal_that_comes_before_its_own_ways_are_set(number: int) -> None:
+    script = BEGINS.format(number=int(number))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == -number, done.stderr
