@@ -21,7 +21,9 @@ from rig import NAMES, Cluster, Site, installation
 def site() -> Iterator[Site]:
     # Where all nodes see it.
     with tempfile.TemporaryDirectory(prefix="mr-site-") as folder:
-        yield Site(Path(folder))
+        made = Site(Path(folder))
+        yield made
+    made.reached.unlink(missing_ok=True)  # a tool may have written it in the last moment
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ TOOL = """#!/bin/sh
 in=$1
 [ "$1" != - ] || { in=$(mktemp); trap 'rm "$in"' EXIT; cat > "$in"; }
 sleep "${SLEEP:-0.1}"
-while grep -qsxFf "{hold}" "$in"; do sleep 0.05; done
+while grep -qsxFf "{hold}" "$in"; do : > "{hold}.reached"; sleep 0.05; done
 sed 's/^>/>seen /' "$in" > "${2:-/dev/stdout}"
 """
 
@@ -48,12 +48,22 @@ class Site(marking.Site):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Let a run that is started inside get under way and not to its end, whatever is done to it and however long that takes."""
+        """Let a run that is started inside get `under_way` and not to its end, whatever is done to it, however long that takes."""
         self.hold.write_text("".join(f">record{k}\n" for k in range(self.n - N_HELD, self.n)))
         try:
             yield
         finally:
             self.hold.unlink()
+            self.reached.unlink(missing_ok=True)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a run that is held has come to what is held: most is done, and is in journals."""
+        return self.reached.exists()
+
+    @property
+    def reached(self) -> Path:
+        return self.hold.with_name(f"{self.hold.name}.reached")
 
     @property
     def written(self) -> int:

@@ -21,8 +21,7 @@ def ends_well(cluster: Cluster, process, seconds: float = harness.LONGEST_SECOND
 
 
 def under_way(cluster: Cluster) -> None:
-    # Not long after the start: what is seen of the output is some way behind what is done.
-    assert harness.wait_until(lambda: cluster.site.written > 0)
+    assert harness.wait_until(lambda: cluster.site.under_way)
 
 
 def is_said(cluster: Cluster, pattern: str) -> None:

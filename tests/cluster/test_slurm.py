@@ -65,7 +65,7 @@ def test_a_job_on_one_node_uses_the_cores_that_it_has_asked_for(
 def test_out_of_time_the_job_goes_back_into_the_queue_and_carries_on(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
     with site.held():
         job = submit()
-        slurm.wait(lambda: site.written > 0, "output")
+        slurm.wait(lambda: site.under_way, "results")
         slurm.command("scancel", "--batch", "--signal=USR1", job)  # as Slurm does before the wall time is over
         slurm.wait(lambda: "no more work is handed out" in log(site, job), "the signal")
     slurm.wait(lambda: "going back into the queue" in log(site, job), "requeue")
@@ -80,7 +80,7 @@ def test_out_of_time_the_job_goes_back_into_the_queue_and_carries_on(slurm: Slur
 def test_a_job_that_is_preempted_stops_in_order_and_comes_back(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
     with site.held():
         job = submit()
-        slurm.wait(lambda: site.written > 0, "output")
+        slurm.wait(lambda: site.under_way, "results")
         urgent = slurm.command(
             "sbatch", "--parsable", "-p", "urgent", "-N3", "--exclusive", "--output=/dev/null", "--wrap=true"
         )
@@ -108,7 +108,7 @@ def test_a_lost_node_does_not_end_the_job(slurm: Slurm, site: Site, submit) -> N
     try:
         with site.held():
             job = submit()
-            slurm.wait(lambda: site.written > 0, "output")
+            slurm.wait(lambda: site.under_way, "results")
             slurm.kill("n3")
             slurm.wait(lambda: "starting again on 2 nodes (n3 not answering)" in log(site, job), "a new start")
         ends_well(slurm, site, job)
