@@ -84,9 +84,8 @@ def test_a_job_that_is_preempted_stops_in_order_and_comes_back(slurm: Slurm, sit
         urgent = slurm.command(
             "sbatch", "--parsable", "-p", "urgent", "-N3", "--exclusive", "--output=/dev/null", "--wrap=true"
         )
-        slurm.wait(lambda: "no more work is handed out" in log(site, job), "the signal")
+        slurm.wait(lambda: "Slurm ends this job: it is preempted" in log(site, job), "the end of the steps")
     slurm.wait(lambda: "stopped by SIGTERM; everything done so far is kept" in log(site, job), "end of the run", 120)
-    assert "Slurm ends this job: it is preempted" in log(site, job)
     assert "starting again" not in log(site, job)
     slurm.wait(lambda: slurm.state(urgent) == "COMPLETED", "end of the urgent job", 120)
     slurm.wait(lambda: slurm.state(job) == "PENDING", "requeued job")
