@@ -34,6 +34,8 @@ grep -c . "$3" > /dev/null && cat "$6" > "$5"
         ("  -i, --in, --infile={<file>,-} Multiple sequence input file", ("infile", "in", "i"), True),
         ("  --full-iter    Use full distance matrix", ("full-iter",), False),
         ("  -j, --threads int   number of CPUs", ("threads", "j"), True),
+        ("  -o OUT, --out OUT  where to write", ("out", "o"), True),
+        ("  -m {a,b}, --mode {a,b}", ("mode", "m"), True),
         (" -quiet to suppress reporting", ("quiet",), False),
         (" -evalue <Real>", ("evalue",), True),
     ],

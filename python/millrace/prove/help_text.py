@@ -9,6 +9,9 @@ import msgspec
 #: Names at the begin of a line: ``-o, --out``, ``-quiet``, ``--in1=<file>``.
 _NAMES = re.compile(r"\s{0,10}(-{1,2}[A-Za-z0-9][\w.-]*(?:\s?[,|/ ]\s?-{1,2}[A-Za-z0-9][\w.-]*)*)(?P<rest>.*)")
 
+#: Of several names each with its value, as argparse writes them: ``-o OUT, --out OUT``.
+_VALUE_BETWEEN = re.compile(r"(?<=[\w-])[ =](?:[A-Z][A-Z0-9_]*|\{[^}\s]*\}|<[^>]*>)(?=,\s-{1,2}[A-Za-z0-9])")
+
 #: What stands behind the names of an option that takes a value.
 _VALUE = re.compile(
     r"(=|\s?<|\s?\[?=|\s\{|\s[A-Z][A-Z0-9_]*\b(?=\s|$)|\s(str|string|int|float|num|n|file|path|dir|uint|name|number)\b)"
@@ -33,10 +36,12 @@ def options(text: str) -> list[Option]:
 
     >>> options("  -o, --out FILE  where to write\\n  -q --quiet   say nothing")
     [Option(names=('out', 'o'), takes_value=True, text='where to write'), Option(names=('quiet', 'q'), takes_value=False, text='say nothing')]
+    >>> options("  -o OUT, --out OUT  where to write")
+    [Option(names=('out', 'o'), takes_value=True, text='where to write')]
     """
     found: dict[str, Option] = {}
     for line in text.splitlines():
-        match = _NAMES.match(line)
+        match = _NAMES.match(_VALUE_BETWEEN.sub("", line))
         if not match:
             continue
         rest = match["rest"]
