@@ -164,6 +164,7 @@ def test_a_kept_run_is_sent(ends: Ends) -> None:
     assert ask(ends.here, "run", "--keep-run-dir", "--", *COMMAND.split()).returncode == 0
     told = subprocess.run(ends.send("out.millrace"), cwd=ends.here, capture_output=True, text=True)
     assert told.returncode == 0, told.stderr
+    assert told.stderr.count("this pack runs: blastp ") == 1, told.stderr
     assert ends.result.read_bytes() == (ends.here / "out").read_bytes()
     assert sorted(path.name for path in ends.here.iterdir() if not path.is_symlink()) == ["out", "out.millrace"]
     # What cannot be regenerated there is said here.

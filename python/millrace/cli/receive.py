@@ -39,8 +39,12 @@ def command(
     settings = Settings(for_tools(os.environ), slots, work_dir)
     there = unpacking.Here(settings, cwd, db, cwd / queries if queries else None, any_version)
 
+    told: list[Sequence[str]] = []
+
     def confirm(_: object, argv: Sequence[str]) -> bool:
-        click.echo(f"millrace: this pack runs: {shown(shlex.join(argv))}", err=True)
+        if argv not in told:  # once when it begins to arrive, once when it is whole
+            click.echo(f"millrace: this pack runs: {shown(shlex.join(argv))}", err=True)
+            told.append(argv)
         return True  # who sends it has logged in
 
     made = receiving.Receiving(place, dests, there, confirm)
