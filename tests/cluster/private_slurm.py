@@ -135,12 +135,12 @@ class Slurm:
     def __exit__(self, *_: object) -> None:
         self.command("scancel", "--user=root")
         with contextlib.suppress(AssertionError):
-            self.wait(lambda: not self.command("squeue", "--noheader"), "an empty queue", 15)
+            self.wait(lambda: not self.command("squeue", "--noheader"), "an empty queue")
         daemons = [int(path.read_text()) for path in self.folder.glob("run/*.pid")]
         for pid in daemons:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGTERM)
-        self.wait(lambda: not any(str(self.folder).encode() in read(pid, "environ") for pid in daemons), "end", 15)
+        self.wait(lambda: not any(str(self.folder).encode() in read(pid, "environ") for pid in daemons), "end")
 
     def command(self, *words: str) -> str:
         """What a command of Slurm's says."""

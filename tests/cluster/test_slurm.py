@@ -37,7 +37,7 @@ def log(site: Site, job: str) -> str:
     return path.read_text(errors="replace") if path.exists() else ""
 
 
-def ends_well(slurm: Slurm, site: Site, job: str, seconds: float = 120.0) -> None:
+def ends_well(slurm: Slurm, site: Site, job: str, seconds: float = harness.LONGEST_SECONDS) -> None:
     slurm.wait(lambda: slurm.state(job) in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"), "end", seconds)
     assert slurm.state(job) == "COMPLETED", log(site, job)
     assert site.output.read_bytes() == site.expected
@@ -85,9 +85,9 @@ def test_a_job_that_is_preempted_stops_in_order_and_comes_back(slurm: Slurm, sit
             "sbatch", "--parsable", "-p", "urgent", "-N3", "--exclusive", "--output=/dev/null", "--wrap=true"
         )
         slurm.wait(lambda: "Slurm ends this job: it is preempted" in log(site, job), "the end of the steps")
-    slurm.wait(lambda: "stopped by SIGTERM; everything done so far is kept" in log(site, job), "end of the run", 120)
+    slurm.wait(lambda: "stopped by SIGTERM; everything done so far is kept" in log(site, job), "end of the run")
     assert "starting again" not in log(site, job)
-    slurm.wait(lambda: slurm.state(urgent) == "COMPLETED", "end of the urgent job", 120)
+    slurm.wait(lambda: slurm.state(urgent) == "COMPLETED", "end of the urgent job")
     slurm.wait(lambda: slurm.state(job) == "PENDING", "requeued job")
     slurm.command("scontrol", "update", f"JobId={job}", "StartTime=now+3")
     ends_well(slurm, site, job)
@@ -99,7 +99,7 @@ def test_a_job_without_one_result_is_not_queued_again(slurm: Slurm, site: Site, 
     for words in ("in 3 processes", "at once"):  # the second is not patient with the tools
         slurm.wait(lambda: words in log(site, job), words)  # noqa: B023
         slurm.command("scancel", "--batch", "--signal=USR1", job)
-    slurm.wait(lambda: slurm.state(job) == "FAILED", "end", 90)
+    slurm.wait(lambda: slurm.state(job) == "FAILED", "end")
     assert "not one result within the wall time" in log(site, job)
 
 
