@@ -73,6 +73,7 @@ def test_what_has_no_period_falls_back_with_the_reason(tmp_path: Path) -> None:
         (tmp_path / "log").write_text(text)
         said, codec, _ = packed("log")
         assert codec == "zstd" and "compressed with zstd" in said
+        assert "hint: a result of BLAST+ or HMMER gets far smaller with the command that wrote it" in said
         assert words in said
 
 

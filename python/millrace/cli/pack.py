@@ -135,6 +135,9 @@ def _pack_files(paths: list[Path], dest: Path, wishes: Wishes) -> None:
     with places.in_words(place), age.encrypted(place, wishes.encrypt_to) as fresh:
         packed = whole_files.pack(paths, fresh)
     click.echo(f"millrace: {packed.words(dest)}", err=True)
+    if packed.why_plain:
+        hint = "a result of BLAST+ or HMMER gets far smaller with the command that wrote it: millrace pack FILE -o PACK -- COMMAND"
+        click.echo(f"\nhint: {hint}", err=True)
 
 
 def pack_run(run_dir: Path, dest: Path, *, with_queries: bool) -> None:
