@@ -151,6 +151,10 @@ class Nodes:
         """The interface of this machine at which a node's cable ends."""
         return f"mrv{self.number}-{self.names.index(name)}"
 
+    def network(self, name: str) -> int:
+        """A process in the network of a node."""
+        return self._boots[name].pid
+
     def cut(self, name: str) -> None:
         """Pull a node's cable: nobody is told, packets are lost."""
         _ip("link", "set", self.link(name), "down")

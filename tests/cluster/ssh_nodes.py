@@ -24,6 +24,7 @@ HostKey {folder}/host_key
 PidFile none
 UsePAM no
 PasswordAuthentication no
+Subsystem sftp internal-sftp
 """
 
 

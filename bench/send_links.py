@@ -1,0 +1,150 @@
+"""How a large result gets to another machine soonest, over links of several rates and delays: as it is, by zstd, or packed while it is made.
+
+    python -m bench.send_links [--mbit 10 100 1000] [--delay 0 25 50] [--part 100] [--grow 1]
+
+Two nodes (namespaces of this machine, root only) and a real ``sshd``; between them a link (`bench.wan`). Each time the search is run, and
+its result brought to the other node: by ``sftp``, by ``zstd | ssh``, or by ``run --pack-to`` with ``millrace send`` beside it. Seconds are
+from the start of the search to the whole result there, which is compared. A delay is from one end to the other.
+
+Then ParaMEDIC's inequality: `millrace pack --plan` says below which rate a pack is there before the result as it is. Both are sent over
+links of 0.8 and 1.2 times that rate, after the search. The exit status is 1 if a result differs, or if the other way is sooner.
+"""
+
+from __future__ import annotations
+
+import argparse
+import filecmp
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(REPO / "tests" / name) for name in ("cluster", "crash")]
+
+import nodes  # noqa: E402
+import ssh_nodes  # noqa: E402
+
+from bench import pack, table, wan  # noqa: E402
+
+COMMAND = "blastp -query q.faa -db prot -outfmt 0 -num_descriptions 500 -num_alignments 500 -out hits"
+
+#: How far from the rate at which both ways take the same time they are compared.
+MARGIN = 0.2
+
+
+class Ends:
+    """Two nodes; the far one has database and queries, too."""
+
+    def __init__(self, folder: Path, part: int, grow: int, stack: ExitStack) -> None:
+        self.near, self.far = folder / "near", folder / "far"
+        self.near.mkdir()
+        pack.prepare(self.near, part, grow)
+        self.far.mkdir()
+        for path in self.near.iterdir():
+            (self.far / path.name).symlink_to(path)
+        self._nodes = stack.enter_context(nodes.Nodes(folder / "n", ("near", "far"), os.getpid() % 256))
+        stack.enter_context(ssh_nodes.ssh(self._nodes, folder))
+        named = f"-o BatchMode=yes -o HostName={wan.FAR} -o HostKeyAlias=far"
+        run = f"{pack.MILLRACE} run --fresh --progress none"
+        send = (
+            f"{pack.MILLRACE} send hits.mrp far:{self.far}/packed --ssh 'ssh {named}' --millrace {pack.MILLRACE} "
+            f"--db {self.far}/prot --queries {self.far}/q.faa"
+        )
+        put = f"echo put hits {self.far}/raw | sftp -q -b - {named} far"
+        #: Searches and brings the result there.
+        self.all_of_it = {
+            "raw": f"{run} -- {COMMAND} && {put}",
+            "zstd": f"{run} -- {COMMAND} && zstd -qc hits | ssh {named} far 'zstd -qd > {self.far}/zstd'",
+            "packed": f"{run} --pack-to hits.mrp -- {COMMAND} & job=$!; "
+            "until [ -e .hits.mrp.packing/pack ] || [ -e hits.mrp ]; do sleep 0.05; done; "
+            f"{send} && wait $job",
+        }
+        #: Brings the result of a search that is over there.
+        self.result_alone = {"raw": put, "packed": f"{pack.MILLRACE} pack hits -o hits.mrp -- {COMMAND} && {send}"}
+
+    def link(self, mbit: float, delay_ms: float):  # type: ignore[no-untyped-def]
+        """`wan.link` between the two."""
+        return wan.link(self._nodes.network("near"), self._nodes.network("far"), mbit, delay_ms)
+
+    def on_near(self, line: str) -> str:
+        """What a line of shell says in the near node."""
+        script = f"cd {self.near}; rm -rf hits.mrp .hits.mrp.packing; {line}"
+        done = subprocess.run(
+            self._nodes.command("near", script), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )  # fmt: skip
+        if done.returncode:
+            sys.exit(f"{line}\n{done.stdout.decode(errors='replace')}")
+        return done.stdout.decode(errors="replace")
+
+    def seconds(self, way: str, line: str) -> float:
+        """Until the result is there, by this way."""
+        (self.far / way).unlink(missing_ok=True)
+        begun = time.monotonic()
+        self.on_near(line)
+        seconds = time.monotonic() - begun
+        if not filecmp.cmp(self.far / way, self.near / "expected", shallow=False):
+            sys.exit(f"{way}: another result")
+        return seconds
+
+
+def over_links(ends: Ends, rates: list[float], delays: list[float]) -> list[tuple[str, ...]]:
+    """A row for each link."""
+    rows: list[tuple[str, ...]] = []
+    for mbit in rates:
+        for delay in delays:
+            with ends.link(mbit, delay):
+                took = {way: ends.seconds(way, line) for way, line in ends.all_of_it.items()}
+            best = min(took, key=lambda way: took[way])
+            rows.append((f"{mbit:g} Mbit/s", f"{delay:g} ms", *(f"{each:.1f} s" for each in took.values()), best))
+            print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
+    return rows
+
+
+def at_the_crossover(ends: Ends) -> tuple[float, list[tuple[str, ...]]]:
+    """The rate, in Mbit/s, below which the inequality sees the pack there first; and what happens on both sides of it."""
+    said = ends.on_near(f"cp expected hits; {pack.MILLRACE} pack --plan --bandwidth 100M -- {COMMAND}")
+    found = re.search(r"packed is sooner than as it is below ([\d,.]+) Mbit/s", said)
+    if not found:
+        sys.exit(said)
+    crossover, rows = float(found[1].replace(",", "")), []
+    for share, sooner in ((1 - MARGIN, "packed"), (1 + MARGIN, "raw")):
+        with ends.link(crossover * share, 0.0):
+            took = {way: ends.seconds(way, line) for way, line in ends.result_alone.items()}
+        best = min(took, key=lambda way: took[way])
+        said = "yes" if best == sooner else "NO"
+        rows.append((f"{crossover * share:.1f} Mbit/s", *(f"{each:.1f} s" for each in took.values()), sooner, said))
+    return crossover, rows
+
+
+def main() -> int:
+    """Measure, and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mbit", type=float, nargs="+", default=[10, 100, 1000], help="of the link (10 100 1000)")
+    parser.add_argument("--delay", type=float, nargs="+", default=[0, 25, 50], help="in milliseconds (0 25 50)")
+    parser.add_argument("--part", type=int, default=100, help="so many queries (100)")
+    parser.add_argument("--grow", type=int, default=1, help="so many times the database (1)")
+    asked = parser.parse_args()
+    if reason := nodes.reason_not() or ssh_nodes.reason_not():
+        raise SystemExit(reason)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr-")))
+        ends = Ends(folder, asked.part, asked.grow, stack)
+        begun = time.monotonic()
+        ends.on_near(f"{COMMAND} && mv hits expected")
+        serial = time.monotonic() - begun
+        rows = over_links(ends, asked.mbit, asked.delay)
+        crossover, sides = at_the_crossover(ends)
+    print(f"{COMMAND}, {asked.part} queries; serial search {serial:.1f} s\n")
+    print(table.markdown(("link", "delay", "raw by sftp", "zstd by ssh", "packed while it is made", "soonest"), rows))
+    print(f"\nBy the inequality a pack is there first below {crossover:.1f} Mbit/s:\n")
+    print(table.markdown(("link", "raw by sftp", "pack and send", "sooner, by the inequality", "so it is"), sides))
+    return int(any(row[-1] == "NO" for row in sides))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
