@@ -64,6 +64,8 @@ def test_another_key_and_damage_are_told(key: str, tmp_path: Path) -> None:
             pyrage.encrypt(b"x" * 99, age.recipients([key])),
         ),
         (CorruptError, "damaged", "key", text[:-1]),
+        (CorruptError, "cut off in its header", "key", text[: text.index(b"\n---") + 20]),
+        (CorruptError, "cut off in its header", "key", text[:40]),
         (CorruptError, "damaged", "key", text[:-9] + bytes([text[-9] ^ 1]) + text[-8:]),
     ]
     for kind, words, identity, data in cases:

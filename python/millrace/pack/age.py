@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,10 @@ from millrace.pack.layout import MAGIC, unfinished
 
 #: How a file of age begins.
 HEAD = b"age-encryption.org/"
+
+#: How its header ends, and bytes that no header is larger than.
+HEADER_END = re.compile(rb"\n--- [A-Za-z0-9+/]{43}\n")
+MOST_HEADER = 1 << 20
 
 
 def recipients(words: Sequence[str]) -> list[Any]:
@@ -105,6 +110,9 @@ def _decrypt(pack: Path, keys: Sequence[Any], identity: Path, plain: Any) -> Non
             raise
         raise CorruptError(f"{pack}: the pack is damaged, or cut off", "copy it again") from error
     except _pyrage().DecryptError as error:
+        with pack.open("rb") as given:
+            if not HEADER_END.search(given.read(MOST_HEADER)):
+                raise CorruptError(f"{pack}: the pack is damaged, or cut off in its header", "copy it again") from error
         raise RefusedError(
             f"{pack}: cannot be decrypted with {identity}: {str(error).lower()}",
             "name the private key of one of those for whom it was encrypted; if it is that, copy the pack again",
