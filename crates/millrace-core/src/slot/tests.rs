@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use super::links::MOST_FILES;
 use super::*;
 
 /// Keeps what a task wrote: (stream, name, bytes).
@@ -403,6 +404,24 @@ fn a_file_of_the_user_that_the_tool_writes_is_named() {
         pool.submit(script_task("cat log sub/log"), false);
         assert!(stdout(&ended(&pool)).starts_with("old\n"));
     }
+}
+
+#[test]
+fn a_file_of_a_folder_with_very_many_is_named_too_and_so_is_each_name_of_a_file() {
+    let (bench, home) = bench_with_links();
+    for number in 0..=MOST_FILES {
+        fs::write(home.join(format!("sub/{number}")), "").unwrap();
+    }
+    fs::hard_link(home.join("sub/log"), home.join("log2")).unwrap();
+    fs::remove_file(home.join("log")).unwrap();
+    fs::rename(home.join("log2"), home.join("log")).unwrap();
+    let pool = bench.pool();
+    pool.submit(script_task("echo x > log"), false);
+    let Err(Failure::Said(words)) = &ended(&pool).result else { panic!("nobody saw it") };
+    assert!(words.starts_with("it writes cwd/log, "), "{words}");
+    pool.submit(script_task("echo x > sub/log"), false);
+    let Err(Failure::Said(words)) = &ended(&pool).result else { panic!("nobody saw it") };
+    assert!(words.starts_with("it writes cwd/sub/log, "), "{words}");
 }
 
 #[test]
