@@ -1,10 +1,11 @@
-"""How small event traces get: periodic ones with jitter, and one without a period; each unpacked and compared."""
+"""How small event traces get: periodic ones with jitter, one without a period, and a real one where there is a tracer; each unpacked and compared."""
 
 from __future__ import annotations
 
 import argparse
 import filecmp
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -75,23 +76,43 @@ def _step(chance: random.Random) -> tuple[str, int, int, int]:
 def main(arguments: list[str]) -> int:
     """Measure, and print the table; 1 if a trace does not come out as it was."""
     argparse.ArgumentParser(prog="python -m bench pack-traces", description=__doc__).parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
-        rows = [measure(each, Path(folder)) for each in TRACES]
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
+        folder, rows = Path(name), []
+        for trace in TRACES:
+            source = folder / "trace.csv"
+            source.write_bytes(events := text(trace))
+            n_events = events.count(b"\n") - 1
+            rows.append(measure(trace.name, f"{n_events:,}", [source]))
+        if all(map(shutil.which, ("eztrace", "mpicc", "mpirun"))):
+            rows.append(measure("OTF2, Jacobi on 2 ranks by EZTrace", "", jacobi(folder)))
     print(markdown(("", "events", "original", "zstd -19 --long", "packed", "zstd / packed", "how", "same"), rows))
     return int(any(row[-1] != "yes" for row in rows))
 
 
-def measure(trace: Trace, folder: Path) -> tuple[str, ...]:
-    """One row."""
-    source, pack, again = folder / "trace.csv", folder / "trace.mrp", folder / "again.csv"
-    source.write_bytes(text(trace))
-    told = subprocess.run([MILLRACE, "pack", source, "-o", pack], stderr=subprocess.PIPE, text=True, check=True).stderr
-    subprocess.run([MILLRACE, "unpack", pack, "-o", again], stderr=subprocess.PIPE, check=True)
-    zstd = len(
-        subprocess.run(["zstd", "-q", "-19", "--long=27", "-c", source], stdout=subprocess.PIPE, check=True).stdout
+def jacobi(folder: Path, ranks: int = 2, iterations: int = 20000) -> list[Path]:
+    """The files of a real trace, with the jitter of the day."""
+    source = Path(__file__).resolve().parent / "jacobi.c"
+    subprocess.run(["mpicc", "-O2", source, "-o", "jacobi", "-lm"], cwd=folder, check=True)
+    traced = ["eztrace", "-t", "openmpi", "./jacobi", str(iterations)]
+    subprocess.run(
+        ["mpirun", "--oversubscribe", "-n", str(ranks), *traced], cwd=folder, check=True, stderr=subprocess.DEVNULL
     )
-    packed, size = pack.stat().st_size, source.stat().st_size
-    events = source.read_bytes().count(b"\n") - 1
+    return sorted(path for path in (folder / "jacobi_trace").rglob("*") if path.is_file())
+
+
+def measure(name: str, events: str, sources: list[Path]) -> tuple[str, ...]:
+    """One row."""
+    folder = sources[0].parent
+    pack, again = folder / "trace.mrp", [folder / f"again{number}" for number in range(len(sources))]
+    words = [MILLRACE, "pack", *map(str, sources), "-o", str(pack)]
+    told = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=True).stderr
+    named = [word for path in again for word in ("-o", str(path))]
+    subprocess.run([MILLRACE, "unpack", str(pack), *named], stderr=subprocess.PIPE, check=True)
+    command = ["zstd", "-q", "-19", "--long=27", "-c"]
+    zstd = sum(len(subprocess.run([*command, path], stdout=subprocess.PIPE, check=True).stdout) for path in sources)
+    packed, size = pack.stat().st_size, sum(path.stat().st_size for path in sources)
     how = "trace" if "periodic trace" in told else "zstd"
-    same = "yes" if filecmp.cmp(source, again, shallow=False) else "NO"
-    return trace.name, f"{events:,}", f"{size:,}", f"{zstd:,}", f"{packed:,}", f"{zstd / packed:.1f}", how, same
+    same = all(filecmp.cmp(*pair, shallow=False) for pair in zip(sources, again, strict=True))
+    for path in again:
+        path.unlink()
+    return name, events, f"{size:,}", f"{zstd:,}", f"{packed:,}", f"{zstd / packed:.1f}", how, "yes" if same else "NO"

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import random
+import shutil
 import sys
+from io import BytesIO
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from in_process import told
 
 from millrace import _core
 from millrace.cli.pack import command as pack
 from millrace.cli.unpack import command as unpack
 from millrace.pack import unpacking
+from millrace.pack.codec import NotPackable
 
 np = pytest.importorskip("numpy")
+
+#: What EZTrace 2.0 has written of one of two ranks of `bench/jacobi.c` with Open MPI 4.1: 400 iterations.
+JACOBI = Path(__file__).resolve().parent / "jacobi_trace"
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +66,40 @@ def test_an_array_of_events_is_packed_as_a_trace(tmp_path: Path, trace: bytes) -
         _, codec, size = packed(name)
         assert codec == "trace"
         assert size < len(_core.squeeze((tmp_path / name).read_bytes(), 19))
+
+
+def test_an_archive_of_otf2_is_packed_as_a_trace_with_what_lies_beside_its_events(tmp_path: Path) -> None:
+    names = ["0.evt", "eztrace_log.def", "eztrace_log.otf2"]
+    for name in names:
+        shutil.copy(JACOBI / name, name)
+    code, words = told(pack, *names, "-o", "t.mrp")
+    assert code == 0 and "as a periodic trace" in words, words
+    zstd = sum(len(_core.squeeze(Path(name).read_bytes(), 19)) for name in names)
+    assert 2.2 * Path("t.mrp").stat().st_size < zstd
+    again = [f"again-{name}" for name in names]
+    code, words = told(unpack, "t.mrp", *(word for name in again for word in ("-o", name)))
+    assert code == 0, words
+    assert [Path(name).read_bytes() for name in again] == [Path(name).read_bytes() for name in names]
+
+
+@given(st.data())
+def test_events_of_otf2_become_the_same_bytes_whatever_they_are(data: st.DataObject) -> None:
+    from millrace.pack import trace_otf2
+
+    whole = (JACOBI / "0.evt").read_bytes()[:2000]
+    begin = data.draw(st.integers(0, len(whole)))
+    mixed = whole[:begin] + data.draw(st.binary(max_size=40)) + whole[begin + data.draw(st.integers(0, 40)) :]
+    try:
+        tables = list(trace_otf2.tables(BytesIO(mixed)))
+    except NotPackable:
+        return
+    assert b"".join(map(trace_otf2.written, tables)) == mixed
+
+
+def test_a_trace_of_otf2_that_is_cut_off_is_packed_as_it_is() -> None:
+    Path("cut.evt").write_bytes((JACOBI / "0.evt").read_bytes()[:-4])
+    said, codec, _ = packed("cut.evt")
+    assert codec == "zstd" and "its last event is cut off" in said
 
 
 def test_what_has_no_period_falls_back_with_the_reason(tmp_path: Path) -> None:

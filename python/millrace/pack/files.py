@@ -57,6 +57,9 @@ class _AsItIs:
 
 AS_IT_IS: FileCodec = _AsItIs()
 
+#: What is in a pack of traces, by name.
+_TRACES = {"trace": "CODEC", "beside-traces": "KEPT"}
+
 
 def find(name: str) -> FileCodec | None:
     """The codec of this name; None if there is none. An entry point goes before what is built in.
@@ -69,9 +72,9 @@ def find(name: str) -> FileCodec | None:
         codec = next(iter(found)).load()
     elif name == "zstd":
         codec = AS_IT_IS
-    elif name == "trace":
+    elif name in _TRACES:
         try:
-            codec = import_module("millrace.pack.trace").CODEC
+            codec = getattr(import_module("millrace.pack.trace"), _TRACES[name])
         except ImportError as error:
             raise RefusedError(
                 "packing of traces needs the Python package numpy, which is not installed",

@@ -1,6 +1,6 @@
 """Periodic event traces: what happens in each period is told once, and of later ones what they differ by.
 
-A trace is an event log in text columns or an array of NumPy. Piece by piece its columns become whole numbers; events of one
+A trace is an event log in text columns, an array of NumPy, or the events of a location in the Open Trace Format 2. Piece by piece its columns become whole numbers; events of one
 rank or thread are put together if that helps; then each column is differences from period to period, whose bytes are put
 together by weight, and zstd does the rest. Nothing of it is taken on trust: the packer compares.
 """
@@ -17,10 +17,10 @@ import numpy as np
 
 from millrace.errors import CorruptError
 from millrace.model import Frozen
-from millrace.pack import trace_period
+from millrace.pack import trace_otf2, trace_period, trace_table
 from millrace.pack.codec import NotPackable
 from millrace.pack.layout import MOST_BYTES
-from millrace.pack.trace_table import PIECE, Column, Numbers, Table, tables, written
+from millrace.pack.trace_table import PIECE, Column, Numbers, Table
 
 #: Numbers without sign, or bytes of them.
 Unsigned = np.ndarray[Any, np.dtype[Any]]
@@ -66,7 +66,7 @@ class TraceCodec:
 
     def encode(self, path: Path) -> Iterator[bytes]:
         """See `FileCodec.encode`."""
-        for table in tables(path):
+        for table in _tables(path):
             piece = max((_grouped(table, group) for group in _groupings(table)), key=lambda each: -_cost(each))
             yield _piece(table, piece)
 
@@ -77,6 +77,33 @@ class TraceCodec:
                 return _read(piece)
         except (msgspec.MsgspecError, struct.error, ValueError, LookupError, OverflowError, TypeError, SyntaxError, RecursionError, MemoryError) as error:  # fmt: skip
             raise CorruptError("the pack has a piece of a trace that is none") from error
+
+
+class KeptCodec:
+    """Of a file beside traces that is none: pieces without a head, which `TraceCodec.decode` gives as they are."""
+
+    def encode(self, path: Path) -> Iterator[bytes]:
+        """See `FileCodec.encode`."""
+        with path.open("rb") as file:
+            while data := file.read(MOST_BYTES - _LENGTH.size):
+                yield _LENGTH.pack(0) + data
+
+    def decode(self, piece: bytes) -> bytes:
+        """See `FileCodec.decode`."""
+        return piece[_LENGTH.size :]
+
+
+def _tables(path: Path) -> Iterator[Table]:
+    """Read a trace, piece by piece."""
+    with path.open("rb") as file:
+        magic = file.read(len(np.lib.format.MAGIC_PREFIX))
+        file.seek(0)
+        if magic == np.lib.format.MAGIC_PREFIX:
+            yield from trace_table.arrays(file)
+        elif magic.startswith(trace_otf2.MAGIC):
+            yield from trace_otf2.tables(file)
+        else:
+            yield from trace_table.texts(file)
 
 
 def _groupings(table: Table) -> list[int]:
@@ -184,6 +211,8 @@ class _Parts:
 
 def _read(piece: bytes) -> bytes:
     parts = _Parts(piece)
+    if piece.startswith(_LENGTH.pack(0)):
+        return piece[_LENGTH.size :]
     head = msgspec.json.decode(parts.take(_LENGTH.unpack(parts.take(_LENGTH.size))[0]), type=Head)
     if head.rows * len(head.columns) > MOST_FIELDS:
         raise ValueError("more than any piece has")
@@ -199,7 +228,8 @@ def _read(piece: bytes) -> bytes:
     if head.group >= 0:
         order = np.argsort(columns[head.group].values, kind="stable")
         columns = [each if index == head.group else _scattered(each, order) for index, each in enumerate(columns)]
-    return written(Table(start, columns, head.separator.encode(), head.ended, head.dtype))
+    write = trace_otf2.written if head.dtype == trace_otf2.NAME else trace_table.written
+    return write(Table(start, columns, head.separator.encode(), head.ended, head.dtype))
 
 
 def _taken(parts: _Parts, rows: int, width: int) -> Unsigned:
@@ -226,5 +256,5 @@ def _check_size(columns: Sequence[Column]) -> None:
         raise ValueError("more than any piece has")
 
 
-#: The codec of traces.
-CODEC = TraceCodec()
+#: The codec of traces, and that of what lies beside them.
+CODEC, KEPT = TraceCodec(), KeptCodec()

@@ -10,7 +10,6 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,23 +52,16 @@ class Table:
     separator: bytes = b""
     #: Whether the last row ends its line.
     ended: bool = True
-    #: NumPy's words for a row of an array; empty: text.
+    #: NumPy's words for a row of an array, or `trace_otf2.NAME`; empty: text.
     dtype: str = ""
 
 
-def tables(path: Path) -> Iterator[Table]:
+def texts(file: Any) -> Iterator[Table]:
     """Read a log, piece by piece.
 
     Raises:
         NotPackable: It is none.
     """
-    with path.open("rb") as file:
-        magic = file.read(6)
-        file.seek(0)
-        yield from _arrays(file) if magic == np.lib.format.MAGIC_PREFIX else _texts(file)
-
-
-def _texts(file: Any) -> Iterator[Table]:
     head: bytes = file.readline(PIECE)  # names of columns, or the first row: kept apart
     second: bytes = file.readline(PIECE)
     separator = max((second.count(bytes([each])), bytes([each])) for each in _SEPARATORS)[1]
@@ -108,7 +100,12 @@ def _of_words(fields: Sequence[bytes]) -> Column:
     return Column(values, words=tuple(numbers))
 
 
-def _arrays(file: Any) -> Iterator[Table]:
+def arrays(file: Any) -> Iterator[Table]:
+    """Read an array, piece by piece.
+
+    Raises:
+        NotPackable: It is none of rows of plain numbers.
+    """
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -159,7 +156,7 @@ def _floats(numbers: Numbers, decimals: int, dtype: Any) -> Any:
 
 
 def written(table: Table) -> bytes:
-    """What `tables` has read; ValueError or the like if the table is nobody's."""
+    """What `texts` or `arrays` has read; ValueError or the like if the table is nobody's."""
     return table.head + (_array_bytes(table) if table.dtype else _text_bytes(table))
 
 

@@ -41,14 +41,21 @@ def pack(paths: Sequence[Path], dest: Path) -> Packed:
 
 
 def _pack_traces(paths: Sequence[Path], originals: tuple[Original, ...], dest: Path) -> int:
-    """Pack all as traces; bytes of the pack."""
-    codec = files.find("trace")
-    assert codec  # it is built in
-    writer = Writer(dest)
+    """Pack as traces those that are; bytes of the pack."""
+    codec, kept = files.find("trace"), files.find("beside-traces")
+    assert codec and kept  # they are built in
+    writer, why_not = Writer(dest), list[NotPackable]()
     try:
         writer.add(Kind.RECIPE, recipe.encode(Recipe(codec="trace", millrace=__version__, outputs=originals)))
         for index, path in enumerate(paths):
-            difference.write_plain(writer, index, path, codec)
+            before = writer.size
+            try:
+                difference.write_plain(writer, index, path, codec)
+            except NotPackable as error:
+                why_not.append(error)
+                if writer.size != before or len(why_not) == len(paths):
+                    raise why_not[0] from None
+                difference.write_plain(writer, index, path, kept)
         writer.finish(lambda path: packing.check(path, originals, [], codec))
     finally:
         writer.give_up()
