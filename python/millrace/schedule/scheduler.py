@@ -267,7 +267,7 @@ class Scheduler:
         return self._hand_out()
 
     def _hand_out(self) -> list[Action]:
-        """Hand out finishes, and of searches as many as `_most_tasks` leaves."""
+        """Hand out finishes, and of searches one more than the slots work at, or all from which nodes may choose by what they hold."""
         actions: list[Action] = []
         if not self._fragments or self._interruption:
             return actions
@@ -276,15 +276,11 @@ class Scheduler:
             if isinstance(found, Divide):
                 return [*actions, found]
             actions += map(self._submit, found)
-        while len(self._tasks) < self._most_tasks and (search := self._fragments.next_search()):
+        fragmented = self._settings.fragmented
+        most = MOST_TO_CHOOSE_FROM if fragmented and fragmented.volumes else 2 * slots
+        while len(self._tasks) < most and (search := self._fragments.next_search()):
             actions.append(self._submit(search))
         return actions
-
-    @property
-    def _most_tasks(self) -> int:
-        """Tasks that are handed out: one more than the slots work at, or all from which nodes may choose by what they hold."""
-        fragmented = self._settings.fragmented
-        return MOST_TO_CHOOSE_FROM if fragmented and fragmented.volumes else 2 * self._cutting.slots
 
     def _ended(self, ended: Ended) -> list[Action]:
         task = self._tasks.pop(ended.task)
