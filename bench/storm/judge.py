@@ -58,6 +58,8 @@ class Judge:
         self.site = Site(scenario, root, mounted)
         self.outcome = Outcome(scenario)
         self.more: tuple[str, ...] = ()
+        #: Whether a run has begun in a world that is not there any more.
+        self._stayed = False
 
     def run(self) -> Outcome:
         """Run it."""
@@ -214,7 +216,7 @@ class Judge:
         if seen.code == 3 and self._quarantined() != frozenset(self._cannot()):
             self.more = ("--retry-quarantined",)
         if seen.code in (2, 5) and fresh:
-            otherwise = "begun otherwise" in seen.said
+            otherwise = "begun otherwise" in seen.said or (self._stayed and "not what they were" in seen.said)
             spoilt = any(what in RUN_DIRS for what in self._causes)
             if spoilt or otherwise or (leave and self.site.now.content):
                 self.more = ("--fresh",)
@@ -224,6 +226,7 @@ class Judge:
                     self.site.remove(self.site.output)
                 return
         if leave and seen.code == 0 and self.site.now.content:
+            self._stayed = True
             return  # goes on in the world that is
         self.site.restore()
         lock = self.site.run_dir and self.site.run_dir / "lock"
