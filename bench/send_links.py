@@ -124,7 +124,7 @@ def at_the_crossover(ends: Ends) -> tuple[float, list[tuple[str, ...]]]:
 def main() -> int:
     """Measure, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mbit", type=float, nargs="+", default=[10, 100, 1000], help="of the link (10 100 1000)")
+    parser.add_argument("--mbit", type=float, nargs="*", default=[10, 100, 1000], help="of the link (10 100 1000)")
     parser.add_argument("--delay", type=float, nargs="+", default=[0, 25, 50], help="in milliseconds (0 25 50)")
     parser.add_argument("--part", type=int, default=100, help="so many queries (100)")
     parser.add_argument("--grow", type=int, default=1, help="so many times the database (1)")

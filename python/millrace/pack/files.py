@@ -5,17 +5,21 @@ A codec is found by its name: built in, or by an entry point of the group ``mill
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from millrace import _core
 from millrace.errors import RefusedError
-from millrace.pack.layout import MOST_BYTES
+from millrace.pack.layout import LEVEL, MOST_BYTES
 
 #: Entry points of codecs of files.
 GROUP = "millrace.file_codecs"
+
+#: Bytes of a file by which is told what zstd makes of it.
+SAMPLE = 1 << 20
 
 
 @runtime_checkable
@@ -59,6 +63,14 @@ AS_IT_IS: FileCodec = _AsItIs()
 
 #: What is in a pack of traces, by name.
 _TRACES = {"trace": "CODEC", "beside-traces": "KEPT"}
+
+
+def zstd_bytes(paths: Sequence[Path]) -> int:
+    """About what zstd makes of files, by the begin of the largest."""
+    with max(paths, key=lambda path: path.stat().st_size).open("rb") as file:
+        piece = file.read(SAMPLE)
+    n_bytes = sum(path.stat().st_size for path in paths)
+    return round(len(_core.squeeze(piece, LEVEL)) * n_bytes / max(len(piece), 1))
 
 
 def find(name: str) -> FileCodec | None:
