@@ -215,7 +215,9 @@ def test_under_another_name_the_check_finds_it(desk: Shell, case: Everyday) -> N
 @each(lambda case: case.unnamed is None)
 def test_under_another_name_the_check_finds_what_takes_long_too(desk: Shell, case: Everyday) -> None:
     ended, written = under_another_name(desk, case)
-    assert (ended.code, written) == (5, b""), ended.shown
+    assert not written and ended.code in (4, 5), ended.shown
+    # mmseqs leaves a folder for what is in between, which nobody has named.
+    assert ended.code == 5 or "which is no output of this run" in ended.err, ended.shown
 
 
 @pytest.mark.parametrize("name", ["bwa", "bwa-paired"])

@@ -32,9 +32,10 @@ def run(*words: str | Path, cwd: Path, **environ: str) -> str:
 def built(folder: Path, *options: str) -> Path:
     """A wheel of this source."""
     folder.mkdir(parents=True, exist_ok=True)
+    environ = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"}
     done = subprocess.run(
         [BIN / "maturin", "build", "--quiet", "--release", "--out", folder, *options], cwd=REPO, capture_output=True,
-        text=True, check=False, env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"},
+        text=True, check=False, env={**environ, "PATH": f"{BIN}:{os.environ['PATH']}"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return next(folder.glob("*.whl"))
