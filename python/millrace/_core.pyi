@@ -411,6 +411,15 @@ class PoolEvent:
     def extra(self) -> list[str]:
         """Files that the tool wrote and nobody had asked for, relative to the slot."""
     @property
+    def is_warm(self) -> bool:
+        """Whether it ran in a fork of a tool that had waited for its input."""
+    @property
+    def saved_seconds(self) -> float:
+        """CPU seconds that such forks saved; below 0: that they cost."""
+    @property
+    def cold(self) -> str:
+        """Why no task runs so any more; empty: nothing new."""
+    @property
     def task(self) -> TaskRef | None: ...
 
 @final
@@ -430,7 +439,7 @@ class Pool:
         slot_mark: bytes,
         secret: bytes,
         substitutions: Sequence[tuple[bytes, bytes]],
-        streams: Sequence[tuple[str, str]],
+        streams: Sequence[tuple[str, str, Sequence[str]]],
         records_said: str,
         failures_said: Sequence[str],
         ok_statuses: Sequence[int] = ...,
@@ -444,7 +453,7 @@ class Pool:
         """Make the slots.
 
         Args:
-            streams: (name for the user, how it is joined) of each output. Blocks that could not be joined are not
+            streams: (name for the user, how it is joined, what differs between two runs) of each output. Blocks that could not be joined are not
                 committed; the task ends as ``shapeless``.
             ok_statuses: Exit statuses besides 0 with which the program ends well.
             namespaces: Open descriptors, copied, of those in which tools are started.
@@ -476,6 +485,7 @@ class Pool:
         patches: Sequence[tuple[int, str, str]] = ...,
         within: tuple[int, int, int | None, float, float] | None = None,
         alone: bool = False,
+        warm: bool = False,
     ) -> None:
         """Queue one execution of the tool.
 
@@ -487,6 +497,7 @@ class Pool:
             within: (column of the subject, of the bits, of the E-value if subjects are ranked by it, lowest rank, highest):
                 outputs whose rows are not in this range are not committed; the task ends as ``misplaced``.
             alone: Nothing is to run beside it.
+            warm: It may run in a fork of a tool that waits where it first touches its input.
         """
     def events(self, timeout_seconds: float) -> list[PoolEvent]:
         """Wait for events, at most so long; return all that are there.

@@ -76,3 +76,7 @@ class UnverifiedError(MillraceError):
     """The tool gave other bytes for the same records in other pieces: its output cannot be the serial one."""
 
     exit_code = ExitCode.CORRUPT
+
+
+class UnequalError(UnverifiedError):
+    """The tool gave other bytes in a fork than in a process of its own: no result of the run is to be believed."""

@@ -53,6 +53,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     format: str = ""
     #: The program stays alive and takes records one by one (``docs/records.md``).
     records: bool = False
+    #: The tool is started once a slot, up to its first touch of the input, and forked for each task (``docs/warm.md``).
+    warm: bool = False
     record_start: str = ""
     record_end: str = ""
     batch: str = "auto"

@@ -288,6 +288,8 @@ class ToolUse(Frozen, frozen=True):
     tested: tuple[str, ...] = ()
     #: The program stays alive from task to task; None: it is started for each.
     served: Served | None = None
+    #: Tasks may run in forks of a tool that waits where it first touches its input.
+    warm: bool = False
     #: How the database is searched in fragments; None: as a whole.
     fragmented: Fragmented | None = None
     #: Decisions with their reason in words, for ``millrace plan``.

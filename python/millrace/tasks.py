@@ -92,6 +92,8 @@ class Ending(Enum):
     MISPLACED = "misplaced"
     #: An output could not be joined.
     SHAPELESS = "shapeless"
+    #: It was run in two ways, which gave other bytes.
+    UNEQUAL = "unequal"
     #: The program could not be started.
     SPAWN = "spawn"
     #: The result could not be kept.
@@ -129,6 +131,12 @@ class Ended(Frozen, frozen=True):
     stderr: bytes = b""
     #: Files that the tool wrote and nobody had asked for.
     extra: Sequence[str] = ()
+    #: Whether it ran in a fork of a tool that had waited for its input.
+    is_warm: bool = False
+    #: CPU seconds that such forks saved; below 0: that they cost.
+    saved_seconds: float = 0.0
+    #: Why no task runs so any more; empty: nothing new.
+    cold: str = ""
     #: What is in the journal now.
     committed: _core.TaskRef | None = None
 
@@ -171,4 +179,5 @@ def news_of(event: _core.PoolEvent) -> Started | Ended | Woken:
         signal=event.signal, detail=event.detail, disk_full=event.disk_full, cpu_seconds=event.cpu_seconds,
         wall_seconds=event.wall_seconds, peak_rss_bytes=event.peak_rss_bytes, out_of_memory=event.out_of_memory,
         side_by_side=event.side_by_side, stderr=event.stderr, extra=event.extra, committed=event.task,
+        is_warm=event.is_warm, saved_seconds=event.saved_seconds, cold=event.cold,
     )  # fmt: skip

@@ -76,7 +76,7 @@ impl PoolEvent {
         }
     }
 
-    /// `done`, `failed`, `timeout`, `still`, `killed`, `missing`, `said`, `misplaced`, `shapeless`, `spawn` or `io`; empty unless ended.
+    /// `done`, `failed`, `timeout`, `still`, `killed`, `missing`, `said`, `misplaced`, `shapeless`, `unequal`, `spawn` or `io`; empty unless ended.
     #[getter]
     fn status(&self) -> &'static str {
         match self.outcome().map(|outcome| &outcome.result) {
@@ -91,6 +91,7 @@ impl PoolEvent {
             Some(Err(Failure::Misplaced)) => "misplaced",
             Some(Err(Failure::Doubtful)) => unreachable!("a slot runs such a task again"),
             Some(Err(Failure::Shapeless(_))) => "shapeless",
+            Some(Err(Failure::Unequal(_))) => "unequal",
             Some(Err(Failure::Spawn(_))) => "spawn",
             Some(Err(Failure::Io(_))) => "io",
         }
@@ -117,7 +118,7 @@ impl PoolEvent {
     fn detail(&self) -> String {
         match self.failure() {
             Some(Failure::Missing(path)) => path.display().to_string(),
-            Some(Failure::Said(doubt) | Failure::Shapeless(doubt)) => doubt.clone(),
+            Some(Failure::Said(words) | Failure::Shapeless(words) | Failure::Unequal(words)) => words.clone(),
             Some(Failure::Spawn(error) | Failure::Io(error)) => error.to_string(),
             Some(Failure::StoodStill(limit)) => {
                 format!("no CPU time, no reads, no writes for {} s", limit.as_secs_f64())
@@ -174,6 +175,24 @@ impl PoolEvent {
         extra.iter().map(|path| path.display().to_string()).collect()
     }
 
+    /// Whether it ran in a fork of a tool that had waited for its input.
+    #[getter]
+    fn is_warm(&self) -> bool {
+        self.outcome().is_some_and(|outcome| outcome.is_warm)
+    }
+
+    /// CPU seconds that such forks saved; below 0: that they cost.
+    #[getter]
+    fn saved_seconds(&self) -> f64 {
+        self.outcome().map_or(0.0, |outcome| outcome.saved_seconds)
+    }
+
+    /// Why no task runs so any more; empty: nothing new.
+    #[getter]
+    fn cold(&self) -> String {
+        self.outcome().and_then(|outcome| outcome.cold.clone()).unwrap_or_default()
+    }
+
     /// What was committed.
     #[getter]
     fn task(&self) -> Option<TaskRef> {
@@ -226,7 +245,7 @@ impl Pool {
         slot_mark: Vec<u8>,
         secret: Vec<u8>,
         substitutions: Vec<(Vec<u8>, Vec<u8>)>,
-        streams: Vec<(String, String)>,
+        streams: Vec<(String, String, Vec<String>)>,
         records_said: &str,
         failures_said: Vec<String>,
         ok_statuses: Vec<i32>,
@@ -239,7 +258,7 @@ impl Pool {
     ) -> PyResult<Self> {
         // The caller's descriptors stay the caller's.
         let namespaces = namespaces.into_iter().map(copied).collect::<io::Result<Vec<_>>>().map_err(io_error)?;
-        let streams = streams.into_iter().map(|(name, join)| Stream { name, join }).collect();
+        let streams = streams.into_iter().map(|(name, join, volatile)| Stream { name, join, volatile }).collect();
         let sink = JournalSink::new(journal.0.clone(), streams, records_said, &failures_said);
         let sink = Arc::new(sink.map_err(|error| PyValueError::new_err(error.to_string()))?);
         let settings = slot::Settings {
@@ -272,7 +291,7 @@ impl Pool {
     /// highest) they are committed if their rows are in that range.
     #[pyo3(signature = (id, argv, placements, outputs, *, timeout_seconds, first, last, attempt, inputs, urgent,
         fragment=0, exe=None, substitutions=vec![], patches=vec![], within=None,
-        alone=false))]
+        alone=false, warm=false))]
     #[allow(clippy::too_many_arguments)] // as above
     fn submit(
         &self,
@@ -292,6 +311,7 @@ impl Pool {
         patches: Vec<(u16, String, PathBuf)>,
         within: Option<(usize, usize, Option<usize>, f64, f64)>,
         alone: bool,
+        warm: bool,
     ) -> PyResult<()> {
         let placements = placements.into_iter().map(placement).collect::<PyResult<_>>()?;
         let outputs = outputs.into_iter().map(output).collect::<PyResult<_>>()?;
@@ -301,7 +321,7 @@ impl Pool {
             within.map(|(subject, bits, evalue, lowest, highest)| Within { subject, bits, evalue, lowest, highest });
         let purpose = Purpose { head: head(first, last, fragment, attempt, &inputs), patches, within };
         let exe = exe.map(|exe| CString::new(exe.into_os_string().into_vec())).transpose()?;
-        self.enqueue(Task { id, exe, argv, placements, outputs, substitutions, timeout, alone }, purpose, urgent)
+        self.enqueue(Task { id, exe, argv, placements, outputs, substitutions, timeout, alone, warm }, purpose, urgent)
     }
 
     /// Waits for events, at most `timeout_seconds`; returns all that are there.

@@ -80,6 +80,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         option("--ok-status", type=int, multiple=True, metavar="N", help="Exit status besides 0 with which the tool ends well ('nothing found')."),
         option("--format", metavar="FORMAT", help="Record format of inputs that name none (fasta, fastq, mol2, sdf, lines...)."),
         option("--records", is_flag=True, help="The program stays alive and takes records one by one, by the record protocol."),
+        option("--warm", is_flag=True, help="Start the tool once a slot and fork it for each task, where it first touches its input: for tools that take long to start."),
         option("--record-start", metavar="REGEX", help="A record begins at a line that matches."),
         option("--record-end", metavar="REGEX", help="A record ends after a line that matches."),
         option("--batch", metavar="auto|N|SIZE", help="Records (100) or bytes (64K) a task; auto measures (default)."),

@@ -16,6 +16,9 @@ class Counts(msgspec.Struct):
     resumed: int = 0
     quarantined: int = 0
     cpu: float = 0.0
+    #: Tasks that ran in forks of a tool that waits, and the CPU seconds that this saved.
+    warm: int = 0
+    saved: float = 0.0
     #: Tools that run.
     running: int = 0
 

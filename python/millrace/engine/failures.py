@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from millrace.engine.quarantine import QuarantineWriter
 from millrace.engine.tool_messages import failure_words, hint_of, signature
-from millrace.errors import ExitCode, MillraceError, ToolError
+from millrace.errors import ExitCode, MillraceError, ToolError, UnequalError
 from millrace.model import ToolUse
 from millrace.node import workdir
 from millrace.node.feed import Batch
@@ -125,6 +125,15 @@ def disk_full(plan: Plan, detail: str) -> MillraceError:
         f"no space left: {detail}",
         f"free some space on the disk of {plan.run_dir} (results need about twice the size of the output), "
         "then type the same command again: it resumes",
+    )
+
+
+def unequal(tool: str, batch: Batch, ended: Ended) -> MillraceError:
+    """The error of a tool that gave other bytes in a fork than in a process of its own, after others were kept."""
+    return UnequalError(
+        f"{tool} gave other bytes for records {batch.first + 1} to {batch.last} in a fork of a process that had waited for "
+        f"its input\n  {ended.detail}",
+        "it cannot run warm, and nothing of this run is kept: type the same command without --warm",
     )
 
 

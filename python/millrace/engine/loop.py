@@ -11,7 +11,7 @@ from millrace import _core
 from millrace.engine.actions import Actions
 from millrace.engine.batches import Batches
 from millrace.engine.counts import Counts
-from millrace.engine.failures import failure_of, named_in, not_collected, not_kept
+from millrace.engine.failures import failure_of, named_in, not_collected, not_kept, unequal
 from millrace.engine.intake import Intake
 from millrace.engine.quarantine import QuarantineWriter
 from millrace.engine.task_log import TaskLog
@@ -26,6 +26,7 @@ from millrace.output.commit import GroupCommit
 from millrace.output.guard import Guard, GuardedWriter
 from millrace.plan.plan import Plan
 from millrace.report.event_log import EventLog
+from millrace.report.words import count
 from millrace.schedule.fragments import FoundBefore
 from millrace.schedule.interruption import GRACE_SECONDS
 from millrace.schedule.protocol import (
@@ -81,6 +82,8 @@ class Engine:
     #: Signals that the scheduler knows of.
     _n_signals: int = 0
     _shown_at: float = 0.0
+    #: Why tasks do not run warm, as far as it was told.
+    _cold: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         use, job = self.plan.use, self.plan.job
@@ -204,6 +207,7 @@ class Engine:
         task = self.scheduler.task(ended.task)
         batch = self.batches[task.batch]
         self.counts.cpu += ended.cpu_seconds
+        self._warm(batch, ended)
         if ended.ending in (Ending.DONE, Ending.KILLED, Ending.MISPLACED):
             actions = self.scheduler.handle(ended, self.now())
         else:
@@ -220,12 +224,29 @@ class Engine:
             raise not_kept(ended, self.plan)
         self.actions.do(actions)
 
+    def _warm(self, batch: Batch, ended: Ended) -> None:
+        self.counts.warm += ended.is_warm
+        self.counts.saved += ended.saved_seconds
+        if ended.ending is Ending.UNEQUAL:
+            raise unequal(self.said.tool, batch, ended)
+        if ended.cold and ended.cold not in self._cold:
+            self._cold.add(ended.cold)
+            self.actions.warn(f"--warm: {self.said.tool} is started for each task: {ended.cold}")
+
     def _failed(self, task: Task, batch: Batch, ended: Ended) -> list[Action]:
         failure = failure_of(task, ended, self.plan, self.quarantine.names(batch))
         actions = self.scheduler.handle(TaskFailed(task.id, failure), self.now())
         if ended.ending is Ending.STILL and not any(isinstance(action, Quarantine | Stop) for action in actions):
             self.actions.warn(f"{self.said.tool} {failure.reason.splitlines()[0]}; ended and tried again")
         return actions
+
+    def warmth(self) -> str:
+        """What forks of a tool that waits have saved, in words; empty: there were none."""
+        counts = self.counts
+        if not counts.warm:
+            return ""
+        how = f"saved {counts.saved:.1f} s of CPU" if counts.saved > 0 else f"cost {-counts.saved:.1f} s of CPU more"
+        return f"warm: {count(counts.warm, 'task')} in forks of {self.said.tool}, which {how} in all"
 
     def _snapshot(self) -> Snapshot:
         counts, scheduler = self.counts, self.scheduler

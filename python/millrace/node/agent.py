@@ -158,7 +158,7 @@ class Node:
                 first=batch.first, last=batch.last, attempt=task.attempt, inputs=list(batch.digests), urgent=task.urgent,
                 fragment=number_of(task.kind), exe=execution.exe,
                 substitutions=execution.substitutions, patches=execution.patches, within=execution.within,
-                alone=task.alone,
+                alone=task.alone, warm=self._use.warm and isinstance(task.kind, Whole),
             )  # fmt: skip
 
         if self._share:
@@ -287,6 +287,7 @@ class Node:
         }  # fmt: skip
 
 
-def _stream(output: OutputUse) -> tuple[str, str]:
+def _stream(output: OutputUse) -> tuple[str, str, list[str]]:
     name = "standard output" if output.path == "-" else output.path
-    return os.fsencode(name).decode(errors="replace"), output.join  # for messages: a name need not be UTF-8
+    # For messages: a name need not be UTF-8.
+    return os.fsencode(name).decode(errors="replace"), output.join, list(output.volatile)

@@ -21,6 +21,7 @@ from millrace.plan.outputs import check_outputs
 from millrace.plan.programs import find_program
 from millrace.plan.queries import look
 from millrace.plan.slots import count_slots
+from millrace.plan.warm import with_warmth
 from millrace.schedule.sizing import CostModel
 from millrace.tools import registry
 
@@ -105,6 +106,8 @@ def _make(
     use, in_parts = with_fragments(job, use, seen, adapter, slots, queries)
     if queries:
         use = msgspec.structs.replace(use, cost=msgspec.structs.replace(use.cost, longest=queries.longest))
+    use, warm, cold = with_warmth(job, use)
+    warnings = (*warnings, *filter(None, [cold]))
     run_dir = run_place.find(job.run_dir, use, job.command, cwd, environ)
     prints = fingerprint.of_run(job, use, seen)
     key = fingerprint.cost_key(use, prints)
@@ -112,8 +115,8 @@ def _make(
         use = msgspec.structs.replace(use, cost=msgspec.structs.replace(use.cost, learnt=found))
     work = workplace.find(job.work_dir, slots, cwd, CostModel(use.cost).most_bytes(slots))
     return Plan(
-        job=job, command=command, use=use, slots=slots, run_dir=run_dir, work_place=work.path, fingerprints=prints, cost_key=key,
-        notes=tuple(filter(None, (*use.notes, *warnings, why, batch_note(job, use), check_note(job, use), in_parts, f"work directory: in {work.path}, {work.why}"))),
+        job=job, command=command, use=use, slots=slots, run_dir=run_dir, work_place=work.path, fingerprints=prints, cost_key="" if use.warm else key,  # what starts cost is hidden then
+        notes=tuple(filter(None, (*use.notes, *warnings, why, batch_note(job, use), check_note(job, use), in_parts, warm, f"work directory: in {work.path}, {work.why}"))),
         warnings=warnings,
         world=files,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import msgspec
 
 from millrace import earlier_run, run_folder
-from millrace.errors import ExitCode, LostError, MillraceError
+from millrace.errors import ExitCode, LostError, MillraceError, UnequalError
 from millrace.interrupt import StoppedBySignal
 from millrace.launch.heart import BEAT_SECONDS
 from millrace.launch.supervisor_link import Supervision
@@ -96,7 +96,8 @@ def remove_if_fruitless(rundir: RunDir, *, supervised: bool) -> Callable[..., bo
             return False
         # One that was asked to stop has told where it keeps its results, and may be about to be resumed.
         asked = isinstance(error, StoppedBySignal) and error.number != signal.SIGPIPE
-        if isinstance(error, MillraceError) and not asked and not rundir.holds_results():
+        is_fruitless = isinstance(error, MillraceError) and not asked and not rundir.holds_results()
+        if is_fruitless or isinstance(error, UnequalError):
             run_folder.remove(rundir)
         return False
 

@@ -95,7 +95,7 @@ class Ending:
         self._events.close()
         code = ExitCode.TOOL if against else ExitCode.QUARANTINED if lost else ExitCode.DONE
         counted = history.remember(self._claim.plan, self._claim.rundir, self._claim.manifest, code)
-        words = [engine.verifier.outcome(engine.counts.records)]
+        words = [engine.verifier.outcome(engine.counts.records), engine.warmth()]
         if against:
             words.append(f"{engine.said.tool} has answered all records, but after the last one {against}\n{AGAINST}")
         return self._judge(lost, code, counted, words)

@@ -43,6 +43,8 @@ pub struct Stream {
     pub name: String,
     /// How its blocks are joined; see [`crate::join`].
     pub join: String,
+    /// Expressions of what differs between two runs.
+    pub volatile: Vec<String>,
 }
 
 /// Commits the outputs of tasks to a journal.
@@ -51,6 +53,8 @@ pub struct JournalSink {
     journal: Arc<SharedJournal>,
     purposes: Mutex<HashMap<u64, Purpose>>,
     streams: Vec<Stream>,
+    /// Those of each stream.
+    volatile: Vec<Vec<Regex>>,
     /// Group 1 of the last match on standard error: how many records the tool handled.
     records_said: Option<Regex>,
     /// Standard error that matches one of these means failure.
@@ -70,7 +74,9 @@ impl JournalSink {
         failures_said: &[String],
     ) -> Result<Self, regex::Error> {
         let records_said = Some(records_said).filter(|text| !text.is_empty()).map(pattern).transpose()?;
-        Ok(Self { journal, purposes: Mutex::default(), streams, records_said, failures_said: patterns(failures_said)? })
+        let volatile = streams.iter().map(|stream| patterns(&stream.volatile)).collect::<Result<_, _>>()?;
+        let failures_said = patterns(failures_said)?;
+        Ok(Self { journal, purposes: Mutex::default(), streams, volatile, records_said, failures_said })
     }
 
     /// Says, before the task with this id is queued, what becomes of its outputs.
@@ -147,6 +153,11 @@ impl Sink for JournalSink {
             let said = said.map_or_else(|| "nothing".to_owned(), |n| n.to_string());
             format!("it was given {expected} records and said that it handled {said}")
         })
+    }
+
+    fn steady(&self, stream: u16, bytes: Vec<u8>) -> Vec<u8> {
+        let volatile = self.volatile.get(usize::from(stream)).map_or(&[][..], Vec::as_slice);
+        volatile.iter().fold(bytes, |bytes, each| each.replace_all(&bytes, &b""[..]).into_owned())
     }
 
     fn commit(&self, task: &Task, mut outputs: Vec<(u16, Vec<u8>, File)>) -> Result<TaskRef, Failure> {

@@ -138,7 +138,7 @@ fn bytes_that_are_not_what_was_committed_are_not_written() {
 /// A sink of one stream, with the journal that it commits to.
 fn sink(folder: &Path, join: &str) -> (JournalSink, PathBuf) {
     let (journal, path) = create(folder);
-    let streams = vec![Stream { name: "hits.tsv".into(), join: join.into() }];
+    let streams = vec![Stream { name: "hits.tsv".into(), join: join.into(), volatile: vec![] }];
     let said = ["^Warning: lost.*$".to_owned()];
     (JournalSink::new(journal, streams, r"^(\d+) done$", &said).unwrap(), path)
 }
@@ -153,6 +153,7 @@ fn task() -> Task {
         substitutions: vec![],
         timeout: None,
         alone: false,
+        warm: false,
     }
 }
 

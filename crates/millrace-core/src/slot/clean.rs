@@ -59,7 +59,7 @@ impl Place {
         Ok(n_kept)
     }
 
-    fn belongs(&self, path: &Path, entry: &std::fs::DirEntry, kind: std::fs::FileType) -> bool {
+    pub(super) fn belongs(&self, path: &Path, entry: &std::fs::DirEntry, kind: std::fs::FileType) -> bool {
         let private = self.private();
         (self.skeleton.contains(path) || private.keeps(path)) && private.is_intact(path, entry, kind)
     }

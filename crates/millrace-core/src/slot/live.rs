@@ -28,7 +28,7 @@ impl Live {
 }
 
 /// CPU seconds of all threads of a child that is not reaped yet.
-fn cpu_seconds_of(pid: libc::pid_t) -> io::Result<f64> {
+pub(super) fn cpu_seconds_of(pid: libc::pid_t) -> io::Result<f64> {
     // SAFETY: plain data, filled by the calls.
     let (time, failed) = unsafe {
         let (mut clock, mut time) = (0, std::mem::zeroed::<libc::timespec>());

@@ -32,6 +32,16 @@ impl Mark {
         Self(self.0 | (slot as u64 & ((1 << SLOT_BITS) - 1)))
     }
 
+    /// The mark of the tool that waits in this slot to be forked: no task's.
+    pub(super) const fn of_warm(self) -> Self {
+        Self(self.0 | 1 << (SLOT_BITS - 1))
+    }
+
+    /// What is put on a process.
+    pub(super) const fn number(self) -> u64 {
+        self.0
+    }
+
     /// Marks the calling process. Async-signal-safe.
     pub(super) fn put_on_self(self) {
         // SAFETY: plain data and system calls. A hard limit below the mark leaves the process without one: it is then

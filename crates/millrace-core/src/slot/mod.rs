@@ -33,6 +33,7 @@ mod task;
 mod tests;
 mod text;
 mod wait;
+mod warm;
 mod watch;
 mod words;
 mod work;

@@ -30,6 +30,8 @@ pub enum Failure {
     Doubtful,
     /// The tool ended well, but what it wrote cannot be a part of the whole output: why.
     Shapeless(String),
+    /// The task was run in two ways, and gave other bytes: which. What was not run in both may be wrong.
+    Unequal(String),
     /// The program cannot be started.
     Spawn(io::Error),
     /// Placing, collecting or committing failed: our side, not the tool's.
@@ -53,6 +55,30 @@ pub struct Outcome<R> {
     pub stderr: Vec<u8>,
     /// Files that it left in its working directory and nobody asked for.
     pub extra: Vec<PathBuf>,
+    /// It ran in a fork of a tool that had waited for its input.
+    pub is_warm: bool,
+    /// CPU seconds that such forks saved; below 0: that they cost.
+    pub saved_seconds: f64,
+    /// Why no task runs so any more, in words, told once.
+    pub cold: Option<String>,
+}
+
+impl<R> Outcome<R> {
+    /// Of a task that has not run.
+    pub(super) const fn new() -> Self {
+        Self {
+            result: Err(Failure::Killed),
+            ending: None,
+            usage: Usage { cpu_seconds: 0.0, peak_rss_bytes: 0 },
+            out_of_memory: false,
+            wall_seconds: 0.0,
+            stderr: vec![],
+            extra: vec![],
+            is_warm: false,
+            saved_seconds: 0.0,
+            cold: None,
+        }
+    }
 }
 
 /// Takes the outputs of tasks that ended well.
@@ -62,6 +88,9 @@ pub trait Sink: Send + Sync {
 
     /// Looks at what a tool that ended well said; a reason not to believe it, if there is one.
     fn doubt(&self, task: &Task, stderr: &[u8]) -> Option<String>;
+
+    /// `bytes` of a stream without what differs from time to time.
+    fn steady(&self, stream: u16, bytes: Vec<u8>) -> Vec<u8>;
 
     /// Makes the outputs durable, all or none. `outputs` are in the order of the task's.
     ///

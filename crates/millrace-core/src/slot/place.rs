@@ -21,6 +21,7 @@ use super::memory::Kills;
 use super::private::Private;
 use super::task::{Placement, Task};
 use super::text;
+use super::warm::{Server, Warmth};
 
 /// The part of a slot that does not change from task to task.
 pub(super) struct Place {
@@ -53,6 +54,11 @@ pub(super) struct Place {
     pub(super) records: Option<Arc<dyn Lengths>>,
     /// The program that stays alive; None: there is none now.
     pub(super) live: Mutex<Option<Live>>,
+    /// The number of the slot.
+    pub(super) number: usize,
+    pub(super) warmth: Arc<Warmth>,
+    /// The tool that waits for its input; None: there is none now.
+    pub(super) server: Mutex<Option<Server>>,
 }
 
 impl Place {

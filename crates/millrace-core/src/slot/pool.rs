@@ -21,6 +21,7 @@ use super::place::Place;
 use super::private::Private;
 use super::task::Task;
 use super::text;
+use super::warm::Warmth;
 
 /// What all slots have in common.
 #[derive(Debug, Clone)]
@@ -143,6 +144,7 @@ struct Shared<R> {
     controls: Vec<Control>,
     area: Arc<Area>,
     watch: Arc<Watch>,
+    warmth: Arc<Warmth>,
     /// Wakes the one who looks after running tools, when the pool closes.
     closing: Condvar,
 }
@@ -199,6 +201,7 @@ impl<R: Send + 'static> Pool<R> {
             controls,
             area: Arc::new(Area::of(base)?),
             watch: Arc::new(Watch::of(&settings.links, mark)),
+            warmth: Arc::default(),
             closing: Condvar::new(),
         });
         let kills = Arc::new(Kills::new(settings.kills.as_ref()));
@@ -338,6 +341,7 @@ fn work<S: Sink>(slot: usize, place: &Place, shared: &Shared<S::Receipt>, sink: 
         ended = Some((task.id, Instant::now(), outcome));
     }
     place.dismiss();
+    place.cool_down();
 }
 
 /// Reports what `ended` and takes the next task, when there is one; None when the pool closes.
@@ -400,5 +404,8 @@ fn place<R>(settings: &Settings, slot: usize, shared: &Shared<R>, kills: Arc<Kil
         substitutions,
         records: settings.records.clone(),
         live: Mutex::default(),
+        number: slot,
+        warmth: shared.warmth.clone(),
+        server: Mutex::default(),
     })
 }

@@ -8,17 +8,18 @@ use super::attempt::{Attempt, Outputs};
 use super::control::Control;
 use super::outcome::{Failure, Outcome, Sink};
 use super::place::Place;
-use super::spawn::{Ending, Usage};
+use super::spawn::Ending;
 use super::task::{Collect, Task};
 use super::wait::End;
+use super::warm::Server;
 
 /// How often a task runs again because of files that are written meanwhile; those that were are not shared any more.
 const MOST_AGAIN: usize = 5;
 
 /// Where the tool writes what it does not name.
-struct Said {
-    stdout: File,
-    stderr: File,
+pub(super) struct Said {
+    pub(super) stdout: File,
+    pub(super) stderr: File,
 }
 
 impl Said {
@@ -46,23 +47,12 @@ impl Place {
     }
 
     fn run_once<S: Sink>(&self, task: &Task, control: &Control, sink: &S, doubts: bool) -> Outcome<S::Receipt> {
-        let mut outcome = Outcome {
-            result: Err(Failure::Killed),
-            ending: None,
-            usage: Usage::default(),
-            out_of_memory: false,
-            wall_seconds: 0.0,
-            stderr: vec![],
-            extra: vec![],
-        };
+        let mut outcome = Outcome::new();
         let turn = self.watch.turn();
         let attempt = Attempt { task, control, sink, turn: doubts.then_some(turn) };
         let done = match &self.records {
             Some(lengths) => self.serve(lengths.as_ref(), &attempt, &mut outcome),
-            None => {
-                let outputs = self.execute(&attempt, &mut outcome);
-                outputs.and_then(|outputs| Self::keep(&attempt, outputs, &mut outcome))
-            }
+            None => self.run_tool(&attempt, &mut outcome),
         };
         if let Err(failure) = done {
             outcome.result = Err(failure);
@@ -83,10 +73,12 @@ impl Place {
         outcome
     }
 
-    fn execute<S: Sink>(
+    /// Runs the tool in a process of its own, or in a fork of `server`.
+    pub(super) fn execute<S: Sink>(
         &self,
         attempt: &Attempt<'_, S>,
         outcome: &mut Outcome<S::Receipt>,
+        server: Option<&mut Server>,
     ) -> Result<Outputs, Failure> {
         let Attempt { task, control, .. } = *attempt;
         let stdin = self.place(task).map_err(Failure::Io)?;
@@ -95,7 +87,10 @@ impl Place {
         *control.words() = said.to_cut(task).map_err(Failure::Io)?;
         let begun = Instant::now();
         let watch = self.kills.watch();
-        let process = self.start(task, control, stdin.as_ref().unwrap_or(&self.null), &said.stdout, &said.stderr)?;
+        let process = match server {
+            None => self.start(task, control, stdin.as_ref().unwrap_or(&self.null), &said.stdout, &said.stderr)?,
+            Some(server) => self.fork(server, control, &mut said)?,
+        };
         let waited = self.wait(process, task.timeout, control, &mut outcome.usage);
         control.words().clear();
         // What we killed ourselves says nothing of the memory.

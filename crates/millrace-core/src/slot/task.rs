@@ -70,4 +70,6 @@ pub struct Task {
     pub timeout: Option<Duration>,
     /// No other task is to run beside it.
     pub alone: bool,
+    /// It may run in a fork of a tool that waits for its input.
+    pub warm: bool,
 }

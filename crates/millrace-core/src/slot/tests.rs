@@ -26,6 +26,10 @@ impl Sink for Keep {
         stderr.starts_with(b"lies").then(|| "it lies".to_owned())
     }
 
+    fn steady(&self, _: u16, bytes: Vec<u8>) -> Vec<u8> {
+        bytes
+    }
+
     fn commit(&self, _: &Task, outputs: Vec<(u16, Vec<u8>, File)>) -> Result<Kept, Failure> {
         let read = |(stream, name, mut file): (u16, Vec<u8>, File)| {
             let mut bytes = vec![];
@@ -112,6 +116,7 @@ fn script_task(script: &str) -> Task {
         substitutions: vec![],
         timeout: None,
         alone: false,
+        warm: false,
     }
 }
 

@@ -1,0 +1,36 @@
+"""Whether the tool may stay warm (``millrace run --warm``): started once a slot, and forked for each task."""
+
+from __future__ import annotations
+
+import msgspec
+
+from millrace.errors import RefusedError
+from millrace.job import Job
+from millrace.model import ToolUse
+
+
+def with_warmth(job: Job, use: ToolUse) -> tuple[ToolUse, str, str]:
+    """What is to be run, a note for the plan, and one for the start of the run, too.
+
+    Raises:
+        RefusedError: The program stays alive anyway.
+    """
+    if not job.warm:
+        return use, "", ""
+    if use.served:
+        raise RefusedError("--warm with --records: the program stays alive anyway", "leave --warm out")
+    if why := _against(use):
+        return use, "", f"--warm: the tool is started for each task: {why}"
+    note = "warm: one process a slot starts, waits where it first touches its input, and is forked for each task"
+    return msgspec.structs.replace(use, warm=True), note, ""
+
+
+def _against(use: ToolUse) -> str:
+    """Why it may not, in words; empty: nothing is known."""
+    if use.fragmented:
+        return "its database is searched in fragments (--fragments 1 searches it whole)"
+    if any(item.stdin for item in use.inputs):
+        return "it reads its standard input, not a file"
+    if any(item.format == "files" for item in use.inputs) or any(output.layout == "record" for output in use.outputs):
+        return "each task has files of other names"
+    return ""
