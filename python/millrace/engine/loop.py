@@ -231,7 +231,7 @@ class Engine:
             raise unequal(self.said.tool, batch, ended)
         if ended.cold and ended.cold not in self._cold:
             self._cold.add(ended.cold)
-            self.actions.warn(f"--warm: {self.said.tool} is started for each task: {ended.cold}")
+            self.actions.warn(f"{self.said.tool} cannot stay warm, and is started for each task: {ended.cold}")
 
     def _failed(self, task: Task, batch: Batch, ended: Ended) -> list[Action]:
         failure = failure_of(task, ended, self.plan, self.quarantine.names(batch))

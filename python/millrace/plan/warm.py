@@ -20,7 +20,7 @@ def with_warmth(job: Job, use: ToolUse) -> tuple[ToolUse, str, str]:
     if use.served:
         raise RefusedError("--warm with --records: the program stays alive anyway", "leave --warm out")
     if why := _against(use):
-        return use, "", f"--warm: the tool is started for each task: {why}"
+        return use, "", f"it cannot stay warm (--warm), and is started for each task: {why}"
     note = "warm: one process a slot starts, waits where it first touches its input, and is forked for each task"
     return msgspec.structs.replace(use, warm=True), note, ""
 

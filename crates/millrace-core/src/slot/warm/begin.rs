@@ -36,6 +36,10 @@ pub(in super::super) struct Server {
     pub(super) cpu_seconds: f64,
     /// Tasks that ended well in forks of it.
     pub(super) n_done: u64,
+    /// Of these, that gave the same bytes in processes of their own.
+    pub(super) n_equal: u64,
+    /// It was asked to fork, and nobody knows whether it has.
+    pub(super) is_lost: bool,
 }
 
 /// Why there is none.
@@ -112,8 +116,19 @@ impl Place {
         *control.running() = None;
         match found {
             Ok((link, held)) if !control.is_killed() => {
-                let cpu_seconds = cpu_seconds_of(process.pid)?;
-                Ok(Server { process, link, argv, held, stdout, stderr, cpu_seconds, n_done: 0 })
+                let cpu_seconds = cpu_seconds_of(process.pid).unwrap_or(0.0);
+                Ok(Server {
+                    process,
+                    link,
+                    argv,
+                    held,
+                    stdout,
+                    stderr,
+                    cpu_seconds,
+                    n_done: 0,
+                    n_equal: 0,
+                    is_lost: false,
+                })
             }
             other => {
                 self.bury_warm(process);
@@ -251,7 +266,7 @@ fn greet(process: &Process, listener: &UnixListener, timeout: Option<Duration>) 
     loop {
         match listener.accept() {
             Ok((link, _)) if peer(&link) == Some(process.pid) => return Ok(link),
-            Ok(_) => return Err("its input is read by a program that it starts".to_owned()),
+            Ok(_) => {} // somebody else, who hears nothing
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(format!("it cannot be heard: {error}")),
         }

@@ -88,20 +88,21 @@ impl Place {
             }
         }
         let run = self.execute(attempt, outcome, Some(&mut server));
-        if run.is_err() {
-            // With a child that nobody knows of, if it was lost while it forked.
-            self.bury_warm(server.process);
-            return match run {
-                Err(failure @ (Failure::Killed | Failure::Doubtful)) => Warm::Ended(Err(failure)),
-                _ => Warm::Failed,
-            };
+        server.n_done += u64::from(run.is_ok());
+        let is_compared = server.n_equal < FIRST || server.n_done % EACH == 0;
+        let cpu_seconds = server.cpu_seconds;
+        if server.is_lost || matches!(run, Err(Failure::Doubtful)) {
+            self.bury_warm(server.process); // with a fork that nobody knows of, perhaps
+        } else {
+            *self.server() = Some(server);
         }
-        server.n_done += 1;
-        let (n_done, cpu_seconds) = (server.n_done, server.cpu_seconds);
-        *self.server() = Some(server);
-        let Ok(outputs) = run else { return Warm::Failed };
-        if n_done <= FIRST || n_done % EACH == 0 {
-            return Warm::Ended(self.compare(attempt, outcome, outputs, n_done));
+        let outputs = match run {
+            Ok(outputs) => outputs,
+            Err(failure @ (Failure::Killed | Failure::Doubtful)) => return Warm::Ended(Err(failure)),
+            Err(_) => return Warm::Failed,
+        };
+        if is_compared {
+            return Warm::Ended(self.compare(attempt, outcome, outputs));
         }
         self.warmth.unseen.store(true, Ordering::Relaxed);
         outcome.is_warm = true;
@@ -115,11 +116,14 @@ impl Place {
         attempt: &Attempt<'_, S>,
         outcome: &mut Outcome<S::Receipt>,
         mut warm: Outputs,
-        n_done: u64,
     ) -> Result<(), Failure> {
+        let ending = outcome.ending;
         self.begin_again(attempt, outcome)?;
         let mut own = self.execute(attempt, outcome, None)?;
-        let found = difference(attempt.sink, attempt.task, &mut warm, &mut own).map_err(Failure::Io)?;
+        let mut found = difference(attempt.sink, attempt.task, &mut warm, &mut own).map_err(Failure::Io)?;
+        if ending != outcome.ending {
+            found = Some("it ended with another exit status".to_owned());
+        }
         if let Some(words) = found {
             self.cool_down();
             let told = self.warmth.cool(format!("it gave other bytes when it was warm: {words}"));
@@ -127,8 +131,11 @@ impl Place {
                 return Err(Failure::Unequal(words));
             }
             outcome.cold = told;
-        } else if n_done == FIRST {
-            self.warmth.trust();
+        } else if let Some(server) = &mut *self.server() {
+            server.n_equal += 1;
+            if server.n_equal == FIRST {
+                self.warmth.trust();
+            }
         }
         Self::keep(attempt, own, outcome)
     }
@@ -145,7 +152,9 @@ impl Place {
         let fresh = fresh.collect::<Result<Vec<_>, _>>().map_err(Failure::Io)?;
         // Held until the number is there, so that whoever asks for a kill sees it.
         let mut running = control.running();
-        let pid = order::fork(&mut server.link, self.mark, &fresh).map_err(Failure::Io)?;
+        let forked = order::fork(&mut server.link, self.mark, &fresh);
+        server.is_lost = forked.is_err();
+        let pid = forked.map_err(Failure::Io)?;
         // SAFETY: our own child; it does the same, whoever comes first.
         unsafe { libc::setpgid(pid, pid) };
         *running = Some(pid);
