@@ -141,9 +141,11 @@ def test_what_a_fork_starts_knows_nothing_of_it(shell: Shell) -> None:
         ("open('left', 'w').close()", "it makes left before it reads its input"),
         ("kept = [open('tool.py'), open('tool.py')]", "it has one file open twice"),
         ("place, out = os.path.abspath(place), os.path.abspath(out); os.chdir('/')", "it goes to another folder"),
-        ("subprocess.run(['true'])", "it starts other programs"),
-        ("subprocess.run(['wc', '-l', place], stderr=subprocess.DEVNULL)", "it starts other programs"),
-        ("import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)", "it starts other programs"),
+        ("kept = subprocess.Popen(['cat'], stdin=subprocess.PIPE)", "a program that it has started is still there"),
+        (
+            "r, kept = os.pipe(); subprocess.run(f'cat <&{r} > /dev/null 2>&1 &', shell=True, pass_fds=[r])",
+            "a program that it has started is still there",
+        ),
     ],
 )  # fmt: skip
 def test_what_cannot_be_forked_is_told_and_started_for_each_task(shell: Shell, before: str, words: str) -> None:
@@ -163,6 +165,19 @@ def test_what_a_tool_keeps_from_before_the_fork_is_found_by_comparing(shell: She
     # As by itself: another word in each line.
     words = [line.split("\t")[1] for line in written(shell).splitlines()]
     assert len(set(words)) == N, words
+
+
+def test_a_child_that_reads_the_input_first_finds_none_and_that_is_found(shell: Shell) -> None:
+    before = "word = subprocess.run(['wc', '-c', place], capture_output=True, text=True).stdout.split(' ')[0]"
+    ended = shell.run(python(shell, before))
+    assert ended.code == 0 and n_warm(ended) == 0 and "it gave other bytes when it was warm" in ended.err, ended.shown
+    assert written(shell) == "".join(f"r{k}\t{k + 1}{len(f'>r{k}') + k + 3}\n" for k in range(N))
+
+
+def test_programs_that_have_ended_before_the_input_do_no_harm(shell: Shell) -> None:
+    ended = shell.run(python(shell, "word = subprocess.run(['echo', '-n', 'x'], capture_output=True, text=True).stdout"))
+    assert ended.code == 0 and n_warm(ended) == N - 3, ended.shown
+    assert written(shell) == WANT.replace("\n", "x\n")
 
 
 STATIC = r"""

@@ -1,26 +1,25 @@
-//! Starting a warm tool, and letting it go.
+//! Starting a warm tool.
 
 use std::ffi::{CString, OsStr};
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek};
-use std::os::fd::AsRawFd;
+use std::io::{self, Seek};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::super::control::Control;
-use super::super::family::Family;
 use super::super::live::cpu_seconds_of;
 use super::super::outcome::Failure;
 use super::super::place::Place;
 use super::super::spawn::{Process, Start, Usage, spawn};
 use super::super::task::{Placement, Task};
+use super::greet::greet;
 use super::held::Held;
-use super::look::{Said, look};
+use super::look::{STARTED, Said, look};
 use super::{LIBRARY, order};
 
 /// A tool that waits at its first touch of the input.
@@ -56,22 +55,54 @@ impl From<io::Error> for Cold {
     }
 }
 
-/// A tool touches its input within this time, or is not waited for.
-const MOST_STARTING: Duration = Duration::from_secs(600);
-
 /// A tool that waits forks within this time, or something is wrong with it.
 const MOST_FORKING: Duration = Duration::from_secs(60);
-
-/// Between two looks at whether a tool still lives that was not heard of.
-const LOOK: Duration = Duration::from_millis(500);
 
 impl Place {
     /// Starts the tool of `task`, whose input is not there yet, and waits until it touches it.
     pub(super) fn begin(&self, task: &Task, control: &Control) -> Result<Server, Cold> {
-        let never = |words: &str| Err(Cold::Never(words.to_owned()));
         if LIBRARY.is_empty() {
-            return never("there is no such thing on this kind of machine");
+            return Err(Cold::Never("there is no such thing on this kind of machine".to_owned()));
         }
+        let inputs = self.make_ready(task)?;
+        let name = format!("millrace-{}-{}", String::from_utf8_lossy(&self.secret), self.number);
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
+        listener.set_nonblocking(true)?;
+        let (argv, environ) = (self.warm_argv(task)?, self.warm_environ(&name, &inputs)?);
+        let (stdout, stderr) = (self.scratch()?, self.scratch()?);
+        let start = Start {
+            exe: &self.exe,
+            argv: &argv,
+            environ: &environ,
+            directory: &self.directory,
+            namespaces: &self.namespaces,
+            stdin: &self.null,
+            stdout: &stdout,
+            stderr: &stderr,
+            nice: self.nice,
+            mark: self.mark.of_warm(),
+        };
+        let process = launch(&start, control)?;
+        let found = greet(&process, &listener, task.timeout);
+        let found = found.and_then(|link| self.look(&process, link, &stdout, &stderr));
+        *control.running() = None;
+        match found {
+            Ok((link, held)) if !control.is_killed() => {
+                let cpu_seconds = cpu_seconds_of(process.pid).unwrap_or(0.0);
+                let (n_done, n_equal, is_lost) = (0, 0, false);
+                Ok(Server { process, link, argv, held, stdout, stderr, cpu_seconds, n_done, n_equal, is_lost })
+            }
+            other => {
+                self.bury_warm(process);
+                let words = other.err().unwrap_or_default();
+                Err(if control.is_killed() { Cold::Failed(Failure::Killed) } else { Cold::Never(words) })
+            }
+        }
+    }
+
+    /// Makes the folders that the task wants to be there; where its inputs are going to be.
+    fn make_ready(&self, task: &Task) -> Result<Vec<PathBuf>, Cold> {
+        let never = |words: &str| Err(Cold::Never(words.to_owned()));
         let mut inputs = vec![];
         for placement in &task.placements {
             match placement {
@@ -81,61 +112,7 @@ impl Place {
                 Placement::Link { .. } => return never("it reads files that are another for each task"),
             }
         }
-        if inputs.is_empty() {
-            return never("its inputs are whole files");
-        }
-        let name = format!("millrace-{}-{}", String::from_utf8_lossy(&self.secret), self.number);
-        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
-        listener.set_nonblocking(true)?;
-        let environ = self.warm_environ(&name, &inputs)?;
-        let (stdout, stderr) = (self.scratch()?, self.scratch()?);
-        let argv = self.warm_argv(task)?;
-        let process = {
-            let mut running = control.running();
-            let process = spawn(&Start {
-                exe: &self.exe,
-                argv: &argv,
-                environ: &environ,
-                directory: &self.directory,
-                namespaces: &self.namespaces,
-                stdin: &self.null,
-                stdout: &stdout,
-                stderr: &stderr,
-                nice: self.nice,
-                mark: self.mark.of_warm(),
-            })
-            .map_err(|error| Cold::Failed(Failure::Spawn(error)))?;
-            *running = Some(process.pid);
-            process
-        };
-        if control.is_killed() {
-            control.signal();
-        }
-        let found =
-            greet(&process, &listener, task.timeout).and_then(|link| self.look(&process, link, &stdout, &stderr));
-        *control.running() = None;
-        match found {
-            Ok((link, held)) if !control.is_killed() => {
-                let cpu_seconds = cpu_seconds_of(process.pid).unwrap_or(0.0);
-                Ok(Server {
-                    process,
-                    link,
-                    argv,
-                    held,
-                    stdout,
-                    stderr,
-                    cpu_seconds,
-                    n_done: 0,
-                    n_equal: 0,
-                    is_lost: false,
-                })
-            }
-            other => {
-                self.bury_warm(process);
-                let words = other.err().unwrap_or_default();
-                Err(if control.is_killed() { Cold::Failed(Failure::Killed) } else { Cold::Never(words) })
-            }
-        }
+        if inputs.is_empty() { never("its inputs are whole files") } else { Ok(inputs) }
     }
 
     /// The arguments of the tool in this slot.
@@ -182,6 +159,9 @@ impl Place {
         link.set_nonblocking(false).map_err(lost)?;
         link.set_read_timeout(Some(MOST_FORKING)).map_err(lost)?;
         let number = order::number(&mut link).map_err(lost)?;
+        if !self.warm_family().look(&mut Usage::default()).map_err(lost)?.is_empty() {
+            return Err(STARTED.to_owned());
+        }
         let directory = Path::new(OsStr::from_bytes(self.directory.to_bytes()));
         let held = look(process.pid, number, &self.root, directory, &Said { stdout, stderr })?;
         let written: Vec<_> = held.iter().filter_map(Held::path).collect();
@@ -206,34 +186,18 @@ impl Place {
         }
         Ok(None)
     }
+}
 
-    /// Kills a warm tool, and a fork of it that nobody knows of; what they used.
-    pub(super) fn bury_warm(&self, process: Process) -> Usage {
-        let mut used = Usage::default();
-        // SAFETY: signals a process group whose leader is not reaped yet.
-        unsafe { libc::kill(-process.pid, libc::SIGKILL) };
-        if let Ok((_, of_process)) = process.reap() {
-            used = of_process;
-        }
-        for child in children() {
-            // SAFETY: a child of this very thread, which runs no task now, and reaps nothing meanwhile.
-            unsafe {
-                libc::kill(child, libc::SIGKILL);
-                libc::waitpid(child, std::ptr::null_mut(), 0);
-            }
-        }
-        // What hangs in the kernel is the watchdog's, who comes last.
-        let _ = Family::of(self.mark.of_warm()).kill(&mut used);
-        used
+/// Starts the tool; whoever asks `control` for a kill from then on reaches it.
+fn launch(start: &Start<'_>, control: &Control) -> Result<Process, Cold> {
+    let mut running = control.running();
+    let process = spawn(start).map_err(|error| Cold::Failed(Failure::Spawn(error)))?;
+    *running = Some(process.pid);
+    drop(running);
+    if control.is_killed() {
+        control.signal();
     }
-
-    /// Lets the warm tool of this slot go, if there is one.
-    pub(in super::super) fn cool_down(&self) {
-        if let Some(server) = self.server().take() {
-            drop(server.link);
-            self.bury_warm(server.process);
-        }
-    }
+    Ok(process)
 }
 
 impl Server {
@@ -249,57 +213,5 @@ impl Server {
             io::copy(from, to)?;
         }
         Ok(())
-    }
-}
-
-/// Children of this thread.
-fn children() -> Vec<libc::pid_t> {
-    let mut text = String::new();
-    // Where the kernel does not tell, the watchdog finds what is left.
-    let _ = File::open("/proc/thread-self/children").and_then(|mut file| file.read_to_string(&mut text));
-    text.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect()
-}
-
-/// Waits until `process` says that it touches its input.
-fn greet(process: &Process, listener: &UnixListener, timeout: Option<Duration>) -> Result<UnixStream, String> {
-    let deadline = Instant::now() + timeout.map_or(MOST_STARTING, |timeout| timeout.min(MOST_STARTING));
-    loop {
-        match listener.accept() {
-            Ok((link, _)) if peer(&link) == Some(process.pid) => return Ok(link),
-            Ok(_) => {} // somebody else, who hears nothing
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(format!("it cannot be heard: {error}")),
-        }
-        if process.ended_within(Some(Duration::ZERO)).unwrap_or(true) {
-            return Err("nothing was heard of it (a static program, perhaps, or one that starts others)".to_owned());
-        }
-        if Instant::now() >= deadline {
-            return Err("it did not read its input in time".to_owned());
-        }
-        await_any(process, listener);
-    }
-}
-
-/// Waits until somebody connects or the process ends, but not for long.
-fn await_any(process: &Process, listener: &UnixListener) {
-    // SAFETY: our unreaped child, so the number is its own; two valid entries; a descriptor of our own that is closed.
-    unsafe {
-        let ended = libc::syscall(libc::SYS_pidfd_open, process.pid, 0) as libc::c_int;
-        let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut entries = [entry(listener.as_raw_fd()), entry(ended)];
-        libc::poll(entries.as_mut_ptr(), 2, LOOK.as_millis() as libc::c_int);
-        libc::close(ended);
-    }
-}
-
-/// The process at the other end.
-fn peer(link: &UnixStream) -> Option<libc::pid_t> {
-    // SAFETY: plain data, filled by the call.
-    unsafe {
-        let mut who: libc::ucred = std::mem::zeroed();
-        let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-        let about = (&raw mut who).cast();
-        let done = libc::getsockopt(link.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, about, &mut length);
-        (done == 0).then_some(who.pid)
     }
 }

@@ -7,6 +7,8 @@
 
 mod begin;
 mod compare;
+mod end;
+mod greet;
 mod held;
 mod look;
 mod order;
