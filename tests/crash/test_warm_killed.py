@@ -43,13 +43,17 @@ class Held:
         #: The tool that waits, and its fork.
         self.server, self.fork = map(int, self.place.read_text().split())
 
-    def start(self) -> subprocess.Popen[str]:
-        words = "--warm --slots 1 --batch 1 --retries 0 --input q.fa --output out.fa"
+    def start(self, how: str = "--warm") -> subprocess.Popen[str]:
+        words = f"{how} --slots 1 --batch 1 --retries 0 --input q.fa --output out.fa"
         return subprocess.Popen(
             [sys.executable, "-m", "millrace", "run", *shlex.split(words), "--", sys.executable, "tool.py", "q.fa", "out.fa"],
             cwd=self.folder, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             env={**os.environ, harness.MARK: str(self.folder), "HELD": str(self.place)},
         )  # fmt: skip
+
+    @property
+    def run_dir(self) -> Path:
+        return self.folder / "out.fa.millrace"
 
     def release(self) -> None:
         self.place.with_name(f"{self.place.name}.go").touch()
@@ -104,6 +108,16 @@ def test_killed_with_all_that_it_knows_a_run_leaves_nothing_and_resumes(held: He
     assert not harness.left_over(str(held.folder))
     code, said = held.end(held.start())
     assert code == 0 and held.whole(), said
+
+
+@pytest.mark.parametrize("how", ["", "--warm"])
+def test_what_began_warm_is_resumed_either_way(held: Held, how: str) -> None:
+    for _ in range(2):
+        held.process.send_signal(signal.SIGINT)
+    held.process.communicate(timeout=harness.LONGEST_SECONDS)
+    assert held.process.returncode == 130 and held.run_dir.exists()
+    code, said = held.end(held.start(how))
+    assert code == 0 and ("in forks" in said) == bool(how) and held.whole(), said
 
 
 def test_an_interrupted_run_keeps_the_fork_that_runs_and_resumes(held: Held) -> None:
