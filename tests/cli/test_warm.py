@@ -151,7 +151,9 @@ def test_what_a_fork_starts_knows_nothing_of_it(shell: Shell) -> None:
 def test_what_cannot_be_forked_is_told_and_started_for_each_task(shell: Shell, before: str, words: str) -> None:
     ended = shell.run(python(shell, before))
     assert ended.code == 0 and n_warm(ended) == 0, ended.shown
-    assert words in ended.err and ended.err.count("cannot stay warm") == (2 if "warning " in ended.err else 1), ended.shown
+    assert words in ended.err and ended.err.count("cannot stay warm") == (2 if "warning " in ended.err else 1), (
+        ended.shown
+    )
     assert written(shell) == WANT
 
 
@@ -175,7 +177,9 @@ def test_a_child_that_reads_the_input_first_finds_none_and_that_is_found(shell: 
 
 
 def test_programs_that_have_ended_before_the_input_do_no_harm(shell: Shell) -> None:
-    ended = shell.run(python(shell, "word = subprocess.run(['echo', '-n', 'x'], capture_output=True, text=True).stdout"))
+    ended = shell.run(
+        python(shell, "word = subprocess.run(['echo', '-n', 'x'], capture_output=True, text=True).stdout")
+    )
     assert ended.code == 0 and n_warm(ended) == N - 3, ended.shown
     assert written(shell) == WANT.replace("\n", "x\n")
 
