@@ -202,3 +202,33 @@ from millrace.__main__ import main
 def test_ctrl_c_is_a_quiet_end_before_anything_else_is_imported() -> None:
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+LOSES_AN_INTERRUPT = """
+import signal, weakref
+import click
+from millrace import cli
+
+@click.command()
+def loses():
+    class Thing: pass
+    thing = Thing()
+    kept = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+    del thing  # Python prints what a callback raises, and goes on
+    signal.pause()
+
+cli.group = loses
+cli.main()
+"""
+
+
+def test_an_interrupt_within_a_callback_of_python_is_not_lost() -> None:
+    """Each import has such a callback, which releases its lock."""
+    ended = subprocess.run(
+        [sys.executable, "-c", LOSES_AN_INTERRUPT],
+        capture_output=True,
+        text=True,
+        timeout=harness.LONGEST_SECONDS,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert (ended.returncode, ended.stderr.strip()) == (130, "")

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import signal
 import sys
+import threading
 from typing import Any, NoReturn
 
 import click
@@ -103,6 +104,7 @@ def main() -> None:
     # Imports make many objects and no garbage; a run turns collection on again.
     gc.disable()
     # Until a run takes signals over, an interrupt is a quiet end.
+    sys.unraisablehook = interrupt_again
     try:
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -133,6 +135,17 @@ def main() -> None:
         # What follows is Python's own end, which would show a traceback.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def interrupt_again(lost: sys.UnraisableHookArgs) -> None:
+    """Repeat an interrupt that came while Python ran a callback, such as one of its imports: it drops what they raise."""
+    if lost.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(lost)
+        return
+    # Not at once: this function is a callback too.
+    again = threading.Timer(0.01, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
+    again.daemon = True
+    again.start()
 
 
 def say(text: str) -> None:
