@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.argument("run", metavar="RUN")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def command(run: str, as_json: bool) -> None:
-    """Say how far a run is: running, stopped or done, from its run directory alone. If that is gone, or RUN is a name in
+    """Say how far a run is: running, stopped or done, from its run directory alone; of a job in phases, each of them. If that is gone, or RUN is a name in
     ``millrace runs``: how the run ended.
 
     \b
@@ -27,8 +27,12 @@ def command(run: str, as_json: bool) -> None:
     from millrace.output import status
     from millrace.report.words import count
     from millrace.storage import past
+    from millrace.workflow.folder import is_workflow
 
     run_dir = Path(run)
+    if is_workflow(run_dir):
+        _of_phases(run_dir, as_json=as_json)
+        return
     if not run_dir.exists():
         ended = past.find(run, os.environ).past
         print_json(ended) if as_json else _tell(ended)
@@ -46,6 +50,23 @@ def command(run: str, as_json: bool) -> None:
     for line in found.damage:
         click.echo(f"  damage:       {line}")
     if found.state == "stopped":
+        click.echo("  type the command again in the same folder to resume")
+
+
+def _of_phases(folder: Path, *, as_json: bool) -> None:
+    from millrace.cli.run import print_json
+    from millrace.watch import plain
+    from millrace.watch.watched import opened
+
+    with opened([str(folder)], os.environ) as (job,):
+        view = job.look()
+    if as_json:
+        print_json(plain.figures(view))
+        return
+    click.echo(f"{folder}: {view.state}")
+    for phase in view.phases:
+        click.echo(f"  {f'{phase.name}:':<{max(len(each.name) for each in view.phases) + 2}}{plain.amounts(phase)}")
+    if view.is_over and view.state not in ("done", "quarantined"):
         click.echo("  type the command again in the same folder to resume")
 
 

@@ -44,7 +44,9 @@ def command(runs: tuple[str, ...], web: bool, port: int) -> None:
     from millrace.errors import RefusedError
     from millrace.watch.watched import going_on, opened
 
-    names = runs or going_on(here())
+    names = runs or tuple(going_on(here()))
+    if not names:
+        raise RefusedError("no run goes on in this folder", "name its run directory: millrace watch RUN")
     if web and len(names) > 1:
         raise RefusedError(f"--web shows one run, and these are {len(names)}", f"millrace watch --web {names[0]}")
     if port and not web:

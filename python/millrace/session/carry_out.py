@@ -83,7 +83,7 @@ def run(
             watchdog = _core.Watchdog(str(work.path), work.token)
             stack.callback(watchdog.close)
             work.make()
-        claim.lock.keep(taken_over(claim.rundir))
+        claim.lock.keep(taken_over(claim.rundir.path))
         return carry_out(claim, Processes(work, interrupt, supervision, crew, behind, outbox, chain), stack)
 
 

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 import msgspec
 
@@ -62,11 +63,11 @@ def claim_run(plan: Plan, supervision: Supervision, stack: ExitStack) -> Claim:
     return Claim(plan, rundir, manifest, lock, resuming)
 
 
-def taken_over(rundir: RunDir) -> Callable[[str], None]:
+def taken_over(folder: Path) -> Callable[[str], None]:
     """What to do when another machine goes on with the run, because this one was frozen: end in order, and keep off."""
 
     def stop(owner: str) -> None:
-        print(f"millrace: {rundir.path}: {owner} has taken this run over", file=sys.stderr, flush=True)
+        print(f"millrace: {folder}: {owner} has taken this run over", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGTERM)
 
     return stop

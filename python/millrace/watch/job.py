@@ -44,9 +44,7 @@ class WatchedJob:
 
     def look(self) -> View:
         """See what there is now; waits for nothing."""
-        # From another machine: the process of the job itself shows no signs of life, its phases do.
-        places_ = [self._folder, *(self._folder / name for name in self._phases)]
-        runs = any(lock.shows_life(place / "lock") for place in places_)
+        runs = lock.shows_life(self._folder / "lock")
         for line in self._tail.lines():
             with suppress(msgspec.DecodeError):  # cut off by a kill
                 self._lines.append(msgspec.json.decode(line, type=Line))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
 from millrace.report import words
 from millrace.report.progress import left
@@ -17,7 +18,24 @@ def line(view: View) -> str:
 
 
 def _phase(view: View) -> str:
-    return f"{view.name} {', '.join([view.state, *(_amounts(view) if view.runs else [])])}"
+    return f"{view.name} {amounts(view)}"
+
+
+def amounts(view: View) -> str:
+    """Say how far a phase is, without its name."""
+    return ", ".join([view.state, *(_amounts(view) if view.runs else [])])
+
+
+def figures(view: View) -> dict[str, Any]:
+    """The same of a job in phases for programs, ready for JSON."""
+    return {"state": view.state, "phases": [_figures(phase) for phase in view.phases]}
+
+
+def _figures(view: View) -> dict[str, Any]:
+    return {
+        "name": view.name, "state": view.state, "records_done": view.records_done, "quarantined": view.n_quarantined,
+        "retries": view.n_retries, "seconds": view.seconds,
+    }  # fmt: skip
 
 
 def _amounts(view: View) -> list[str]:

@@ -15,6 +15,7 @@ from millrace.own import why_not_own
 from millrace.plan import cores
 from millrace.rundir import delete, write_whole
 from millrace.sealed import seal, unseal
+from millrace.session.claim import taken_over
 from millrace.waiting import until
 from millrace.workflow import member
 from millrace.workflow.conduct import Conductor
@@ -59,6 +60,7 @@ def run(flow: Workflow, file: Path, cwd: Path, environ: Mapping[str, str]) -> in
         _check_ours(here.folder)
     phases = [] if was_there else plan_all(flow, here)  # what is refused leaves no folder
     held = _take(here)
+    held.keep(taken_over(here.folder))
     try:
         if was_there:
             if flow.job.fresh:

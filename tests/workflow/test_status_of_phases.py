@@ -1,0 +1,103 @@
+"""A job in phases as others see it: `millrace status` and `runs`, and signs of life for other machines."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import wait_until
+from shell import Shell
+
+from millrace import lock
+
+JOB = """
+[phase.one]
+command = "cat"
+stdin = "in.fa"
+stdout = "a.fa"
+format = "fasta"
+[phase.two]
+command = "gate a.fa b.fa"
+input = "a.fa:fasta"
+output = "b.fa"
+batch = "1"
+verify = 0
+[phase.three]
+filter = "cat"
+input = "b.fa"
+output = "c.fa"
+after = ["two"]
+"""
+
+
+@pytest.fixture
+def held(shell: Shell) -> Iterator[subprocess.Popen[bytes]]:
+    """A job whose second phase waits before its last record until ``open`` is there."""
+    waits = 'case $(cat "$1") in *r3*) : > "$MARK/waits"; while [ ! -e "$MARK/open" ]; do sleep 0.1; done;; esac'
+    shell.tool("gate", f'{waits}; cat "$1" > "$2"')
+    (shell.work / "job.toml").write_text(JOB)
+    environ = {**os.environ, "PATH": f"{shell.root / 'bin'}:{os.environ['PATH']}", "MARK": str(shell.root)}
+    with subprocess.Popen(["millrace", "run", "-q", "job.toml"], cwd=shell.work, env=environ, stdin=subprocess.DEVNULL) as run:  # fmt: skip
+        try:
+            assert wait_until((shell.root / "waits").exists)
+            yield run
+        finally:
+            (shell.root / "open").touch()
+            run.kill()
+
+
+def let_go(shell: Shell, run: subprocess.Popen[bytes]) -> None:
+    (shell.root / "open").touch()
+    assert run.wait(300) == 0
+
+
+def test_status_and_runs_tell_of_each_phase(shell: Shell, held: subprocess.Popen[bytes]) -> None:
+    said = shell.run("millrace status job.millrace")
+    assert said.code == 0, said.shown
+    first, one, two, three = said.out.splitlines()
+    assert first == "job.millrace: running"
+    assert one.startswith("  one:   done, 3 records, ") and two.startswith("  two:   running, ")
+    assert three == "  three: waiting"
+    found = json.loads(shell.run("millrace status --json job.millrace").out)
+    assert found["state"] == "running"
+    assert [(each["name"], each["state"]) for each in found["phases"]] == [
+        ("one", "done"), ("two", "running"), ("three", "waiting")
+    ]  # fmt: skip
+    assert found["phases"][0]["records_done"] == 3
+    listed = shell.run("millrace runs")
+    assert listed.out.startswith("job.millrace: running; one done, 3 records, "), listed.shown
+    assert json.loads(shell.run("millrace runs --json").out) == []
+    let_go(shell, held)
+    assert shell.run("millrace runs").err == "no runs are kept\n"
+
+
+def test_a_killed_job_can_be_resumed_says_its_status(shell: Shell, held: subprocess.Popen[bytes]) -> None:
+    held.kill()
+    held.wait()
+    assert wait_until(lambda: not lock.shows_life(shell.work / "job.millrace" / "two" / "lock"))
+    said = shell.run("millrace status job.millrace")
+    assert said.out.startswith("job.millrace: killed\n") and "  two:   killed" in said.out, said.shown
+    assert said.out.endswith("  type the command again in the same folder to resume\n")
+    assert shell.run("millrace runs").err == "no runs are kept\n"
+
+
+def test_a_job_shows_signs_of_life_to_other_machines(shell: Shell, held: subprocess.Popen[bytes]) -> None:
+    """As long as it runs; a machine that shares the folder has nothing else to go by."""
+    path = shell.work / "job.millrace" / "lock"
+    os.utime(path, (0, 0))
+    assert wait_until(lambda: path.stat().st_mtime > 0)
+    let_go(shell, held)
+
+
+def test_a_job_that_another_machine_has_taken_over_ends(shell: Shell, held: subprocess.Popen[bytes]) -> None:
+    path: Path = shell.work / "job.millrace" / "lock"
+    owner = lock.read(path)
+    assert owner
+    path.write_text(json.dumps({"pid": 1, "started": 1, "host": "elsewhere", "place": "another"}))
+    assert held.wait(300) == 128 + 15
+    (shell.root / "open").touch()
+    assert not (shell.work / "c.fa").exists()
