@@ -140,6 +140,27 @@ def test_what_answers_no_record_is_not_lost_without_a_word(
     assert (shell.work / "out.txt").read_text() == (shell.work / "q.fa").read_text()
 
 
+def test_a_signal_is_heard_while_programs_that_have_answered_all_do_not_end(shell: Shell) -> None:
+    """Each has a minute to end by itself."""
+    (shell.work / "q.fa").write_text(">a\nM\n>b\nM\n")
+    program = BY_HAND.replace("ACT", "pass") + "open(os.environ['COUNT'], 'a').write('x')\nos.read(os.pipe()[0], 1)"
+    (shell.work / "hand.py").write_text(program)
+    command = run(shell, f"{shlex.quote(sys.executable)} hand.py", "--batch 1 --verify 0")
+    environ = {**os.environ, "PATH": f"{shell.root / 'bin'}:{os.environ['PATH']}", "MARK": str(shell.root)}
+    environ |= {"COUNT": str(shell.root / "count"), "MILLRACE_RUN_PROGRESS": "none"}
+    with subprocess.Popen(
+        shlex.split(command), cwd=shell.work, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as started:
+        assert wait_until((shell.root / "count").exists)
+        started.send_signal(signal.SIGINT)
+        _, said = started.communicate(timeout=300)
+    assert started.returncode == 128 + signal.SIGINT, said
+    assert "stopped by SIGINT; everything done so far is kept" in said
+    ended = shell.run(command)
+    assert ended.code == 0, ended.shown
+    assert (shell.work / "out.txt").read_text() == ">a\nM\n>b\nM\n"
+
+
 def test_a_record_that_takes_too_long_is_ended(shell: Shell) -> None:
     (shell.work / "q.fa").write_text(">a\nM\n>b\nM\n")
     command = by_hand(shell, "if b'>b' in record: os.read(os.pipe()[0], 1)")

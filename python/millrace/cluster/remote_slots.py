@@ -237,9 +237,9 @@ class RemoteSlots:
         self._crew.tell_all(say.Withdraw())
         return back
 
-    def part(self, patience_seconds: float = SHORT_FAREWELL_SECONDS) -> str:
+    def part(self, patience_seconds: float = SHORT_FAREWELL_SECONDS, look: Callable[[], object] = bool) -> str:
         """See `Slots`; the others have told with their last words."""
-        return self._own.part(patience_seconds) or self._crew.against
+        return self._own.part(patience_seconds, look) or self._crew.against
 
     def kill_all(self) -> None:
         """See `Slots`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -20,6 +20,10 @@ from millrace.plan import memory
 from millrace.task_numbers import number_of
 from millrace.tasks import Compare, Ended, News, Search, SlotsChanged, Started, Task, Whole, news_of
 from millrace.tools.base import record_path
+from millrace.waiting import until
+
+#: Seconds between looks at whether programs that end are still waited for.
+LOOK_SECONDS = 0.1
 
 #: A program that stays alive has so long to end by itself when all is done; on several nodes, whose ends wait for each
 #: other, less.
@@ -50,8 +54,12 @@ class Slots(Protocol):
     def no_more(self) -> None:
         """All batches are there, except for retries and parts of those that fail."""
 
-    def part(self, patience_seconds: float = FAREWELL_SECONDS) -> str:
-        """All is done: let programs that stay alive end; what they did then that speaks against them, in words."""
+    def part(self, patience_seconds: float = FAREWELL_SECONDS, look: Callable[[], object] = bool) -> str:
+        """All is done: let programs that stay alive end; what they did then that speaks against them, in words.
+
+        Args:
+            look: Called now and then; what it raises ends them at once.
+        """
 
 
 if TYPE_CHECKING:
@@ -145,9 +153,20 @@ class Node:
     def no_more(self) -> None:
         """See `Slots`: no difference here."""
 
-    def part(self, patience_seconds: float = FAREWELL_SECONDS) -> str:
+    def part(self, patience_seconds: float = FAREWELL_SECONDS, look: Callable[[], object] = bool) -> str:
         """See `Slots`."""
-        return "".join(self._pool.part(patience_seconds)[:1])  # others do most likely the same
+        if not self._use.served:
+            return ""
+        from concurrent.futures import ThreadPoolExecutor, wait  # few runs need it
+
+        with ThreadPoolExecutor(1) as threads:
+            parting = threads.submit(self._pool.part, patience_seconds)
+            try:
+                until(lambda: wait([parting], LOOK_SECONDS).done or look())
+            except BaseException:
+                self.kill_all()
+                raise
+        return "".join(parting.result()[:1])  # others do most likely the same
 
     def submit(self, task: Task, batch: Batch) -> None:
         """Queue a task; the slot that is free first takes it."""

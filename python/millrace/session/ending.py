@@ -80,7 +80,7 @@ class Ending:
                 self._say(found.words)
                 now = engine.now()
                 self._events.write(msgspec.structs.replace(found, t=now), now)
-        against = engine.node.part()
+        against = engine.node.part(look=self._heed)
         sizes = self._written(engine)
         if outbox := self._processes.outbox:
             outbox.send(self._claim.plan.run_dir, self._processes.interrupt, self._say)
@@ -124,17 +124,25 @@ class Ending:
             history.remember(plan, claim.rundir, claim.manifest, code, message)
         return stopped
 
+    def _heed(self) -> None:
+        """Stop if a signal asks for it.
+
+        Raises:
+            StoppedBySignal: It does.
+        """
+        if self._processes.interrupt.signal:
+            raise self._processes.interrupt.error(self._claim.plan.run_dir)
+
     def _drain(self, engine: Engine) -> None:
         """Wait until everything is in the outputs."""
-        interrupt, parallel = self._processes.interrupt, self._wiring.parallel
+        parallel = self._wiring.parallel
         covered: int | None = None
 
         def look() -> bool:
             nonlocal covered
             if (covered := engine.stage.drain(0.2)) is not None:
                 return True
-            if interrupt.signal:  # whoever reads the output may have stopped reading
-                raise interrupt.error(self._claim.plan.run_dir)
+            self._heed()  # whoever reads the output may have stopped reading
             engine.node.events(LOOK_SECONDS)  # other processes have a part in it; the slots have nothing more to tell
             return False
 

@@ -245,7 +245,7 @@ impl<R: Send + 'static> Pool<R> {
     }
 
     /// All records are answered: lets the programs that stay alive end; what they did after that to make their answers
-    /// doubtful, in words. Each has so long to end by itself.
+    /// doubtful, in words. Each has so long to end by itself, or until [`Pool::kill_all`].
     ///
     /// # Errors
     /// If that cannot be told.
@@ -254,8 +254,9 @@ impl<R: Send + 'static> Pool<R> {
             let parting: Vec<_> = self
                 .places
                 .iter()
-                .filter(|place| place.is_served())
-                .map(|place| scope.spawn(move || place.part(patience)))
+                .zip(&self.shared.controls)
+                .filter(|(place, _)| place.is_served())
+                .map(|(place, control)| scope.spawn(move || place.part(control, patience)))
                 .collect();
             let parted = parting
                 .into_iter()
@@ -264,7 +265,7 @@ impl<R: Send + 'static> Pool<R> {
         })
     }
 
-    /// Kills the tools that run now; each ends with [`super::Failure::Killed`].
+    /// Kills the tools that run now; each task ends with [`super::Failure::Killed`].
     pub fn kill_all(&self) {
         self.shared.controls.iter().for_each(Control::kill);
     }

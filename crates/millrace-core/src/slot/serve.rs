@@ -164,17 +164,25 @@ impl Place {
 
     /// The same when all records are answered; what it did after that to make its answers doubtful, in words.
     ///
-    /// It has so long to end by itself; after that it is killed, and nothing is known against it.
-    pub(super) fn part(&self, patience: Duration) -> io::Result<Option<String>> {
+    /// It has so long to end by itself; after that, or when asked for, it is killed, and nothing is known against it.
+    pub(super) fn part(&self, control: &Control, patience: Duration) -> io::Result<Option<String>> {
         let Some(Live { process, talk, mut stderr, .. }) = self.live().take() else { return Ok(None) };
         let deadline = Instant::now() + patience;
+        *control.running() = Some(process.pid);
+        if control.is_killed() {
+            control.signal();
+        }
         let lives = || process.ended_within(Some(Duration::ZERO)).map(|ended| !ended);
         let parted = talk.rest(deadline, lives).and_then(|rest| {
             let ended = process.ended_within(Some(deadline.saturating_duration_since(Instant::now())))?;
             Ok((rest, ended.then(|| process.ending()).transpose()?))
         });
+        *control.running() = None;
         self.bury(process);
         let (rest, ending) = parted?;
+        if control.is_killed() {
+            return Ok(None);
+        }
         let what = match ending {
             Some(Ending::Signalled(signal)) => format!("it died of signal {signal}"),
             Some(Ending::Exited(status)) if !self.ok_statuses.contains(&status) && status != 0 => {

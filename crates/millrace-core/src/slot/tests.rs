@@ -727,3 +727,34 @@ fn a_task_may_have_a_program_a_link_and_names_of_its_own() {
     assert_eq!(names(&bench.settings.roots[0]), ["cwd"]);
     assert!(elsewhere.join("part").exists(), "only the link goes");
 }
+
+#[derive(Debug)]
+struct One;
+
+impl Lengths for One {
+    fn of(&self, batch: &Path) -> io::Result<Vec<u64>> {
+        Ok(vec![fs::metadata(batch)?.len()])
+    }
+}
+
+#[test]
+fn a_program_that_does_not_end_is_killed_when_asked_for_and_nothing_is_held_against_it() {
+    let mut bench = Bench::new();
+    bench.settings.records = Some(Arc::new(One));
+    let (batch, mark) = (bench.file("batch", "MKV"), bench.folder.path().join("parting"));
+    let script = format!(
+        r#"while read number length; do read record; printf '%s %s\n%s\n' "$number" "$length" "$record"; done
+        echo more; : > {}; exec sleep 3600"#,
+        mark.display()
+    );
+    let pool = bench.pool();
+    pool.submit(Task { placements: vec![Placement::Stdin(batch)], ..script_task(&script) }, false);
+    assert_eq!(stdout(&ended(&pool)), "MKV");
+    std::thread::scope(|scope| {
+        let parting = scope.spawn(|| pool.part(Duration::from_secs(3600)));
+        wait_until("the program has more to say", || mark.exists());
+        pool.kill_all();
+        wait_until("the program is gone", || parting.is_finished());
+        assert!(parting.join().unwrap().unwrap().is_empty());
+    });
+}
