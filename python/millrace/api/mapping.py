@@ -63,14 +63,15 @@ def map(
         if path is None:
             assert not isinstance(records, str | os.PathLike)
             _keep(folder / RECORDS, b"".join(b64encode(pickle.dumps(each)) + b"\n" for each in records))
-        yield from _results(folder, function, path, slots, format)
+        left = _left(function, kept=bool(run_dir))
+        yield from _results(folder, function, path, slots, format, left)
     finally:
         if not run_dir:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _results(
-    folder: Path, function: Callable[[Any], Any], path: Path | None, slots: int | None, form: str
+    folder: Path, function: Callable[[Any], Any], path: Path | None, slots: int | None, form: str, left: str
 ) -> Iterator[Any]:
     if (folder / RECORDS).is_file() and not (folder / RECORDS).stat().st_size:
         return
@@ -81,12 +82,22 @@ def _results(
     # A change of the function is noticed, as that of a program.
     with suppress(TypeError):
         options += ["--shared", str(Path(inspect.getsourcefile(function) or "").resolve(strict=True))]
-    with Run([sys.executable, "-m", "millrace.api.worker", str(folder / CALL)], options) as running:
+    with Run([sys.executable, "-m", "millrace.api.worker", str(folder / CALL)], options, left=left) as running:
         for line in running:
             result = pickle.loads(b64decode(line))
             if isinstance(result, Raised):
                 raise result.error
             yield result
+
+
+def _left(function: Callable[[Any], Any], *, kept: bool) -> str:
+    """What to say where the program ends while results are still to be read."""
+    name = getattr(function, "__name__", "function")
+    on = "the same call goes on with it" if kept else "nothing of it is kept"
+    return (
+        f"millrace.map({name}, ...): was left before its last result, and told to stop; {on}: "
+        "read all results, or call close() of what map gave"
+    )
 
 
 class Raised:

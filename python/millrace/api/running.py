@@ -41,13 +41,18 @@ class Run:
         options: Options of `millrace run`.
         stdin: What the command has as standard input.
         cwd: The working folder; default: that of this process.
+        left: What to say if it is left before its end; default: what fits the command.
     """
 
     def __init__(
         self, command: Sequence[str], options: Sequence[str] = (), *, stdin: int | IO[bytes] = subprocess.DEVNULL,
-        cwd: str | os.PathLike[str] | None = None,
+        cwd: str | os.PathLike[str] | None = None, left: str = "",
     ) -> None:  # fmt: skip
         self.command = tuple(command)
+        self._words = left or (
+            f"{shlex.join(command)}: the run was left before its end, and told to stop; the same call goes on with it: "
+            "read all lines, or say with millrace.run(...) as run:"
+        )
         #: At the end: what it has said on standard error, such as warnings, the summary, or why it ended.
         self.said = ""
         # What it says may be much, and nobody reads it before the end.
@@ -66,7 +71,7 @@ class Run:
             RunError: The run did not end well; all lines before are right.
         """
         assert self._process.stdout is not None  # a pipe was asked for
-        self._left = self._left or weakref.finalize(self, _leave, self.command, self._process)
+        self._left = self._left or weakref.finalize(self, _leave, self._words, self._process)
         yield from self._process.stdout
         self.wait()
 
@@ -112,16 +117,11 @@ class Run:
         self.stop()
 
 
-def _leave(command: Sequence[str], process: subprocess.Popen[bytes]) -> None:
+def _leave(words: str, process: subprocess.Popen[bytes]) -> None:
     """Tell a run to stop of which only some lines were read; what it is at may take long, and is not waited for."""
     if process.poll() is None:
         process.terminate()
-        warnings.warn(
-            f"{shlex.join(command)}: the run was left before its end, and told to stop; the same call goes on with it: "
-            "read all lines, or say with millrace.run(...) as run:",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        warnings.warn(words, RuntimeWarning, stacklevel=2)
 
 
 def run(command: Sequence[str], *, cwd: str | os.PathLike[str] | None = None, **options: object) -> Run:
