@@ -50,6 +50,9 @@ def _going_on(cwd: Path) -> list[str]:
 
     lines = []
     for name in going_on(cwd):
-        with suppress(MillraceError, OSError), opened([name], os.environ) as (run,):  # it ends just now, or is another's
+        with (
+            suppress(MillraceError, OSError),
+            opened([name], os.environ) as (run,),
+        ):  # it ends just now, or is another's
             lines.append(plain.line(run.look()))
     return lines
