@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from millrace import _core
@@ -114,7 +115,7 @@ class Sleepers:
     def argv(self, batch: Batch) -> list[bytes]:
         return [b"sleep"]
 
-    def part(self, patience_seconds: float = 0.0) -> str:
+    def part(self, patience_seconds: float = 0.0, look: Callable[[], object] = bool) -> str:
         return ""
 
     def no_more(self) -> None:
