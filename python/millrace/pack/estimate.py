@@ -34,10 +34,11 @@ def ways(
     Args:
         folder: Where the sample is regenerated.
     """
+    start = time.process_time()  # what one of our commands spends before it begins
     size = sum(path.stat().st_size for path in outputs)
     found = [Way("as it is", size), _compressed(outputs, size)]
     try:
-        found.append(_packed(Packing(plan, outputs, unread(plan, outputs), folder / "pack", wishes, say), folder))
+        found.append(_packed(Packing(plan, outputs, unread(plan, outputs), folder / "pack", wishes, say), folder, start))
     except NotPackable as error:
         return found, str(error)
     return found, ""
@@ -62,8 +63,12 @@ def _compressed(outputs: Sequence[Path], size: int) -> Way:
     return Way("zstd -19", round(len(small) * share), (packed - begun) * share, (restored - packed) * share)
 
 
-def _packed(packing: Packing, folder: Path) -> Way:
-    """By meaning: all hits are read, and those of the first batches are regenerated."""
+def _packed(packing: Packing, folder: Path, start: float) -> Way:
+    """By meaning: all hits are read, and those of the first batches are regenerated.
+
+    Args:
+        start: Seconds until one of our commands begins: here ``pack`` and ``send``, there ``receive``.
+    """
     with tempfile.TemporaryDirectory(dir=folder) as name:
         scratch = Path(name)
         begun = time.monotonic()
@@ -81,4 +86,4 @@ def _packed(packing: Packing, folder: Path) -> Way:
     again = (regenerated - read) * len(batches) / len(few)
     size = len(_core.squeeze(hits.encode(found), LEVEL)) + BESIDE
     # The other end reads its database, too.
-    return Way("packed", size, read - begun + again, described - begun + again)
+    return Way("packed", size, 2 * start + read - begun + again, start + described - begun + again)
