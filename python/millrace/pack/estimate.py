@@ -38,7 +38,9 @@ def ways(
     size = sum(path.stat().st_size for path in outputs)
     found = [Way("as it is", size), _compressed(outputs, size)]
     try:
-        found.append(_packed(Packing(plan, outputs, unread(plan, outputs), folder / "pack", wishes, say), folder, start))
+        found.append(
+            _packed(Packing(plan, outputs, unread(plan, outputs), folder / "pack", wishes, say), folder, start)
+        )
     except NotPackable as error:
         return found, str(error)
     return found, ""
