@@ -154,6 +154,31 @@ def test_what_was_measured_is_kept_for_this_node_and_decides(shell: Shell, envir
     assert storage.best_path(path) == shell.run(f"millrace data best-path {path} --readers 40").out.strip() == url
 
 
+BEST = """
+#include "millrace.h"
+int main(int argc, char **argv)
+{
+    char *best = millrace_best_path(argv[argc - 1], 40);
+    puts(best ? best : "none");
+    free(best);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("compiler", ["gcc -std=c99 -x c", "g++ -std=c++11 -x c++"])
+def test_a_program_in_c_asks_for_the_cheapest_place(shell: Shell, environment: Path, web: Web, compiler: str) -> None:
+    url = web.put("nr.faa", b">a\nMKV\n")
+    (environment / "config" / "millrace.toml").write_text(rule("/nowhere/nr.*", f"{web.url}/nr.*"))
+    (shell.work / "best.c").write_text(BEST)
+    made = shell.run(f'{compiler} -Wall -Wextra -Werror -I"$(millrace tool include-dir)" best.c -o best')
+    assert made.code == 0, made.shown
+    assert shell.run("echo this | ./best /nowhere/nr.faa").out == f"{url}\n"
+    none = shell.run("./best -nowhere")
+    assert none.out == "none\n" and "-nowhere: no such file" in none.err, none.shown
+    assert shell.run("PATH=/nowhere ./best /nowhere/nr.faa").out == "none\n"
+
+
 def test_a_table_that_is_damaged_or_anothers_is_as_good_as_none(environment: Path) -> None:
     path = cost_table.path_of(os.environ)
     assert path
