@@ -53,7 +53,7 @@ class Site(marking.Site):
         try:
             yield
         finally:
-            self.hold.unlink()
+            self.hold.unlink(missing_ok=True)
             self.reached.unlink(missing_ok=True)
 
     @property

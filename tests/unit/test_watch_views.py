@@ -6,11 +6,12 @@ from pathlib import Path
 
 from event_stories import story
 
+from millrace.report.by_node import nodes
 from millrace.report.events import RetryEvent, RunEvent, TaskEvent
 from millrace.report.runs import load
 from millrace.watch import phases, plain
 from millrace.watch.tail import Tail
-from millrace.watch.view import View, nodes
+from millrace.watch.view import View
 from millrace.workflow.folder import stretches
 from millrace.workflow.log import Line
 

@@ -13,6 +13,7 @@ from millrace.errors import MillraceError
 from millrace.model import Frozen
 from millrace.own import replace_whole
 from millrace.report import words
+from millrace.report.by_node import nodes
 from millrace.report.charts import charts
 from millrace.report.events import read
 from millrace.report.remarks import remarks
@@ -20,7 +21,7 @@ from millrace.report.runs import Run, load
 from millrace.report.summary import Summary, of_runs, slowest
 
 #: Rows of the tables; the rest is only counted.
-MAX_SLOWEST, MAX_QUARANTINED, MAX_RUNS = 20, 200, 50
+MAX_SLOWEST, MAX_QUARANTINED, MAX_RUNS, MAX_NODES = 20, 200, 50, 1024
 
 
 class Live(Frozen, frozen=True):
@@ -72,6 +73,7 @@ def page(runs: Sequence[Run], run_dir: Path, live: Live | None = None) -> str:
         cards=cards(summary),
         remarks=remarks(runs, summary),
         runs=list(enumerate(runs, 1))[-MAX_RUNS:],
+        nodes=nodes(runs[-1])[:MAX_NODES],
         slowest=slowest(list(runs), MAX_SLOWEST),
         quarantined=summary.quarantined[:MAX_QUARANTINED],
         message=runs[-1].end.message if runs[-1].end else "",
@@ -100,6 +102,7 @@ def rendered(
         lstrip_blocks=True,
     )
     environment.filters["duration"] = words.duration
+    environment.filters["percent"] = words.percent
     environment.globals["records"] = words.records
     # "<" is escaped so that no name or path can close the script element.
     data = msgspec.json.encode(figures).decode().replace("<", "\\u003c")

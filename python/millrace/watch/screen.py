@@ -10,9 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from millrace.report import words
+from millrace.report.by_node import Node, nodes
 from millrace.report.events import QuarantineEvent
 from millrace.report.progress import left
-from millrace.watch.view import NodeView, View, nodes
+from millrace.watch.view import View
 from millrace.words import shown
 
 COLOURS = {
@@ -69,7 +70,7 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _nodes(found: Sequence[NodeView]) -> Table:
+def _nodes(found: Sequence[Node]) -> Table:
     table = _table("node", "slots", "busy", "tasks", "failed", "records", "last task")
     for node in found[:MAX_NODES]:
         table.add_row(
