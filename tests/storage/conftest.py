@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -83,8 +84,10 @@ def moto() -> Iterator[str]:
 
 @pytest.fixture
 def bucket(moto: str, environment: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The URL of a bucket that credentials in ``~/.aws`` open."""
+    """The URL of an empty bucket that credentials in ``~/.aws`` open."""
     import boto3
+
+    urllib.request.urlopen(f"{moto}/moto-api/reset", data=b"").close()  # what other tests have put there
 
     (environment / ".aws").mkdir()
     (environment / ".aws" / "credentials").write_text(
