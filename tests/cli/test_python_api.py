@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import json
 import os
 import shlex
 import signal
@@ -15,7 +16,7 @@ from harness import wait_until
 from shell import Shell
 
 import millrace
-from millrace.api import running
+from millrace.api import notebook, running
 
 PYTHON = shlex.quote(sys.executable)
 
@@ -138,7 +139,7 @@ def test_a_refusal_is_an_error_with_its_words(shell: Shell, quiet: None) -> None
 
 
 def test_examples() -> None:
-    assert doctest.testmod(running).failed == 0
+    assert doctest.testmod(running).failed == doctest.testmod(notebook).failed == 0
 
 
 def test_the_names_of_the_package_are_there() -> None:
@@ -155,3 +156,64 @@ def test_a_program_that_ends_while_map_goes_on_is_told_so(shell: Shell) -> None:
     ended = subprocess.run(words, cwd=shell.work, capture_output=True, text=True)
     assert ended.returncode == 0 and "millrace.map(sleep, ...): was left before its last result" in ended.stderr, ended
     assert "nothing of it is kept" in ended.stderr
+
+
+def test_other_tasks_go_on_while_a_line_is_waited_for(shell: Shell) -> None:
+    """The tool waits for what another task of the same program does."""
+    shell.tool("hold", 'until [ -e "$MARK/go" ]; do sleep 0.05; done; cat "$1"')
+    body = """import asyncio, pathlib
+async def lines():
+    run = millrace.run(["hold", "in.fa"], input="in.fa", slots=1, verify=0)
+    return b"".join([line async for line in run])
+async def go():
+    await asyncio.sleep(0)
+    pathlib.Path(os.environ["MARK"], "go").touch()
+async def both():
+    return (await asyncio.gather(lines(), go()))[0]
+print(asyncio.run(both()).decode(), end="")"""
+    ended = shell.run(program(shell, body))
+    assert (ended.code, ended.out) == (0, (shell.work / "in.fa").read_text()), ended.shown
+
+
+NOTEBOOK = """
+import json, nbclient, nbformat
+code = "import millrace\\nrun = millrace.run(['copy', 'in.fa'], input='in.fa', slots=1MORE)\\nprint(len(list(run)), 'status' in run.said)"
+book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+nbclient.NotebookClient(book, timeout=300, kernel_name="python3").execute()
+print(json.dumps(book.cells[0].outputs))
+"""
+
+
+@pytest.mark.parametrize("more", ["", ", bar=False"], ids=["bar", "no_bar"])
+def test_a_notebook_shows_a_bar(shell: Shell, more: str) -> None:
+    pytest.importorskip("ipykernel")
+    pytest.importorskip("nbclient")
+    (shell.work / "book.py").write_text(NOTEBOOK.replace("MORE", more))
+    ended = shell.run(f"JUPYTER_PLATFORM_DIRS=1 {PYTHON} -W ignore book.py")
+    assert ended.code == 0, ended.shown
+    outputs = {each["output_type"]: each for each in json.loads(ended.out)}
+    assert outputs["stream"]["text"] == "6 True\n", ended.shown
+    assert ("display_data" in outputs) == (not more)
+    if not more:
+        assert outputs["display_data"]["data"]["text/html"].startswith(
+            '<progress value="1.0000"></progress> 100 %, 3 records'
+        )
+
+
+def test_records_and_results_are_objects_of_biopython(shell: Shell) -> None:
+    pytest.importorskip("Bio")
+    body = """from Bio import SeqIO
+from Bio.SeqRecord import SeqRecord
+for each in millrace.map(SeqRecord.reverse_complement, SeqIO.parse("n.fa", "fasta"), slots=1): print(each.seq)"""
+    (shell.work / "n.fa").write_text(">a\nAACG\n>b\nGGT\n")
+    ended = shell.run(program(shell, body))
+    assert (ended.code, ended.out) == (0, "CGTT\nACC\n"), ended.shown
+
+
+def test_records_and_results_are_objects_of_pyhmmer(shell: Shell) -> None:
+    pytest.importorskip("pyhmmer")
+    body = """from pyhmmer.easel import Alphabet, DigitalSequence, SequenceFile
+with SequenceFile("in.fa", digital=True, alphabet=Alphabet.amino()) as file:
+    for each in millrace.map(DigitalSequence.textize, file, slots=1): print(each.sequence)"""
+    ended = shell.run(program(shell, body))
+    assert (ended.code, ended.out) == (0, "MKV\nMAA\nMLL\n"), ended.shown

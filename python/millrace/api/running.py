@@ -9,10 +9,11 @@ import sys
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Self
 
+from millrace.api import notebook
 from millrace.errors import ExitCode, MillraceError
 
 #: Bytes read at once.
@@ -42,11 +43,12 @@ class Run:
         stdin: What the command has as standard input.
         cwd: The working folder; default: that of this process.
         left: What to say if it is left before its end; default: what fits the command.
+        bar: Whether a bar is shown below the cell of a notebook; default: where there is one.
     """
 
     def __init__(
         self, command: Sequence[str], options: Sequence[str] = (), *, stdin: int | IO[bytes] = subprocess.DEVNULL,
-        cwd: str | os.PathLike[str] | None = None, left: str = "",
+        cwd: str | os.PathLike[str] | None = None, left: str = "", bar: bool | None = None,
     ) -> None:  # fmt: skip
         self.command = tuple(command)
         self._words = left or (
@@ -59,10 +61,13 @@ class Run:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the run lasts
         #: What happens to a run that is read, and then dropped.
         self._left: weakref.finalize[..., Run] | None = None
+        has_bar = notebook.is_here() if bar is None else bar
+        progress = "json" if has_bar else "none"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "millrace", "run", "--progress", "none", *options, "--", *command],
+            [sys.executable, "-m", "millrace", "run", "--progress", progress, *options, "--", *command],
             stdin=stdin, stdout=subprocess.PIPE, stderr=self._said, cwd=cwd, bufsize=PIECE,
         )  # fmt: skip
+        self._bar = notebook.Bar(self._said.fileno()) if has_bar else None
 
     def __iter__(self) -> Iterator[bytes]:
         """Each line with its end. A run that nobody can read on, as its last reference is gone, is told to stop, with a warning.
@@ -74,6 +79,18 @@ class Run:
         self._left = self._left or weakref.finalize(self, _leave, self._words, self._process)
         yield from self._process.stdout
         self.wait()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """The same for ``async for``: other tasks go on while a line is waited for.
+
+        Raises:
+            RunError: As above.
+        """
+        import asyncio  # few programs need it
+
+        lines = iter(self)
+        while line := await asyncio.to_thread(next, lines, b""):
+            yield line
 
     def wait(self) -> Self:
         """Wait for the end; lines that nobody has read are dropped.
@@ -95,9 +112,12 @@ class Run:
         """Keep what an ended process has said; its exit code."""
         if self._left:
             self._left.detach()
+        if self._bar:
+            self._bar.close()
         if not self._said.closed:
             self._said.seek(0)
-            self.said = self._said.read().decode(errors="replace")
+            said = self._said.read().decode(errors="replace")
+            self.said = notebook.words_of(said) if self._bar else said
             self._said.close()
         return self._process.returncode
 
@@ -134,7 +154,7 @@ def run(command: Sequence[str], *, cwd: str | os.PathLike[str] | None = None, **
         command: Program and arguments.
         cwd: The working folder; default: that of this process.
         options: Those of ``millrace run``: ``slots=4``, ``run_dir="r"``, ``input="q.fa"``, ``fresh=True``,
-            ``output=["a", "b"]``, ``stdin="q.fa"`` (a file).
+            ``output=["a", "b"]``, ``stdin="q.fa"`` (a file). ``bar=False``: no bar in a notebook.
 
     Returns:
         The run, which has begun: iterate over it, or `Run.wait`.
@@ -145,12 +165,13 @@ def run(command: Sequence[str], *, cwd: str | os.PathLike[str] | None = None, **
     >>> for line in run(["grep", "-v", "x", "in.txt"], input="in.txt"):  # doctest: +SKIP
     ...     print(line)
     """
-    stdin = options.pop("stdin", None)
+    stdin, bar = options.pop("stdin", None), options.pop("bar", None)
+    shown = None if bar is None else bool(bar)
     words = [word for name, value in options.items() for word in _words(name, value)]
     if stdin is None:
-        return Run(command, words, cwd=cwd)
+        return Run(command, words, cwd=cwd, bar=shown)
     with Path(cwd or ".", str(stdin)).open("rb") as file:
-        return Run(command, words, stdin=file, cwd=cwd)
+        return Run(command, words, stdin=file, cwd=cwd, bar=shown)
 
 
 def _words(name: str, value: object) -> list[str]:
