@@ -89,6 +89,6 @@ def test_each_command_in_the_docs_has_verbs_and_options_that_there_are() -> None
 
 
 def test_a_command_of_no_verb_or_option_is_found() -> None:
-    for text in ("db split -n 32 nr", "runn -- cat", "pack --nothing | cat"):
+    for text in ("db split -n 32 nr", "walk -- cat", "pack --nothing | cat"):
         with pytest.raises(click.UsageError):
             parse(text)
