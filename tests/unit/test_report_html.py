@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import browser
 from event_stories import story, write
 
 from millrace.errors import MillraceError
@@ -156,3 +157,22 @@ def test_a_browser_draws_the_page_without_a_word_or_a_request(tmp_path: Path, ev
     drawn = re.sub(r"<script.*?</script>", "", done.stdout, flags=re.DOTALL)
     n_charts = drawn.count('class="main-svg"')
     assert n_charts >= 3, "charts are missing"
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not installed")
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.99], ids=["early", "half_way", "late"])
+def test_the_label_of_a_resume_is_seen_as_a_whole(tmp_path: Path, share: float) -> None:
+    """Wherever the run went on, also at the edges of the chart."""
+    before, after = 1000 * share, 1000 * (1 - share)
+    report(tmp_path, [
+        RunEvent(slots=1), TaskEvent(t=before, last=1, cpu=before), EndEvent(t=before, status="interrupted"),
+        RunEvent(slots=1, records_resumed=1), TaskEvent(t=after, first=1, last=2, cpu=after), EndEvent(t=after, status="done"),
+    ])  # fmt: skip
+    with browser(tmp_path / "profile") as page:
+        for width in (1400, 400):
+            page.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+            page.call("Page.navigate", url=f"file://{tmp_path}/report.html")
+            page.wait_for("document.querySelectorAll('#timeline .annotation').length == 1")
+            box = "document.querySelector('#timeline .annotation').getBoundingClientRect()"
+            chart = "document.querySelector('#timeline .main-svg').getBoundingClientRect()"
+            assert page.value(f"{box}.width > 20 && {box}.left >= {chart}.left && {box}.right <= {chart}.right")
