@@ -49,6 +49,7 @@ REFUSED = [
     ("TrimmomaticSE in.fa out.fq MINLEN:30", "guesses the encoding", "-phred33"),
     ("vsearch --cluster_fast in.fa --id 0.9", "compares all records", "threads of its own"),
     ("samtools sort in.fa", "orders or compares", "| samtools"),
+    ("samtools view -q 30 in.sam", "reads a header before the alignments", "-@"),
 ]
 SOUND = [
     "awk $2>500 in.fa", "awk BEGIN{OFS=FS}{$1=$1}1 in.fa", "awk -F: {for(i=1;i<=NF;i++)print($i)} in.fa", "sed s/1d/x/ in.fa",

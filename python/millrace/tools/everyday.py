@@ -276,6 +276,11 @@ RULES: dict[str, tuple[Rule, ...]] = {
         Rule(_ORDERS, _PIPE, verb("sort", "merge", "markdup", "rmdup", "collate")),
         Rule(_COUNTS, _PIPE, verb("flagstat", "idxstats", "stats", "depth", "coverage", "mpileup")),
         Rule(_INDEXES, "run it by itself", verb("index", "faidx", "dict")),
+        Rule(
+            "reads a header before the alignments, which only the first batch has",
+            "give it threads of its own (-@), or a pipe: millrace run -- bowtie2 ... | PROGRAM view -b",
+            verb("view", "fastq", "fasta", "calmd", "fixmate", "addreplacerg", "reheader", "tview"),
+        ),
     ),
 }  # fmt: skip
 
