@@ -59,8 +59,12 @@ class Browser:
 
     def wait_for(self, condition: str) -> None:
         """Wait until something is so in the page."""
-        look = f"const look = () => {{ if ({condition}) done(true); else setTimeout(look, 50); }}; look();"
-        assert self.value(f"new Promise(done => {{ {look} }})")
+        shown = "document.documentElement.outerHTML.length + ' ' + document.body.innerText.slice(0, 3000)"
+        late = f"Date.now() - begun > {LONGEST_SECONDS * 1000}"
+        look = f"() => {{ if ({condition}) done(''); else if ({late}) done({shown}); else setTimeout(look, 50); }}"
+        waiting = f"const begun = Date.now(), look = {look}; look();"
+        last = self.value(f"new Promise(done => {{ {waiting} }})")
+        assert not last, f"not so in the page: {condition}; it shows: {last}"
 
     @property
     def requested(self) -> list[str]:

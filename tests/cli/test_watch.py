@@ -186,6 +186,15 @@ def test_without_the_token_and_this_address_nothing_is_shown(site: Site) -> None
     assert site.server_address[0] == "127.0.0.1"
 
 
+def test_a_page_that_cannot_be_made_says_why() -> None:
+    def fails() -> Page:
+        raise ModuleNotFoundError("No module named '<b>'")
+
+    with served(0, {"/": fails}) as site:
+        status, text = asked(site, "GET", f"/?token={site.token}", f"127.0.0.1:{site.server_port}")
+    assert (status, b"cannot be made: ModuleNotFoundError" in text, b"<b>" in text) == (500, True, False)
+
+
 def test_the_last_page_counts_as_seen_once_it_was_sent() -> None:
     with served(0, {"/": lambda: Page("more follows"), "/last": lambda: Page("all", last=True)}) as site:
         here, query = f"127.0.0.1:{site.server_port}", urlsplit(site.url).query

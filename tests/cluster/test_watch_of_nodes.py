@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -21,7 +22,9 @@ def test_a_browser_shows_a_run_on_four_nodes(cluster: Cluster, tmp_path: Path) -
         assert harness.wait_until(lambda: cluster.site.under_way, run), cluster.said
         with (
             subprocess.Popen(
-                ["millrace", "watch", "--web", "out.fa.millrace"], cwd=cluster.site.folder, stdout=subprocess.PIPE
+                [sys.executable, "-m", "millrace", "watch", "--web", "out.fa.millrace"],
+                cwd=cluster.site.folder,
+                stdout=subprocess.PIPE,
             ) as watch,
             browser(tmp_path / "profile") as page,
         ):

@@ -8,6 +8,7 @@ that another machine made point here (DNS rebinding) is no way in.
 from __future__ import annotations
 
 import hmac
+import html
 import secrets
 import socketserver
 import threading
@@ -103,7 +104,15 @@ class Visit(BaseHTTPRequestHandler):
         token = parse_qs(asked.query).get("token", [""])[0]
         if not self.server.admits(self.headers.get("Host", ""), token):
             self._answer(HTTPStatus.FORBIDDEN, "")
-        elif (page := self.server.page(asked.path)) is None:
+            return
+        try:
+            page = self.server.page(asked.path)
+        except Exception as error:
+            self._answer(
+                HTTPStatus.INTERNAL_SERVER_ERROR, html.escape(f"millrace: this page cannot be made: {error!r}")
+            )
+            return
+        if page is None:
             self._answer(HTTPStatus.NOT_FOUND, "")
         else:
             self._answer(HTTPStatus.OK, page.text)
