@@ -127,3 +127,19 @@ def test_a_resume_does_not_write_over_what_somebody_has_put_into_an_output_since
     ended = site.run(line)
     assert ended.code == 0 and f"{N - 1} of them by earlier runs" in ended.err, ended.shown
     assert (site.work / "out").read_bytes() == (site.work / "in.fa").read_bytes()
+
+
+@pytest.mark.parametrize("way", ["< in.fa", "< <(cat in.fa)"], ids=["file", "pipe"])
+def test_a_complete_run_is_not_that_of_another_standard_input(site: Shell, way: str) -> None:
+    run = f"bash -c 'millrace run -q --keep-run-dir --batch 10 --verify 0 --format fasta --output out -- passon - out {way}'"
+    site.tool("passon", 'echo >> "$COUNT"; cat > "$2"')
+    first = (site.work / "in.fa").read_bytes()
+    assert site.run(run).code == 0
+    n_tasks = (site.root / "count").read_text()
+    again = site.run(run)
+    assert again.code == 0 and (site.root / "count").read_text() == n_tasks, again.shown
+    (site.work / "in.fa").write_bytes(first.replace(b">r7\n", b">R7\n"))
+    other = site.run(run)
+    words = "input on standard input: was" if "(" not in way else "records 1 to 10 are not what they were"
+    assert other.code == 2 and words in other.err and "--fresh" in other.err, other.shown
+    assert (site.work / "out").read_bytes() == first

@@ -18,6 +18,7 @@ from millrace.launch.heart import BEAT_SECONDS
 from millrace.launch.supervisor_link import Supervision
 from millrace.launch.sweep import NAME as JOB
 from millrace.lock import Lock
+from millrace.plan import fingerprint
 from millrace.plan.plan import Plan
 from millrace.plan.privacy import folder_mode
 from millrace.report import summary
@@ -111,7 +112,10 @@ def already_complete(claim: Claim, supervision: Supervision) -> Finished | None:
     complete = rundir.read_complete(claim.manifest)
     if complete is None:
         return None
-    if plan.job.retry_quarantined or not outputs_are_there(plan, rundir, complete):
+    of_others = not all(
+        fingerprint.are_known(plan.use, plan.command, each) for each in (claim.manifest.fingerprints, plan.fingerprints)
+    )
+    if of_others or plan.job.retry_quarantined or not outputs_are_there(plan, rundir, complete):
         # From here on this is a run that is not complete, should it be killed.
         rundir.complete.unlink()
         return None
