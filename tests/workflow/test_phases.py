@@ -206,3 +206,10 @@ def test_what_cannot_be_read_is_not_the_functions_fault(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"hits\.tsv"):
         apply(user, broken(), {}, output, "phase x")
     output.finish()
+
+
+def test_ranks_that_somebody_else_started_are_refused(job: Shell) -> None:
+    said = job.run("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 millrace run job.toml")
+    assert said.code == 2
+    assert "a job in phases starts its own ranks\n\nhint: leave mpirun or srun out: millrace run --hosts" in said.err
+    assert not job.run_dirs()

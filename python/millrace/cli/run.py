@@ -52,12 +52,16 @@ def command(job: Job, as_json: bool, pack: Path | None, with_queries: bool) -> N
     """
     from millrace.errors import LostError, MillraceError, RefusedError
     from millrace.launch import mpi_environment
+    from millrace.launch.allocation import PHASE
     from millrace.launch.supervisor_link import Supervision
 
+    phase: tuple[Workflow, Path, str] | None = None
     if flow := workflow():
         if pack:
             raise RefusedError("--pack-to: a job in phases is not packed", "run it, then: millrace pack")
-        sys.exit(_phases(*flow))
+        if not (name := os.environ.pop(PHASE, "")):  # not for tools, which may run Millrace themselves
+            sys.exit(_phases(*flow))
+        phase, job = (*flow, name), flow[0].phase(name).job
     if pack:
         from millrace.cli import pack_to
 
@@ -75,7 +79,7 @@ def command(job: Job, as_json: bool, pack: Path | None, with_queries: bool) -> N
     supervision = Supervision(os.environ, coordinator=not (launched and launched.rank))
     supervision.begin()
     try:
-        code = _run(job, launched, supervision, as_json=as_json)
+        code = _run(job, launched, supervision, as_json=as_json, phase=phase)
     except MillraceError as error:
         if isinstance(error, LostError):
             supervision.lost()
@@ -94,15 +98,32 @@ def _phases(flow: Workflow, file: Path) -> int:
     from millrace.workflow import flow as phases
 
     launched = mpi_environment.find(os.environ)
-    if (launched and launched.size > 1) or allocation.find(flow.job.hosts, os.environ):
+    if launched and not _is_alone(launched):
         raise RefusedError(
-            f"{file}: phases run on one node", "start it in a job of one node, or run each phase's command by itself"
+            f"{file}: a job in phases starts its own ranks",
+            "leave mpirun or srun out: millrace run --hosts ..., or in a job of Slurm or PBS",
         )
-    return phases.run(flow, file, here(), os.environ)
+    return phases.run(flow, file, here(), os.environ, allocation.find(flow.job.hosts, os.environ))
 
 
-def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_json: bool) -> int:
-    """Plan, run and report; the exit code."""
+def _is_alone(launched: Launched | None) -> bool:
+    """Whether nobody has started others beside this process: ``srun`` starts a shell of an allocation, too."""
+    return launched is None or (launched.size == 1 and launched.launcher == "srun")
+
+
+def _run(
+    job: Job,
+    launched: Launched | None,
+    supervision: Supervision,
+    *,
+    as_json: bool,
+    phase: tuple[Workflow, Path, str] | None,
+) -> int:
+    """Plan, run and report; the exit code.
+
+    Args:
+        phase: Which phase of which job this is a rank of, and its file.
+    """
     from millrace.cli import urls
     from millrace.launch import allocation
     from millrace.launch.mpi_environment import for_tools
@@ -117,10 +138,14 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
     in_job = launched is not None or supervision.active
     outbox = urls.outbox_of(job, here())
     job = outbox.job if outbox else job
-    alone = launched is None or (launched.size == 1 and launched.launcher == "srun")  # as in a shell of an allocation
-    nodes = allocation.find(job.hosts, os.environ) if alone else None
+    nodes = allocation.find(job.hosts, os.environ) if _is_alone(launched) else None
     environ = for_tools(os.environ) if in_job else os.environ
-    plan, behind = urls.plan(job, here(), environ, apart=crew is not None or nodes is not None, launched=in_job)
+    if phase:
+        from millrace.workflow.flow import plan_of_rank
+
+        plan, behind = plan_of_rank(*phase[:2], here(), environ, phase[2]), None
+    else:
+        plan, behind = urls.plan(job, here(), environ, apart=crew is not None or nodes is not None, launched=in_job)
     if outbox:
         outbox.check(plan.use.outputs, plan.command.argv[0], plan.run_dir)
     _tell_plan(plan.notes, job, others=crew is not None)
@@ -129,7 +154,7 @@ def _run(job: Job, launched: Launched | None, supervision: Supervision, *, as_js
 
         return supervise.run(plan, nodes, os.environ)
     finished = _carry_out(plan, supervision, crew, behind, outbox)
-    _tell_end(finished, job, behind, as_json=as_json)
+    _tell_end(finished, job, behind, as_json=as_json and not phase)
     if crew:
         crew.exit_code = finished.code
     return finished.code

@@ -15,6 +15,9 @@ from millrace.plan.slurm import expand, is_users_step
 #: Set for the processes that a supervisor starts, which do not supervise again: to its patience with this start.
 SUPERVISED = "MILLRACE_SUPERVISED"
 
+#: Set for ranks of a job in phases: the phase that they are to do.
+PHASE = "MILLRACE_PHASE"
+
 
 class Allocation(msgspec.Struct, frozen=True):
     """Nodes, and who gave them."""

@@ -22,7 +22,7 @@ OWN = ("after", "stdin", "stdout", "filter", "python", "options")
 
 #: Options of a job that are said for each phase, or not at all.
 NOT_FOR_ALL = frozenset(
-    {"command", "input", "output", "join", "shared", "ok-status", "format", "record-start", "record-end", "hosts"}
+    {"command", "input", "output", "join", "shared", "ok-status", "format", "record-start", "record-end"}
 )
 
 #: Options that the whole has, and not its phases.

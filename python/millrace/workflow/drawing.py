@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from millrace.launch import allocation
+from millrace.report.words import count
 from millrace.workflow import flow
 from millrace.workflow.description import Workflow
 from millrace.workflow.planned import Planned
@@ -18,8 +20,10 @@ def text(described: Workflow, file: Path, cwd: Path) -> str:
     Raises:
         MillraceError: A phase cannot be run.
     """
-    phases, here = flow.plan(described, file, cwd, os.environ)
-    lines = [line for planned in phases for line in _phase(planned)]
+    nodes = allocation.find(described.job.hosts, os.environ)
+    phases, here = flow.plan(described, file, cwd, os.environ, nodes)
+    lines = [f"commands run on {count(len(nodes.nodes), 'node')} of {nodes.words}"] if nodes else []
+    lines += [line for planned in phases for line in _phase(planned)]
     there = " (exists: the job would resume)" if here.folder.exists() else ""
     return "\n".join([*lines, f"folder:    {here.folder}{there}", ""])
 

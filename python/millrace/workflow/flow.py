@@ -10,9 +10,11 @@ from pathlib import Path
 from millrace import lock
 from millrace.errors import ExitCode, RefusedError
 from millrace.interrupt import Interrupt
+from millrace.launch.allocation import Allocation
 from millrace.lock import HeldError
 from millrace.own import why_not_own
 from millrace.plan import cores
+from millrace.plan.plan import Plan
 from millrace.rundir import delete, write_whole
 from millrace.sealed import seal, unseal
 from millrace.session.claim import taken_over
@@ -23,7 +25,7 @@ from millrace.workflow.description import Workflow
 from millrace.workflow.folder import DONE, LOG, MANIFEST, VERSION, Manifest
 from millrace.workflow.log import Log
 from millrace.workflow.planned import Here, Planned, changed, parts, prints
-from millrace.workflow.planning import plan_all
+from millrace.workflow.planning import make, plan_all
 
 #: Seconds that phases get to end once the process that began them was killed, and between looks at whether they have.
 LAST_PHASES_SECONDS, LOOK_SECONDS = 30.0, 0.05
@@ -34,25 +36,43 @@ def folder_of(flow: Workflow, file: Path, cwd: Path) -> Path:
     return cwd / (flow.job.run_dir or f"{file.stem}.millrace")
 
 
-def plan(flow: Workflow, file: Path, cwd: Path, environ: Mapping[str, str]) -> tuple[list[Planned], Here]:
+def plan(
+    flow: Workflow, file: Path, cwd: Path, environ: Mapping[str, str], nodes: Allocation | None = None
+) -> tuple[list[Planned], Here]:
     """Plan without leaving anything behind.
+
+    Args:
+        nodes: Where commands run; None: on this node alone.
 
     Raises:
         MillraceError: A phase cannot be run.
     """
-    here = Here(cwd, environ, folder_of(flow, file, cwd))
+    here = Here(cwd, environ, folder_of(flow, file, cwd), nodes)
     phases = plan_all(flow, here)
     here.undo()
     return phases, here
 
 
-def run(flow: Workflow, file: Path, cwd: Path, environ: Mapping[str, str]) -> int:
+def plan_of_rank(flow: Workflow, file: Path, cwd: Path, environ: Mapping[str, str], name: str) -> Plan:
+    """The plan of one phase on several nodes, for each of its ranks.
+
+    Raises:
+        MillraceError: It cannot be run.
+    """
+    phase = flow.phase(name)
+    return make(phase, phase.job, {}, Here(cwd, environ, folder_of(flow, file, cwd)))
+
+
+def run(flow: Workflow, file: Path, cwd: Path, environ: Mapping[str, str], nodes: Allocation | None = None) -> int:
     """Run a workflow, resuming what an earlier start left; returns the exit code.
+
+    Args:
+        nodes: Where commands run; None: on this node alone.
 
     Raises:
         MillraceError: It cannot begin.
     """
-    here = Here(cwd, environ, folder_of(flow, file, cwd))
+    here = Here(cwd, environ, folder_of(flow, file, cwd), nodes)
     was_there = here.folder.is_dir()
     if was_there and not flow.job.fresh:
         _check_same(flow, here)

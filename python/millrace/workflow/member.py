@@ -14,6 +14,7 @@ from pathlib import Path
 
 from millrace.errors import ExitCode, MillraceError
 from millrace.interrupt import STOPPING, StoppedBySignal
+from millrace.launch.allocation import PHASE, Allocation
 from millrace.launch.supervisor_link import Supervision
 from millrace.rundir import write_whole
 from millrace.workflow import filtering, follow, planning
@@ -49,6 +50,8 @@ class Member:
         from millrace.session import carry_out
 
         self._redirect()
+        if self._here.nodes:
+            return self._on_nodes(self._here.nodes)
         streams = self._planned.streams
         plan = self._planned.plan or planning.make(self._phase, self._phase.job, streams, self._here)
         growing = {output: lists(self._here, by) if self._is_folder(output) else None for output, by in streams.items()}
@@ -57,6 +60,17 @@ class Member:
         if finished.code and finished.text:
             say(f"phase {self._phase.name}: {finished.text}")
         return finished.code
+
+    def _on_nodes(self, nodes: Allocation) -> int:
+        """The same by ranks on several nodes, each of which plans it, as all that it reads is whole."""
+        from millrace.launch import supervise
+
+        self._link.listen()
+        lists(self._here, self._phase.name).write_bytes(b"")  # its folders are read once they are whole
+        plan = planning.make(self._phase, self._phase.job, {}, self._here)
+        if plan.job.verbosity >= 0:
+            say(f"phase {self._phase.name}:")
+        return supervise.run(plan, nodes, {**os.environ, PHASE: self._phase.name})
 
     def _is_folder(self, output: str) -> bool:
         return (self._here.cwd / output).is_dir()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from millrace.launch.allocation import Allocation
 from millrace.plan.plan import Plan
 from millrace.tools.base import EACH
 from millrace.workflow.description import Phase, Workflow
@@ -53,6 +54,8 @@ class Here:
     environ: Mapping[str, str]
     #: The folder of the workflow.
     folder: Path
+    #: Where commands run; None: on this node alone.
+    nodes: Allocation | None = None
     slots: int = 0
     #: What was made so that it could be planned with, to be removed if nothing begins.
     made: list[Path] = field(default_factory=list)

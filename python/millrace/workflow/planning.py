@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -43,7 +44,20 @@ def plan_all(flow: Workflow, here: Here) -> list[Planned]:
     except BaseException:
         here.undo()
         raise
+    if here.nodes:
+        _one_after_another(found)
     return found
+
+
+def _one_after_another(phases: Sequence[Planned]) -> None:
+    """Let a command have all slots of several nodes, once all that it reads is whole."""
+    commands = [planned for planned in phases if planned.phase.kind == "command"]
+    for planned in commands:
+        for output, name in planned.streams.items():
+            planned.waits.setdefault(name, f"reads {output}, and on several nodes what is whole")
+        planned.streams, planned.plan = {}, None
+    for before, planned in pairwise(commands):
+        planned.waits.setdefault(before.phase.name, "on several nodes one command has all slots")
 
 
 @contextmanager

@@ -1,0 +1,151 @@
+"""A job in phases on several nodes: each command has all of them, filters and functions run where the user types."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+
+import harness
+import pytest
+from private_slurm import Slurm
+from rig import NAMES, Cluster, Site
+
+#: Says where it ran; waits for the other nodes, and while a file holds the second phase.
+TOOL = """#!/bin/sh
+# step NAME [IN OUT]
+: > {folder}/ran.$1.$(hostname)
+until [ $(ls {folder} | grep -c "^ran[.]$1[.]") -ge {nodes} ]; do sleep 0.05; done
+while [ $1 = second ] && [ -e {folder}/hold ] && grep -q record4 "$2"; do : > {folder}/held; sleep 0.05; done
+sed "s/^>/>$1 /" ${{2:+"$2"}} > "${{3:-/dev/stdout}}"
+"""
+
+#: The first phase writes to standard output, the third one file for each record.
+JOB = """
+[phase.first]
+command = "./step first"
+stdin = "in.fa"
+stdout = "first.fa"
+format = "fasta"
+
+[phase.between]
+filter = "sed 's/record1/RECORD1/'"
+input = "first.fa"
+output = "between.fa"
+
+[phase.second]
+command = "./step second between.fa out.fa"
+input = "between.fa"
+output = "out.fa"
+
+[phase.apart]
+python = "apart.py:each"
+input = "out.fa"
+output = "apart/"
+
+[phase.third]
+command = "./step third apart/ sizes/{stem}.txt"
+input = "apart/"
+output = "sizes/{stem}.txt"
+
+[phase.together]
+python = "apart.py:join"
+input = "sizes/"
+output = "together.fa"
+"""
+APART = """
+def each(records):
+    for number, record in enumerate(records):
+        if number % 12 == 0:
+            yield f"{number:06}.fa", record
+
+def join(files):
+    yield from files
+"""
+
+
+def write(site: Site, n_nodes: int) -> None:
+    (site.folder / "step").write_text(TOOL.format(folder=site.folder, nodes=n_nodes))
+    (site.folder / "step").chmod(0o755)
+    (site.folder / "job.toml").write_text(JOB)
+    (site.folder / "apart.py").write_text(APART)
+    (site.folder / "sizes").mkdir()
+
+
+@pytest.fixture
+def job(cluster: Cluster) -> Cluster:
+    write(cluster.site, len(NAMES) - 1)
+    return cluster
+
+
+def start(cluster: Cluster, *options: str) -> subprocess.Popen[bytes]:
+    words = [cluster.millrace, "run", "--hosts", ",".join(NAMES[1:]), "--slots", "2", *options, "job.toml"]
+    return cluster.start_command(" ".join(words))
+
+
+def is_right(site: Site) -> bool:
+    first = (site.folder / "in.fa").read_bytes().replace(b">", b">second first ")
+    second = first.replace(b"record1", b"RECORD1")
+    kept = b"".join(b">third " + record for record in second.split(b">")[1::12])
+    return site.output.read_bytes() == second and (site.folder / "together.fa").read_bytes() == kept
+
+
+def check(cluster: Cluster) -> None:
+    folder = cluster.site.folder
+    assert is_right(cluster.site)
+    for name in ("first", "second", "third"):
+        assert {path.suffix[1:] for path in folder.glob(f"ran.{name}.*")} == {*NAMES[1:]}
+    assert not (folder / "job.millrace").exists()
+    assert not cluster.left_over()
+
+
+def test_each_command_runs_on_all_nodes_and_the_bytes_are_those_of_the_steps(job: Cluster) -> None:
+    run = start(job, "--json")  # which must not come between
+    assert run.wait(harness.LONGEST_SECONDS) == 0, job.said
+    check(job)
+
+
+@pytest.mark.parametrize("victim", ["job", "signal", pytest.param("node", marks=pytest.mark.slow)])
+def test_stopped_in_its_second_phase_it_goes_on(job: Cluster, victim: str) -> None:
+    folder = job.site.folder
+    (folder / "hold").touch()
+    run = start(job)
+    assert harness.wait_until((folder / "held").exists, run), job.said
+    status = subprocess.run([job.millrace, "status", "job.millrace"], cwd=folder, capture_output=True, text=True)
+    assert "  first:    done, 96 records" in status.stdout and "  second:   running" in status.stdout, status.stderr
+    if victim == "node":
+        job.nodes.kill(NAMES[2])
+        (folder / "hold").unlink()
+    else:
+        number = signal.SIGKILL if victim == "job" else signal.SIGTERM
+        os.kill(min(job.find("head", "run --hosts")), number)  # the first has begun the phase
+        if victim == "signal":
+            (folder / "hold").unlink()
+        code = run.wait()
+        assert victim == "job" or code == 128 + signal.SIGTERM, job.said
+        assert harness.wait_until(lambda: not job.left_over()), job.left_over()
+        (folder / "hold").unlink(missing_ok=True)
+        run = start(job)
+    assert run.wait(harness.LONGEST_SECONDS) == 0, job.said
+    check(job)
+
+
+def test_the_plan_says_what_waits_and_why(job: Cluster) -> None:
+    folder = job.site.folder
+    told = subprocess.run(
+        [job.millrace, "plan", "--hosts", ",".join(NAMES[1:]), "job.toml"], cwd=folder, capture_output=True, text=True
+    )
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.startswith("commands run on 4 nodes of --hosts\n")
+    assert "waits for the end of [first]: on several nodes one command has all slots" in told.stdout
+
+
+def test_in_a_job_of_slurm_it_takes_its_nodes(slurm: Slurm, millrace: str, site: Site) -> None:
+    write(site, 1)  # all nodes have one name
+    words = ["sbatch", "--wait", f"-N{slurm.n_nodes}", "--output=said", f"--wrap={millrace} run --slots 2 job.toml"]
+    done = subprocess.run(
+        words, cwd=site.folder, env=slurm.environ, capture_output=True, timeout=harness.LONGEST_SECONDS
+    )
+    said = (site.folder / "said").read_text(errors="replace")
+    assert done.returncode == 0 and is_right(site), said
+    assert said.count("in 3 processes") == 3, said
