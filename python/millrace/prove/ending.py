@@ -61,9 +61,25 @@ def running(
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         yield process
     finally:
-        if process.poll() is None:
+        if process.poll() is None and not tidy:
             with suppress(ProcessLookupError):
-                process.terminate() if tidy else os.killpg(process.pid, signal.SIGKILL)
+                os.killpg(process.pid, signal.SIGKILL)
         assert process.stderr is not None  # a pipe was asked for
-        if not process.stderr.closed:
-            process.communicate()
+        _end(process)
+
+
+#: Seconds after which a process that was told to end is told again.
+AGAIN_SECONDS = 0.5
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of a process that ends its own when SIGTERM asks it to, and at once when it is asked again.
+
+    What tools that run would still find is of no use to anybody.
+    """
+    while process.poll() is None:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=AGAIN_SECONDS)
+    if process.stderr and not process.stderr.closed:
+        process.communicate()
