@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,18 @@ def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that all workers of this session share."""
     own = tmp_path_factory.getbasetemp()
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session", autouse=True)
+def known_versions(session_folder: Path) -> None:
+    """Programs are asked for their versions once in a session: that costs as much as many a test. Nothing else is kept."""
+
+    def make(folder: Path) -> None:
+        (folder / "millrace" / "versions").mkdir(parents=True)
+        (folder / "millrace" / "databases").touch()  # where a folder would be
+        (folder / "millrace" / f"costs-{socket.gethostname()}.json").mkdir()  # where a file would be
+
+    os.environ["XDG_CACHE_HOME"] = str(once(session_folder / "cache", make))
 
 
 @pytest.fixture(scope="session")

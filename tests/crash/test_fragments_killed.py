@@ -263,7 +263,7 @@ def test_a_record_of_which_slices_are_missing_is_done_again(
         return [kind for task in tasks if isinstance(kind := kind_of(task.fragment), Rank | Slice)]
 
     quiet = {"cwd": tmp_path, "stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(command, env={**environ, "SLEEP": "60"}, start_new_session=True, **quiet)  # type: ignore[call-overload]
+    process = subprocess.Popen(command, env={**environ, "SLEEP": "3600"}, start_new_session=True, **quiet)  # type: ignore[call-overload]
     assert harness.wait_until(lambda: len(sliced()) >= 1, process)
     process.kill()
     process.communicate()

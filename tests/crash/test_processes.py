@@ -15,11 +15,11 @@ import pytest
 PARENT = """
 import os, subprocess, time
 if not os.fork():
-    time.sleep(60)
+    time.sleep(3600)
     os._exit(0)
-subprocess.Popen(["sleep", "60"])
+subprocess.Popen(["sleep", "3600"])
 print(flush=True)
-time.sleep(60)
+time.sleep(3600)
 """
 
 
@@ -44,7 +44,7 @@ def test_a_child_that_looks_like_its_parent_is_not_taken_for_it(tmp_path: Path) 
 
 
 def test_two_that_nothing_binds_are_not_one() -> None:
-    two = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+    two = [subprocess.Popen(["sleep", "3600"]) for _ in range(2)]
     try:
         with pytest.raises(AssertionError, match="sleep 60"):
             processes.only(one.pid for one in two)

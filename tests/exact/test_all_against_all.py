@@ -32,11 +32,11 @@ def sequences(shell: Shell) -> None:
     "command",
     [
         "blastp -query q.faa -subject q.faa -outfmt 6",
-        "blastp -query q.faa -subject q.faa -outfmt 7",
+        pytest.param("blastp -query q.faa -subject q.faa -outfmt 7", marks=pytest.mark.slow),
         "blastp -query q.faa -subject ./q.faa -outfmt 6",
         "blastp -query ./q.faa -subject ../{here}/q.faa -outfmt 6",
         "blastp -query link.faa -subject q.faa -outfmt 6",
-        "blastp -query q.faa -subject link.faa -outfmt 6",
+        pytest.param("blastp -query q.faa -subject link.faa -outfmt 6", marks=pytest.mark.slow),
         "phmmer --cpu 0 q.faa q.faa",
         "minimap2 -x ava-ont r.fa r.fa",
         "minimap2 -c ./r.fa r.fa",

@@ -179,9 +179,10 @@ PROGRAMS = {
 }
 
 
-#: Formats whose head, foot or counters differ from program to program, and programs that have all formats tested:
-#: one, and the one with several rounds for a query.
-DIFFERING, ALL_FORMATS = ("0", "5", "7"), ("blastp", "psiblast")
+#: Formats whose head, foot or counters differ from program to program, and the program that has all formats tested.
+DIFFERING, ALL_FORMATS = ("0", "5", "7"), ("blastp",)
+#: Formats as they are joined: what is joined as another one has its turn with ``-m slow``.
+JOINED = [pytest.param(fmt, marks=pytest.mark.slow if fmt in ("10", "12", "18") else []) for fmt in FORMATS]
 
 
 def programs_and_formats() -> Iterator[Any]:
@@ -207,12 +208,12 @@ def test_batches_join_to_the_serial_output(
     bench.check(command, queries, sizes=(1,) if few else (2,))
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("fmt", JOINED)
 def test_batches_without_any_hit(bench: Bench, proteins: Records, fmt: str) -> None:
     bench.check(f"blastp -db proteins -evalue 1e-80 -outfmt {fmt}", proteins[:5], sizes=(2,))
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("fmt", JOINED)
 def test_no_records_at_all(bench: Bench, fmt: str) -> None:
     assert bench.check(f"blastp -db proteins -outfmt {fmt}", [], sizes=()) == b""
     use = bench.understand(["blastp", "-db", "proteins", "-outfmt", fmt, "-query", "queries.fa"])
@@ -260,7 +261,7 @@ def test_records_without_a_name_keep_their_number(bench: Bench, odd_names: Recor
     assert b"Query_9" in serial or fmt in ("0", "18")
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("fmt", JOINED)
 def test_records_called_like_those_without_a_name(bench: Bench, proteins: Records, fmt: str) -> None:
     named = [b">Query_%d x\n" % (9 - n) + record.partition(b"\n")[2] for n, record in enumerate(proteins[:9])]
     bench.check(f"blastp -db proteins -outfmt {fmt}", named, sizes=(4,))
@@ -276,14 +277,14 @@ def test_messages_about_queries_keep_their_number(bench: Bench, proteins: Record
     bench.check(f"blastp -db proteins -evalue 1e-3 -outfmt {fmt}", queries, sizes=(5,))
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("fmt", JOINED)
 def test_line_ends_and_empty_lines(bench: Bench, proteins: Records, fmt: str) -> None:
     queries = [record.replace(b"\n", b"\r\n") + b"\r\n\n" for record in proteins[:5]]
     queries[0] = b"\n\r\n" + queries[0]
     bench.check(f"blastp -db proteins -evalue 1 -outfmt {fmt}", queries, sizes=(2,))
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("fmt", JOINED)
 def test_record_without_residues_in_a_batch(bench: Bench, proteins: Records, fmt: str) -> None:
     queries = [proteins[0], proteins[1], b">empty\n", proteins[2], b">empty too\n\n", proteins[3]]
     bench.check(f"blastp -db proteins -evalue 1 -outfmt {fmt}", queries, sizes=(4,))

@@ -22,12 +22,26 @@ ALL_WAYS = (
     "muscle3",
 )
 
+#: What joins them is shown by `test_blast_join` and `test_diamond_join` with the real tools, and here they go the ways of others.
+JOINED_THERE = (
+    *(f"blastp-{form}" for form in (8, 10, 11, 12, 16, 18)),
+    "blastp-6-columns",
+    "blastp-6-max_target_seqs",
+    "blastp-0-num_descriptions",
+    *(f"blastn-{form}" for form in (5, 7, 10)),
+    "blastn-6-task",
+    "blastx-0",
+    "diamond-5",
+)
+
 
 def cases_and_ways() -> Iterator[Any]:
-    """Each case with the ways that it goes."""
+    """Each case with the ways that it goes; those that are shown elsewhere, and other ways, have their turn with ``-m slow``."""
+    assert {*JOINED_THERE} <= {case.name for case in CASES}
     for case in CASES:
         n_others = 0 if case.name in ALL_WAYS else len(case.ways) - 1
-        yield pytest.param(case, case.ways[n_others:], id=case.name)
+        marks = [pytest.mark.slow] if case.name in JOINED_THERE else []
+        yield pytest.param(case, case.ways[n_others:], id=case.name, marks=marks)
         if n_others:
             yield pytest.param(case, case.ways[:n_others], id=f"{case.name}-other-ways", marks=pytest.mark.slow)
 

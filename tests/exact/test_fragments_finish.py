@@ -60,7 +60,7 @@ def slices(events: list[TaskEvent]) -> list[TaskEvent]:
     return [event for event in events if isinstance(kind_of(event.fragment), Rank | Slice)]
 
 
-@pytest.mark.parametrize("ids", [[], ["-parse_seqids"]])
+@pytest.mark.parametrize("ids", [pytest.param([], marks=pytest.mark.slow), ["-parse_seqids"]])
 def test_one_query_with_very_many_subjects_is_written_by_all_slots(family: Path, ids: list[str]) -> None:
     make_database(family, *ids)
     events = run(family, blastn())

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +23,8 @@ PATH = "/usr/local/bin:/usr/bin:/bin"
 
 def run(*words: str | Path, cwd: Path, **environ: str) -> str:
     """Standard output of a command that knows only the system."""
-    clean = {"PATH": PATH, "HOME": str(cwd), "TMPDIR": str(cwd), "LANG": "C.UTF-8"}
+    # What is installed is used once: to compile all of it would take longer.
+    clean = {"PATH": PATH, "HOME": str(cwd), "TMPDIR": str(cwd), "LANG": "C.UTF-8", "PIP_NO_COMPILE": "1"}
     clean.update({name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_"))})
     done = subprocess.run(words, cwd=cwd, env={**clean, **environ}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
@@ -79,11 +81,51 @@ def searches(millrace: Path, data: Path, home: Path) -> None:
     assert not where.startswith(str(REPO)), "runs from the source"
 
 
+#: Two steps in one job, each with a report.
+JOB = """keep-run-dir = true
+[phase.change]
+command = "sed s/A/B/"
+stdin = "q.faa"
+stdout = "changed.faa"
+format = "fasta"
+[phase.keep]
+command = "cat changed.faa"
+input = "changed.faa:fasta"
+stdout = "kept.faa"
+"""
+
+
+def has_what_lies_beside_the_code(millrace: Path, home: Path) -> None:
+    """Pages, descriptions of tools, the header for programs in C, the library for warm tools."""
+    (home / "job.toml").write_text(JOB)
+    run(millrace, "run", "job.toml", cwd=home)
+    assert (home / "kept.faa").read_text() == run("sed", "s/A/B/", "q.faa", cwd=home)
+    (folder,) = home.glob("*.millrace")
+    assert "<html" in (home / run(millrace, "report", folder, cwd=home).strip()).read_text()
+    assert "[millrace]" in run(millrace, "tool", "list", cwd=home)
+    assert (Path(run(millrace, "tool", "include-dir", cwd=home).strip()) / "millrace.h").exists()
+    search = "blastp -query q.faa -db db -outfmt 7 -out warm.txt"
+    said = run("sh", "-c", f"{millrace} run --warm --batch 1 -- {search} 2>&1", cwd=home)
+    assert "tasks in forks of blastp" in said, said
+    assert (home / "warm.txt").read_bytes() == (home / "serial.txt").read_bytes()
+
+
+def test_all_files_of_the_package_are_in_the_wheel(wheel: Path) -> None:
+    listed = subprocess.run(["git", "ls-files", "."], cwd=REPO / "python", capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not in a clone")
+    with zipfile.ZipFile(wheel) as packed:
+        assert sorted({*listed.stdout.split()} - {*packed.namelist()}) == []
+
+
 @pytest.mark.parametrize("install", [by_pip, by_uv, by_pipx])
 def test_a_wheel_needs_no_rust(install: Callable[[Path, Path], Path], wheel: Path, data: Path, tmp_path: Path) -> None:
     if shutil.which("cargo", path=PATH):
         pytest.skip("cargo is among the system's programs")
-    searches(install(wheel, tmp_path), data, tmp_path)
+    millrace = install(wheel, tmp_path)
+    searches(millrace, data, tmp_path)
+    if install is by_pip:
+        has_what_lies_beside_the_code(millrace, tmp_path)
 
 
 @pytest.mark.slow

@@ -34,22 +34,22 @@ JOBS = [case for case in (*CASES, *IN_FRAGMENTS) if case.name in NAMES]
 WAYS = ((3, "3"), (1, "4"), (2, "auto"), (5, "3"))
 ALL_WAYS = ("blastp-6", "blastp-6-fragments")
 
-#: More processes than batches or cores.
+#: More processes than batches or cores; under the other MPI with ``-m slow``.
 MANY = ((16, "1"),)
-IN_MANY = {"openmpi": "hmmscan-fragments", "mpich": "filter"}
+IN_MANY = "hmmscan-fragments"
 
 #: What goes through each MPI in a way of its own: a file, standard input, and files in a folder. What is joined in
 #: another way goes through both alike.
-IN_BOTH = ("blastp-6", "blastp-stdin", "filter", "muscle3")
+IN_BOTH = ("blastp-6", "blastp-stdin", "muscle3")
 
 
 def all_ways() -> Iterator[Any]:
     """Each case with each MPI and in its ways; some have their turn with ``-m slow``."""
     for mpi, case, ways in product(("openmpi", "mpich"), JOBS, (WAYS[:1], WAYS[1:], MANY)):
         if ways == MANY:
-            chosen = IN_MANY[mpi] == case.name
+            chosen = mpi == "openmpi" and case.name == IN_MANY
         elif ways == WAYS[:1]:
-            chosen = case.name not in (*(ALL_WAYS if mpi == "openmpi" else ()), IN_MANY[mpi], "obabel-sdf")
+            chosen = case.name not in (*(ALL_WAYS if mpi == "openmpi" else ()), IN_MANY, "obabel-sdf")
             chosen = chosen and (mpi == "openmpi" or case.name in IN_BOTH)
         else:
             chosen = mpi == "openmpi" and case.name in ALL_WAYS

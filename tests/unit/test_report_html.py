@@ -140,8 +140,11 @@ def _dict(task: TaskEvent) -> dict[str, Any]:
 @pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not installed")
 @pytest.mark.parametrize(
     "events",
-    [story(), story(n_tasks=8000, slots=96), [RunEvent(slots=4)]],
-    ids=["resumed", "large", "no task"],
+    [
+        pytest.param(story(), id="resumed"),
+        pytest.param(story(n_tasks=8000, slots=96), id="large", marks=pytest.mark.slow),
+        pytest.param([RunEvent(slots=4)], id="no task"),
+    ],
 )
 def test_a_browser_draws_the_page_without_a_word_or_a_request(tmp_path: Path, events: list[AnyEvent]) -> None:
     report(tmp_path, events)
@@ -160,7 +163,7 @@ def test_a_browser_draws_the_page_without_a_word_or_a_request(tmp_path: Path, ev
 
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not installed")
-@pytest.mark.parametrize("share", [0.01, 0.5, 0.99], ids=["early", "half_way", "late"])
+@pytest.mark.parametrize("share", [0.01, pytest.param(0.5, marks=pytest.mark.slow), 0.99])
 def test_the_label_of_a_resume_is_seen_as_a_whole(tmp_path: Path, share: float) -> None:
     """Wherever the run went on, also at the edges of the chart."""
     before, after = 1000 * share, 1000 * (1 - share)
