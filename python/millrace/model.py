@@ -174,6 +174,20 @@ class Fetched(Frozen, frozen=True):
     mtime_ns: int
 
 
+class HdfsRead(Frozen, frozen=True):
+    """Bytes that nodes have read from HDFS."""
+
+    #: Of volumes as a whole.
+    volumes: int = 0
+    #: Of parts of volumes, for searches of candidates.
+    ranges: int = 0
+    #: Those of both that came from DataNodes of other hosts.
+    far: int = 0
+
+    def __add__(self, other: HdfsRead) -> HdfsRead:
+        return HdfsRead(self.volumes + other.volumes, self.ranges + other.ranges, self.far + other.far)
+
+
 class BlastDatabase(Frozen, tag="blast", frozen=True):
     """A database in NCBI's format, as `millrace.tools.blast.backend` searches it in fragments."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import harness
 import pytest
+import web_server
 from jobs import NO_SILENCE, find, with_limits
 from private_slurm import Slurm
 from rig import Site, installation
@@ -208,3 +209,21 @@ def test_what_a_job_cannot_do_is_refused_before_it_is_submitted(
     done = subprocess.run(words, cwd=site.folder, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert reason in done.stderr
+
+
+def test_files_behind_urls_are_fetched_once_for_a_job(slurm: Slurm, site: Site, millrace: str) -> None:
+    pytest.importorskip("requests")
+    copies = site.folder / "copies"
+    copies.mkdir()
+    (site.folder / "reads").write_text('#!/bin/sh\ncat "$1" > /dev/null && sed "s|^>.*|& $(cksum < "$1")|"\n')
+    (site.folder / "reads").chmod(0o755)
+    with web_server.serve() as web:
+        url = web.put("set.bin", b"x" * 5_000_000)
+        command = shlex.join([millrace, "run", "--slots", "1", "--batch", "8", "--progress", "none", "--stage", str(copies),
+                              "--format", "fasta", "--shared", url, "--", "./reads", url])  # fmt: skip
+        job = ["sbatch", "--wait", "-N", str(slurm.n_nodes), "--output=said", f"--wrap={command} < in.fa > out.fa"]
+        done = subprocess.run(job, cwd=site.folder, env=slurm.environ, capture_output=True, text=True, timeout=600)
+        said = (site.folder / "said").read_text()
+        assert done.returncode == 0, (done.stderr, said)
+        assert web.n_downloads == 1, said
+    assert site.output.read_text().count(" 5000000\n") == site.n

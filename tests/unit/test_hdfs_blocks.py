@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.cluster.block_watch import names_of, replicas
+from millrace.cluster.block_watch import replicas
 from millrace.errors import MillraceError
-from millrace.model import Fetched
+from millrace.model import Fetched, HdfsRead
 from millrace.node import volumes
 from millrace.node.volumes import Extents, FileWithHoles
 from millrace.storage import blocks
@@ -49,8 +49,17 @@ def test_a_node_is_found_by_any_of_its_names_if_it_has_half_of_a_volume() -> Non
     assert replicas({}, 0, by_name) == frozenset()
 
 
+def test_what_is_read_of_a_block_that_is_not_here_came_over_the_network() -> None:
+    found = blocks.parse(NEW)
+    assert blocks.elsewhere(found, [(0, 12)], frozenset({"n1"})) == 4
+    assert blocks.elsewhere(found, [(6, 10), (11, 12)], frozenset({"10.0.0.1"})) == 3
+    assert blocks.elsewhere(found, [(0, 12)], frozenset({"n2"})) == 0
+    assert blocks.elsewhere(found, [(0, 12)], frozenset({"n3", "10.0.0.3"})) == 12
+    assert blocks.elsewhere([], [(2, 12)], frozenset({"n2"})) == 10, "where they are is not known"
+
+
 def test_a_host_has_its_short_name() -> None:
-    assert {"node7.no-such-site.invalid", "node7"} <= names_of("Node7.no-such-site.invalid")
+    assert {"node7.no-such-site.invalid", "node7"} <= blocks.names_of("Node7.no-such-site.invalid")
 
 
 def test_addresses_come_from_the_settings_of_hadoop(tmp_path: Path) -> None:
@@ -86,14 +95,14 @@ def test_a_copy_is_read_to_the_end_of_what_is_wanted(tmp_path: Path, monkeypatch
     whole, holes = tmp_path / "whole", tmp_path / "holes"
     whole.write_bytes(bytes(range(1, 101)))
     file = Fetched(name="whole", place="hdfs://127.0.0.1:1/whole", key="k", size=100, version="1", mtime_ns=0)
-    made = FileWithHoles(holes, file)
-    assert made.fill([(3, 40), (50, 51)], whole) == 0
+    made = FileWithHoles(holes, file, blocks.Distance())
+    assert made.fill([(3, 40), (50, 51)], whole) == HdfsRead()
     assert holes.read_bytes() == bytes(at + 1 if 3 <= at < 40 or at == 50 else 0 for at in range(100))
 
 
 def test_a_copy_that_is_short_does_not_count_as_filled_in(tmp_path: Path) -> None:
     file = Fetched(name="short", place="hdfs://127.0.0.1:1/short", key="k", size=100, version="1", mtime_ns=0)
     (tmp_path / "short").write_bytes(b"x" * 20)
-    made = FileWithHoles(tmp_path / "holes", file)
+    made = FileWithHoles(tmp_path / "holes", file, blocks.Distance())
     with pytest.raises(MillraceError):  # nobody is there who could be asked for the rest
         made.fill([(10, 30)], tmp_path / "short")

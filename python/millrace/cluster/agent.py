@@ -16,6 +16,7 @@ from millrace.errors import ExitCode, MillraceError
 from millrace.ids import TaskId
 from millrace.interrupt import Interrupt
 from millrace.launch.mpi_environment import for_tools
+from millrace.model import HdfsRead
 from millrace.node.workdir import WorkDir
 from millrace.tasks import Ended, Started
 from millrace.waiting import until
@@ -33,7 +34,7 @@ class Agent:
         self._keeper = Keeper(world.link, work.path)
         #: The run on this node, between set-up and end; and what had changed by its end, in words.
         self._here: NodeRun | None = None
-        self._changed, self._read, self._against = "", (0, 0), ""
+        self._changed, self._read, self._against = "", HdfsRead(), ""
         self._naps = naps()
         self._patience = SilenceTimer()
         self._told = 0.0
@@ -195,6 +196,5 @@ class Agent:
         # Nothing stays open in the run directory, which is about to be removed.
         here, self._here = self._here, None
         if here:
-            volumes, ranges = here.read
-            self._read = (volumes, ranges)
+            self._read = here.read
             self._changed = here.close(parts=not self._troubled)

@@ -6,10 +6,8 @@ nothing: searches then go where they are fetched from elsewhere.
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 
 from millrace.errors import MillraceError
 from millrace.model import Fetched
@@ -25,15 +23,6 @@ LEAST_SHARE = 0.5
 Replicas = Mapping[int, frozenset[int]]
 
 
-def names_of(host: str) -> frozenset[str]:
-    """By which a DataNode may call a host: its names, whole and without the domain, and its addresses."""
-    found = {host.lower(), host.lower().partition(".")[0]}
-    with suppress(OSError):
-        name, others, addresses = socket.gethostbyname_ex(host)
-        found |= {name.lower(), *map(str.lower, others), *(each for each in addresses if not each.startswith("127."))}
-    return frozenset(found)
-
-
 def replicas(held: Mapping[str, int], n_bytes: int, nodes: Mapping[int, frozenset[str]]) -> frozenset[int]:
     """The nodes that hold a volume. Pure.
 
@@ -46,14 +35,9 @@ def replicas(held: Mapping[str, int], n_bytes: int, nodes: Mapping[int, frozense
     """
 
     def most(names: frozenset[str]) -> int:
-        return max((n for host, n in held.items() if {host, _short(host)} & names), default=0)
+        return max((n for host, n in held.items() if {host, blocks.short(host)} & names), default=0)
 
     return frozenset(node for node, names in nodes.items() if most(names) >= max(LEAST_SHARE * n_bytes, 1))
-
-
-def _short(host: str) -> str:
-    """A name without its domain; an address as it is."""
-    return host if host.replace(".", "").isdigit() else host.partition(".")[0]
 
 
 class BlockWatch:
@@ -70,7 +54,7 @@ class BlockWatch:
         message: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._volumes, self._environ, self._message = volumes, environ, message
-        self._nodes = {node: names_of(host) for node, host in hosts.items()}
+        self._nodes = {node: blocks.names_of(host) for node, host in hosts.items()}
         self._news: Replicas | None = None
         self._over = threading.Event()
         #: Where they are at the start; where that cannot be told, nowhere.

@@ -27,7 +27,7 @@ from millrace.errors import ExitCode, LostError, MillraceError, RefusedError
 from millrace.interrupt import Interrupt
 from millrace.job import Job
 from millrace.launch.mpi_environment import for_tools
-from millrace.model import ToolUse
+from millrace.model import HdfsRead, ToolUse
 from millrace.node.workdir import WorkDir
 from millrace.plan.plan import Plan
 from millrace.report.words import count
@@ -115,8 +115,8 @@ class Membership:
         self.changed = ""
         #: What speaks against a program that stayed alive on a node, as it said with it.
         self.against = ""
-        #: Bytes that nodes have read from HDFS, as they said with it: of volumes as a whole, and of parts of them.
-        self.read = (0, 0)
+        #: What nodes have read from HDFS, as they said with it.
+        self.read = HdfsRead()
         if led := [len(ranks) for ranks in self.partitions.values() if len(ranks) > 1]:
             self.notes.append(f"partitions: {len(led) + 1} of {max(led)} processes at most")
         #: What this process ends with if it cannot end together with the others.
@@ -161,7 +161,7 @@ class Membership:
                     self.sees[rank] = message.sees
                 case say.Bye(changed, read, against):
                     links.gone.add(rank)
-                    self.read = (self.read[0] + read[0], self.read[1] + read[1])
+                    self.read += read
                     self.against = self.against or against
                     self.changed = self.changed or (changed and f"{self.name(rank)}: {changed}")
                 case say.Left():

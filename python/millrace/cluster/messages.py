@@ -9,7 +9,7 @@ import msgspec
 
 from millrace.errors import MillraceError
 from millrace.ids import TaskId
-from millrace.model import Command, ToolUse, View
+from millrace.model import Command, HdfsRead, ToolUse, View
 from millrace.node.feed import Batch
 from millrace.output.parts import Part, Written
 from millrace.plan.world import File
@@ -229,8 +229,8 @@ class Bye(NamedTuple):
 
     #: What of databases and program has changed here while the run was on, in words; empty: nothing.
     changed: str = ""
-    #: Bytes that I have read from HDFS: of volumes as a whole, and of parts of them.
-    read: tuple[int, int] = (0, 0)
+    #: What I have read from HDFS.
+    read: HdfsRead = HdfsRead()
     #: What speaks against programs that stayed alive here, in words; empty: nothing.
     against: str = ""
 

@@ -19,6 +19,7 @@ from millrace.cluster.this_node import check_shared, own_places, same_here, vers
 from millrace.cluster.write.part_writer import PartWriter
 from millrace.errors import CorruptError, RefusedError
 from millrace.ids import SlotId, TaskId
+from millrace.model import HdfsRead
 from millrace.node import names
 from millrace.node.agent import SHORT_FAREWELL_SECONDS, Node
 from millrace.node.feed import Batch
@@ -91,7 +92,7 @@ class NodeRun:
         return back
 
     @property
-    def read(self) -> tuple[int, int]:
+    def read(self) -> HdfsRead:
         """See `Node.read`."""
         return self._node.read
 

@@ -15,7 +15,7 @@ from millrace.cluster.block_watch import BlockWatch, Replicas
 from millrace.cluster.membership import Member, Membership
 from millrace.cluster.naps import NAP_SECONDS, naps
 from millrace.ids import TaskId
-from millrace.model import ToolUse
+from millrace.model import HdfsRead, ToolUse
 from millrace.node.agent import SHORT_FAREWELL_SECONDS, Slots
 from millrace.node.feed import Batch
 from millrace.output.parts import Written
@@ -97,13 +97,15 @@ class RemoteSlots:
         by = {rank: node for node, ranks in self._of.items() for rank in ranks}
         self._dispatcher.hold({each: {by[rank] for rank in ranks if rank in by} for each, ranks in replicas.items()})
 
-    def locality(self, own_read: tuple[int, int]) -> VolumesEvent | None:
+    def locality(self, own_read: HdfsRead) -> VolumesEvent | None:
         """Which searches were where their volumes are, and what was read from HDFS, once all have said goodbye."""
         if not self._watch:
             return None
         searches, local = self._dispatcher.n_local
-        volumes, ranges = (mine + others for mine, others in zip(own_read, self._crew.read, strict=True))
-        return VolumesEvent(searches=searches, local=local, volume_bytes=volumes, range_bytes=ranges)
+        read = own_read + self._crew.read
+        return VolumesEvent(
+            searches=searches, local=local, volume_bytes=read.volumes, range_bytes=read.ranges, far_bytes=read.far
+        )
 
     def no_more(self) -> None:
         """See `Slots`: from here on, what takes too long may be run twice."""

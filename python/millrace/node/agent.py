@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from millrace import _core
 from millrace.ids import TaskId
-from millrace.model import Fragmented, OutputUse, ToolUse, View
+from millrace.model import Fragmented, HdfsRead, OutputUse, ToolUse, View
 from millrace.node import mirror
 from millrace.node.execution import Execution, Output, Placement
 from millrace.node.feed import Batch
@@ -232,9 +232,9 @@ class Node:
         return self._memory.look(ended)
 
     @property
-    def read(self) -> tuple[int, int]:
-        """Bytes read from HDFS: of volumes as a whole, and of parts of them."""
-        return self._searcher.read if self._searcher else (0, 0)
+    def read(self) -> HdfsRead:
+        """What was read from HDFS."""
+        return self._searcher.read if self._searcher else HdfsRead()
 
     def withdraw(self) -> list[TaskId]:
         """Take back the tasks that no slot has taken; return their ids."""

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from millrace.blocks import views
 from millrace.ids import TaskId
-from millrace.model import Fragmented, Token, ToolUse
+from millrace.model import Fragmented, HdfsRead, Token, ToolUse
 from millrace.node.execution import Execution, Output, Placement
 from millrace.node.mirror import PRIVATE, Mirror, private_text, render
-from millrace.node.volumes import Read, Volumes
+from millrace.node.volumes import Volumes
 from millrace.node.workdir import WorkDir
 from millrace.tasks import Rank, Slice, Task
 from millrace.tools.backend import DatabaseBackend, VolumeBackend, find
@@ -230,9 +230,9 @@ class Searcher:
         return None if argv[0] == self._use.argv[0] else str(argv[0])
 
     @property
-    def read(self) -> Read:
+    def read(self) -> HdfsRead:
         """What was read of volumes that are elsewhere."""
-        return self._volumes.read if self._volumes else Read(0, 0)
+        return self._volumes.read if self._volumes else HdfsRead()
 
     def ended(self, task: TaskId) -> None:
         """A task came to its end: its candidates, or its volume, are no longer needed."""

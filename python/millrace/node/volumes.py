@@ -14,22 +14,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import NamedTuple
 
-from millrace.model import Fetched, Fragmented, View
-from millrace.storage import fetch, keep, locations, urls
+from millrace.model import Fetched, Fragmented, HdfsRead, View
+from millrace.storage import blocks, fetch, keep, locations, urls
 from millrace.storage.cache import Cache
 from millrace.storage.clients.base import About
 
 #: Bytes of a copy that are read at a time.
 PIECE = 1 << 22
-
-
-class Read(NamedTuple):
-    """Bytes that a node has read from HDFS: of volumes as a whole, and of what searches of candidates need."""
-
-    volume_bytes: int
-    range_bytes: int
 
 
 class Volumes:
@@ -54,9 +46,10 @@ class Volumes:
         self.whole.mkdir(parents=True)
         for name, copy in copies.items():
             _link(self.whole, name, copy)
+        self._distance = blocks.Distance()
         self._with_holes: dict[str, FileWithHoles] = {}
         for file in view.later:
-            self._with_holes[file.name] = FileWithHoles(self.whole / file.name, file)
+            self._with_holes[file.name] = FileWithHoles(self.whole / file.name, file, self._distance)
         #: Where the whole of a file is while it is on this node.
         self._copies_of: dict[str, Path] = {}
         # Volumes that were made together have one list of ids, which BLAST wants beside each.
@@ -75,7 +68,7 @@ class Volumes:
         self._caches: dict[int, Cache] = {}
         self._users: dict[int, int] = defaultdict(int)
         #: What was read from HDFS.
-        self.read = Read(0, 0)
+        self.read = HdfsRead()
 
     def bring(self, fragment: int) -> None:
         """Fetch the volume of ``fragment``, from 1, unless it is here; it stays until `release` was called as often.
@@ -100,7 +93,7 @@ class Volumes:
                 path = fetch.fetch(file.place, cache, keep.budget(cache), wanted=_about(file))
                 _link(self.parts / f"part{number}", file.name, path)
                 if path.name not in there:
-                    self._count(file.size, 0)
+                    self._count(HdfsRead(file.size, 0, self._distance.far(file, [(0, file.size)])))
             stack.pop_all()
             return cache
 
@@ -131,11 +124,11 @@ class Volumes:
         for name, first, last in ranges:
             wanted[name].append((first, last))
         for name, own in wanted.items():
-            self._count(0, self._with_holes[name].fill(own, self._copies_of[name]))
+            self._count(self._with_holes[name].fill(own, self._copies_of[name]))
 
-    def _count(self, volumes: int, ranges: int) -> None:
+    def _count(self, read: HdfsRead) -> None:
         with self._lock:
-            self.read = Read(self.read.volume_bytes + volumes, self.read.range_bytes + ranges)
+            self.read += read
 
     def close(self) -> None:
         """Let the copies go."""
@@ -160,15 +153,15 @@ def without_volumes(names: Mapping[str, str], fragmented: Fragmented) -> dict[st
 class FileWithHoles:
     """A file of which parts are there; all else reads as zeros."""
 
-    def __init__(self, path: Path, file: Fetched) -> None:
-        self._path, self._file = path, file
+    def __init__(self, path: Path, file: Fetched, distance: blocks.Distance) -> None:
+        self._path, self._file, self._distance = path, file, distance
         self._filled = Extents()
         self._lock = threading.Lock()
         with path.open("xb") as made:
             os.truncate(made.fileno(), file.size)
 
-    def fill(self, ranges: Iterable[tuple[int, int]], copy: Path) -> int:
-        """Fill half-open ranges in; how many bytes had to be read from HDFS.
+    def fill(self, ranges: Iterable[tuple[int, int]], copy: Path) -> HdfsRead:
+        """Fill half-open ranges in; what had to be read from HDFS.
 
         Args:
             copy: Where the whole file may be on this node.
@@ -179,12 +172,12 @@ class FileWithHoles:
         with self._lock:
             lacking = [each for first, last in ranges for each in self._filled.lacking(first, last)]
             if not lacking:
-                return 0
+                return HdfsRead()
             with self._path.open("r+b") as file:
-                n_bytes = 0 if self._copied(file.fileno(), lacking, copy) else self._read(file.fileno(), lacking)
+                read = HdfsRead() if self._copied(file.fileno(), lacking, copy) else self._read(file.fileno(), lacking)
             for first, last in lacking:
                 self._filled.add(first, last)
-            return n_bytes
+            return read
 
     def _copied(self, descriptor: int, lacking: Sequence[tuple[int, int]], copy: Path) -> bool:
         """Fill in from a copy; false if it is not there, or not whole."""
@@ -200,7 +193,7 @@ class FileWithHoles:
             return False
         return True
 
-    def _read(self, descriptor: int, lacking: Sequence[tuple[int, int]]) -> int:
+    def _read(self, descriptor: int, lacking: Sequence[tuple[int, int]]) -> HdfsRead:
         with closing(locations.at(self._file.place)) as location:
             now = location.about()
             if (now.size, now.version) != (self._file.size, self._file.version):
@@ -211,7 +204,7 @@ class FileWithHoles:
                     at += fetch.append(descriptor, piece, at)
                 if at < last:
                     raise location.short(at, last)
-        return sum(last - first for first, last in lacking)
+        return HdfsRead(0, sum(last - first for first, last in lacking), self._distance.far(self._file, lacking))
 
 
 class Extents:

@@ -146,17 +146,20 @@ class VolumesEvent(Event, frozen=True, kw_only=True, tag="volumes"):
     #: Bytes of volumes that were read from HDFS, and what searches of candidates read beyond.
     volume_bytes: int = 0
     range_bytes: int = 0
+    #: What of both came from DataNodes of other hosts, over the network.
+    far_bytes: int = 0
 
     @property
     def words(self) -> str:
         """What a run says of it.
 
-        >>> VolumesEvent(searches=32, local=31, volume_bytes=64_000_000, range_bytes=5000).words
-        'volumes in HDFS: 31 of 32 searches on nodes that had theirs; 64 MB of volumes were fetched, 5.0 kB more for candidates'
+        >>> VolumesEvent(searches=32, local=31, volume_bytes=64_000_000, range_bytes=5000, far_bytes=2_000_000).words
+        'volumes in HDFS: 31 of 32 searches on nodes that had theirs; 64 MB of volumes were fetched, 5.0 kB more for candidates; 2.0 MB of that over the network'
         """
         return (
             f"volumes in HDFS: {self.local} of {self.searches} searches on nodes that had theirs; "
-            f"{size(self.volume_bytes)} of volumes were fetched, {size(self.range_bytes)} more for candidates"
+            f"{size(self.volume_bytes)} of volumes were fetched, {size(self.range_bytes)} more for candidates; "
+            f"{size(self.far_bytes)} of that over the network"
         )
 
 

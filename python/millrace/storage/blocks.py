@@ -11,22 +11,28 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import socket
 import urllib.error
 import urllib.request
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from millrace.errors import MillraceError
+from millrace.model import Fetched
 
 #: Seconds that a NameNode may take for an answer.
 PATIENCE_SECONDS = 10.0
 
 #: Files that are asked for at the same time.
 ASKED_AT_ONCE = 8
+
+#: Questions about distance that may stay without an answer.
+QUESTIONS = 3
 
 #: Port of WebHDFS, if the settings name none.
 PORT, SECURE_PORT = 9870, 9871
@@ -137,6 +143,56 @@ def parse(answer: Mapping[str, Any]) -> list[Block]:
 
 def _block(offset: int, length: int, names: Iterable[str]) -> Block:
     return Block(int(offset), int(length), frozenset(name.partition(":")[0].lower() for name in names))
+
+
+def elsewhere(found: Iterable[Block], ranges: Iterable[tuple[int, int]], here: frozenset[str]) -> int:
+    """Bytes of half-open ranges of a file that no DataNode by one of the names of this host holds. Pure.
+
+    >>> elsewhere([Block(0, 10, frozenset({"a"})), Block(10, 5, frozenset({"b"}))], [(8, 12), (14, 15)], frozenset({"a"}))
+    3
+    """
+    ranges = list(ranges)
+    near = [block for block in found if any({host, short(host)} & here for host in block.hosts)]
+    held = sum(
+        max(0, min(last, block.offset + block.length) - max(first, block.offset))
+        for first, last in ranges
+        for block in near
+    )
+    return sum(last - first for first, last in ranges) - held
+
+
+class Distance:
+    """How much of what this host reads from HDFS comes from others.
+
+    What cannot be told counts as far. Where no NameNode answers, some times over, it is not asked any more.
+    """
+
+    def __init__(self) -> None:
+        self._left = QUESTIONS
+
+    def far(self, file: Fetched, ranges: Sequence[tuple[int, int]]) -> int:
+        """How much of half-open ranges of a file came from DataNodes of other hosts."""
+        found: list[Block] = []
+        if self._left:
+            try:
+                found = of_files([file.place], os.environ)[file.place]
+            except MillraceError:
+                self._left -= 1
+        return elsewhere(found, ranges, names_of(socket.gethostname()))
+
+
+def short(host: str) -> str:
+    """A name without its domain; an address as it is."""
+    return host if host.replace(".", "").isdigit() else host.partition(".")[0]
+
+
+def names_of(host: str) -> frozenset[str]:
+    """By which a DataNode may call a host: its names, whole and without the domain, and its addresses."""
+    found = {host.lower(), host.lower().partition(".")[0]}
+    with suppress(OSError):
+        name, others, addresses = socket.gethostbyname_ex(host)
+        found |= {name.lower(), *map(str.lower, others), *(each for each in addresses if not each.startswith("127."))}
+    return frozenset(found)
 
 
 def holders(files: Iterable[list[Block]]) -> dict[str, int]:
