@@ -63,7 +63,7 @@ def test_what_comes_bit_by_bit_comes_out_as_it_was(tmp_path: Path, seed: int, mo
     writer.finish(lambda _: None)
     (tmp_path / "regenerated").write_bytes(regenerated)
     difference.strip(tmp_path / "regenerated", [r"^date: .*\n"], tmp_path / "stripped")
-    difference.apply(pieces(tmp_path / "pack"), [tmp_path / "stripped"], [tmp_path / "again"])
+    difference.apply(pieces(tmp_path / "pack"), [tmp_path / "stripped"], [tmp_path / "again"], [len(original)])
     assert (tmp_path / "again").read_bytes() == original
 
 

@@ -126,13 +126,14 @@ def _mapped(path: Path, stack: ExitStack) -> bytes | mmap.mmap:
 
 
 def apply(
-    sections: Iterable[Section], regenerated: Sequence[Path], dests: Sequence[Path], codec: FileCodec = AS_IT_IS
-) -> list[tuple[int, str]]:
+    sections: Iterable[Section], regenerated: Sequence[Path], dests: Sequence[Path], most: Sequence[int], codec: FileCodec = AS_IT_IS,
+) -> list[tuple[int, str]]:  # fmt: skip
     """Write the outputs again; (bytes, SHA-256) of each.
 
     Args:
         sections: As `write` or `write_plain` has appended them, for all outputs.
         regenerated: Stripped, one an output.
+        most: Bytes of each output, more than which is never written, whatever a stranger's pack holds.
         codec: Of those that `write_plain` has appended.
 
     Raises:
@@ -140,13 +141,11 @@ def apply(
     """
     with ExitStack() as stack:
         theirs = [_mapped(path, stack) for path in regenerated]
-        outs = [stack.enter_context(path.open("wb")) for path in dests]
-        digests = [hashlib.sha256() for _ in dests]
-        sizes = [0 for _ in dests]
+        outs = [_Output(stack.enter_context(path.open("wb")), size) for path, size in zip(dests, most, strict=True)]
         for section in sections:
             if section.kind is Kind.PLAIN:
                 output = _output_of_piece(section, len(outs))
-                sizes[output] += _put(codec.decode(section.data()), outs[output], digests[output])
+                outs[output].put(codec.decode(section.data()))
                 continue
             if len(section.note) != _NOTE.size or section.note[0] >= min(len(dests), len(theirs)):
                 raise CorruptError("the pack has a difference of an output that it does not name")
@@ -155,9 +154,9 @@ def apply(
             if known + same > len(ours) or begin + length > len(ours):
                 raise CorruptError("what is regenerated here is shorter than where the result was packed")
             for at in range(known, known + same, READ):
-                sizes[output] += _put(ours[at : min(at + READ, known + same)], outs[output], digests[output])
-            sizes[output] += _put(section.data(ours[begin : begin + length]), outs[output], digests[output])
-        return [(size, digest.hexdigest()) for size, digest in zip(sizes, digests, strict=True)]
+                outs[output].put(ours[at : min(at + READ, known + same)])
+            outs[output].put(section.data(ours[begin : begin + length]))
+        return [each.finish() for each in outs]
 
 
 def _output_of_piece(section: Section, n_outputs: int) -> int:
@@ -166,10 +165,27 @@ def _output_of_piece(section: Section, n_outputs: int) -> int:
     return section.note[0]
 
 
-def _put(data: bytes, out: BinaryIO, digest: hashlib._Hash) -> int:
-    out.write(data)
-    digest.update(data)
-    return len(data)
+class _Output:
+    """An output on its way to a file."""
+
+    def __init__(self, file: BinaryIO, most: int) -> None:
+        self._file, self._most, self._size, self._digest = file, most, 0, hashlib.sha256()
+
+    def put(self, data: bytes) -> None:
+        """Write what comes next.
+
+        Raises:
+            CorruptError: It is more than the output has.
+        """
+        self._size += len(data)
+        if self._size > self._most:
+            raise CorruptError("the pack holds more of an output than it says")
+        self._file.write(data)
+        self._digest.update(data)
+
+    def finish(self) -> tuple[int, str]:
+        """Bytes and SHA-256 of what was written."""
+        return self._size, self._digest.hexdigest()
 
 
 def write_plain(writer: Appended, output: int, original: Path, codec: FileCodec = AS_IT_IS) -> None:

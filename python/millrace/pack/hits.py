@@ -6,6 +6,7 @@ distances less one. All numbers are varints (LEB128), and the whole is compresse
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -28,8 +29,8 @@ class Hits(NamedTuple):
 def encode(batches: Sequence[Hits]) -> bytes:
     """Write batches.
 
-    >>> decode(encode([Hits(3, [0, 7, 8, 300]), Hits(1, [], b"x")]))
-    [Hits(queries=3, entries=[0, 7, 8, 300], more=b''), Hits(queries=1, entries=[], more=b'x')]
+    >>> [(each.queries, list(each.entries), each.more) for each in decode(encode([Hits(3, [0, 7, 300]), Hits(1, [], b"x")]), 301)]
+    [(3, [0, 7, 300], b''), (1, [], b'x')]
     """
     counts, distances, more = bytearray(), bytearray(), bytearray()
     for batch in batches:
@@ -47,11 +48,14 @@ def encode(batches: Sequence[Hits]) -> bytes:
     return bytes(head + counts + distances + more)
 
 
-def decode(data: bytes) -> list[Hits]:
+def decode(data: bytes, entries: int) -> list[Hits]:
     """Read what `encode` has written.
 
+    Args:
+        entries: How many entries the database has.
+
     Raises:
-        CorruptError: It is something else.
+        CorruptError: It is something else, or of entries that the database does not have.
     """
     numbers = _Numbers(data)
     n, n_counts, n_distances = (next(numbers) for _ in range(3))
@@ -63,17 +67,26 @@ def decode(data: bytes) -> list[Hits]:
     batches, at = [], end
     for _ in range(n):
         queries, n_entries, n_more = next(counts), next(counts), next(counts)
-        if n_entries > n_distances or n_more > len(data) - at or not queries:
+        if n_more > len(data) - at or not queries:
             raise _wrong()
-        entries, last = [], -1
-        for _ in range(n_entries):
-            last += next(distances) + 1
-            entries.append(last)
-        batches.append(Hits(queries, entries, data[at : at + n_more]))
+        batches.append(Hits(queries, _ordinals(distances, n_entries, entries), data[at : at + n_more]))
         at += n_more
     if counts.left or distances.left or at != len(data):
         raise _wrong()
     return batches
+
+
+def _ordinals(distances: Iterator[int], n: int, entries: int) -> Sequence[int]:
+    """The next ``n`` ordinals; no memory is taken for what cannot be."""
+    if n > entries:
+        raise CorruptError("the pack has hits of entries that its database does not have")
+    found, last = array("Q"), -1
+    for _ in range(n):
+        last += next(distances) + 1
+        if last >= entries:
+            raise CorruptError("the pack has hits of entries that its database does not have")
+        found.append(last)
+    return found
 
 
 def numbers(values: Sequence[int]) -> bytes:

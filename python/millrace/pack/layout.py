@@ -29,6 +29,9 @@ LEVEL = 19
 #: Bytes that a section may unpack to: what is larger comes in several.
 MOST_BYTES = 64 << 20
 
+#: Bytes that a section may have as stored: zstd makes hardly more of what cannot be compressed.
+MOST_PACKED = MOST_BYTES + (MOST_BYTES >> 7)
+
 _FILE = struct.Struct("<8sI")
 _HEAD = struct.Struct("<4sBxHQQ")
 _CRC = struct.Struct("<I")
@@ -195,7 +198,7 @@ class _Reader:
         if _CRC.unpack(self._read(_CRC.size))[0] != _core.crc32c(head):
             raise self._damaged("the head of a section is not what was written")
         mark, number, note_length, packed_length, length = _HEAD.unpack(head)
-        if mark != _MARK or number not in set(Kind) or length > MOST_BYTES or head[5]:
+        if mark != _MARK or number not in set(Kind) or length > MOST_BYTES or packed_length > MOST_PACKED or head[5]:
             raise self._damaged("a section is none that this release knows")
         payload = self._read(note_length + packed_length)
         if _CRC.unpack(self._read(_CRC.size))[0] != _core.crc32c(payload):

@@ -144,7 +144,7 @@ def check(pack: Path, originals: Sequence[Original], regenerated: Sequence[Path]
     """
     nowhere = [Path(os.devnull) for _ in originals]
     pieces = (section for section in sections(pack) if section.kind in (Kind.PLAIN, Kind.DIFFERENCE))
-    found = difference.apply(pieces, regenerated, nowhere, codec)
+    found = difference.apply(pieces, regenerated, nowhere, [each.bytes for each in originals], codec)
     if found != [(each.bytes, each.sha256) for each in originals]:
         raise CorruptError(f"{pack}: the pack does not hold what was packed", "this must not happen: please report it")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from millrace.errors import MillraceError, RefusedError
 from millrace.lock import Lock
 from millrace.pack.layout import MAGIC
 from millrace.waiting import until
+from millrace.words import size
 
 #: What says that there is no room.
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -30,6 +32,24 @@ def check(dests: Sequence[Path], read: Iterable[Path] = ()) -> None:
     refuse_read(dests, read)
     if len({dest.resolve() for dest in dests}) < len(dests):
         raise RefusedError("a file is named twice", "give each output a file of its own")
+
+
+def check_room(dests: Sequence[Path], sizes: Sequence[int]) -> None:
+    """See that there is room for what a pack says that it unpacks to, on each disk.
+
+    Raises:
+        RefusedError: There is not.
+    """
+    asked: dict[int, int] = {}
+    for dest, n_bytes in zip(dests, sizes, strict=True):
+        disk = dest.parent.stat().st_dev
+        asked[disk] = asked.get(disk, 0) + n_bytes
+        free = shutil.disk_usage(dest.parent).free
+        if asked[disk] > free:
+            raise RefusedError(
+                f"{dest.parent}: has room for {size(free)}, and the pack says that it unpacks to {size(asked[disk])}",
+                "make room there, or name a file elsewhere; a pack of a stranger may say anything",
+            )
 
 
 def refuse_read(dests: Sequence[Path], read: Iterable[Path]) -> None:

@@ -22,7 +22,7 @@ from millrace.tools import registry
 from millrace.words import shown
 
 #: Bytes of hits that are read at most: a stranger's pack does not fill the memory.
-MOST_HITS = 4 << 30
+MOST_HITS = 512 << 20
 
 #: What is asked before the command of a pack is run: shows it, and returns whether it may.
 Confirm = Callable[[Recipe, Sequence[str]], bool]
@@ -72,6 +72,8 @@ def unpack(
     Raises:
         MillraceError: They cannot be written exactly; then nothing is.
     """
+    most = [each.bytes for each in made.outputs]
+    places.check_room(dests, most)
     fresh = [unfinished(dest) for dest in dests]
     # Another pack is another regeneration; the same one is resumed.
     folder = begun or dests[0].with_name(f"{dests[0].name}.{digest_of(pack)[:12]}.unpack")
@@ -82,7 +84,7 @@ def unpack(
             begin = begin_here(sections(pack), made, folder, dests, here, confirm)
             regenerated = _regenerated(begin, read_hits(sections(pack), made), put_all=not begun)
         pieces = (section for section in sections(pack) if section.kind in (Kind.DIFFERENCE, Kind.PLAIN))
-        _compare(made, difference.apply(pieces, regenerated, fresh, codec or files.AS_IT_IS))
+        _compare(made, difference.apply(pieces, regenerated, fresh, most, codec or files.AS_IT_IS))
         for path, dest in zip(fresh, dests, strict=True):
             with path.open("rb") as file:
                 os.fsync(file.fileno())
@@ -199,7 +201,8 @@ def _queries(found: Iterator[Section], made: Recipe, folder: Path, here: Here) -
     path = here.queries
     if path is None:
         path = folder / "queries.packed"
-        if not write_queries(found, path):
+        places.check_room([path], [made.queries.bytes])
+        if not write_queries(found, path, made.queries.bytes):
             raise RefusedError(
                 f"the queries do not travel in this pack: {shown(made.queries.name)}, {made.queries.bytes} bytes",
                 "name the file with --queries",
@@ -211,13 +214,19 @@ def _queries(found: Iterator[Section], made: Recipe, folder: Path, here: Here) -
     return path
 
 
-def write_queries(found: Iterator[Section], path: Path) -> bool:
-    """Write the queries of a pack; whether it has any."""
+def write_queries(found: Iterator[Section], path: Path, most: int) -> bool:
+    """Write the queries of a pack, which are ``most`` bytes; whether it has any.
+
+    Raises:
+        CorruptError: They are more.
+    """
     has = False
     with path.open("wb") as file:
         for section in found:
             if section.kind is Kind.QUERIES:
                 has = True
+                if file.tell() + section.length > most:
+                    raise CorruptError("the pack holds more queries than it says")
                 file.write(section.data())
     return has
 
@@ -279,7 +288,5 @@ def read_hits(pieces: Iterator[Section], made: Recipe) -> list[Hits]:
             size += section.length
             if size > MOST_HITS:
                 raise CorruptError("the pack has more hits than any result")
-            found += hits.decode(section.data())
-    if made.database and any(each.entries and each.entries[-1] >= made.database.entries for each in found):
-        raise CorruptError("the pack has hits of entries that its database does not have")
+            found += hits.decode(section.data(), made.database.entries if made.database else 0)
     return found
