@@ -50,6 +50,34 @@ def pays_below(other: Way, packed: Way) -> float:
     return saved / spent if spent > 0 else float("inf")
 
 
+@dataclass(frozen=True)
+class Sample:
+    """Some of a result, regenerated; all times in seconds."""
+
+    #: From its begin to its end.
+    wall: float
+    #: How many slots there were, and the share of the time in which one had something to do.
+    slots: int
+    occupancy: float
+    #: Which share of all work it is.
+    share: float
+    #: Batches in it, and in all.
+    batches: int
+    of: int
+
+    def all_of_it(self) -> float:
+        """What it takes to regenerate all: starts and ends are there once, and the tools' work goes on as it does in the sample.
+
+        >>> Sample(wall=3, slots=1, occupancy=2 / 3, share=0.1, batches=1, of=10).all_of_it()
+        21.0
+        >>> Sample(wall=3, slots=2, occupancy=1 / 3, share=0.5, batches=1, of=2).all_of_it()
+        3.0
+        """
+        work = self.wall * self.slots * self.occupancy
+        beside = self.wall - work / min(self.slots, self.batches)
+        return max(beside, 0.0) + work / self.share / min(self.slots, self.of)
+
+
 def parse_bandwidth(text: str) -> float:
     """Bytes a second of ``100M``: bits a second, as networks are sold.
 

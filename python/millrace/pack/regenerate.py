@@ -28,6 +28,7 @@ from millrace.plan import world
 from millrace.plan.in_fragments import with_programs
 from millrace.plan.plan import Plan
 from millrace.plan.privacy import folder_mode
+from millrace.report.summary import Summary
 from millrace.rundir import VERSION, Manifest, RunDir
 from millrace.session import carry_out
 from millrace.task_numbers import number_of
@@ -224,10 +225,20 @@ def run(plan: Plan) -> list[Path]:
     Raises:
         MillraceError: It did not get to its end.
     """
-    finished = carry_out.run(plan, Supervision({}))
-    if finished.code != ExitCode.DONE:
-        raise NotPackable(f"the result could not be regenerated: {finished.text}", f"{plan.run_dir} has the details")
+    measured(plan)
     paths = [plan.command.cwd / each.path for each in plan.use.outputs]
     for path in paths:
         path.touch()  # an optional output that was not written
     return paths
+
+
+def measured(plan: Plan) -> Summary | None:
+    """Do what is left of the run; what it cost.
+
+    Raises:
+        MillraceError: It did not get to its end.
+    """
+    finished = carry_out.run(plan, Supervision({}))
+    if finished.code != ExitCode.DONE:
+        raise NotPackable(f"the result could not be regenerated: {finished.text}", f"{plan.run_dir} has the details")
+    return finished.summary
