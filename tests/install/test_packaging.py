@@ -58,3 +58,10 @@ def test_both_images_have_the_same_tools_and_the_extras() -> None:
     known = (REPO / "scripts" / "install-tools").read_text()
     assert [name for name in programs if name not in known and not name.startswith("python3")] == []
     assert sorted(extras) == sorted(PROJECT["optional-dependencies"].keys() - {*ALL_OF_STORAGE, *NOT_IN_IMAGES})
+
+
+def test_the_page_has_each_extra() -> None:
+    section = (REPO / "docs" / "install.md").read_text().partition("| extra |")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in section.splitlines()[2:]))) == sorted(
+        PROJECT["optional-dependencies"]
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -110,6 +111,16 @@ def has_what_lies_beside_the_code(millrace: Path, home: Path) -> None:
     assert (home / "warm.txt").read_bytes() == (home / "serial.txt").read_bytes()
 
 
+def leaves_what_the_page_says(home: Path) -> None:
+    """What stays when the package is removed: docs/install.md names it."""
+    page = (REPO / "docs" / "install.md").read_text()
+    left = {
+        path.relative_to(home) for place in (".cache", ".config", ".local") for path in (home / place).rglob("millrace")
+    }
+    assert left == {Path(".cache/millrace"), Path(".local/state/millrace")}
+    assert all(f"`~/{path}`" in page.partition("## Uninstall")[2] for path in left)
+
+
 def test_all_files_of_the_package_are_in_the_wheel(wheel: Path) -> None:
     listed = subprocess.run(["git", "ls-files", "."], cwd=REPO / "python", capture_output=True, text=True, check=False)
     if listed.returncode:
@@ -126,6 +137,7 @@ def test_a_wheel_needs_no_rust(install: Callable[[Path, Path], Path], wheel: Pat
     searches(millrace, data, tmp_path)
     if install is by_pip:
         has_what_lies_beside_the_code(millrace, tmp_path)
+        leaves_what_the_page_says(tmp_path)
 
 
 @pytest.mark.slow
@@ -134,6 +146,10 @@ def test_a_release_runs_on_any_linux(data: Path, tmp_path: Path) -> None:
     wheel = built(tmp_path / "dist", "--zig", "--compatibility", "manylinux2014", "--sdist")
     assert "cp311-abi3-manylinux" in wheel.name
     assert len(list((tmp_path / "dist").glob("*.tar.gz"))) == 1
+    with zipfile.ZipFile(wheel) as packed:
+        core = next(packed.read(name) for name in packed.namelist() if "_core" in name and name.endswith(".so"))
+    # Of the library for warm tools, too, which is a part of it that no tool for wheels looks at.
+    assert all((int(major), int(minor)) <= (2, 17) for major, minor in re.findall(rb"GLIBC_(\d+)\.(\d+)", core))
     searches(by_pip(wheel, tmp_path), data, tmp_path)
 
 
