@@ -46,7 +46,7 @@ def test_a_child_that_looks_like_its_parent_is_not_taken_for_it(tmp_path: Path) 
 def test_two_that_nothing_binds_are_not_one() -> None:
     two = [subprocess.Popen(["sleep", "3600"]) for _ in range(2)]
     try:
-        with pytest.raises(AssertionError, match="sleep 60"):
+        with pytest.raises(AssertionError, match="sleep 3600"):
             processes.only(one.pid for one in two)
     finally:
         for one in two:
