@@ -30,6 +30,7 @@ FAULTS = {
     "silent": ('[ "$(grep -c ">" "$1")" -gt 1 ] && cat "$1"; true', "fewer than serially"),
     "neighbours": ('grep ">" "$1" | tr -d 0-9 | uniq', "more than serially"),
     "best": ('grep ">" "$1" | sort | tail -n 1', "more than serially"),
+    "threads": ('for n in 1 0; do grep ">" "$1" | awk "NR % 2 == $n"; done', "serially"),
     "join": ('cat "$1"', "serially"),
     "database": ('n=$(grep -c ">" db.fa); sed "s/$/ of $n/" "$1"', "serially"),
 }
