@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
-export PATH := $(CURDIR)/.tools/muscle5/usr/bin:$(PATH)
+export PATH := $(CURDIR)/.tools/muscle5/usr/bin:$(CURDIR)/.tools/iqtree/usr/bin:$(PATH)
 PYTHON ?= python3
 # Where `make install` puts the command: $(PREFIX)/bin/millrace. EXTRAS=[mpi] brings an MPI, too.
 PREFIX ?= $(HOME)/.local

@@ -24,10 +24,14 @@ class InputArg(Frozen, tag="input", frozen=True):
 
 
 class OutputArg(Frozen, tag="output", frozen=True):
-    """A place in the tool's arguments where the path of output ``index`` stands."""
+    """A place in the tool's arguments where the path of output ``index`` stands.
+
+    ``cut`` is the end of the path that does not stand there, as the tool adds it by itself (``.treefile``).
+    """
 
     index: int
     prefix: str = ""
+    cut: str = ""
 
 
 class DatabaseArg(Frozen, tag="database", frozen=True):

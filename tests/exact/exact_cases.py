@@ -97,6 +97,12 @@ CASES = [
         options=("--input", "aligned", "--output", "families/{stem}.nwk"),
         serial="for f in a b; do fasttree -quiet -nopr -out families/$f.nwk aligned/$f.afa || exit; done",
     ),
+    Case(
+        "iqtree2", "iqtree2 -s aligned --prefix families/{stem} -m LG -seed 1 -nt 1 -quiet", ("families/",), ways=((2, "auto"),),
+        options=("--input", "aligned", "--output", "families/{stem}.treefile", "--output", "families/{stem}.mldist"),
+        serial="for f in a b; do iqtree2 -s aligned/$f.afa --prefix families/$f -m LG -seed 1 -nt 1 -quiet || exit; done; "
+        "cd families && rm *.iqtree *.log *.bionj *.gz",
+    ),
     Case("tool-with-files", "cp q.faa out", options=("--input", "q.faa", "--output", "out")),
     Case(
         "muscle3", "muscle3 -quiet -in fams/ -out families/", ("families/",),

@@ -15,6 +15,10 @@ COMMANDS = (
     "blastp -query few.faa -db prot -outfmt 7 -evalue 1e-3 -out out",
     "blastn -query few.fna -db nucl -outfmt 0 -out out",
     "hmmscan -o out --tblout t --domtblout d p.hmm few.faa",
+    "hmmsearch -o out --tblout t p.hmm few.faa",
+    "phmmer -o out --tblout t few.faa prot.faa",
+    "cmscan -o out --tblout t models.cm hairpins.fa",
+    "cmsearch --tblout t -o out models.cm hairpins.fa",
     "diamond blastp -q few.faa -d dmnd -o out --quiet",
     "minimap2 -c nucl.fna few.fna",
     "obabel drugs.smi -O out.sdf",
@@ -28,6 +32,7 @@ COMMANDS = (
     "seqkit grep -r -p 1 few.fq",
     "seqkit replace -p ^ -r x_ few.faa",
     "seqkit fq2fa few.fq",
+    "samtools import -0 few.fq -O sam",
 )
 
 

@@ -41,6 +41,8 @@ ALIKE = {
     "seqkit-replace": Run("seqkit replace -p ^ -r x_ contigs.fna"),
     "lastal": Run("lastal ld contigs.fna"),
     "lastal-table": Run("lastal -fTAB -E 1e6 ld short.fna"),
+    "samtools-import": Run("samtools import -0 r1.fq -R lane1 -O SAM -o out.sam", ("out.sam",)),
+    "samtools-pairs": Run("samtools import -1 r1.fq -2 r2.fq -O sam"),
     "seqkit-stdin": Run("seqkit fq2fa", stdin="r1.fq"),
 }
 
@@ -64,6 +66,10 @@ REFUSED = {
     "clustalo -i contigs.fna": "aligns all records",
     "prodigal -i contigs.fna": "trains on the whole input",
     "seqkit seq contigs.fna r1.fq": "one file or word more",
+    "samtools import r1.fq": "how they are paired",
+    "samtools import -0 r1.fq -o out.bam": "add -O SAM",
+    "samtools import --order NM -0 r1.fq -O sam": "not known",
+    "samtools view r1.sam": "reads a header before the alignments",
     "bowtie2 -x bt -U r1.fq out.sam": "one file or word more",
     "lastal -P2 ld contigs.fna": "in which they are found",
     "lastal -i 1M ld contigs.fna": "numbers batches",

@@ -30,6 +30,14 @@ def test_a_value_is_found_and_marked_in_each_form(typed: str) -> None:
     assert "".join(spelled) == "".join(argv).replace("X", "Y")
 
 
+@pytest.mark.parametrize("attached", [False, True])
+def test_letters_need_not_stand_together(attached: bool) -> None:
+    options = Options(flags=frozenset({"v", "all"}), values=frozenset({"0"}), dashes="tell", attached=attached)
+    assert read("tool -v -0 X --all", options) == [("v", ()), ("0", ("X",)), ("all", ())]
+    with pytest.raises(RefusedError):
+        read("tool -all", options)
+
+
 def test_operands_stand_anywhere_and_all_is_one_behind_two_dashes() -> None:
     assert read("tool a -k 5 b -- -o --x") == [
         ("", ("a",)), ("size", ("5",)), ("", ("b",)), ("", ("-o",)), ("", ("--x",)),

@@ -33,6 +33,15 @@ def test_filter_from_stdin_to_stdout(cwd: Path) -> None:
     assert "one after another" in use.notes[0]
 
 
+def test_a_name_for_each_record_may_be_cut_short_in_the_arguments(cwd: Path) -> None:
+    (cwd / "in").mkdir()
+    (cwd / "in" / "a.fa").write_text(">x\nMK\n")
+    outputs = ("out/{stem}.tree", "out/{stem}.log")
+    use = understand(cwd, "mytool in --prefix=out/{stem} {stem} out", inputs=("in",), outputs=outputs)
+    assert use.argv[2:] == (OutputArg(index=0, prefix="--prefix=", cut=".tree"), "{stem}", "out")
+    assert [out.path for out in use.outputs] == [*outputs, "-"]
+
+
 def test_named_files_are_found_in_the_arguments(cwd: Path) -> None:
     use = understand(
         cwd,

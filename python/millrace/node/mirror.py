@@ -279,8 +279,9 @@ def render(
                 argv.extend(os.fsencode(prefix + name) for name in files)
             case InputArg(index=index, prefix=prefix):
                 argv.append(os.fsencode(prefix) + mirror.inputs[index].text)
-            case OutputArg(index=index, prefix=prefix):
-                argv.append(os.fsencode(prefix) + (rendered.get(index) or mirror.outputs[index].text))
+            case OutputArg(index=index, prefix=prefix, cut=cut):
+                text = rendered.get(index) or mirror.outputs[index].text
+                argv.append(os.fsencode(prefix) + text.removesuffix(os.fsencode(cut)))
             case DatabaseArg(prefix=prefix):
                 argv.append(os.fsencode(prefix) + database)
             case ThreadsArg():

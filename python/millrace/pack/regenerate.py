@@ -76,7 +76,7 @@ def command_line(tool: str, arguments: Sequence[Token], database: str) -> tuple[
         match token:
             case InputArg(index=0, prefix=prefix):
                 words.append(prefix + QUERIES)
-            case OutputArg(index=index, prefix=prefix) if 0 <= index < 16:
+            case OutputArg(index=index, prefix=prefix, cut="") if 0 <= index < 16:
                 words.append(prefix + output(index))
             case DatabaseArg(prefix=prefix):
                 words.append(prefix + database)

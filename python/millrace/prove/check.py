@@ -152,6 +152,9 @@ class Check:
             shown = place / ".stdin" if path == "-" else place / "work" / path
             shown.unlink(missing_ok=True)
             shutil.copyfile(sample, shown)
+        for item in self._inputs:  # made of all records, and older than the sample
+            for ending in item.hide:
+                (place / "work" / f"{item.path}{ending}").unlink(missing_ok=True)
         return place
 
     def _turned(self) -> dict[str, Path]:

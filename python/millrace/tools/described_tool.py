@@ -88,11 +88,11 @@ def _given(use: Use, found: Sequence[Word], options: str) -> list[Word]:
 
 
 def _check(use: Use, found: Sequence[Word], program: str) -> None:
-    _check_operands(use, found, program)
     for rule in use.refuse:
         _check_refusal(rule, use, found, program)
     for need in use.need:
         _check_need(need, use, found, program)
+    _check_operands(use, found, program)
 
 
 def _check_operands(use: Use, found: Sequence[Word], program: str) -> None:

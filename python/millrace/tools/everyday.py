@@ -146,6 +146,10 @@ _INDEXES = "makes one index of the whole input"
 _CLUSTERS = "compares all records with each other"
 _DRAWS = "draws at random through the whole input"
 
+_PREFIX = (
+    "put each alignment into a file of its own and give the folder: "
+    "millrace run --input FOLDER --output 'OUT/{{stem}}{end}' -- PROGRAM {words} FOLDER --prefix 'OUT/{{stem}}' {more}"
+)
 _TREE = Rule("infers one tree from the whole alignment", _folder("alignment", "nwk", "... FOLDER"))
 _ALIGN = Rule("aligns all records of the input with each other", _folder("family", "aln", "... FOLDER"))
 _ASSEMBLE = Rule("assembles the whole input", _OWN_THREADS)
@@ -233,8 +237,22 @@ RULES: dict[str, tuple[Rule, ...]] = {
         (Rule(_CLUSTERS, _OWN_THREADS),),
     ),
     **dict.fromkeys(("vsearch", "usearch"), (Rule(_CLUSTERS, _OWN_THREADS, text(r"^--?(cluster|derep|sortby|shuffle|fastx_uniques|unoise|uchime|subsample|fastx_subsample|allpairs)")),)),
+    **dict.fromkeys(("fasttree", "FastTree", "FastTreeMP", "fasttreeMP", "phyml"), (_TREE,)),
     **dict.fromkeys(
-        ("fasttree", "FastTree", "FastTreeMP", "fasttreeMP", "raxml", "raxmlHPC", "raxml-ng", "iqtree", "iqtree2", "phyml"), (_TREE,)
+        ("iqtree", "iqtree2"), (Rule(_TREE.why, _PREFIX.format(end=".treefile", words="-s", more="-seed 1 -nt 1")),)
+    ),
+    "raxml-ng": (
+        Rule(_TREE.why, _PREFIX.format(end=".raxml.bestTree", words="--msa", more="--seed 1 --threads 1 --model GTR+G")),
+    ),
+    **dict.fromkeys(
+        ("raxml", "raxmlHPC"),
+        (
+            Rule(
+                _TREE.why,
+                "put each alignment into a file of its own, and name a script with PROGRAM -s \"$1\" -n x ... && mv RAxML_bestTree.x \"$2\": "
+                "millrace run --input FOLDER --output 'OUT/{stem}.nwk' -- SCRIPT FOLDER 'OUT/{stem}.nwk'",
+            ),
+        ),
     ),
     **dict.fromkeys(("clustalo", "clustalw", "clustalw2", "t_coffee", "kalign", "probcons", "prank"), (_ALIGN,)),
     **dict.fromkeys(("spades.py", "megahit", "flye", "Trinity", "velveth", "abyss-pe", "canu"), (_ASSEMBLE,)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -149,6 +149,23 @@ def _places(path: str, tokens: Sequence[Token]) -> list[tuple[int, str]]:
     return found
 
 
+def _beginnings(path: str, tokens: Sequence[Token]) -> Iterator[tuple[int, str, str]]:
+    """Where the name of a file for each record begins in the arguments, and the tool adds its end by itself.
+
+    >>> list(_beginnings("out/{stem}.treefile", ["iqtree2", "--prefix=out/{stem}", "{stem}", "out"]))
+    [(1, '--prefix=', '.treefile')]
+    """
+    for at, token in enumerate(tokens[1:], start=1):
+        if not isinstance(token, str):
+            continue
+        before, equal, after = token.partition("=")
+        for prefix, word in (("", token), (before + equal, after)):
+            cut = path.removeprefix(word) if word and path.startswith(word) else ""
+            # A place holder by itself may be a word of the tool's own, as in jq '{name}'.
+            if cut and _is_one_each(word) and word not in ("{name}", "{stem}") and not _is_one_each(cut):
+                yield at, prefix, cut
+
+
 def _refuse_other_spelling(path: str, command: Command, tokens: Sequence[Token], option: str) -> None:
     wanted = _real(command, path)
     for token in tokens[1:]:
@@ -186,6 +203,9 @@ def _outputs(command: Command, tokens: list[Token], inputs: Sequence[InputUse]) 
         places = _places(path, tokens)
         for at, prefix in places:
             tokens[at] = OutputArg(index=len(outputs), prefix=prefix)
+        for at, prefix, cut in _beginnings(path, tokens):
+            tokens[at] = OutputArg(index=len(outputs), prefix=prefix, cut=cut)
+            places.append((at, prefix))
         if not places:
             _refuse_other_spelling(path, command, tokens, "--output")
             _refuse_absolute(path, "--output")

@@ -207,7 +207,8 @@ class _Reader:
         if spelling not in self.known and options.shorten and dashes == "--":
             longer = [each for each in self.known if len(each) > 1 and each.startswith(spelling)]
             spelling = longer[0] if len(longer) == 1 else spelling
-        fits = {"alike": True, "tell": dashes == "--" and len(spelling) > 1, "one": not name.startswith("-")}
+        tells = len(spelling) > 1 if dashes == "--" else len(name) == 1
+        fits = {"alike": True, "tell": tells, "one": not name.startswith("-")}
         if (spelling in self.known or options.others) and fits[options.dashes]:
             return spelling, f"{dashes}{name}=" if equal else ""
         letter = options.aliases.get(name[:1], name[:1])
