@@ -34,13 +34,17 @@ JOINED_THERE = (
     "diamond-5",
 )
 
+#: One record is one task, which is the serial run itself; how it is divided is shown by `test_fragments_finish`.
+ONE_TASK = ("blastp-6-relatives", "blastn-6-alike")
+
 
 def cases_and_ways() -> Iterator[Any]:
     """Each case with the ways that it goes; those that are shown elsewhere, and other ways, have their turn with ``-m slow``."""
-    assert {*JOINED_THERE} <= {case.name for case in CASES}
+    elsewhere = {*JOINED_THERE, *ONE_TASK}
+    assert elsewhere <= {case.name for case in CASES}
     for case in CASES:
         n_others = 0 if case.name in ALL_WAYS else len(case.ways) - 1
-        marks = [pytest.mark.slow] if case.name in JOINED_THERE else []
+        marks = [pytest.mark.slow] if case.name in elsewhere else []
         yield pytest.param(case, case.ways[n_others:], id=case.name, marks=marks)
         if n_others:
             yield pytest.param(case, case.ways[:n_others], id=f"{case.name}-other-ways", marks=pytest.mark.slow)
