@@ -142,10 +142,29 @@ def test_the_plan_says_what_waits_and_why(job: Cluster) -> None:
 
 def test_in_a_job_of_slurm_it_takes_its_nodes(slurm: Slurm, millrace: str, site: Site) -> None:
     write(site, 1)  # all nodes have one name
-    words = ["sbatch", "--wait", f"-N{slurm.n_nodes}", "--output=said", f"--wrap={millrace} run --slots 2 job.toml"]
+    words = [millrace, "slurm", "-N", str(slurm.n_nodes), "-t", "10:00", "--option=--wait", "--slots", "2", "job.toml"]
     done = subprocess.run(
-        words, cwd=site.folder, env=slurm.environ, capture_output=True, timeout=harness.LONGEST_SECONDS
+        words, cwd=site.folder, env=slurm.environ, capture_output=True, text=True, timeout=harness.LONGEST_SECONDS
     )
-    said = (site.folder / "said").read_text(errors="replace")
+    said = done.stderr + "".join(path.read_text(errors="replace") for path in site.folder.glob("job-*.log"))
     assert done.returncode == 0 and is_right(site), said
     assert said.count("in 3 processes") == 3, said
+
+
+@pytest.mark.slow
+def test_out_of_time_a_job_of_slurm_comes_back(slurm: Slurm, millrace: str, site: Site) -> None:
+    write(site, 1)
+    (site.folder / "hold").touch()
+    words = [millrace, "slurm", "-N", str(slurm.n_nodes), "-t", "10:00", "--slots", "2", "job.toml"]
+    job = subprocess.run(words, cwd=site.folder, env=slurm.environ, capture_output=True, text=True, check=True)
+    number = job.stdout.split()[-1]
+    log = site.folder / f"job-{number}.log"
+    slurm.wait((site.folder / "held").exists, "the second phase")
+    slurm.command("scancel", "--batch", "--signal=USR1", number)  # as Slurm does before the wall time is over
+    slurm.wait(lambda: "no more work is handed out" in log.read_text(errors="replace"), "the signal")
+    (site.folder / "hold").unlink()
+    slurm.wait(lambda: "going back into the queue" in log.read_text(errors="replace"), "requeue")
+    slurm.wait(lambda: slurm.state(number) == "PENDING", "requeued job")
+    slurm.command("scontrol", "update", f"JobId={number}", "StartTime=now+3")
+    slurm.wait(lambda: slurm.state(number) in ("COMPLETED", "FAILED"), "end")
+    assert slurm.state(number) == "COMPLETED" and is_right(site), log.read_text(errors="replace")

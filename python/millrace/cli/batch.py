@@ -7,15 +7,18 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from millrace.cli.options import COMMAND, job_options
+from millrace.cli.options import COMMAND, job_options, workflow
 from millrace.errors import RefusedError, ToolError
 from millrace.job import Job
 from millrace.launch.script import Request
+
+if TYPE_CHECKING:
+    from millrace.workflow.description import Workflow
 
 
 def batch_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -40,9 +43,12 @@ def batch_options(function: Callable[..., None]) -> Callable[..., None]:
         ctx: click.Context, /, job: Job, cpus: int | None, name: str, dry_run: bool, **values: Any
     ) -> None:
         check(job)
-        request = Request(name=name or Path(job.command[0]).name, cpus=cpus or 0, **values)
+        flow = workflow()
+        known_as = flow[1].stem if flow else Path(job.command[0]).name
+        request = Request(name=name or known_as, cpus=cpus or 0, **values)
         words = [str(Path(sys.executable).parent / "millrace"), "run", *_said(ctx, job)]
-        run_dir, extra = _run_dir(job, bool(request.setup))
+        missing = bool(request.setup)
+        run_dir, extra = (_folder(*flow, missing), []) if flow else _run_dir(job, missing)
         at = words.index("--")
         function(request=request, words=[*words[:at], *extra, *words[at:]], run_dir=run_dir, dry_run=dry_run)
 
@@ -105,6 +111,23 @@ def _run_dir(job: Job, may_be_missing: bool) -> tuple[str, list[str]]:
     # The program comes with what is set up in the job: there the command is checked.
     name = job.run_dir or f"{Path(job.command[0]).name}.millrace"
     return str(here() / name), [] if job.run_dir else ["--run-dir", name]
+
+
+def _folder(flow: Workflow, file: Path, may_be_missing: bool) -> str:
+    """The folder of a job in phases.
+
+    Raises:
+        MillraceError: ``millrace run`` would refuse it.
+    """
+    from millrace.cli.run import here
+    from millrace.workflow import flow as phases
+
+    try:
+        phases.plan(flow, file, here(), os.environ)
+    except ToolError:
+        if not may_be_missing:
+            raise
+    return str(phases.folder_of(flow, file, here()))
 
 
 def hand_over(command: str, script: str, *, dry_run: bool) -> None:

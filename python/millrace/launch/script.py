@@ -122,8 +122,8 @@ def _setup(request: Request) -> str:
 def _progress(program: str, run_dir: str) -> str:
     return f"""
 records_done() {{
-    {shlex.quote(program)} status --json {shlex.quote(run_dir)} 2>/dev/null | sed -n 's/.*"records_done": *\\([0-9]*\\).*/\\1/p' | grep . ||
-        echo 0
+    {shlex.quote(program)} status --json {shlex.quote(run_dir)} 2>/dev/null |
+        sed -n 's/.*"records_done": *\\([0-9]*\\).*/\\1/p' | awk '{{ n += $1 }} END {{ print n + 0 }}'
 }}
 before=$(records_done)
 """
