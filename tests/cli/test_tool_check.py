@@ -165,3 +165,9 @@ def test_differences_are_told_in_words() -> None:
     assert check.first_difference({"o": b"a\nb\n"}, {"o": b"b\na\n"}) == "o: has the same lines in another order"
     assert check.first_difference({"o": b"a\n"}, {}) == "o: is not written"
     assert check.first_difference({"o": b"a\n"}, {"o": b"a"}) == "o: ends otherwise"
+
+
+def test_of_a_job_in_phases_each_command_is_to_be_checked(sample: Shell) -> None:
+    (sample.work / "job.toml").write_text('[phase.a]\ncommand = "cat q.fa"\nstdout = "o"\n')
+    ended = sample.run("millrace tool check job.toml")
+    assert ended.code == 2 and "check the command of each" in ended.err, ended.shown

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from millrace import api
-from millrace.cli.options import COMMAND, JobCommand, job_options
+from millrace.cli.options import COMMAND, JobCommand, job_options, workflow
 from millrace.cli.run import here
 from millrace.errors import RefusedError
 from millrace.job import Job
@@ -67,6 +67,8 @@ def check(job: Job) -> None:
     from millrace.prove.check import Check
     from millrace.prove.ending import ended_by_signals
 
+    if flow := workflow():
+        raise RefusedError(f"{flow[1]}: a job in phases", "check the command of each: millrace tool check -- COMMAND")
     use = planner.make(msgspec.structs.replace(job, fresh=True), here(), os.environ).use
     with ended_by_signals(), tempfile.TemporaryDirectory(prefix="millrace-check-") as folder:
         source = None
