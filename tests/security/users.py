@@ -30,6 +30,8 @@ class User:
     home: Path
     python: Path
     packages: Path
+    #: Numbers of groups besides his own.
+    groups: tuple[int, ...] = ()
 
     @property
     def environ(self) -> dict[str, str]:
@@ -42,7 +44,7 @@ class User:
         """Start a command as this user; ``environ`` is added to his."""
         return subprocess.Popen(
             [str(word) for word in words], cwd=cwd or self.home, env={**self.environ, **environ}, user=self.uid, group=self.uid,
-            extra_groups=[], umask=0o022, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            extra_groups=self.groups, umask=0o022, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             start_new_session=True,
         )  # fmt: skip
 

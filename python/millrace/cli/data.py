@@ -165,7 +165,7 @@ def stage(names: tuple[str, ...], ways: tuple[str, ...]) -> None:
     from millrace.storage.cache import Cache
 
     rules = site.replicas(os.environ)
-    cache = Cache(keep.place(ways[-1] if ways else "disk"))
+    cache = Cache(keep.place(ways[-1] if ways else "disk"), fetched=True)
     try:
         for name in names:
             best = choice.best(name, 1, rules, os.environ).place

@@ -97,7 +97,7 @@ class Distribution:
         way, files = look.way, look.files
         for rank in self._ranks:
             self._tell(rank, look)
-        nodes = {0: self._keeper.look(look)}
+        nodes = {0: self._keeper.look(look, look.are_copies)}
         self._wait(nodes)
         nodes = dict(sorted(nodes.items()))
         self._hosts = {rank: node.host for rank, node in nodes.items()}

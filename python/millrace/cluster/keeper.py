@@ -66,7 +66,8 @@ class Keeper:
 
     def __init__(self, link: Callable[[int | None, int | None], Link] | None, scratch: Path) -> None:
         self._link, self._scratch = link, scratch
-        self._caches: dict[str, Cache] = {}
+        self._caches: dict[tuple[str, bool], Cache] = {}
+        self._is_fetched = False
         self._relay: Relay | None = None
         self._parts: list[Part | None] = []
         self._cache: Cache | None = None
@@ -75,17 +76,22 @@ class Keeper:
         #: A transfer that was given up: what is under way writes into its memory until the process ends.
         self._given_up: Relay | None = None
 
-    def look(self, message: Look) -> Node:
-        """What there is on this node. From here on to `close` nobody removes what it has of the files."""
+    def look(self, message: Look, fetched: bool = False) -> Node:
+        """What there is on this node. From here on to `close` nobody removes what it has of the files.
+
+        Args:
+            fetched: Whether this node has fetched them, maybe into the folder of a group.
+        """
+        self._is_fetched = fetched
         # What can be read nowhere else may go to any disk.
         to_disk = "disk" if message.are_copies and message.way == "auto" else message.way
         for name, place in (("ram", _memory(message.way)), ("disk", _disk(to_disk))):
-            if place and name not in self._caches:
+            if place and (name, fetched) not in self._caches:
                 try:
-                    self._caches[name] = Cache(place)
+                    self._caches[name, fetched] = Cache(place, fetched)
                 except OSError:
                     continue  # full, or another's
-        places = {name: cache.look(message.files) for name, cache in self._caches.items()}
+        places = {name: cache.look(message.files) for (name, own), cache in self._caches.items() if own == fetched}
         return Node(
             host=os.uname().nodename, memory=memory.usable()[0], available=memory.available(), ram=places.get("ram"),
             disk=places.get("disk"), why_not="" if message.are_copies else why_not(str(self._scratch)),
@@ -99,7 +105,7 @@ class Keeper:
         """
         why = ""
         self._parts = [None] * len(message.files)
-        self._cache = self._caches.get(message.choice.place)
+        self._cache = self._caches.get((message.choice.place, self._is_fetched))
         if self._cache:
             lacking = [k for k, file in enumerate(message.files) if file.key in message.choice.missing]
             try:

@@ -19,7 +19,7 @@ from millrace.model import Fetched, ToolUse, View
 from millrace.node import mirror
 from millrace.own import open_private
 from millrace.plan import workplace
-from millrace.storage.cache import FOLDER
+from millrace.storage.cache_folder import FOLDER
 
 
 def plan(

@@ -86,7 +86,7 @@ class Volumes:
 
     def _fetched(self, number: int) -> Cache:
         with ExitStack() as stack:
-            cache = Cache(self._place)
+            cache = Cache(self._place, fetched=True)
             stack.callback(cache.close)
             there = {entry.path.name for entry in cache.entries() if entry.is_whole}
             for file in self._files[number]:

@@ -83,7 +83,9 @@ class Named:
 
     def _view(self, argv: Sequence[str], inputs: Sequence[str], shared: Sequence[str]) -> View:
         asked = [each for wanted in self._wanted.values() for each in urls.look(*wanted)]
-        self._cache = Cache(urls.choose(self._job.stage, sum(each.bytes for each in asked if not self._is_left(each))))
+        self._cache = Cache(
+            urls.choose(self._job.stage, sum(each.bytes for each in asked if not self._is_left(each))), fetched=True
+        )
         try:
             files = self._bring(asked, {})
             view = names.plan(argv, self._cwd, files.values(), inputs, shared, self._later.values(), self._job.stage)

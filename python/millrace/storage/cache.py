@@ -10,24 +10,22 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from millrace import lock
-from millrace.own import open_private
 from millrace.plan.staging import Place
 from millrace.storage.cache_files import (
     FETCH,
-    LOCK,
     PART,
     Busy,
     Entry,
     File,
     NoRoom,
     Part,
+    about_of,
     boot,
     entries,
     free_bytes,
@@ -35,9 +33,7 @@ from millrace.storage.cache_files import (
     remove,
     reserve,
 )
-
-#: How the name of a folder of copies begins.
-FOLDER = "millrace-stage-"
+from millrace.storage.cache_folder import Whose, is_as_told, of_group, own_folder
 
 
 class Cache:
@@ -45,13 +41,15 @@ class Cache:
 
     Args:
         place: The folder in which this user's folder of copies is made.
+        fetched: Whether copies are of what is behind URLs: these a group may share, if the site wants that.
 
     Raises:
         OSError: It cannot be made.
     """
 
-    def __init__(self, place: Path) -> None:
-        self.folder = own_folder(place)
+    def __init__(self, place: Path, fetched: bool = False) -> None:
+        self._whose = (of_group(place) if fetched else None) or Whose(own_folder(place))
+        self.folder = self._whose.folder
         #: Descriptors whose shared locks keep copies from being removed, by key.
         self._held: dict[str, int] = {}
 
@@ -97,10 +95,15 @@ class Cache:
             if self._hold(file):
                 return None
             path = self.fetched_path_of(file)
-            descriptor = high(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            descriptor = high(self._whose.growing(path))
             alone = lock.flock(descriptor, fcntl.LOCK_EX)
             if alone is False:
                 return Busy(descriptor)
+            if self._whose.is_others(descriptor):  # who may still have it open
+                os.close(descriptor)
+                path.unlink()
+                descriptor = high(self._whose.growing(path))
+                alone = lock.flock(descriptor, fcntl.LOCK_EX)
             try:
                 if alone is None:  # without locks nobody can tell who fetches: each one for itself
                     path.unlink()
@@ -131,18 +134,24 @@ class Cache:
 
     def finish(self, part: Part) -> None:
         """Give a copy that is whole its name, and take it into use; if another job was faster, take that one's."""
-        os.fchmod(part.descriptor, part.file.mode | stat.S_IRUSR)
+        os.fchmod(part.descriptor, part.file.mode | stat.S_IRUSR | self._whose.bits)
         os.utime(part.descriptor, ns=(time.time_ns(), part.file.mtime_ns))
         with self._locked():
             try:
                 os.link(part.path, self.path_of(part.file))
             except FileExistsError:
-                os.close(part.descriptor)
-                self._hold(part.file)
+                if self._hold(part.file):
+                    self.drop(part)
+                    return
+                part.path.replace(self.path_of(part.file))  # what another member has put there is not it
             else:
-                lock.wait_for(part.descriptor, fcntl.LOCK_SH)
-                self._held[part.file.key] = part.descriptor
-            part.path.unlink()
+                part.path.unlink()
+            lock.wait_for(part.descriptor, fcntl.LOCK_SH)
+            self._held[part.file.key] = part.descriptor
+
+    def tell(self, file: File, about: bytes) -> None:
+        """Write down what is known of a copy, before it gets its name."""
+        self._whose.write(about_of(self.path_of(file)), about)
 
     def drop(self, part: Part) -> None:
         """Give up a copy that is not whole."""
@@ -177,8 +186,13 @@ class Cache:
         if file.key in self._held:
             return True
         try:
-            descriptor = high(os.open(self.path_of(file), os.O_RDONLY | os.O_CLOEXEC))
+            descriptor = high(os.open(self.path_of(file), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
         except OSError:
+            return False
+        if self._whose.is_others(descriptor) and not is_as_told(descriptor, about_of(self.path_of(file))):
+            if lock.flock(descriptor, fcntl.LOCK_EX):  # nobody uses it
+                remove(self.path_of(file))
+            os.close(descriptor)
             return False
         if 0 <= file.size != os.fstat(descriptor).st_size:  # nothing of ours does that
             os.close(descriptor)
@@ -193,6 +207,7 @@ class Cache:
     def _part(self, file: File) -> Part:
         path = self.folder / f".{file.key}.{os.urandom(4).hex()}{PART}"
         descriptor = high(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        self._whose.open_up(descriptor)
         lock.wait_for(descriptor, fcntl.LOCK_EX)
         os.ftruncate(descriptor, max(0, file.size))  # others count it as if it were whole
         return Part(file, path, descriptor)
@@ -227,25 +242,9 @@ class Cache:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        descriptor = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = self._whose.gate()
         try:
             lock.wait_for(descriptor, fcntl.LOCK_EX)  # held for moments only
             yield
         finally:
             os.close(descriptor)
-
-
-def own_folder(place: Path) -> Path:
-    """This user's folder of copies in ``place``, made if it is not there.
-
-    Somebody else may have taken its name, which everybody can tell. Then one by another name is taken, which the next
-    job finds by its owner.
-    """
-    usual = place / f"{FOLDER}{os.geteuid()}"
-    with suppress(FileExistsError):
-        usual.mkdir(mode=0o700)
-    for folder in (usual, *sorted(place.glob(f"{usual.name}-*"))):
-        with suppress(OSError):
-            os.close(open_private(folder))
-            return folder
-    return Path(tempfile.mkdtemp(prefix=f"{usual.name}-", dir=place))

@@ -103,7 +103,10 @@ def _is_needed(name: str, names: list[str]) -> bool:
 
 
 def _entry(path: Path) -> Entry | None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:  # in a group's folder: no copy of ours
+        return None
     try:
         in_use = not _can_lock(descriptor)
         if not in_use and _is_of_no_use(path.name):

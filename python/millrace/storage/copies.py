@@ -15,6 +15,7 @@ from millrace.model import Frozen
 from millrace.storage import keep, locations
 from millrace.storage.cache import Cache
 from millrace.storage.cache_files import about_of
+from millrace.storage.cache_folder import of_group
 from millrace.storage.fetch import Kept, digest_of
 
 #: What is said of a copy whose bytes are not those that came.
@@ -42,7 +43,11 @@ def caches(ways: Sequence[str]) -> list[Cache]:
         RefusedError: One that is named is none.
     """
     places = [keep.place(way) for way in ways] or [place for place in (keep.on_disk(), keep.in_memory()) if place]
-    return [Cache(place) for place in places]
+    return [
+        Cache(place, fetched=fetched)
+        for place in places
+        for fetched in ((False, True) if of_group(place) else (False,))
+    ]
 
 
 def of(cache: Cache) -> list[Copy]:

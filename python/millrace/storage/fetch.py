@@ -19,10 +19,9 @@ import msgspec
 
 from millrace.errors import CorruptError, MillraceError
 from millrace.model import Frozen
-from millrace.own import replace_whole
 from millrace.storage import cost_table, locations
 from millrace.storage.cache import Cache
-from millrace.storage.cache_files import Busy, File, NoRoom, Part, about_of
+from millrace.storage.cache_files import Busy, File, NoRoom, Part
 from millrace.storage.clients.base import About, Location, LocationError, UnreachableError
 
 #: Times that a server may fail to go on, one after the other.
@@ -114,7 +113,7 @@ def _fill(location: Location, about: About, part: Part, cache: Cache, pause: Cal
         digest = _check(location, about, part.descriptor)
         os.fsync(part.descriptor)
         kept = Kept(place=location.shown, version=about.version, sha256=digest, when=time.time())
-        replace_whole(about_of(cache.folder / part.file.key), msgspec.json.encode(kept), 0o600)
+        cache.tell(part.file, msgspec.json.encode(kept))
     except CorruptError:
         cache.drop(part)
         raise

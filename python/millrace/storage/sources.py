@@ -96,7 +96,9 @@ def bring(elsewhere: Mapping[str, str], way: str) -> tuple[dict[str, str], Cache
         for path, place in elsewhere.items():
             if replicas.is_url(place):
                 if cache is None:
-                    cache = Cache(keep.place(way if way.startswith("/") else "disk" if keep.on_disk() else "ram"))
+                    cache = Cache(
+                        keep.place(way if way.startswith("/") else "disk" if keep.on_disk() else "ram"), fetched=True
+                    )
                 found[path] = str(fetch.fetch(place, cache, keep.budget(cache)))
             else:
                 found[path] = place

@@ -19,11 +19,10 @@ import msgspec
 from millrace import _core
 from millrace.errors import CorruptError
 from millrace.model import Frozen
-from millrace.own import replace_whole
 from millrace.replicas import shown
 from millrace.storage import fetch
 from millrace.storage.cache import Cache
-from millrace.storage.cache_files import Busy, NoRoom, Part, about_of
+from millrace.storage.cache_files import Busy, NoRoom, Part
 from millrace.storage.clients.base import About
 
 #: Endings of one packed file.
@@ -103,9 +102,11 @@ def _fill(about: About, everything: Member, part: Part, cache: Cache, budget: in
     try:
         packed = fetch.fetch(everything.place, cache, budget, wanted=about)
         members = [_unpacked(pieces, member, cache, budget) for member, pieces in _streams(packed, everything)]
+        listed = msgspec.json.encode(members)
         os.ftruncate(part.descriptor, 0)
-        os.pwrite(part.descriptor, msgspec.json.encode(members), 0)
+        os.pwrite(part.descriptor, listed, 0)
         os.fsync(part.descriptor)
+        _tell(everything, hashlib.sha256(listed).hexdigest(), cache)
     except _DAMAGED as error:
         cache.drop(part)
         raise CorruptError(
@@ -181,10 +182,7 @@ def _unpacked(pieces: Iterator[bytes], member: Member, cache: Cache, budget: int
             digest.update(piece)
             size += fetch.append(claimed.descriptor, piece, size)
         os.fsync(claimed.descriptor)
-        kept = fetch.Kept(
-            place=shown(member.place), version=member.version, sha256=digest.hexdigest(), when=time.time()
-        )
-        replace_whole(about_of(cache.path_of(member)), msgspec.json.encode(kept), 0o600)
+        _tell(member, digest.hexdigest(), cache)
     except BaseException as error:
         cache.drop(claimed)
         if isinstance(error, OSError) and fetch.is_full(error):
@@ -192,3 +190,8 @@ def _unpacked(pieces: Iterator[bytes], member: Member, cache: Cache, budget: int
         raise
     cache.finish(claimed)
     return msgspec.structs.replace(member, size=size)
+
+
+def _tell(member: Member, sha256: str, cache: Cache) -> None:
+    kept = fetch.Kept(place=shown(member.place), version=member.version, sha256=sha256, when=time.time())
+    cache.tell(member, msgspec.json.encode(kept))

@@ -94,7 +94,7 @@ class File:
         """Have it fetched, once."""
         with self._lock:
             if self._fetching is None:
-                self._cache = Cache(self._folder)  # holds the copy for as long as the view lasts
+                self._cache = Cache(self._folder, fetched=True)  # holds the copy for as long as the view lasts
                 file = fetch.remote(self.place, self.about)
                 self._grows = self._cache.fetched_path_of(file), self._cache.path_of(file)
                 if self._cache.take(file):
