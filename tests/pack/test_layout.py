@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from millrace.errors import CorruptError, MillraceError, RefusedError
 from millrace.pack import difference, hits, recipe, unpacking
 from millrace.pack.layout import MAGIC, Kind, Section, Writer, sections
-from millrace.pack.packing import check, digest_of
+from millrace.pack.plain import check, digest_of
 from millrace.pack.recipe import Original, Recipe
 
 #: A pack of the file ``abc`` as it is, by the first release that packs.

@@ -55,6 +55,17 @@ class PackCommand(JobCommand):
     metavar="N",
     help="Queries whose hits are kept together (default 50): more are packed smaller.",
 )
+@click.option(
+    "--trust",
+    is_flag=True,
+    help="Regenerate two batches and trust the rest, where the result begins and ends as they do; unpack still compares all.",
+)
+@click.option(
+    "--effort",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="Compress with zstd what takes longer than this to regenerate, measured on a sample; 0: compress all.",
+)
 @packing_options
 @click.option(
     "--plan",
@@ -70,7 +81,7 @@ class PackCommand(JobCommand):
 )
 @click.pass_context
 def command(
-    ctx: click.Context, results: tuple[Path, ...], dest: Path | None, recipients: tuple[str, ...], with_queries: bool, batch: int | None,
+    ctx: click.Context, results: tuple[Path, ...], dest: Path | None, recipients: tuple[str, ...], with_queries: bool, batch: int | None, trust: bool, effort: float | None,
     slots: int | None, work_dir: str, only_plan: bool, bandwidth: str,
 ) -> None:  # fmt: skip
     """Pack a finished result: which queries hit which entries, and what cannot be regenerated from that.
@@ -107,7 +118,8 @@ def command(
     if dest:
         places.check([here() / dest])
     settings = Settings(dict(os.environ), slots, work_dir)
-    wishes = Wishes(settings, batch or packing.BATCH, with_queries, encrypt_to=age.recipients(recipients))
+    keys = age.recipients(recipients)
+    wishes = Wishes(settings, batch or packing.BATCH, with_queries, encrypt_to=keys, trust=trust, effort=effort)
     if run_dir:
         _pack_run(here() / run_dir, dest, wishes, speed)
     elif argv:
@@ -182,7 +194,7 @@ def _pack(
     """Pack, or only plan it, what the command ``argv`` has written in ``cwd``."""
     from millrace.cli.run import here
     from millrace.errors import RefusedError, ToolError
-    from millrace.pack import age, packing, places, results
+    from millrace.pack import age, packing, places, plain, results
 
     place = here() / (dest or "")
     try:
@@ -194,7 +206,7 @@ def _pack(
         places.refuse_read([place], found)
         places.check_replaced(place)
         with places.in_words(place), age.encrypted(place, wishes.encrypt_to) as fresh:
-            packed = packing.pack_files(found, fresh, error.message)
+            packed = plain.pack_files(found, fresh, error.message)
         click.echo(f"millrace: {packed.words(dest)}", err=True)
         return
     outputs = results.outputs(plan, named)

@@ -80,7 +80,7 @@ def _lines(source: BinaryIO) -> Iterator[bytes]:
 def write(writer: Appended, output: int, original: Path, regenerated: Path) -> None:
     """Append how ``original`` differs from ``regenerated``, which is stripped."""
     with ExitStack() as stack:
-        ours, theirs = (_mapped(path, stack) for path in (original, regenerated))
+        ours, theirs = (mapped(path, stack) for path in (original, regenerated))
         at, there = 0, 0
         while at < len(ours):
             same = same_bytes(ours, at, theirs, there)
@@ -118,7 +118,8 @@ def same_bytes(ours: Bytes, at: int, theirs: Bytes, there: int) -> int:
     return at - start
 
 
-def _mapped(path: Path, stack: ExitStack) -> bytes | mmap.mmap:
+def mapped(path: Path, stack: ExitStack) -> bytes | mmap.mmap:
+    """A file as bytes, until ``stack`` ends."""
     if not path.stat().st_size:
         return b""
     file = stack.enter_context(path.open("rb"))
@@ -140,7 +141,7 @@ def apply(
         CorruptError: They do not fit to each other.
     """
     with ExitStack() as stack:
-        theirs = [_mapped(path, stack) for path in regenerated]
+        theirs = [mapped(path, stack) for path in regenerated]
         outs = [_Output(stack.enter_context(path.open("wb")), size) for path, size in zip(dests, most, strict=True)]
         for section in sections:
             if section.kind is Kind.PLAIN:

@@ -8,18 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from millrace import _core
-from millrace.pack import hits, queries, regenerate
+from millrace.pack import hits
 from millrace.pack.codec import NotPackable
-from millrace.pack.cost import Sample, Way
-from millrace.pack.hits import Hits
+from millrace.pack.cost import Way
 from millrace.pack.layout import LEVEL
 from millrace.pack.packing import Packing, Wishes
-from millrace.pack.queries import QueryBatch
-from millrace.pack.recipe import Original, Recipe
+from millrace.pack.recipe import Original
 from millrace.plan.plan import Plan
-
-#: Batches that are regenerated.
-SAMPLE = 2
 
 #: Bytes of a result that are compressed.
 PIECE = 8 << 20
@@ -82,31 +77,7 @@ def _packed(packing: Packing, folder: Path, start: float) -> Way:
         batches = packing.batches(scratch)
         found = packing.read(scratch, batches)
         read = time.monotonic()
-        sample = _regenerated(packing, scratch, made, batches, found)
+        again = packing.trial(scratch / "trial", made, batches, found).cost.all_of_it()
     size = len(_core.squeeze(hits.encode(found), LEVEL)) + BESIDE
-    again = sample.all_of_it()
     # The other end reads its database, too.
     return Way("packed", size, 2 * start + read - described + again, start + described - begun + again)
-
-
-def _regenerated(
-    packing: Packing, scratch: Path, made: Recipe, batches: Sequence[QueryBatch], found: Sequence[Hits]
-) -> Sample:
-    """Regenerate the first batches."""
-    few, some = batches[:SAMPLE], scratch / "sample"
-    first = next(iter(queries.batches(packing.queries, packing.item, [few[-1].last], some)), None) if few else None
-    if first is None:
-        raise NotPackable("there are no queries")
-    begun = time.monotonic()
-    cost = regenerate.measured(packing.regeneration(scratch, some, made, few, found[: len(few)]))
-    wall = time.monotonic() - begun
-    share = work(found[: len(few)]) / work(found)
-    if cost is None:
-        return Sample(wall, 1, 1.0, share, 1, 1)
-    busy = min(cost.occupancy * cost.wall / wall, 1.0)
-    return Sample(wall, cost.slots, busy, share, len(few), len(batches))
-
-
-def work(found: Sequence[Hits]) -> int:
-    """How much there is to regenerate, in units of its own: each query of a batch is compared with each entry, and begun."""
-    return sum(each.queries * (1 + len(each.entries)) for each in found)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -13,21 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from millrace import __version__
-from millrace.errors import CorruptError, RefusedError, ToolError
+from millrace.errors import RefusedError, ToolError
 from millrace.model import Token
 from millrace.pack import codec as codecs
-from millrace.pack import difference, hits, queries, recipe, regenerate
+from millrace.pack import difference, hits, queries, recipe, regenerate, trial
 from millrace.pack.codec import Codec, NotPackable
 from millrace.pack.difference import Appended
-from millrace.pack.files import AS_IT_IS, FileCodec, zstd_bytes
+from millrace.pack.files import zstd_bytes
 from millrace.pack.hits import Hits
-from millrace.pack.layout import MOST_BYTES, Kind, Writer, sections
+from millrace.pack.layout import MOST_BYTES, Kind, Writer
 from millrace.pack.pipes import through_pipes
+from millrace.pack.plain import Packed, check, digest_of, pack_plain
 from millrace.pack.queries import QueryBatch
 from millrace.pack.recipe import Original, Recipe
 from millrace.pack.regenerate import NOWHERE, Settings, is_plain
+from millrace.pack.stripping import stripped
+from millrace.pack.trial import Trial
 from millrace.plan.plan import Plan
-from millrace.words import shown, size
+from millrace.words import shown
 
 #: Queries of one batch: more are packed smaller and start the tool less often, but each is compared with more entries.
 BATCH = 50
@@ -51,37 +52,10 @@ class Wishes:
     scratch: Path | None = None
     #: See `millrace.pack.age.recipients`; nobody: the pack is not encrypted.
     encrypt_to: Sequence[Any] = ()
-
-
-@dataclass(frozen=True)
-class Packed:
-    """What became of a result."""
-
-    #: Bytes of the outputs, and of the pack.
-    original: int
-    packed: int
-    #: Bytes of the pack that are hits, and that are differences.
-    hits: int = 0
-    differences: int = 0
-    #: Why it was packed as it is; empty: it was packed by its meaning.
-    why_plain: str = ""
-    #: In which other way, in words.
-    how: str = ""
-    #: Seconds that the packer has read, and has regenerated.
-    read_seconds: float = 0.0
-    regenerate_seconds: float = 0.0
-
-    def words(self, dest: Path) -> str:
-        """What became of the result that is packed in ``dest``, for people."""
-        ratio = self.original / max(self.packed, 1)
-        smaller = f" ({ratio:,.{0 if ratio >= 10 else 1}f} times smaller)" if ratio >= 1.05 else ""
-        told = f"{dest}: {size(self.original)} in {size(self.packed)}{smaller}"
-        if self.why_plain:
-            return f"{told}, compressed with zstd: {self.why_plain}"
-        if self.how:
-            return f"{told}, {self.how}"
-        again = f"; regenerated in {self.regenerate_seconds:.1f} s" if self.regenerate_seconds else ""
-        return f"{told}: hits {size(self.hits)}, differences {size(self.differences)}{again}"
+    #: Whether a few batches are regenerated for all, where the result begins and ends as they do.
+    trust: bool = False
+    #: Seconds that regenerating may take; None: as long as it takes.
+    effort: float | None = None
 
 
 def pack(plan: Plan, outputs: Sequence[Path], dest: Path, wishes: Wishes, say: Callable[[str], None]) -> Packed:
@@ -101,29 +75,6 @@ def pack(plan: Plan, outputs: Sequence[Path], dest: Path, wishes: Wishes, say: C
         return pack_plain(outputs, originals, dest, error.message)
 
 
-def pack_files(paths: Sequence[Path], dest: Path, why: str) -> Packed:
-    """Pack files of which it is not known how they are made, for the reason ``why``."""
-    return pack_plain(paths, originals_of(paths), dest, why)
-
-
-def originals_of(paths: Sequence[Path]) -> tuple[Original, ...]:
-    """Files of which it is not known how they are made, as outputs."""
-    return tuple(Original(name=path.name, bytes=path.stat().st_size, sha256=digest_of(path)) for path in paths)
-
-
-def pack_plain(outputs: Sequence[Path], originals: tuple[Original, ...], dest: Path, why: str) -> Packed:
-    """Pack files as they are, with a long window."""
-    writer = Writer(dest)
-    try:
-        writer.add(Kind.RECIPE, recipe.encode(Recipe(codec="zstd", millrace=__version__, outputs=originals)))
-        for index, path in enumerate(outputs):
-            difference.write_plain(writer, index, path)
-        writer.finish(lambda path: check(path, originals, []))
-    finally:
-        writer.give_up()
-    return Packed(sum(each.bytes for each in originals), writer.size, why_plain=why)
-
-
 def codec_of(plan: Plan) -> Codec:
     """The codec for the result of a command.
 
@@ -134,25 +85,6 @@ def codec_of(plan: Plan) -> Codec:
     if codec is None:
         raise NotPackable(f"there is no codec for the results of {plan.command.argv[0]}")
     return codec
-
-
-def check(pack: Path, originals: Sequence[Original], regenerated: Sequence[Path], codec: FileCodec = AS_IT_IS) -> None:
-    """See that the outputs come out of ``pack`` as they were; see `difference.apply`.
-
-    Raises:
-        CorruptError: They do not, which is a mistake of Millrace, or of the disk.
-    """
-    nowhere = [Path(os.devnull) for _ in originals]
-    pieces = (section for section in sections(pack) if section.kind in (Kind.PLAIN, Kind.DIFFERENCE))
-    found = difference.apply(pieces, regenerated, nowhere, [each.bytes for each in originals], codec)
-    if found != [(each.bytes, each.sha256) for each in originals]:
-        raise CorruptError(f"{pack}: the pack does not hold what was packed", "this must not happen: please report it")
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class Packing:
@@ -185,7 +117,9 @@ class Packing:
             batches = self.batches(folder)
             found = self.read(folder, batches)
             read = time.monotonic() - begun
-            regenerated = self.regenerate(folder, self.queries, made, batches, found)
+            regenerated = self._tried(folder, made, batches, found) or self.regenerate(
+                folder, self.queries, made, batches, found
+            )
             took = time.monotonic() - begun - read
             return self._write(folder, made, found, regenerated, (read, took))
 
@@ -231,6 +165,39 @@ class Packing:
         if found is None:
             raise NotPackable("it cannot be told which query a hit is of")
         return found
+
+    def _tried(
+        self, folder: Path, made: Recipe, batches: Sequence[QueryBatch], found: Sequence[Hits]
+    ) -> list[Path] | None:
+        """What all of the regeneration would give, if a few batches tell; None: they do not, or are not asked.
+
+        Raises:
+            NotPackable: It would take longer than the user wants.
+        """
+        effort, trust = self._wishes.effort, self._wishes.trust
+        if effort is None and not (trust and len(batches) > trial.BATCHES):
+            return None
+        tried = self.trial(folder / "trial", made, batches, found)
+        if effort is not None and tried.cost.all_of_it() > effort:
+            raise NotPackable(
+                f"to regenerate it takes about {tried.cost.all_of_it():,.0f} s, more than the {effort:g} s of --effort"
+            )
+        trusted = tried.trusted(self.codec, self._outputs, folder) if trust else None
+        if trust:
+            self._say(
+                "regenerated the first batches, and trusted the rest"
+                if trusted
+                else "the first batches do not tell enough: regenerating all"
+            )
+        return trusted
+
+    def trial(self, folder: Path, made: Recipe, batches: Sequence[QueryBatch], found: Sequence[Hits]) -> Trial:
+        """Regenerate the first batches."""
+
+        def regeneration(place: Path, source: Path, few: Sequence[QueryBatch], hits: Sequence[Hits]) -> Plan:
+            return self.regeneration(place, source, made, few, hits)
+
+        return trial.take(regeneration, self.codec, (self.queries, self.item), folder, batches, found)
 
     def regenerate(
         self, folder: Path, source: Path, made: Recipe, batches: Sequence[QueryBatch], found: Sequence[Hits]
@@ -299,13 +266,3 @@ def write_queries(writer: Appended, path: Path) -> None:
     with path.open("rb") as file:
         while data := file.read(MOST_BYTES):
             writer.add(Kind.QUERIES, data)
-
-
-def stripped(codec: Codec, plan: Plan, regenerated: Sequence[Path]) -> list[Path]:
-    """What was regenerated without what may be otherwise each time."""
-    found = []
-    for use, path in zip(plan.use.outputs, regenerated, strict=True):
-        dest = path.with_name(path.name + ".stripped")
-        difference.strip(path, (*use.volatile, *codec.volatile(use)), dest)
-        found.append(dest)
-    return found

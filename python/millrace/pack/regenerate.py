@@ -226,6 +226,11 @@ def run(plan: Plan) -> list[Path]:
         MillraceError: It did not get to its end.
     """
     measured(plan)
+    return written(plan)
+
+
+def written(plan: Plan) -> list[Path]:
+    """The outputs of a run that is done."""
     paths = [plan.command.cwd / each.path for each in plan.use.outputs]
     for path in paths:
         path.touch()  # an optional output that was not written

@@ -14,9 +14,10 @@ from millrace.pack import difference, files, hits, places, queries, recipe, rege
 from millrace.pack.codec import Codec, NotPackable
 from millrace.pack.hits import Hits
 from millrace.pack.layout import Kind, Section, sections, unfinished
-from millrace.pack.packing import digest_of, stripped
+from millrace.pack.plain import digest_of
 from millrace.pack.recipe import Database, Original, Recipe
 from millrace.pack.regenerate import Settings
+from millrace.pack.stripping import stripped
 from millrace.plan.plan import Plan
 from millrace.tools import registry
 from millrace.words import shown

@@ -26,8 +26,9 @@ from millrace.pack import places, recipe, regenerate, regenerating, unpacking
 from millrace.pack.codec import NotPackable
 from millrace.pack.following import Follower
 from millrace.pack.layout import MOST_BYTES, Kind, Writer
-from millrace.pack.packing import Packed, Packing, Wishes, write_queries
+from millrace.pack.packing import Packing, Wishes, write_queries
 from millrace.pack.pipes import piped, through_pipes
+from millrace.pack.plain import Packed
 from millrace.pack.recipe import Original, Recipe
 from millrace.plan.plan import Plan
 from millrace.rundir import RunDir

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from millrace import __version__
 from millrace.errors import CorruptError, RefusedError
-from millrace.pack import difference, files, packing, recipe
+from millrace.pack import difference, files, recipe
 from millrace.pack.codec import NotPackable
 from millrace.pack.layout import Kind, Writer
-from millrace.pack.packing import Packed
+from millrace.pack.plain import Packed, check, originals_of, pack_plain
 from millrace.pack.recipe import Original, Recipe
 
 
@@ -23,10 +23,10 @@ def pack(paths: Sequence[Path], dest: Path) -> Packed:
     Raises:
         MillraceError: A file cannot be read or written.
     """
-    originals = packing.originals_of(paths)
+    originals = originals_of(paths)
     with tempfile.TemporaryDirectory(prefix=f".{dest.name}.", dir=dest.parent) as name:
         plain, trace = Path(name) / "plain", Path(name) / "trace"
-        best, packed = plain, packing.pack_plain(paths, originals, plain, "")
+        best, packed = plain, pack_plain(paths, originals, plain, "")
         try:
             size = _pack_traces(paths, originals, trace)
             if size >= packed.packed:
@@ -56,7 +56,7 @@ def _pack_traces(paths: Sequence[Path], originals: tuple[Original, ...], dest: P
                 if writer.size != before or len(why_not) == len(paths):
                     raise why_not[0] from None
                 difference.write_plain(writer, index, path, kept)
-        writer.finish(lambda path: packing.check(path, originals, [], codec))
+        writer.finish(lambda path: check(path, originals, [], codec))
     finally:
         writer.give_up()
     return writer.size

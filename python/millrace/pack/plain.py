@@ -1,0 +1,90 @@
+"""Pack files as they are, and see that what was packed comes out of a pack again."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from millrace import __version__
+from millrace.errors import CorruptError
+from millrace.pack import difference, recipe
+from millrace.pack.files import AS_IT_IS, FileCodec
+from millrace.pack.layout import Kind, Writer, sections
+from millrace.pack.recipe import Original, Recipe
+from millrace.words import size
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What became of a result."""
+
+    #: Bytes of the outputs, and of the pack.
+    original: int
+    packed: int
+    #: Bytes of the pack that are hits, and that are differences.
+    hits: int = 0
+    differences: int = 0
+    #: Why it was packed as it is; empty: it was packed by its meaning.
+    why_plain: str = ""
+    #: In which other way, in words.
+    how: str = ""
+    #: Seconds that the packer has read, and has regenerated.
+    read_seconds: float = 0.0
+    regenerate_seconds: float = 0.0
+
+    def words(self, dest: Path) -> str:
+        """What became of the result that is packed in ``dest``, for people."""
+        ratio = self.original / max(self.packed, 1)
+        smaller = f" ({ratio:,.{0 if ratio >= 10 else 1}f} times smaller)" if ratio >= 1.05 else ""
+        told = f"{dest}: {size(self.original)} in {size(self.packed)}{smaller}"
+        if self.why_plain:
+            return f"{told}, compressed with zstd: {self.why_plain}"
+        if self.how:
+            return f"{told}, {self.how}"
+        again = f"; regenerated in {self.regenerate_seconds:.1f} s" if self.regenerate_seconds else ""
+        return f"{told}: hits {size(self.hits)}, differences {size(self.differences)}{again}"
+
+
+def pack_files(paths: Sequence[Path], dest: Path, why: str) -> Packed:
+    """Pack files of which it is not known how they are made, for the reason ``why``."""
+    return pack_plain(paths, originals_of(paths), dest, why)
+
+
+def originals_of(paths: Sequence[Path]) -> tuple[Original, ...]:
+    """Files of which it is not known how they are made, as outputs."""
+    return tuple(Original(name=path.name, bytes=path.stat().st_size, sha256=digest_of(path)) for path in paths)
+
+
+def pack_plain(outputs: Sequence[Path], originals: tuple[Original, ...], dest: Path, why: str) -> Packed:
+    """Pack files as they are, with a long window."""
+    writer = Writer(dest)
+    try:
+        writer.add(Kind.RECIPE, recipe.encode(Recipe(codec="zstd", millrace=__version__, outputs=originals)))
+        for index, path in enumerate(outputs):
+            difference.write_plain(writer, index, path)
+        writer.finish(lambda path: check(path, originals, []))
+    finally:
+        writer.give_up()
+    return Packed(sum(each.bytes for each in originals), writer.size, why_plain=why)
+
+
+def check(pack: Path, originals: Sequence[Original], regenerated: Sequence[Path], codec: FileCodec = AS_IT_IS) -> None:
+    """See that the outputs come out of ``pack`` as they were; see `difference.apply`.
+
+    Raises:
+        CorruptError: They do not, which is a mistake of Millrace, or of the disk.
+    """
+    nowhere = [Path(os.devnull) for _ in originals]
+    pieces = (section for section in sections(pack) if section.kind in (Kind.PLAIN, Kind.DIFFERENCE))
+    found = difference.apply(pieces, regenerated, nowhere, [each.bytes for each in originals], codec)
+    if found != [(each.bytes, each.sha256) for each in originals]:
+        raise CorruptError(f"{pack}: the pack does not hold what was packed", "this must not happen: please report it")
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
