@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from millrace import __version__
 from millrace.errors import RefusedError, ToolError
 from millrace.model import Token
 from millrace.pack import codec as codecs
-from millrace.pack import difference, hits, queries, recipe, regenerate, trial
+from millrace.pack import difference, hits, queries, recipe, regenerate, trial, underway
 from millrace.pack.codec import Codec, NotPackable
 from millrace.pack.difference import Appended
 from millrace.pack.files import zstd_bytes
@@ -48,8 +48,6 @@ class Wishes:
     #: Queries of one batch.
     batch: int = BATCH
     with_queries: bool = False
-    #: Where the regeneration works.
-    scratch: Path | None = None
     #: See `millrace.pack.age.recipients`; nobody: the pack is not encrypted.
     encrypt_to: Sequence[Any] = ()
     #: Whether a few batches are regenerated for all, where the result begins and ends as they do.
@@ -110,10 +108,8 @@ class Packing:
     def pack(self) -> Packed:
         begun = time.monotonic()
         made = self.recipe()
-        with tempfile.TemporaryDirectory(
-            prefix=f".{self._dest.name}.", dir=self._wishes.scratch or self._dest.parent
-        ) as name:
-            folder = Path(name)
+        key = hashlib.sha256(recipe.encode(made) + b"%d" % self._wishes.batch).hexdigest()[:12]
+        with underway.folder(self._dest, key) as folder:
             batches = self.batches(folder)
             found = self.read(folder, batches)
             read = time.monotonic() - begun
@@ -221,8 +217,9 @@ class Packing:
         )  # fmt: skip
         plan = regenerate.plan(folder, source, argv, self.codec, settings, made.database)
         plan = through_pipes(plan, pipes) if pipes else plan
-        blocks = self.codec.found(plan.use, plan.command, found)
-        regenerate.put(plan, zip(batches, blocks, strict=True))
+        if not regenerate.is_begun(plan):
+            blocks = self.codec.found(plan.use, plan.command, found)
+            regenerate.put(plan, zip(batches, blocks, strict=True))
         return plan
 
     def _write(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -49,6 +50,7 @@ def take(
         regeneration: What is to be run in a folder for a file of queries, which are these batches with these hits.
         source: The queries, and how they are read.
     """
+    shutil.rmtree(folder, ignore_errors=True)  # of a start that was stopped
     folder.mkdir()
     path, item = source
     few, some = batches[:BATCHES], folder / "sample"

@@ -1,0 +1,55 @@
+"""The folder in which a result is packed; the same command goes on with what a start that was stopped has left there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from millrace import lock
+from millrace.errors import CorruptError, MillraceError, RefusedError, ToolError
+from millrace.pack import places, regenerate
+from millrace.pack.codec import NotPackable
+
+#: How long it may take those who only look whether somebody is packing.
+LOOK_SECONDS = 2.0
+
+#: What the same command would only say again.
+_FINAL = (NotPackable, RefusedError, ToolError, CorruptError)
+
+
+@contextmanager
+def folder(dest: Path, of: str) -> Iterator[Path]:
+    """The folder in which ``dest`` is made.
+
+    Args:
+        of: What is packed; what another has left there is of no use.
+
+    Raises:
+        MillraceError: Another process is packing into ``dest``.
+    """
+    place = dest.with_name(f".{dest.name}.pack")
+    place.mkdir(mode=0o700, exist_ok=True)
+    try:
+        held = places.taken(place / "lock", LOOK_SECONDS)
+    except lock.HeldError as error:
+        # Not a refusal, after which the result would be compressed.
+        raise MillraceError(f"{dest}: another millrace ({error.words}) is packing into it", "wait for it") from error
+    done = True
+    try:
+        work = place / of
+        for other in place.iterdir():
+            if other.is_dir() and other != work:
+                shutil.rmtree(other)
+        work.mkdir(exist_ok=True)
+        yield work
+    except _FINAL:
+        raise
+    except BaseException:
+        done = not (place / of / regenerate.RUN).exists()
+        raise
+    finally:
+        if done:
+            shutil.rmtree(place, ignore_errors=True)
+        held.close()

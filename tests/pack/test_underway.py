@@ -1,0 +1,66 @@
+"""A packing that was stopped: the same command goes on, and nothing is left in the end."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_pack import MILLRACE, RESULTS, ask, blastp_6, link, tools  # noqa: F401 (fixtures)
+
+from millrace.errors import MillraceError, RefusedError
+from millrace.pack import underway
+from millrace.pack.regenerate import RUN
+
+
+@pytest.fixture
+def result(blastp_6: Path, tmp_path: Path) -> Iterator[Path]:  # noqa: F811
+    yield link(blastp_6, tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_same_command_goes_on(result: Path, number: signal.Signals) -> None:
+    words = ["pack", "-o", "other.mrp", "--batch", "7", "--", *shlex.split(RESULTS["blastp-6"][0])]
+    process = subprocess.Popen([*MILLRACE, *words], cwd=result, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not [*result.glob(".other.mrp.pack/*/run/job.json")]:
+        pass
+    process.send_signal(number)
+    process.wait()
+    assert not (result / "other.mrp").exists()
+    assert [*result.glob(".other.mrp.pack/*/run/job.json")]
+    told = ask(result, *words)
+    assert told.returncode == 0, told.stderr
+    assert (result / "other.mrp").read_bytes() == (result / "result.mrp").read_bytes()
+    assert not [path for path in result.iterdir() if path.name.startswith(".other")]
+
+
+def test_what_was_stopped_is_found_again_and_another_result_s_is_not(tmp_path: Path) -> None:
+    dest = tmp_path / "hits.mrp"
+    with pytest.raises(KeyboardInterrupt), underway.folder(dest, "a") as folder:
+        (folder / RUN).mkdir()
+        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt), underway.folder(dest, "a") as folder:
+        assert (folder / RUN).is_dir()
+        raise KeyboardInterrupt
+    with underway.folder(dest, "b") as folder:
+        assert not [*folder.iterdir()]
+        assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == ["b"]
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_cannot_go_on_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError), underway.folder(tmp_path / "hits.mrp", "a") as folder:
+        (folder / RUN).mkdir()
+        raise RefusedError("no")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_two_do_not_pack_into_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(underway, "LOOK_SECONDS", 0.0)
+    with underway.folder(tmp_path / "hits.mrp", "a") as folder:
+        with pytest.raises(MillraceError, match="another millrace"), underway.folder(tmp_path / "hits.mrp", "a"):
+            pass
+        assert folder.is_dir()
