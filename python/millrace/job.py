@@ -199,6 +199,10 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
     for name in ("input", "output", "join", "shared", "hosts"):
         if isinstance(values.get(name), str):
             values[name] = [values[name]]
+    rules = values.get("replica")
+    for rule in rules if isinstance(rules, list) else ():
+        if isinstance(rule, dict):
+            check_known(rule, ("path", "at"), f"{prefix}[[replica]]")
     if isinstance(values.get("ok-status"), int):
         values["ok-status"] = [values["ok-status"]]
     for name in ("batch", "fragments"):

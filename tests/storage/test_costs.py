@@ -212,3 +212,8 @@ def test_what_readers_share_is_the_server_or_the_filesystem(tmp_path: Path) -> N
     assert cost_table.server("sftp://me@host:22/db/nr") == "sftp://host:22"
     assert cost_table.server("s3://bucket/a/b") == "s3://bucket"
     assert os.path.ismount(cost_table.server(str(tmp_path / "none")))
+
+
+def test_where_no_rule_names_a_place_a_probe_wants_one(shell: Shell) -> None:
+    ended = shell.run("millrace data probe")
+    assert ended.code == 2 and "name a file or a URL" in ended.err, ended.shown

@@ -97,3 +97,9 @@ def test_locate_says_nothing_of_credentials(shell: Shell, web: Web) -> None:
     for url in (f"{web.url.replace('//', '//me:mark-word@')}/nr", f"{web.url}/nr?token=mark-word", f"{web.url}/nr?v=mark-word"):  # fmt: skip
         ended = shell.run(f"millrace data locate '{url}'")
         assert "mark-word" not in ended.out + ended.err and web.url in ended.out + ended.err, ended.shown
+
+
+def test_a_key_of_a_rule_that_is_not_known_is_named_with_the_nearest(shell: Shell, environment: Path) -> None:
+    (environment / "config" / "millrace.toml").write_text('[[replica]]\npath = "/db/*"\natt = ["https://host/*"]\n')
+    ended = shell.run("millrace data locate /db/x")
+    assert ended.code == 2 and "[[replica]]: unknown key 'att'" in ended.err, ended.shown

@@ -113,12 +113,15 @@ def probe(places: tuple[str, ...], as_json: bool) -> None:
     from millrace import site
     from millrace.cli import say
     from millrace.cli.run import print_json
-    from millrace.errors import MillraceError
+    from millrace.errors import MillraceError, RefusedError
     from millrace.storage import choice, cost_table
     from millrace.storage.probe import probe as measure
 
     found, failed = [], False
-    for place in places or choice.examples(site.replicas(os.environ)):
+    places = places or tuple(choice.examples(site.replicas(os.environ)))
+    if not places:
+        raise RefusedError("no [[replica]] names a place", "name a file or a URL")
+    for place in places:
         try:
             measured = measure(choice.absolute(place))
         except MillraceError as error:
@@ -200,16 +203,20 @@ def evict(names: tuple[str, ...], everything: bool, ways: tuple[str, ...]) -> No
     """Remove copies, which are named by their URL or their path. One that a process uses stays, and the exit code is 1."""
     from millrace.cli import say
     from millrace.errors import MillraceError, RefusedError
+    from millrace.replicas import shown
     from millrace.storage import copies
 
     if bool(names) == everything:
         raise RefusedError("name the copies, or say --all", "see: millrace data list")
-    refused = False
+    refused, lacking = False, {*names}
     for cache in copies.caches(ways):
         for copy in copies.of(cache):
+            lacking -= {copy.place, copy.path}
             if (everything or copy.place in names or copy.path in names) and not cache.evict(copy.path):
                 refused |= not everything
                 say(f"{copy.path}: is in use, and stays")
+    for name in sorted(lacking):
+        say(f"{shown(name)}: no copy of it is here")
     if refused:
         raise MillraceError("")
 
