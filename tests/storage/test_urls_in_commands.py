@@ -395,3 +395,15 @@ def test_credentials_are_in_no_file_message_or_list_of_processes(
     files = [path for path in shell.root.rglob("*") if path.is_file() and not path.is_symlink()]
     assert any("out.millrace" in str(path) for path in files)
     assert [path for path in files if b"mark-secret-word" in path.read_bytes()] == []
+
+
+def test_what_is_not_searched_where_it_is_in_hdfs_is_told(
+    hdfs: Callable[[str, bytes], str], shell: Shell, own_cache: str
+) -> None:
+    url = hdfs("whole/set.faa", b">s\nMKV\n")
+    (shell.work / "q.faa").write_text(">q\nMKV\n")
+    shell.tool("scan", 'cat "$1" > /dev/null && exec cat')
+    told = f"{url}: fetched as a whole and passed on from node to node"
+    for hosts, is_told in (("--hosts a,b", True), ("", False)):
+        done = shell.run(f"millrace plan {hosts} --input q.faa --shared {url} -- scan {url} q.faa")
+        assert (told in done.err) == is_told, done.shown

@@ -54,6 +54,17 @@ class Named:
         inputs, shared = ([self._path(each) for each in words] for words in (job.input, job.shared))
         #: What the tool is to see; None: the command names no URLs.
         self.view = self._view(argv, inputs, shared) if self._wanted else None
+        if apart and not self._later:
+            self._tell_of_whole()
+
+    def _tell_of_whole(self) -> None:
+        """What lies in HDFS and all tasks read is not searched where it is: say so."""
+        read = [url for url, wanted in self._wanted.items() if wanted.parts or url in self._job.shared]
+        for url in (each for each in read if each.startswith("hdfs://")):
+            self._message(
+                f"{replicas.shown(url)}: fetched as a whole and passed on from node to node; only volumes of a BLAST database "
+                "(NAME.00 ...) are searched by the nodes that hold them"
+            )
 
     def _word(self, at: int) -> str:
         """An argument with names in the place of URLs."""
