@@ -167,6 +167,28 @@ def test_a_file_of_the_users_that_the_tool_writes_is_named(site: Site, name: str
     assert site.output.read_bytes() == site.expected
 
 
+#: Writes the first record's name into ``state`` by way of mapped memory, of which the kernel tells nobody.
+MAPPED = """python3 -c 'import mmap, sys
+with open("state", "r+b") as file, mmap.mmap(file.fileno(), 0) as shown: shown[:9] = open(sys.argv[1], "rb").read(9)' "$1"
+"""
+
+
+def test_a_file_that_the_tool_writes_by_way_of_memory_is_named(site: Site) -> None:
+    tool(site, f'{MAPPED}{SEEN} "$1" > "$2"')
+    (site.folder / "state").write_text("left by an earlier run\n")
+    code, said = site.run()
+    assert code == 4, said
+    assert "it writes state, a file of your folder that all tasks share" in said
+
+
+def test_a_file_that_the_tool_could_write_and_does_not_is_no_fault(site: Site) -> None:
+    tool(site, f'exec 5<> state; touch state; {SEEN} "$1" > "$2"')
+    (site.folder / "state").write_text("old\n")
+    code, said = site.run()
+    assert code == 0, said
+    assert site.output.read_bytes() == site.expected
+
+
 def test_a_file_that_somebody_else_writes_stops_nothing(site: Site) -> None:
     """Notes by an editor, the log of a batch system, the output of another program; all while tasks run."""
     tool(site, f'sleep 0.02; {SEEN} "$1" > "$2"')

@@ -18,6 +18,10 @@ use super::mark::Mark;
 /// Most files of a folder that are watched one by one: users have a limited number of watches.
 pub(super) const MOST_FILES: usize = 1000;
 
+/// What the kernel tells of a file: written, or closed by somebody who might have written by way of mapped memory, of
+/// which it tells nothing.
+const WRITES: u32 = libc::IN_MODIFY | libc::IN_CLOSE_WRITE;
+
 /// What all slots show of the user's folders.
 #[derive(Debug, Clone, Default)]
 pub struct Links {
@@ -25,6 +29,17 @@ pub struct Links {
     pub links: Vec<(PathBuf, PathBuf)>,
     /// Real files and folders that this program writes.
     pub ignored: Vec<PathBuf>,
+}
+
+/// A file behind a link that was written while tasks ran.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Written {
+    /// Where it lies in a slot.
+    pub(super) path: PathBuf,
+    /// Its real path.
+    pub(super) real: PathBuf,
+    /// Whether it was: else somebody has closed it who might have.
+    pub(super) is_certain: bool,
 }
 
 /// Notes which files behind links are written.
@@ -45,8 +60,8 @@ pub(super) struct Watch {
 #[derive(Default)]
 struct Log {
     turn: u64,
-    /// Path in a slot: real path, and the turn in which it was last seen written.
-    written: HashMap<PathBuf, (PathBuf, u64)>,
+    /// Path in a slot: real path, the turn in which it was last seen written, and whether the kernel has told of a write.
+    written: HashMap<PathBuf, (PathBuf, u64, bool)>,
     /// Real paths of files that were not there when the run began.
     fresh: HashSet<PathBuf>,
 }
@@ -88,7 +103,7 @@ impl Watch {
     fn add(&mut self, folder: &Path, shown: Option<PathBuf>) {
         let mut mask = libc::IN_CREATE | libc::IN_MOVED_TO | libc::IN_ONLYDIR;
         if !self.add_files(folder, shown.as_deref()) {
-            mask |= libc::IN_MODIFY;
+            mask |= WRITES;
         }
         if let Some(number) = self.number(folder, mask) {
             self.folders.insert(number, (folder.to_owned(), shown));
@@ -107,7 +122,7 @@ impl Watch {
             if n_before >= MOST_FILES {
                 return false;
             }
-            let Some(number) = self.number(&real, libc::IN_MODIFY | libc::IN_DONT_FOLLOW) else { return false };
+            let Some(number) = self.number(&real, WRITES | libc::IN_DONT_FOLLOW) else { return false };
             self.files.entry(number).or_default().push((real, in_slot));
         }
         true
@@ -126,16 +141,22 @@ impl Watch {
         self.take().turn
     }
 
-    /// (path in a slot, real path) of files that were written since `turn`, and that nobody but a tool may have written.
-    pub(super) fn written_since(&self, turn: u64, is_shared: impl Fn(&Path) -> bool) -> Vec<(PathBuf, PathBuf)> {
+    /// Files that were written since `turn`, and that nobody but a tool may have written.
+    pub(super) fn written_since(&self, turn: u64, is_shared: impl Fn(&Path) -> bool) -> Vec<Written> {
         let log = self.take();
         if log.turn == turn {
             return vec![];
         }
-        let written = log.written.iter().filter(|(path, (_, at))| *at > turn && is_shared(path));
-        let mut found: Vec<_> = written.map(|(path, (real, _))| (path.clone(), real.clone())).collect();
+        let written = log.written.iter().filter(|(path, (_, at, _))| *at > turn && is_shared(path));
+        let mut found: Vec<_> = written
+            .map(|(path, (real, _, is_certain))| Written {
+                path: path.clone(),
+                real: real.clone(),
+                is_certain: *is_certain,
+            })
+            .collect();
         drop(log);
-        found.retain(|(_, real)| !self.is_held_by_others(real));
+        found.retain(|written| !self.is_held_by_others(&written.real));
         found.sort();
         found
     }
@@ -163,9 +184,10 @@ impl Watch {
             let end = (HEAD + event.len as usize).min(bytes.len());
             let name: Vec<u8> = bytes[HEAD..end].iter().copied().take_while(|byte| *byte != 0).collect();
             bytes = &bytes[end..];
-            if event.mask & libc::IN_MODIFY != 0 {
+            let is_certain = event.mask & libc::IN_MODIFY != 0;
+            if event.mask & WRITES != 0 {
                 for (real, in_slot) in self.files.get(&event.wd).into_iter().flatten() {
-                    self.note_written(real, Some(in_slot.clone()), log);
+                    self.note_written(real, Some(in_slot.clone()), is_certain, log);
                 }
             }
             let Some((folder, shown)) = self.folders.get(&event.wd) else { continue };
@@ -174,18 +196,19 @@ impl Watch {
             }
             let name = std::ffi::OsString::from_vec(name);
             let real = folder.join(&name);
-            if event.mask & libc::IN_MODIFY != 0 {
+            if event.mask & WRITES != 0 {
                 let below = shown.as_ref().map(|shown| shown.join(name));
-                self.note_written(&real, below.or_else(|| self.shown.get(&real).cloned()), log);
+                self.note_written(&real, below.or_else(|| self.shown.get(&real).cloned()), is_certain, log);
             } else if !self.is_ours(&real) {
                 log.fresh.insert(real);
             }
         }
     }
 
-    fn note_written(&self, real: &Path, in_slot: Option<PathBuf>, log: &mut Log) {
+    fn note_written(&self, real: &Path, in_slot: Option<PathBuf>, is_certain: bool, log: &mut Log) {
         if let Some(in_slot) = in_slot.filter(|_| !self.is_ours(real) && !log.fresh.contains(real)) {
-            log.written.insert(in_slot, (real.to_owned(), log.turn));
+            let seen = log.written.entry(in_slot).or_insert_with(|| (real.to_owned(), 0, false));
+            *seen = (real.to_owned(), log.turn, seen.2 || is_certain);
         }
     }
 

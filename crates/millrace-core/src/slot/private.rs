@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirEntryExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::links::read_short;
+use super::links::{Written, read_short};
 
 /// The links of a slot, and its files that are no links any more.
 pub(super) struct Private {
@@ -30,16 +30,19 @@ struct Copy {
     permissions: fs::Permissions,
     /// Long before any task: a tool that writes the same bytes again is seen, too.
     modified: SystemTime,
+    /// Whether it is known that somebody wrote: who only opens a file to write, or touches it, does no harm.
+    is_certain: bool,
 }
 
 impl Copy {
-    fn of(real: &Path) -> io::Result<Option<Self>> {
+    fn of(real: &Path, is_certain: bool) -> io::Result<Option<Self>> {
         let about = fs::metadata(real)?;
         if !about.is_file() {
             return Ok(None);
         }
         let modified = UNIX_EPOCH + Duration::from_secs(u64::try_from(about.mtime() - 2).unwrap_or(0));
-        Ok(read_short(real, MOST_BYTES)?.map(|bytes| Self { bytes, permissions: about.permissions(), modified }))
+        let permissions = about.permissions();
+        Ok(read_short(real, MOST_BYTES)?.map(|bytes| Self { bytes, permissions, modified, is_certain }))
     }
 
     fn put(&self, place: &Path) -> io::Result<()> {
@@ -52,7 +55,7 @@ impl Copy {
         fs::symlink_metadata(place).is_ok_and(|about| {
             about.is_file()
                 && about.len() == self.bytes.len() as u64
-                && about.modified().is_ok_and(|modified| modified == self.modified)
+                && (!self.is_certain || about.modified().is_ok_and(|modified| modified == self.modified))
         }) && fs::read(place).is_ok_and(|now| now == self.bytes)
     }
 }
@@ -123,17 +126,18 @@ impl Private {
         self.skeleton.contains(path)
     }
 
-    /// Puts a copy of `real` in the place of what `path` shows of it; false if it cannot be.
-    pub(super) fn take(&mut self, root: &Path, path: &Path, real: &Path) -> bool {
-        let taken = self.try_take(root, path, real).unwrap_or(false);
+    /// Puts a copy of a file in the place of what the slot shows of it; false if it cannot be.
+    pub(super) fn take(&mut self, root: &Path, written: &Written) -> bool {
+        let taken = self.try_take(root, written).unwrap_or(false);
         if !taken {
-            self.given_up.insert(path.to_owned());
+            self.given_up.insert(written.path.clone());
         }
         taken
     }
 
-    fn try_take(&mut self, root: &Path, path: &Path, real: &Path) -> io::Result<bool> {
-        let Some(copy) = Copy::of(real)? else { return Ok(false) };
+    fn try_take(&mut self, root: &Path, written: &Written) -> io::Result<bool> {
+        let (path, real) = (&*written.path, &*written.real);
+        let Some(copy) = Copy::of(real, written.is_certain)? else { return Ok(false) };
         let (Some(parent), Some(real_parent)) = (path.parent(), real.parent()) else { return Ok(false) };
         if self.links.contains_key(parent) && !self.open_folder(root, parent, real_parent)? {
             return Ok(false);

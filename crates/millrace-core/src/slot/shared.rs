@@ -17,8 +17,8 @@ impl Place {
         let Some(turn) = turn else { return Ok(()) };
         let shared = self.watch.written_since(turn, |path| private.is_shared(path));
         let mut is_doubtful = false;
-        for (path, real) in shared {
-            is_doubtful |= private.take(&self.root, &path, &real);
+        for written in shared {
+            is_doubtful |= private.take(&self.root, &written);
         }
         if is_doubtful { Err(Failure::Doubtful) } else { Ok(()) }
     }
