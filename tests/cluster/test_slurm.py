@@ -138,6 +138,26 @@ def test_srun_starts_the_ranks_itself(slurm: Slurm, site: Site, mpi: str, plugin
     assert site.output.read_bytes() == site.expected
 
 
+def test_a_start_that_one_node_refuses_leaves_the_output_of_an_earlier_run(slurm: Slurm, site: Site) -> None:
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
+        pytest.skip("no mount namespaces here")
+    other, wrapped = site.folder / "other", site.folder / "wrapped"
+    other.write_text("#!/bin/sh\necho other release > $2\n")
+    swap = f'exec unshare --mount sh -c \'mount --bind {other} {site.folder}/tool; exec "$@"\' sh "$@"'
+    wrapped.write_text(f'#!/bin/sh\n[ "$SLURM_PROCID" != 1 ] || {swap}\nexec "$@"\n')
+    for path in (other, wrapped):
+        path.chmod(0o755)
+    site.output.write_bytes(b"of an earlier run\n")
+    millrace = find("mpich").millrace
+    done = srun(slurm, site, "--mpi=pmi2", "-N3", "-n3", str(wrapped), millrace, "run", *site.options())
+    assert done.returncode == 4 and "is not the program that the coordinator has" in done.stderr, done.stderr
+    assert site.output.read_bytes() == b"of an earlier run\n" and not site.run_dir.exists()
+    other.unlink()
+    done = srun(slurm, site, "--mpi=pmi2", "-N3", "-n3", millrace, "run", *site.options())
+    assert done.returncode == 0, done.stderr
+    assert site.output.read_bytes() == site.expected
+
+
 def test_srun_of_another_mpi_is_refused(slurm: Slurm, site: Site) -> None:
     words = ["--mpi=pmi2", "-N2", "-n2", installation("openmpi"), "run", *site.options()]
     done = srun(slurm, site, *words)

@@ -1,0 +1,90 @@
+"""A world that changes and tools that misbehave, in jobs of several processes: the serial bytes, or a stop with the reason."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from crash_site import Site
+from jobs import Mpi
+from test_mpi_failures import N, whole
+
+SEEN = "sed 's/^>/>seen /'"
+
+#: Done once, by one tool, when six have begun.
+ONCE = """echo "$$" >> "$LOG"
+if [ $(wc -l < "$LOG") -ge 6 ] && mkdir "$LOG.done" 2> /dev/null; then (cd "$SITE"; {}); fi
+"""
+
+CHANGES = {
+    "input cut short": ("head -c 300 in.fa > x; cat x > in.fa", "input in.fa: had"),
+    "database replaced": ("echo new > x; mv x db", "/db: "),
+    "program replaced": ("cp tool x; echo >> x; mv x tool", "program "),
+}
+
+MISDEEDS = {
+    "a pipe for a result": ('mkfifo "$2"', "it left out.fa as a named pipe"),
+    "a file of the user's": (f'{SEEN} "$1" > scratch; sleep 0.01; cat scratch > "$2"', "it writes scratch, a file of your folder"),
+    "a file by way of memory": (
+        "python3 -c 'import mmap, sys\nwith open(\"scratch\", \"r+b\") as file, mmap.mmap(file.fileno(), 0) as shown:"
+        f" shown[:9] = open(sys.argv[1], \"rb\").read(9)' \"$1\"; {SEEN} \"$1\" > \"$2\"",
+        "it writes scratch, a file of your folder",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path, n=N)
+
+
+def tool(site: Site, body: str) -> None:
+    (site.folder / "tool").write_text(f"#!/bin/bash\n{body}\n")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_stops_the_job_and_it_goes_on_once_it_is_undone(openmpi: Mpi, site: Site, change: str) -> None:
+    line, words = CHANGES[change]
+    (site.folder / "db").write_text("old\n")
+    tool(site, f'{ONCE.format(line)}{SEEN} "$1" > "$2"; sleep 0.2')
+    kept = {
+        name: shutil.copy2(site.folder / name, site.folder.with_name(f"{site.folder.name}.{name}"))
+        for name in ("in.fa", "db", "tool")
+    }
+    options = ("--verify", "0", "--shared", "db")
+    code, text = whole(openmpi, 3, site, *options, SITE=str(site.folder))
+    assert code == 5 and words in text and "changed while the run was on" in text, text
+    assert site.expected.startswith(site.output.read_bytes()), "wrong bytes were passed on"
+    for name, path in kept.items():
+        shutil.copy2(path, site.folder / "back")
+        (site.folder / "back").rename(site.folder / name)
+    code, text = whole(openmpi, 3, site, *options, SITE=str(site.folder))
+    assert code == 0, text
+    assert site.output.read_bytes() == site.expected
+
+
+def test_what_a_tool_does_not_wait_for_is_waited_for(openmpi: Mpi, site: Site) -> None:
+    tool(site, f'(setsid bash -c \'sleep 0.05; {SEEN.replace(chr(39), chr(34))} "$0" > "$1"\' "$1" "$2" &)')
+    code, text = whole(openmpi, 3, site)
+    assert code == 0, text
+    assert site.output.read_bytes() == site.expected
+
+
+@pytest.mark.parametrize("misdeed", MISDEEDS)
+def test_what_no_tool_should_do_is_said(openmpi: Mpi, site: Site, misdeed: str) -> None:
+    body, words = MISDEEDS[misdeed]
+    (site.folder / "scratch").write_text("left by an earlier run\n")
+    tool(site, body)
+    code, text = whole(openmpi, 3, site)
+    assert code == 4 and words in text, text
+    assert not site.output.exists() or site.expected.startswith(site.output.read_bytes())
+
+
+def test_a_kept_job_is_not_that_of_another_input(openmpi: Mpi, site: Site) -> None:
+    assert whole(openmpi, 2, site, "--keep-run-dir")[0] == 0
+    expected = site.expected
+    (site.folder / "in.fa").write_bytes((site.folder / "in.fa").read_bytes().replace(b"record1\n", b"RECORD1\n"))
+    code, text = whole(openmpi, 2, site, "--keep-run-dir")
+    assert code == 2 and "input in.fa: was" in text, text
+    assert site.output.read_bytes() == expected
