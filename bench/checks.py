@@ -1,0 +1,134 @@
+"""``python -m bench.checks``: what it costs to look whether inputs, databases, program, outputs and folders are what they should be.
+
+Two figures, both CPU seconds as a share of all that the job takes, so that other work on the machine does not change them. *Checks*:
+the functions that look, counted while a job runs. *Before* and *now* (``--before PYTHON``, of an environment with an older Millrace):
+all that Millrace's own process takes, without its tools, in turn; the difference is everything that was added since, so it is
+an upper bound that counts what the slots do in Rust, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from bench import measure, table
+from bench.compare import Case
+from bench.tools import CASES
+
+#: What looks at the world, and what keeps others out.
+CHECKS = (
+    "millrace.plan.world:of_plan", "millrace.plan.world:of_program", "millrace.plan.world:identity",
+    "millrace.output.guard:Guard.look", "millrace.output.guard:GuardedWriter.put", "millrace.output.guard:GuardedWriter.turn",
+    "millrace.node.feed:changed_files", "millrace.output.streams:Streams.changed", "millrace.output.left:check",
+    "millrace.output.left:note", "millrace.run_folder:foreign", "millrace.plan.privacy:folder_mode",
+    "millrace.own:why_not_own", "millrace.own:why_open", "millrace.own:is_own", "millrace.own:open_private",
+    "millrace.lock:take", "millrace.lock:Lock.is_ours", "millrace.sealed:seal", "millrace.sealed:unseal",
+    "millrace.plan.workplace:checked", "millrace.node.workdir:sweep_dead", "millrace.node.memory:Memory.look",
+    "millrace.plan.filesystems:kind", "millrace.engine.verify:Verifier.cut", "millrace.engine.verify:Verifier.committed",
+)  # fmt: skip
+
+RUNNER = Path(__file__).with_name("own_cpu.py")
+
+
+@dataclass(frozen=True)
+class Took:
+    """CPU seconds of one run.
+
+    Args:
+        everything: Of Millrace, its tools, and all that these have started.
+        own: Of Millrace's own process.
+        checks: Of that, what `CHECKS` took.
+        n_looks: Calls of them.
+    """
+
+    everything: float
+    own: float
+    checks: float
+    n_looks: int
+
+
+def run(python: str, case: Case, checks: tuple[str, ...]) -> tuple[Took, str]:
+    """Run the job of ``case`` once; what it took, and a digest of what it wrote."""
+    job = case.contenders[0]
+    if job.prepare:
+        job.prepare(case.folder)
+    result = case.folder / "own.json"
+    told = measure.run(f"exec {python} {RUNNER} {result} {' '.join(checks)} -- {job.command}", case.folder)
+    told_own = json.loads(result.read_text())
+    counted = told_own["checks"].values()
+    took = Took(told.cpu, told_own["own"], sum(seconds for _, seconds in counted), sum(int(n) for n, _ in counted))
+    return took, taken(case)
+
+
+def taken(case: Case) -> str:
+    """A digest of the output, which goes."""
+    out = case.folder / case.out
+    digest = hashlib.sha256()
+    for path in sorted(out.iterdir()) if out.is_dir() else [out]:
+        digest.update(
+            re.sub(case.volatile, b"", path.read_bytes(), flags=re.MULTILINE) if case.volatile else path.read_bytes()
+        )
+        path.unlink()
+    if out.is_dir():
+        out.rmdir()
+    return digest.hexdigest()
+
+
+def row(name: str, now: list[Took], before: list[Took]) -> tuple[str, ...]:
+    """A line of the table: medians."""
+
+    def share(seconds: float) -> str:
+        return f"{seconds / median(took.everything for took in now):.2%}"
+
+    own = median(took.own for took in now)
+    cells = [
+        name, f"{median(took.everything for took in now):.2f}", f"{own:.3f}", f"{median(took.n_looks for took in now):.0f}",
+        f"{1000 * median(took.checks for took in now):.1f}", share(median(took.checks for took in now)),
+    ]  # fmt: skip
+    if before:
+        more = median(ours.own - theirs.own for ours, theirs in zip(now, before, strict=True))
+        cells += [f"{median(took.own for took in before):.3f}", f"{more:+.3f}", share(more)]
+    return tuple(cells)
+
+
+def main() -> int:
+    """Measure; prints a table. The exit code says whether bytes differ."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[*CASES, []], help="jobs (all)")
+    parser.add_argument("--before", metavar="PYTHON", help="of an environment with a Millrace to compare with")
+    parser.add_argument("--repeats", type=int, default=5, help="runs of each, in turn (5)")
+    parser.add_argument("--scale", type=float, default=1.0, help="size of the inputs; 1 is about 12 s of serial work")
+    parser.add_argument("--slots", type=int, default=2, help="tools side by side (2)")
+    options = parser.parse_args()
+    ways = [(sys.executable, CHECKS), *([(options.before, ())] if options.before else [])]
+    lines, differs = [], False
+    for name in options.names or CASES:
+        with tempfile.TemporaryDirectory() as place:
+            os.environ["XDG_CACHE_HOME"] = place  # what a tool costs is learnt by the first runs, which do not count
+            case = CASES[name](Path(place), options.slots, options.scale, f"run --slots {options.slots} --")
+            took: list[list[Took]] = [[] for _ in ways]
+            for repeat in range(options.repeats + 1):
+                digests = set[str]()
+                for number in range(len(ways))[:: -1 if repeat % 2 else 1]:
+                    one, digest = run(ways[number][0], case, ways[number][1])
+                    digests.add(digest)
+                    took[number] += [one] if repeat else []
+                differs |= len(digests) > 1
+            lines.append(row(name, took[0], took[-1] if options.before else []))
+            print(" ".join(lines[-1]), file=sys.stderr, flush=True)
+    head = ["", "job, CPU s", "own", "looks", "checks, CPU ms", "of the job"]
+    print(table.markdown([*head, "own before", "more", "of the job"] if options.before else head, lines))
+    print("bytes: " + ("DIFFERENT" if differs else "the same"))
+    return int(differs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
