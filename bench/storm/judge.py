@@ -122,10 +122,10 @@ class Judge:
         if replaced:
             pass
         elif code == 0:
-            self._judge_bytes(begun, frozenset(), done)
+            self._judge_bytes(begun, frozenset(), seen)
         elif code == 3:
             # Somebody may have removed the run directory since.
-            self._judge_bytes(begun, self._quarantined() or _named(seen.said), done)
+            self._judge_bytes(begun, self._quarantined() or _named(seen.said), seen)
         self._judge_left(done)
         return seen
 
@@ -169,10 +169,14 @@ class Judge:
             found += [deed.what for deed in seen.done.deeds if not deed.signal or deed.what in ("watchdog", "helpers")]
         return [what for what in found if what not in ("millrace frozen", "tool frozen")]
 
-    def _judge_bytes(self, begun: float, without: frozenset[str], done: Done) -> None:
-        written = self.site.written()
+    def _judge_bytes(self, begun: float, without: frozenset[str], seen: Seen) -> None:
+        written, done = self.site.written(), seen.done
         allowed = [self.site.expected(world, without) for world in self.site.since(begun)]
         if written in allowed:
+            return
+        if self.site.output.is_dir() and f"{self.site.output.name}: Is a directory" in seen.said:
+            # It was one before the start, which says that files come there: the serial tool can write nothing either.
+            self.site.remove(self.site.output)
             return
         if done.late and done.any(*OUTPUTS):
             # Who writes into an output that is done is not Millrace's. A run that was kept finds what is gone.

@@ -77,8 +77,9 @@ def test_what_no_tool_should_do_is_said(openmpi: Mpi, site: Site, misdeed: str) 
     (site.folder / "scratch").write_text("left by an earlier run\n")
     tool(site, body)
     code, text = whole(openmpi, 3, site)
-    assert code == 4 and words in text, text
-    assert not site.output.exists() or site.expected.startswith(site.output.read_bytes())
+    # A task may find what it writes there already: it is right, and the others are put aside.
+    assert code in ((3, 4) if "memory" in misdeed else (4,)) and words in text, text
+    assert code == 3 or not site.output.exists() or site.expected.startswith(site.output.read_bytes())
 
 
 def test_a_kept_job_is_not_that_of_another_input(openmpi: Mpi, site: Site) -> None:
