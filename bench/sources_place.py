@@ -116,7 +116,6 @@ class Place:
         (folder / "in.fa").write_text("".join(f">record{k}\nMKV\n" for k in range(PASSES * len(HOSTS))))
         for name in ("config", "cache/millrace"):
             (self.user / name).mkdir(parents=True)
-        os.environ |= {"XDG_CONFIG_HOME": str(self.user / "config"), "XDG_CACHE_HOME": str(self.user / "cache")}
         self.millrace = rig.installation("openmpi")
         self.nodes = stack.enter_context(nodes.Nodes(folder / "n", (*HOSTS, FILES, MIRROR), os.getpid() % 256))
         sftp = shutil.which("sftp-server", path=f"/usr/lib/openssh:{REPO}/.tools/openssh/usr/lib/openssh")
@@ -142,7 +141,9 @@ class Place:
 
     def _on(self, line: str) -> str:
         """What a line of shell says on the first node."""
-        words = self.nodes.command(HEAD, f"cd {self.folder}; {line}")
+        # Nodes do not have the environment of this process. What is fetched has to be where `_forget` finds it.
+        own = f"export TMPDIR=/var/tmp XDG_CONFIG_HOME={self.user}/config XDG_CACHE_HOME={self.user}/cache"
+        words = self.nodes.command(HEAD, f"cd {self.folder}; {own}; {line}")
         done = subprocess.run(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -210,4 +211,9 @@ class Place:
         if (self.folder / "out.fa").read_bytes() != (self.folder / "in.fa").read_bytes():
             sys.exit(f"{way}: other bytes")
         chosen = "; ".join(line for line in said.splitlines() if line.startswith("databases: "))
-        return Taken(seconds, self._sent() - before, chosen)
+        if way == "replica" and self.url not in chosen:
+            sys.exit(f"{way}: the run did something else: {chosen}")
+        sent = self._sent() - before
+        if sent < cell.mb << 20:
+            sys.exit(f"{way}: the servers sent {sent} bytes: the nodes had some of the database before")
+        return Taken(seconds, sent, chosen)
