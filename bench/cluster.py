@@ -34,7 +34,7 @@ from millrace.ids import BatchId, SlotId, TaskId
 from millrace.interrupt import Interrupt
 from millrace.launch.command import ALLOW_ROOT
 from millrace.launch.mpi_environment import find
-from millrace.model import InputUse, OutputUse, ToolUse
+from millrace.model import HdfsRead, InputUse, OutputUse, ToolUse
 from millrace.node import workdir
 from millrace.node.feed import Batch
 from millrace.plan import workplace
@@ -157,7 +157,7 @@ class SleepingRun:
     def __init__(self, setup: say.Setup) -> None:
         self._slots = Sleepers(setup.slots, setup.sync, setup.first_slot)
         self.ready, self.parts = say.Ready("", "", ""), NoParts()
-        self.read = (0, 0)
+        self.read = HdfsRead()
         self.withdraw, self.kill_all = self._slots.withdraw, self._slots.kill_all
 
     def submit(self, assignment: say.Assignment) -> None:
