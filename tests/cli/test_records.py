@@ -107,6 +107,15 @@ def test_the_record_that_fails_is_told_from_all_others(shell: Shell, act: str, w
     assert (shell.work / "out.txt").read_text() == "".join(f">r{k}\nM\n" for k in range(200) if k != 77)
 
 
+@pytest.mark.parametrize("act", ["if seen == 8: break", "if seen == 8: os.kill(os.getpid(), 9)"])
+def test_a_program_that_leaves_now_and_then_is_started_again_and_no_record_is_to_blame(shell: Shell, act: str) -> None:
+    records = "".join(f">r{k}\nM\n" for k in range(40))
+    (shell.work / "q.fa").write_text(records)
+    ended = shell.run(run(shell, by_hand(shell, act), "--verify 0 --retries 0"))
+    assert ended.code == 0 and "quarantined" not in ended.err, ended.shown
+    assert (shell.work / "out.txt").read_text() == records
+
+
 PYTHON, C = f"{shlex.quote(sys.executable)} prog", "./prog"
 
 

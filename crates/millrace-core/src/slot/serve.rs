@@ -4,7 +4,7 @@
 //! records of the task are answered. A program that ended or wrote what is no answer is replaced with the next task.
 
 use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Seek};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::{MutexGuard, PoisonError};
@@ -57,7 +57,17 @@ impl Place {
             Some(live) => live,
             None => self.revive(task, control)?,
         };
-        let result = self.exchange(&mut live, &mut batch, &found, attempt, outcome);
+        let is_fresh = live.is_new;
+        let mut result = self.exchange(&mut live, &mut batch, &found, attempt, outcome);
+        if !is_fresh && found.len() == 1 && has_left(result.as_ref().err(), outcome) {
+            // It may have been about to end before it took the record: only a fresh one is a witness against that.
+            *control.running() = None;
+            self.end(Some(live), Duration::ZERO);
+            batch.rewind().map_err(Failure::Io)?;
+            outcome.ending = None;
+            live = self.revive(task, control)?;
+            result = self.exchange(&mut live, &mut batch, &found, attempt, outcome);
+        }
         let result = result.and_then(|outputs| Self::keep(attempt, outputs, outcome));
         *control.running() = None;
         if result.is_ok() {
@@ -216,6 +226,12 @@ impl Place {
         let _ = self.family.kill(&mut used);
         used
     }
+}
+
+/// Whether the program ended by itself, not for want of memory, with the record unanswered.
+fn has_left<R>(failure: Option<&Failure>, outcome: &Outcome<R>) -> bool {
+    let by_itself = matches!(failure, Some(Failure::Ended(_) | Failure::Said(_)));
+    by_itself && outcome.ending.is_some() && !outcome.out_of_memory
 }
 
 fn batch_of(placement: &Placement) -> Option<&Path> {
