@@ -136,16 +136,24 @@ def options_of(description: Description, use: Use) -> Options:
     aliases = dict(pair.split("=") for pair in use.names.split())
     every: tuple[Input | Output | Database, ...] = (*use.input, *use.output, *use.database)
     places = " ".join(each.option for each in every)
+    flags, many = _renamed(use.flags, aliases), _renamed(use.many, aliases)
+    values = _renamed(f"{use.values} {places} {use.threads}", aliases)
+    refused = _renamed(_always_refused(use), aliases)
     return Options(
-        flags=_renamed(use.flags, aliases),
-        values=_renamed(f"{use.values} {places} {use.threads}", aliases),
-        many=_renamed(use.many, aliases),
+        flags=flags | (refused - values - many),
+        values=values,
+        many=many,
         aliases=aliases,
         dashes=description.dashes,
         equals=description.equals,
         attached=description.attached,
         together=description.together and description.dashes == "tell",
     )
+
+
+def _always_refused(use: Use) -> str:
+    """Options that are known by their refusal alone: whether they take a value does not matter."""
+    return " ".join(rule.option for rule in use.refuse if not rule.unless and not rule.unless_with)
 
 
 def _renamed(text: str, aliases: dict[str, str]) -> frozenset[str]:
