@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import signal
 import subprocess
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from millrace.errors import MillraceError, RefusedError, ToolError
+from millrace.errors import RefusedError, ToolError
 from millrace.workflow.filter_output import FileOutput, FolderOutput
 from millrace.workflow.follow import BLOCK_BYTES, write_all
 
@@ -119,11 +121,12 @@ def shell(line: str, source: Iterable[bytes], output: FileOutput, cwd: Path, who
     """
     given = Given(source)
     with subprocess.Popen(
-        ["/bin/sh", "-c", line], cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        ["/bin/sh", "-c", line], cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, process_group=0
     ) as tool:
         assert tool.stdin and tool.stdout  # both are pipes
-        feed = threading.Thread(target=_feed, args=(given, tool), name="feed", daemon=True)
-        feed.start()
+        own = os.dup(tool.stdin.fileno())  # that of the tool is closed once it has ended
+        tool.stdin.close()
+        threading.Thread(target=_feed, args=(given, own, tool.pid), name="feed", daemon=True).start()
         while block := tool.stdout.read(BLOCK_BYTES):
             output.write(block, who)
         status = tool.wait()
@@ -136,13 +139,17 @@ def shell(line: str, source: Iterable[bytes], output: FileOutput, cwd: Path, who
     output.finish()
 
 
-def _feed(given: Given, tool: subprocess.Popen[bytes]) -> None:
-    assert tool.stdin
+def _feed(given: Given, descriptor: int, group: int) -> None:
+    """Write what is given into ``descriptor``; if that goes wrong, end all that the line has started.
+
+    An end of its input would look like that of the file, and who is left would keep its output open for ever.
+    """
     try:
         for block in given:
-            write_all(tool.stdin.fileno(), block)
-        tool.stdin.close()
+            write_all(descriptor, block)
     except BrokenPipeError:
-        return
-    except (OSError, MillraceError):
-        tool.kill()  # given.error says why; an end of its input would look like that of the file
+        pass  # it needs no more
+    except Exception:  # given.error says why
+        with suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+    os.close(descriptor)

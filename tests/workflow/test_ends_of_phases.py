@@ -1,0 +1,53 @@
+"""Filters and functions that end in another way than at the end of their input."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import wait_until
+from shell import Shell
+
+#: A function that gives files, and a filter that reads them.
+FILES = """
+[phase.some]
+python = "some.py:files"
+input = "in.fa"
+output = "some/"
+[phase.all]
+filter = "{line}"
+input = "some/"
+output = "all.fa"
+"""
+
+
+@pytest.mark.parametrize("line", ["cat", "cat | tr a-z A-Z", "exec 3<&0; cat <&3 & wait"])
+def test_a_filter_over_files_in_another_order_ends_with_all_that_it_has_started(shell: Shell, line: str) -> None:
+    (shell.work / "some.py").write_text("def files(records):\n    yield 'b.fa', b'1'\n    yield 'a.fa', b'2'")
+    (shell.work / "job.toml").write_text(FILES.format(line=line))
+    done = shell.run("millrace run job.toml")
+    assert done.code == 5, done.shown
+    assert "phase all: some: a.fa was written after b.fa" in done.err
+    assert wait_until(lambda: not shell.processes())
+
+
+def test_a_filter_may_end_before_its_input(tmp_path: Path) -> None:
+    """What comes once it is gone is written nowhere."""
+    from millrace.workflow.filter_output import FileOutput
+    from millrace.workflow.filtering import shell
+
+    ended = threading.Event()
+
+    def late() -> Iterator[bytes]:
+        yield b"one\n"
+        ended.wait()
+        yield b"two\n"
+
+    known = {*threading.enumerate()}
+    shell("head -n 1", late(), FileOutput(tmp_path / "out"), tmp_path, "phase x")
+    ended.set()
+    for thread in {*threading.enumerate()} - known:
+        thread.join()  # an error in it is one of the test
+    assert (tmp_path / "out").read_bytes() == b"one\n"
