@@ -51,3 +51,30 @@ def test_a_filter_may_end_before_its_input(tmp_path: Path) -> None:
     for thread in {*threading.enumerate()} - known:
         thread.join()  # an error in it is one of the test
     assert (tmp_path / "out").read_bytes() == b"one\n"
+
+
+#: What ends the process of a phase without a word, as a library may; and what is said of it.
+ENDS = {
+    "python": ("some.py:ends", "some.py:ends: its process ended with exit status 0"),
+    "filter": (
+        "head -n 2; kill -SEGV $PPID; cat",
+        "head -n 2; kill -SEGV $PPID; cat: its process was killed by SIGSEGV",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ENDS)
+def test_a_phase_whose_process_ends_without_a_word_was_not_done(shell: Shell, kind: str) -> None:
+    text, words = ENDS[kind]
+    (shell.work / "some.py").write_text(
+        "import os\ndef ends(records):\n    yield next(records)\n    yield next(records)\n    os._exit(0)\n"
+    )
+    (shell.work / "job.toml").write_text(
+        f'[phase.a]\n{kind} = "{text}"\ninput = "in.fa:lines"\noutput = "a.fa"\n'
+        '[phase.b]\nfilter = "cat"\ninput = "a.fa"\noutput = "b.fa"\n'
+    )
+    for _ in range(2):
+        done = shell.run("millrace run job.toml")
+        assert done.code == 4, done.shown
+        assert f"phase a: {words} before it was done\n\nhint: " in done.err
+        assert shell.run_dirs() == ["job.millrace"], "no trace is left of what was not done"

@@ -13,7 +13,7 @@ from typing import BinaryIO
 import msgspec
 
 from millrace.errors import ExitCode
-from millrace.interrupt import Interrupt
+from millrace.interrupt import STOPPING, Interrupt
 from millrace.workflow import member
 from millrace.workflow.lending import Need, lend
 from millrace.workflow.link import MOST_BYTES, FromPhase, ToPhase, pair, send
@@ -34,6 +34,23 @@ class Alive:
     ended: int
     end: socket.socket
     need: Need = Need()  # noqa: RUF009 - frozen
+    #: Its last word; see `FromPhase.ends`.
+    ends: int | None = None
+
+    def exit_code(self, status: int) -> int:
+        """The exit code of the phase whose process has ended so; what the phase did not say itself is told."""
+        phase = self.planned.phase
+        if status == self.ends or -status in STOPPING:
+            return status if status >= 0 else 128 - status
+        if status == -signal.SIGKILL:
+            member.say(f"phase {phase.name}: was killed by SIGKILL\n\nhint: the same command resumes")
+            return 128 - status
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
+        member.say(
+            f"phase {phase.name}: {phase.text or phase.job.command[0]}: its process {how} before it was done\n\n"
+            "hint: something in it ends it (a crash, os._exit, a library): the same command goes on where it was"
+        )
+        return ExitCode.TOOL
 
 
 class Conductor:
@@ -106,10 +123,14 @@ class Conductor:
             content = alive.end.recv(MOST_BYTES)
         except ConnectionResetError:
             content = b""
-        if not content:
+        if content:
+            self._take_in(alive, content)
+        else:
             self._selector.unregister(alive.end)  # its end is told by the process
-            return
+
+    def _take_in(self, alive: Alive, content: bytes) -> None:
         said = msgspec.json.decode(content, type=FromPhase)
+        alive.ends = alive.ends if said.ends is None else said.ends
         if said.begun:
             self._tell(begun=alive.planned.outputs)
         if said.wanted is not None and said.running is not None:
@@ -130,7 +151,21 @@ class Conductor:
         for alive in self._alive.values():
             send(alive.end, ToPhase(begun=begun, final=final))
 
+    def _hear_rest(self, alive: Alive) -> None:
+        """What it has said before its end."""
+        while True:
+            try:
+                content = alive.end.recv(MOST_BYTES, socket.MSG_DONTWAIT)
+            except ConnectionResetError:
+                continue  # it did not hear all that it was told, which comes before what it said
+            except BlockingIOError:
+                return  # a process that it started has the other end
+            if not content:
+                return
+            self._take_in(alive, content)
+
     def _ended(self, name: str) -> None:
+        self._hear_rest(self._alive[name])
         alive = self._alive.pop(name)
         _, status = os.waitpid(alive.pid, 0)
         for place in (alive.end, alive.ended):
@@ -138,13 +173,10 @@ class Conductor:
                 self._selector.unregister(place)
         alive.end.close()
         os.close(alive.ended)
-        code = os.waitstatus_to_exitcode(status)
-        self._codes[name] = code if code >= 0 else 128 - code
+        self._codes[name] = alive.exit_code(os.waitstatus_to_exitcode(status))
         self._log.write(name, "ended", self._codes[name])
         if self._codes[name] in (ExitCode.DONE, ExitCode.QUARANTINED):
             self._tell(final=alive.planned.outputs)
-        elif code == -signal.SIGKILL:
-            member.say(f"phase {name}: was killed by SIGKILL\n\nhint: the same command resumes")
         self._lend()
 
     def _pass_on(self, interrupt: Interrupt) -> None:

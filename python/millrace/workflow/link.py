@@ -35,6 +35,8 @@ class FromPhase(Frozen, frozen=True, omit_defaults=True):
     running: int | None = None
     #: Whether its outputs have nothing of an earlier workflow in them any more.
     begun: bool = False
+    #: With which exit code its process ends, by its last word; one that ends without it was not done.
+    ends: int | None = None
 
 
 def pair() -> tuple[socket.socket, socket.socket]:

@@ -20,7 +20,7 @@ from millrace.rundir import write_whole
 from millrace.workflow import filtering, follow, planning
 from millrace.workflow.chain import Chain
 from millrace.workflow.filter_output import FileOutput, FolderOutput
-from millrace.workflow.link import Link
+from millrace.workflow.link import FromPhase, Link, send
 from millrace.workflow.planned import Here, Planned, norm
 from millrace.workflow.records import format_of, records
 
@@ -234,6 +234,7 @@ def begin(
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
+        send(end, FromPhase(ends=code))
     finally:
         os._exit(code)
 
