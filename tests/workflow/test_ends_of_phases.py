@@ -78,3 +78,23 @@ def test_a_phase_whose_process_ends_without_a_word_was_not_done(shell: Shell, ki
         assert done.code == 4, done.shown
         assert f"phase a: {words} before it was done\n\nhint: " in done.err
         assert shell.run_dirs() == ["job.millrace"], "no trace is left of what was not done"
+
+
+@pytest.mark.parametrize("status", ["", "0", "'no more'"])
+def test_a_function_that_calls_exit_has_failed(shell: Shell, status: str) -> None:
+    text = f"import sys\ndef ends(records):\n    yield next(records)\n    sys.exit({status})\n"
+    (shell.work / "some.py").write_text(text)
+    (shell.work / "job.toml").write_text('[phase.a]\npython = "some.py:ends"\ninput = "in.fa"\noutput = "a.fa"\n')
+    done = shell.run("millrace run job.toml")
+    assert done.code == 4, done.shown
+    assert "phase a: some.py:ends: SystemExit" in done.err and f"    sys.exit({status})" in done.err
+    assert "millrace/" not in done.err, "lines of code that is not the user's"
+
+
+def test_a_file_that_calls_exit_is_refused(shell: Shell) -> None:
+    (shell.work / "some.py").write_text("raise SystemExit('not here')")
+    (shell.work / "job.toml").write_text('[phase.a]\npython = "some.py:ends"\ninput = "in.fa"\noutput = "a.fa"\n')
+    done = shell.run("millrace run job.toml")
+    assert done.code == 2, done.shown
+    assert "phase a: some.py: cannot be loaded: SystemExit: not here" in done.err
+    assert not shell.run_dirs()

@@ -54,7 +54,7 @@ def load(text: str, cwd: Path) -> Callable[..., Iterable[object]]:
             found.loader.exec_module(module)
         else:
             module = importlib.import_module(place)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RefusedError(f"{place}: cannot be loaded: {_last_line(error)}", "see that python can run it") from error
     finally:
         sys.dont_write_bytecode = writes
@@ -91,7 +91,7 @@ def _called(call: Callable[[], Any], given: Given, who: str) -> Any:
     """What the user's code gives; an error of its own is told from one of its input."""
     try:
         return call()
-    except Exception as error:
+    except BaseException as error:  # sys.exit, too
         if given.error:
             raise given.error from error
         raise ToolError(
