@@ -155,9 +155,18 @@ def _pieces(packed: Path) -> Iterator[bytes]:
     with packed.open("rb") as file:
         if file.read(len(ZSTD)) != ZSTD:
             raise EOFError("it is not in zstd's format")
-    reader = _core.Reader([str(packed)], "lines")
+    yield from plain_pieces(packed, PIECE_BYTES)
+
+
+def plain_pieces(path: Path, size: int) -> Iterator[bytes]:
+    """The bytes of a file of lines, about ``size`` at a time, unpacked if its first bytes say that it is packed.
+
+    Raises:
+        RecordError: It is damaged.
+    """
+    reader = _core.Reader([str(path)], "lines")
     with open(os.memfd_create("piece"), "rb") as piece:
-        while reader.cut(f"/proc/self/fd/{piece.fileno()}", 0, 0, PIECE_BYTES):
+        while reader.cut(f"/proc/self/fd/{piece.fileno()}", 0, 0, size):
             piece.seek(0)
             yield piece.read()
 

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from millrace.errors import ExitCode, MillraceError
@@ -22,7 +22,8 @@ from millrace.workflow.chain import Chain
 from millrace.workflow.filter_output import FileOutput, FolderOutput
 from millrace.workflow.link import FromPhase, Link, send
 from millrace.workflow.planned import Here, Planned, norm
-from millrace.workflow.records import format_of, records
+from millrace.workflow.records import format_of
+from millrace.workflow.source import Source, lists
 
 
 class Member:
@@ -113,13 +114,14 @@ class Member:
         path = cwd / phase.job.output[0]
         listed = lists(self._here, phase.name)
         output = FolderOutput(path, listed) if self._planned.folders else FileOutput(path)
+        source = Source(self._planned, self._here, self._link)
         self._link.begun()
         if phase.kind == "python":
             function = filtering.load(phase.text, cwd)
-            filtering.apply(function, self._records(), phase.options, output, who)
+            filtering.apply(function, source.records(), phase.options, output, who)
         else:
             assert isinstance(output, FileOutput)  # as the description was checked
-            filtering.shell(phase.text, self._blocks(), output, cwd, who)
+            filtering.shell(phase.text, source.blocks(), output, cwd, who)
         write_whole(done, self._mark())
         return ExitCode.DONE
 
@@ -136,41 +138,6 @@ class Member:
 
     def _state(self) -> object:
         return _state(self._here.cwd / self._phase.job.output[0])
-
-    def _source(self) -> tuple[str, str, str]:
-        """The input: as typed, its format, and by which name the workflow knows it, if another phase writes it."""
-        typed, form = format_of(self._phase.job.input[0], self._phase.job.format)
-        return typed, form, norm(typed) if norm(typed) in self._planned.streams else ""
-
-    def _blocks(self) -> Iterator[bytes]:
-        """The bytes of the input; of a folder, those of its files."""
-        typed, _, output = self._source()
-        path = self._here.cwd / typed
-        if path.is_dir():
-            for file in self._files(path, output):
-                yield file.read_bytes()
-        elif output:
-            yield from follow.blocks(path, output, self._link)
-        else:
-            with path.open("rb", buffering=0) as opened:
-                while block := opened.read(follow.BLOCK_BYTES):
-                    yield block
-
-    def _files(self, folder: Path, output: str) -> Iterator[Path]:
-        if not output:
-            return (folder / name for name in follow.in_folder(folder))
-        listed = lists(self._here, self._planned.streams[output])
-        return (folder / name for name in follow.names(folder, listed, output, self._link))
-
-    def _records(self) -> Iterable[bytes]:
-        """The records of the input; of a folder, its files."""
-        typed, form, _ = self._source()
-        return self._blocks() if (self._here.cwd / typed).is_dir() else records(self._blocks(), form)
-
-
-def lists(here: Here, name: str) -> Path:
-    """Where a phase lists the files that it writes."""
-    return here.folder / f"{name}.files"
 
 
 def kept_output(here: Here, name: str) -> Path:

@@ -12,6 +12,7 @@ import msgspec
 
 from millrace import replicas
 from millrace.errors import MillraceError, RefusedError
+from millrace.formats import COMPRESSED
 from millrace.job import Job
 from millrace.model import InputArg, OutputUse
 from millrace.plan import plan as planner
@@ -235,7 +236,8 @@ def _outputs(planned: Planned) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _between(phase: Phase, earlier: Sequence[Planned], here: Here) -> Planned:
     """A filter, or a function."""
     source, _ = format_of(phase.job.input[0], phase.job.format)
-    streams = {output: by for output, by in _sources(phase, earlier).items() if output == norm(source)}
+    whole = phase.kind == "python" and source.endswith(COMPRESSED)  # what is in it, not its bytes
+    streams = {output: by for output, by in _sources(phase, earlier).items() if output == norm(source) and not whole}
     planned = Planned(phase, streams=streams, waits=dict.fromkeys(phase.after, "after"))
     for output, by in _sources(phase, earlier).items():
         if output not in streams:
