@@ -52,6 +52,24 @@ def test_several_outputs_in_a_job_file(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "hint"),
+    [
+        (f"echo '# mytool 1.0'; echo '# db 20'; {NAMES}", "--join header:2 "),
+        (f"{NAMES}; echo '# done'; echo '# 20 s'", "--join footer:2 "),
+    ],
+)
+def test_the_hint_of_a_frame_of_several_lines_gives_the_serial_bytes(shell: Shell, body: str, hint: str) -> None:
+    shell.tool("framed", body)
+    (shell.work / "in.fa").write_text(MORE)
+    run = "millrace run --fresh --batch 1 --input in.fa"
+    for given in ("", hint.partition(":")[0]):  # nothing, and one line: what was asked before is not asked again
+        first = shell.run(f"{run} {given} -- framed in.fa")
+        assert first.code == 5 and hint in first.err, first.shown
+    ended = shell.run(f"set -e; {run} {hint} -- framed in.fa > out; framed in.fa > serial; cmp out serial")
+    assert ended.code == 0, ended.shown
+
+
+@pytest.mark.parametrize(
     ("how", "body", "code", "says"),
     [
         ("header:2", f"echo same; head -1 $1; {NAMES}", 5, ": cannot join text output: the header differs between batches at its line 2"),

@@ -10,7 +10,9 @@ from millrace.schedule.differences import first_difference, looks_like, shown
 
 CASES = [
     ([b"id,n\n1,2\n", b"id,n\n3,4\n"], [b"id,n\n1,2\n3,4\n"], "a header", "--join csv"),
-    ([b"#h\n#i\n1\n", b"#h\n#i\n3\n"], [b"#h\n#i\n1\n3\n"], "a header", "--join header"),
+    ([b"#h\n#i\n1\n", b"#h\n#i\n3\n"], [b"#h\n#i\n1\n3\n"], "a header", "--join header:2 "),
+    ([b"#h,i\n#i\n1\n", b"#h,i\n#i\n3\n"], [b"#h,i\n#i\n1\n3\n"], "a header", "--join header:2 "),
+    ([b"1\nx\nend\n", b"2\nx\nend\n"], [b"1\n2\nx\nend\n"], "a footer", "--join footer:2 "),
     ([b"@SQ\tx\n1\n", b"@SQ\tx\n3\n"], [b"@SQ\tx\n1\n3\n"], "a header", "--join sam"),
     ([b"1\n2\n", b"1\n2\n"], [b"1\n2\n1\n"], "", ""),
     ([b"1\nend\n", b"2\nend\n"], [b"1\n2\nend\n"], "a footer", "--join footer"),

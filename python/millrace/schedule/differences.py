@@ -125,9 +125,18 @@ def _named(block: Sequence[bytes], head: int, foot: int) -> Look:
             "a header and a footer that the tool writes at each start and end", "let the tool write without them"
         )
     if foot:
-        return Look("a footer that the tool writes at each end", "--join footer keeps the last one")
-    join = "sam" if re.match(rb"@(HD|SQ|PG|RG|CO)\t", first) else "csv" if b"," in first else "header"
+        return Look(
+            "a footer that the tool writes at each end", f"--join {_so_long('footer', foot)} keeps the last one"
+        )
+    is_csv = head == 1 and b"," in first
+    is_sam = re.match(rb"@(HD|SQ|PG|RG|CO)\t", first)
+    join = "sam" if is_sam else "csv" if is_csv else _so_long("header", head)
     return Look("a header that the tool writes at each start", f"--join {join} keeps the first one")
+
+
+def _so_long(how: str, n_lines: int) -> str:
+    """A join of so many lines, of which one is what it keeps without a number."""
+    return how if n_lines == 1 else f"{how}:{n_lines}"
 
 
 def _left_out(then: Blocks, now: Blocks) -> Look | None:
