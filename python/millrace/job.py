@@ -190,12 +190,7 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
     check_known(values, {field.encode_name for field in msgspec.structs.fields(Job)}, where)
     values = dict(values)
     if isinstance(values.get("command"), str):
-        try:
-            values["command"] = shlex.split(values["command"])
-        except ValueError as error:
-            raise RefusedError(
-                f"{prefix}command: {error}", "close the quotation, or write the command as a list of words"
-            ) from error
+        values["command"] = words_of(values["command"], prefix)
     for name in ("input", "output", "join", "shared", "hosts"):
         if isinstance(values.get(name), str):
             values[name] = [values[name]]
@@ -226,6 +221,25 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
     check_stage(job.stage)
     check_replicas(job.replica, where)
     return job
+
+
+def words_of(command: str | Iterable[str], prefix: str = "") -> tuple[str, ...]:
+    """The words of a command; a text is split as a shell does.
+
+    Raises:
+        RefusedError: A quotation is not closed.
+
+    >>> words_of("blastp -query 'q 1.faa'")
+    ('blastp', '-query', 'q 1.faa')
+    """
+    if not isinstance(command, str):
+        return tuple(command)
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as error:
+        raise RefusedError(
+            f"{prefix}command: {error}", "close the quotation, or write the command as a list of words"
+        ) from error
 
 
 def check_known(values: Iterable[str], known: Collection[str], where: str = "") -> None:

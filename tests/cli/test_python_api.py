@@ -17,6 +17,7 @@ from shell import Shell
 
 import millrace
 from millrace.api import notebook, running
+from millrace.errors import RefusedError
 
 PYTHON = shlex.quote(sys.executable)
 
@@ -115,6 +116,14 @@ def test_lines_of_a_command_come_while_it_runs(shell: Shell, quiet: None) -> Non
     assert "status" in run.said
     piped = millrace.run([str(shell.root / "bin" / "copy")], cwd=shell.work, stdin="in.fa", format="fasta", fresh=True)
     assert len(list(piped)) == 6
+
+
+def test_a_command_may_be_a_text_as_in_a_job_file(shell: Shell, quiet: None) -> None:
+    (shell.work / "a b.fa").write_bytes((shell.work / "in.fa").read_bytes())
+    run = millrace.run(f"{shell.root}/bin/copy 'a b.fa'", cwd=shell.work, input="a b.fa", slots=1)
+    assert b"".join(run) == (shell.work / "in.fa").read_bytes()
+    with pytest.raises(RefusedError, match="No closing quotation"):
+        millrace.run("copy 'a b.fa", cwd=shell.work, input="a b.fa")
 
 
 def test_a_run_that_is_read_no_more_is_told_to_stop_with_a_warning(shell: Shell) -> None:

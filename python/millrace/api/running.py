@@ -15,6 +15,7 @@ from typing import IO, Self
 
 from millrace.api import notebook
 from millrace.errors import ExitCode, MillraceError
+from millrace.job import words_of
 
 #: Bytes read at once.
 PIECE = 1 << 16
@@ -38,7 +39,7 @@ class Run:
     """One run: an iterator over the lines of standard output, in the order of the input, while it lasts.
 
     Args:
-        command: The serial command.
+        command: The serial command: words, or a text that is split as a shell does.
         options: Options of `millrace run`.
         stdin: What the command has as standard input.
         cwd: The working folder; default: that of this process.
@@ -47,12 +48,12 @@ class Run:
     """
 
     def __init__(
-        self, command: Sequence[str], options: Sequence[str] = (), *, stdin: int | IO[bytes] = subprocess.DEVNULL,
+        self, command: str | Sequence[str], options: Sequence[str] = (), *, stdin: int | IO[bytes] = subprocess.DEVNULL,
         cwd: str | os.PathLike[str] | None = None, left: str = "", bar: bool | None = None,
     ) -> None:  # fmt: skip
-        self.command = tuple(command)
+        self.command = words_of(command)
         self._words = left or (
-            f"{shlex.join(command)}: the run was left before its end, and told to stop; the same call goes on with it: "
+            f"{shlex.join(self.command)}: the run was left before its end, and told to stop; the same call goes on with it: "
             "read all lines, or say with millrace.run(...) as run:"
         )
         #: At the end: what it has said on standard error, such as warnings, the summary, or why it ended.
@@ -64,7 +65,7 @@ class Run:
         has_bar = notebook.is_here() if bar is None else bar
         progress = "json" if has_bar else "none"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "millrace", "run", "--progress", progress, *options, "--", *command],
+            [sys.executable, "-m", "millrace", "run", "--progress", progress, *options, "--", *self.command],
             stdin=stdin, stdout=subprocess.PIPE, stderr=self._said, cwd=cwd, bufsize=PIECE,
         )  # fmt: skip
         self._bar = notebook.Bar(self._said.fileno()) if has_bar else None
@@ -144,14 +145,14 @@ def _leave(words: str, process: subprocess.Popen[bytes]) -> None:
         warnings.warn(words, RuntimeWarning, stacklevel=2)
 
 
-def run(command: Sequence[str], *, cwd: str | os.PathLike[str] | None = None, **options: object) -> Run:
+def run(command: str | Sequence[str], *, cwd: str | os.PathLike[str] | None = None, **options: object) -> Run:
     """Run a serial command on every core, as ``millrace run`` does.
 
     What the command writes to files is in these at the end; what it writes to standard output is read from the result
     line by line, in the order of the input, while the run lasts.
 
     Args:
-        command: Program and arguments.
+        command: Program and arguments: words, or a text that is split as a shell does, without its pipes and globs.
         cwd: The working folder; default: that of this process.
         options: Those of ``millrace run``: ``slots=4``, ``run_dir="r"``, ``input="q.fa"``, ``fresh=True``,
             ``output=["a", "b"]``, ``stdin="q.fa"`` (a file). ``bar=False``: no bar in a notebook.
@@ -160,6 +161,7 @@ def run(command: Sequence[str], *, cwd: str | os.PathLike[str] | None = None, **
         The run, which has begun: iterate over it, or `Run.wait`.
 
     Raises:
+        RefusedError: A text with a quotation that is not closed.
         RunError: From the iteration and from `Run.wait`: it was refused, or did not end well.
 
     >>> for line in run(["grep", "-v", "x", "in.txt"], input="in.txt"):  # doctest: +SKIP
