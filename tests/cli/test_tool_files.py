@@ -54,7 +54,10 @@ def test_a_folder_of_one_file_is_a_folder(described: Shell) -> None:
     ("line", "words"),
     [
         ("mytool -d nr -o out --sort in.fa", "mytool: --sort orders the whole input"),
-        ("mytool -d nr -o out --sort=name in.fa", "hint: leave it out, and pipe the result: millrace run -- ... | sort"),
+        (
+            "mytool -d nr -o out --sort=name in.fa",
+            "hint: leave it out, and pipe the result: millrace run -- ... | sort",
+        ),
         ("mytool -d nr -o out --what in.fa", "option --what is not known"),
         ("mytool -d nothing -o out in.fa", "no such file"),
         ("mytool -d nr -o out", "no input that can be cut"),
@@ -84,6 +87,13 @@ def test_the_project_goes_before_the_user_and_both_before_ours(described: Shell)
     ("old", "new", "words"),
     [
         ("flags =", "flogs =", "use: object contains unknown field `flogs`"),
+        ("flags =", "flogs =", "did you mean 'flags'?"),
+        ("operand =", "oparend =", "did you mean 'operand'?"),
+        ("about =", "abuot =", "did you mean 'about'?"),
+        ("about =", "xyzzy =", "known keys: programs, about,"),
+        ("programs =", "programz =", "did you mean 'programs'?"),
+        ('["mytool"]', '"mytool"', 'write a list: programs = ["..."]'),
+        ('["header:1"]', '"header:1"', 'write a list: stdout = ["..."]'),
         ('"header:1"', '"heater:1"', "did you mean header"),
         ("operand = 1", 'operand = 1\noption = "x"', "either an option or the number"),
         ("[use]", "[use", "no description of a tool"),

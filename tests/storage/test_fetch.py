@@ -306,7 +306,8 @@ def test_stage_list_verify_and_evict(shell: Shell, web: Web) -> None:
     ended = shell.run(f"millrace data evict {url} --to {folder}")
     assert ended.code == 1 and "is in use, and stays" in ended.err and path.exists()
     user.close()
-    assert shell.run(f"millrace data evict {url} --to {folder}").code == 0
+    ended = shell.run(f"millrace data evict --all --to {folder}")
+    assert (ended.code, ended.out, ended.err) == (0, f"{path}  3.0 MB  removed\n", "")
     assert [each.name for each in path.parent.iterdir()] == [".lock"]
 
 

@@ -200,11 +200,12 @@ def list_copies(ways: tuple[str, ...], as_json: bool) -> None:
 @click.option("--all", "everything", is_flag=True, help="All copies that nobody uses.")
 @PLACES
 def evict(names: tuple[str, ...], everything: bool, ways: tuple[str, ...]) -> None:
-    """Remove copies, which are named by their URL or their path. One that a process uses stays, and the exit code is 1."""
+    """Remove copies, which are named by their URL or their path, and say which. One that a process uses stays, and the exit code is 1."""
     from millrace.cli import say
     from millrace.errors import MillraceError, RefusedError
     from millrace.replicas import shown
     from millrace.storage import copies
+    from millrace.words import size
 
     if bool(names) == everything:
         raise RefusedError("name the copies, or say --all", "see: millrace data list")
@@ -212,7 +213,11 @@ def evict(names: tuple[str, ...], everything: bool, ways: tuple[str, ...]) -> No
     for cache in copies.caches(ways):
         for copy in copies.of(cache):
             lacking -= {copy.place, copy.path}
-            if (everything or copy.place in names or copy.path in names) and not cache.evict(copy.path):
+            if not (everything or copy.place in names or copy.path in names):
+                continue
+            if cache.evict(copy.path):
+                click.echo(f"{copy.path}  {size(copy.size)}  removed")
+            else:
                 refused |= not everything
                 say(f"{copy.path}: is in use, and stays")
     for name in sorted(lacking):

@@ -170,13 +170,37 @@ def read(path: Path) -> Description:
         found = msgspec.convert(tomllib.loads(path.read_text()), Description)
     except msgspec.ValidationError as error:
         text, _, place = str(error).partition(" - at `$.")
-        where = f"{place.rstrip('`')}: " if place else ""
-        raise RefusedError(f"{path}: {where}{text[:1].lower()}{text[1:]}", "see docs/tool-files.md") from error
+        place = place.rstrip("`")
+        where = f"{place}: " if place else ""
+        raise RefusedError(f"{path}: {where}{text[:1].lower()}{text[1:]}", _help(text, place)) from error
     except (OSError, ValueError) as error:
         raise RefusedError(f"{path}: no description of a tool: {error}", "see docs/tool-files.md") from error
     for use in (found.use, *found.verb.values()):
         _check(use, path)
     return found
+
+
+#: Tables by their names in a file.
+_TABLES: dict[str, type[_Table]] = {
+    "": Description, "use": Use, "verb": Use, "input": Input, "output": Output, "database": Database, "refuse": Refusal,
+    "need": Need,
+}  # fmt: skip
+
+
+def _help(text: str, place: str) -> str:
+    """What to write instead of what is wrong at a place, such as ``use.input[0]``."""
+    name = re.sub(r"\[[^]]*\]", "", place).rpartition(".")[2]
+    if text == "Expected `array`, got `str`":
+        return f'write a list: {name} = ["..."]; see docs/tool-files.md'
+    unknown = re.search(r"unknown field `(.*)`", text)
+    if unknown and name in _TABLES:
+        import difflib  # only for the refusal
+
+        known = [field.encode_name for field in msgspec.structs.fields(_TABLES[name])]
+        if near := difflib.get_close_matches(unknown[1], known, n=1):
+            return f"did you mean {near[0]!r}? see docs/tool-files.md"
+        return f"known keys: {', '.join(known)}; see docs/tool-files.md"
+    return "see docs/tool-files.md"
 
 
 def _check(use: Use, path: Path) -> None:

@@ -77,7 +77,8 @@ def look(path: Path, source: str) -> Found:
     """What a file describes, without looking at the rest of it; one that cannot be read, by its name."""
     try:
         values = tomllib.loads(path.read_text())
-        programs = tuple(map(str, values.get("programs", ())))
+        said = values.get("programs", path.stem)  # one that says it wrongly is found, and refused with the reason
+        programs = (said,) if isinstance(said, str) else tuple(map(str, said))
         return Found(path, source, programs, str(values.get("about", "")))
     except (OSError, ValueError, TypeError):
         return Found(path, source, (path.stem,), "cannot be read")
