@@ -33,6 +33,7 @@ def test_a_function_is_given_what_is_in_a_packed_file(
     )
     done = shell.run("millrace run job.toml")
     assert (done.code, (shell.work / "a.out").read_bytes()) == (0, WANTED), done.shown
+    assert done.err == "millrace: 1 phase done\n"
 
 
 def test_so_it_is_with_one_that_another_phase_writes_which_is_waited_for(shell: Shell) -> None:

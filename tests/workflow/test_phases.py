@@ -73,7 +73,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_phases_give_the_bytes_of_a_shell(job: Shell) -> None:
     done = job.run("millrace run job.toml > out")
-    assert done.code == 0, done.shown
+    assert (done.code, done.err) == (0, "millrace: 4 phases done\n"), done.shown
     assert contents(job.work) == serial(job)
     assert not job.run_dirs(), "a folder is left"
 

@@ -19,6 +19,7 @@ from millrace.rundir import delete, write_whole
 from millrace.sealed import seal, unseal
 from millrace.session.claim import taken_over
 from millrace.waiting import until
+from millrace.words import count
 from millrace.workflow import member
 from millrace.workflow.conduct import Conductor
 from millrace.workflow.description import Workflow
@@ -178,7 +179,7 @@ def _conduct(flow: Workflow, phases: list[Planned], here: Here) -> int:
     if code in (ExitCode.DONE, ExitCode.QUARANTINED):
         conductor.print_outputs(sys.stdout.buffer)
         if not quiet:
-            member.say(f"{len(phases)} phases done")
+            member.say(f"{count(len(phases), 'phase')} done")
     if code == ExitCode.DONE and not flow.job.keep_run_dir:
         write_whole(here.folder / DONE, b"")
     return code
