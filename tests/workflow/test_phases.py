@@ -87,6 +87,21 @@ def test_a_plan_says_what_flows_and_leaves_nothing(job: Shell) -> None:
     assert sorted(job.work.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        'command = "cat"\nstdin = "{0}"\nstdout = "{1}"\nformat = "lines"',
+        'filter = "cat"\ninput = "{0}"\noutput = "{1}"',
+    ],
+)
+def test_phases_that_read_what_each_other_writes_are_refused(shell: Shell, table: str) -> None:
+    (shell.work / "job.toml").write_text(f"[phase.a]\n{table.format('y', 'x')}\n[phase.b]\n{table.format('x', 'y')}\n")
+    done = shell.run("millrace run job.toml")
+    assert done.code == 2, done.shown
+    assert "phase a: y is not there, and phase b, which writes it, comes later in the file" in done.err
+    assert not shell.run_dirs()
+
+
 def test_what_reads_whole_waits(shell: Shell) -> None:
     (shell.work / "job.toml").write_text(
         '[phase.a]\ncommand = "cat"\nstdin = "in.fa"\nstdout = "a.fa"\nformat = "fasta"\n'

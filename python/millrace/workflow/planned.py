@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -66,6 +67,17 @@ class Here:
             with suppress(OSError):
                 path.rmdir() if path.is_dir() else path.unlink()
         self.made.clear()
+
+
+def one_after_another(phases: Sequence[Planned]) -> None:
+    """Let a command have all slots of several nodes, once all that it reads is whole."""
+    commands = [planned for planned in phases if planned.phase.kind == "command"]
+    for planned in commands:
+        for output, name in planned.streams.items():
+            planned.waits.setdefault(name, f"reads {output}, and on several nodes what is whole")
+        planned.streams, planned.plan = {}, None
+    for before, planned in pairwise(commands):
+        planned.waits.setdefault(before.phase.name, "on several nodes one command has all slots")
 
 
 def parts(flow: Workflow, cwd: Path) -> dict[str, dict[str, str]]:

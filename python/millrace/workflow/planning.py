@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -21,9 +20,9 @@ from millrace.plan.programs import find_program
 from millrace.tools import registry
 from millrace.workflow import filtering
 from millrace.workflow.description import Phase, Workflow
-from millrace.workflow.planned import Here, Planned, norm
+from millrace.workflow.planned import Here, Planned, norm, one_after_another
 from millrace.workflow.records import format_of
-from millrace.workflow.written import check_outputs
+from millrace.workflow.written import check_order, check_outputs
 
 #: Adapters that understand a command without a look into its input.
 STREAMING = ("blast", "generic", "hmmer", "mafft", "muscle")
@@ -37,28 +36,21 @@ def plan_all(flow: Workflow, here: Here) -> list[Planned]:
     """
     found: list[Planned] = []
     try:
-        for phase in flow.phases:
+        for number, phase in enumerate(flow.phases, 1):
             with _named(phase):
-                planned = _command(phase, found, here) if phase.kind == "command" else _between(phase, found, here)
+                try:
+                    planned = _command(phase, found, here) if phase.kind == "command" else _between(phase, found, here)
+                except RefusedError as error:
+                    check_order(error, phase, flow.phases[number:], here.cwd)
+                    raise
                 check_outputs(planned, found, here)
             found.append(planned)
     except BaseException:
         here.undo()
         raise
     if here.nodes:
-        _one_after_another(found)
+        one_after_another(found)
     return found
-
-
-def _one_after_another(phases: Sequence[Planned]) -> None:
-    """Let a command have all slots of several nodes, once all that it reads is whole."""
-    commands = [planned for planned in phases if planned.phase.kind == "command"]
-    for planned in commands:
-        for output, name in planned.streams.items():
-            planned.waits.setdefault(name, f"reads {output}, and on several nodes what is whole")
-        planned.streams, planned.plan = {}, None
-    for before, planned in pairwise(commands):
-        planned.waits.setdefault(before.phase.name, "on several nodes one command has all slots")
 
 
 @contextmanager

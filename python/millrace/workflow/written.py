@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from millrace.errors import RefusedError
+from millrace.workflow.description import Phase
 from millrace.workflow.planned import Here, Planned, norm
 from millrace.workflow.records import format_of
 
@@ -36,3 +38,22 @@ def check_outputs(planned: Planned, earlier: Sequence[Planned], here: Here) -> N
                 f"{folder}/: there are files in it already, which later phases would take for this one's",
                 f"empty it first: rm -r {folder}",
             )
+
+
+def check_order(refused: RefusedError, phase: Phase, later: Sequence[Phase], cwd: Path) -> None:
+    """Refuse in other words what is not there because it is written too late.
+
+    Args:
+        refused: Why the phase cannot be run.
+
+    Raises:
+        RefusedError: A later phase writes what it speaks of.
+    """
+    words = {norm(word) for word in phase.reads}
+    for each in later:
+        for path in filter(None, (*each.job.output, each.stdout)):
+            if norm(path) in words and path in refused.message and not (cwd / path).exists():
+                raise RefusedError(
+                    f"{path} is not there, and phase {each.name}, which writes it, comes later in the file",
+                    f"move [phase.{each.name}] before it; phases that read what each other writes cannot be run",
+                ) from refused
