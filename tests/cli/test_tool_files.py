@@ -89,7 +89,7 @@ def test_the_project_goes_before_the_user_and_both_before_ours(described: Shell)
         ("flags =", "flogs =", "use: object contains unknown field `flogs`"),
         ("flags =", "flogs =", "did you mean 'flags'?"),
         ("operand =", "oparend =", "did you mean 'operand'?"),
-        ("about =", "abuot =", "did you mean 'about'?"),
+        ("about =", "abouut =", "did you mean 'about'?"),
         ("about =", "xyzzy =", "known keys: programs, about,"),
         ("programs =", "programz =", "did you mean 'programs'?"),
         ('["mytool"]', '"mytool"', 'write a list: programs = ["..."]'),
