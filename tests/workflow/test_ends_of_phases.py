@@ -33,6 +33,31 @@ def test_a_filter_over_files_in_another_order_ends_with_all_that_it_has_started(
     assert wait_until(lambda: not shell.processes())
 
 
+def test_a_filter_over_files_waits_for_the_phase_that_makes_their_folder(tmp_path: Path) -> None:
+    """Whichever process is the first to run."""
+    from millrace.job import Job
+    from millrace.workflow.description import Phase
+    from millrace.workflow.link import Link, pair
+    from millrace.workflow.planned import Here, Planned
+    from millrace.workflow.source import Source, lists
+
+    here = Here(tmp_path, {}, tmp_path)
+
+    class Begins(Link):
+        def wait_for_begin(self, output: str) -> None:
+            """The other phase begins just now."""
+            (tmp_path / "some").mkdir(exist_ok=True)
+            (tmp_path / "some/a.fa").write_text(">a\nACGT\n")
+            lists(here, "first").write_text("a.fa\n")
+            super().wait_for_begin(output)
+
+    ours, theirs = pair()
+    with ours, theirs:
+        phase = Phase("second", "filter", text="cat", job=Job(command=(), input=("some/",)))
+        source = Source(Planned(phase, streams={"some": "first"}), here, Begins(theirs, (), ("some",)))
+        assert [*source.blocks()] == [b">a\nACGT\n"]
+
+
 def test_a_filter_may_end_before_its_input(tmp_path: Path) -> None:
     """What comes once it is gone is written nowhere."""
     from millrace.workflow.filter_output import FileOutput

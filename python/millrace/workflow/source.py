@@ -27,7 +27,7 @@ class Source:
 
     def blocks(self) -> Iterator[bytes]:
         """Its bytes; of a folder, those of its files."""
-        if self._path.is_dir():
+        if self._is_folder():
             for file in self._files():
                 yield file.read_bytes()
         elif self._output:
@@ -39,9 +39,15 @@ class Source:
 
     def records(self) -> Iterable[bytes]:
         """Its records, unpacked as a tool gets them; of a folder, its files."""
-        if self._path.is_dir():
+        if self._is_folder():
             return self.blocks()
         return records(self.blocks() if self._output else self._unpacked(), self._format)
+
+    def _is_folder(self) -> bool:
+        """Whether it is a folder; one that another phase writes is there once that has begun."""
+        if self._output:
+            self._link.wait_for_begin(self._output)
+        return self._path.is_dir()
 
     def _unpacked(self) -> Iterator[bytes]:
         try:
