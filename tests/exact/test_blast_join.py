@@ -255,7 +255,7 @@ def odd_names(proteins: Records) -> Records:
     return [header + b"\n" + record.partition(b"\n")[2] for header, record in zip(headers, proteins[2:], strict=True)]
 
 
-@pytest.mark.parametrize("fmt", [*FORMATS, "6 qacc qseqid sseqid", "10 delim=:: qseqid qaccver evalue"])
+@pytest.mark.parametrize("fmt", [*JOINED, "6 qacc qseqid sseqid", "10 delim=:: qseqid qaccver evalue"])
 def test_records_without_a_name_keep_their_number(bench: Bench, odd_names: Records, fmt: str) -> None:
     serial = bench.check(["blastp", "-db", "proteins", "-outfmt", fmt], odd_names, sizes=(4,))
     assert b"Query_9" in serial or fmt in ("0", "18")
@@ -267,7 +267,7 @@ def test_records_called_like_those_without_a_name(bench: Bench, proteins: Record
     bench.check(f"blastp -db proteins -outfmt {fmt}", named, sizes=(4,))
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("fmt", JOINED)
 def test_messages_about_queries_keep_their_number(bench: Bench, proteins: Records, fmt: str) -> None:
     """BLAST puts ``Query_N title`` before its warnings and shortens both to one length."""
     queries = []

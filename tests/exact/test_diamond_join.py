@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tool_batches import call, cut, in_batches, need, understand
+from turns import some
 
 #: Batches are few: each reads the database once.
 SIZES = (7,)
@@ -43,27 +44,40 @@ def check(search: Path, command: list[str], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [
+    some(
+        [
+            [],
+            ["--top", "5"],
+            ["-k", "1"],
+            ["-k0", "--max-hsps", "0"],
+            ["--sensitive"],
+            ["--fast"],
+            ["--algo", "1"],
+            ["--algo", "ctg"],
+            ["--swipe"],
+            ["-b", "0.0005"],
+            ["-f", "6", "qseqid", "sseqid", "evalue", "cigar"],
+            ["--header"],
+            ["--header", "simple"],
+            ["--header", "-p", "2"],
+            ["-f", "0", "--unal", "0"],
+            ["-f", "5", "--unal", "0"],
+            ["-f", "101"],
+            ["-f", "103"],
+            ["--un", "un.faa", "--al", "al.faa"],
+        ],
         [],
         ["--top", "5"],
-        ["-k", "1"],
         ["-k0", "--max-hsps", "0"],
-        ["--sensitive"],
-        ["--fast"],
         ["--algo", "1"],
-        ["--algo", "ctg"],
-        ["--swipe"],
         ["-b", "0.0005"],
         ["-f", "6", "qseqid", "sseqid", "evalue", "cigar"],
-        ["--header"],
-        ["--header", "simple"],
         ["--header", "-p", "2"],
         ["-f", "0", "--unal", "0"],
         ["-f", "5", "--unal", "0"],
         ["-f", "101"],
-        ["-f", "103"],
         ["--un", "un.faa", "--al", "al.faa"],
-    ],
+    ),
     ids=" ".join,
 )
 def test_blastp_joins_exactly(search: Path, tmp_path: Path, options: list[str]) -> None:

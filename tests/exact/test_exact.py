@@ -22,9 +22,12 @@ ALL_WAYS = (
     "muscle3",
 )
 
-#: What joins them is shown by `test_blast_join` and `test_diamond_join` with the real tools, and here they go the ways of others.
+#: What joins them is shown by `test_blast_join`, `test_diamond_join`, `test_hmmer_join` and `test_infernal_join` with the real
+#: tools, and here they go the ways of others.
 JOINED_THERE = (
-    *(f"blastp-{form}" for form in (8, 10, 11, 12, 16, 18)),
+    *(f"blastp-{form}" for form in (8, 10, 11, 12, 15, 16, 18)),
+    "blastp-threads",
+    "blastp-7-comp_based_stats",
     "blastp-6-columns",
     "blastp-6-max_target_seqs",
     "blastp-0-num_descriptions",
@@ -32,6 +35,11 @@ JOINED_THERE = (
     "blastn-6-task",
     "blastx-0",
     "diamond-5",
+    "diamond-blastx",
+    "jackhmmer",
+    "nhmmer",
+    "phmmer",
+    "cmsearch",
 )
 
 #: One record is one task, which is the serial run itself; how it is divided is shown by `test_fragments_finish`.

@@ -159,7 +159,7 @@ def test_thresholds(evalue: str, place: Path, tmp_path: Path) -> None:
         *(f"blastn -query q2.fna -db unclear -outfmt 7 -max_target_seqs {limit}" for limit in (1, 500)),
         *(again(f"blastn -query q2.fna -db unclear -outfmt 7 -max_target_seqs {limit}") for limit in (5, 25, 5000)),
         "blastn -query q.fna -db unclear -outfmt 7 -perc_identity 95 -qcov_hsp_perc 50 -max_hsps 1",
-        "blastp -task blastp-fast -query q3.faa -db many -outfmt 7",
+        again("blastp -task blastp-fast -query q3.faa -db many -outfmt 7"),
         "blastp -task blastp-short -query q3.faa -db many -outfmt 7 -evalue 1",
         "psiblast -query q3.faa -db many -outfmt 0",
     ],
@@ -182,7 +182,13 @@ def test_translations_in_whole_passes(text: str, place: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "database",
-    ["plain", "ids", "old", "old_ids", "both", "nested", "elsewhere/away", "both elsewhere/away"],
+    [
+        "ids",
+        "old_ids",
+        "nested",
+        "both elsewhere/away",
+        *(again(name) for name in ("plain", "old", "both", "elsewhere/away")),
+    ],
 )
 def test_databases_of_all_kinds(database: str, place: Path, tmp_path: Path) -> None:
     outfmt = "15" if " " in database else "0"
@@ -229,16 +235,16 @@ def test_masks_in_the_database(place: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        "-db ids -seqidlist few -outfmt 6",
+        again("-db ids -seqidlist few -outfmt 6"),
         again("-db taxed -seqidlist few -outfmt 0"),
-        "-db taxed -negative_seqidlist few -outfmt 5 -max_target_seqs 5",
+        again("-db taxed -negative_seqidlist few -outfmt 5 -max_target_seqs 5"),
         "-db taxed -taxids 2 -outfmt 7 -evalue 1000",
         again("-db taxed -taxids 3,1 -outfmt 15 -comp_based_stats 0"),
-        "-db taxed -taxidlist taxid -outfmt 6 -comp_based_stats 1",
+        again("-db taxed -taxidlist taxid -outfmt 6 -comp_based_stats 1"),
         again("-db taxed -taxids 1 -outfmt 6"),
         again("-db taxed -negative_taxids 1,3 -outfmt 16"),
         "-db taxed -negative_taxidlist taxid -outfmt 7 -evalue 1e-3",
-        "-db gis -gilist few_gis -outfmt 0",
+        again("-db gis -gilist few_gis -outfmt 0"),
         again("-db gis -negative_gilist few_gis -outfmt 5"),
         "-db old_ids -seqidlist few -outfmt 7",
     ],
@@ -250,8 +256,8 @@ def test_lists_of_entries(options: str, place: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "blastn -query q.fna -db coded -seqidlist few_genes -outfmt 5",
-        "blastn -task blastn -query q2.fna -db coded -negative_seqidlist few_genes -outfmt 0 -evalue 1000",
+        again("blastn -query q.fna -db coded -seqidlist few_genes -outfmt 5"),
+        again("blastn -task blastn -query q2.fna -db coded -negative_seqidlist few_genes -outfmt 0 -evalue 1000"),
         "tblastn -query q3.faa -db coded -seqidlist few_genes -outfmt 7",
         "blastx -query q2.fna -db taxed -negative_taxids 2 -outfmt 7",
     ],
@@ -414,6 +420,7 @@ def adversary(parts: list[tuple[str, int]], seed: int) -> tuple[bytes, bytes]:
     return queries.encode(), "".join(f">entry{n}\n{text}\n" for n, text in enumerate(entries)).encode()
 
 
+@pytest.mark.slow
 @settings(max_examples=3, suppress_health_check=list(HealthCheck))
 @given(
     parts=SEQUENCES,

@@ -130,7 +130,7 @@ def proteins(program: str, *more: str, most: int = 20000) -> list[str]:
             marks=pytest.mark.slow,
         ),
         pytest.param("blastp", ["-comp_based_stats", "3", "-evalue", "1e-9", "-use_sw_tback"], marks=pytest.mark.slow),
-        ("tblastn", []),
+        pytest.param("tblastn", [], marks=pytest.mark.slow),
     ],
 )
 def test_proteins_are_written_by_all_slots_as_soon_as_their_evalues_are_known(
@@ -153,6 +153,7 @@ def test_proteins_are_written_by_all_slots_as_soon_as_their_evalues_are_known(
     assert gathered(tmp_path) == (tmp_path / "serial").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_protein_whose_best_alignment_is_dropped_keeps_its_place(kin: Path, tmp_path: Path) -> None:
     make_database(tmp_path, letters="prot")
     tool = proteins("blastp", "-qcov_hsp_perc", "20", "-evalue", "1e-9")
@@ -164,6 +165,7 @@ def test_a_protein_whose_best_alignment_is_dropped_keeps_its_place(kin: Path, tm
     assert "-qcov_hsp_perc" not in fragmented.ranked.argv and "-qcov_hsp_perc" in fragmented.finish
 
 
+@pytest.mark.slow
 def test_where_not_all_proteins_are_kept_one_task_writes_them(kin: Path, tmp_path: Path) -> None:
     make_database(tmp_path, letters="prot")
     events = run(tmp_path, proteins("blastp", most=5000), "--slots", "4")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from turns import some
 
 from millrace import _core
 from millrace.model import Command, InputArg, OutputArg, ToolUse
@@ -245,7 +246,7 @@ def test_odd_queries(bench: Bench, tmp_path: Path, program: str, queries: str) -
     check(bench, (program, *tables, *files), tmp_path, sizes=(1, 3))
 
 
-@pytest.mark.parametrize("program", ["hmmscan", "phmmer", "jackhmmer"])
+@pytest.mark.parametrize("program", some(["hmmscan", "phmmer", "jackhmmer"], "hmmscan", "phmmer"))
 def test_queries_on_standard_input(bench: Bench, tmp_path: Path, program: str) -> None:
     files = ("families.hmm", "-") if program == "hmmscan" else ("-", "db.faa")
     expected = check(bench, (program, "--tblout", "hits.tbl", *files), tmp_path, sizes=(7,))
@@ -260,7 +261,9 @@ def test_hmmsearch_all_outputs(bench: Bench, tmp_path: Path, options: str, profi
     assert expected["alignment"].count(b"# STOCKHOLM") > 5
 
 
-@pytest.mark.parametrize(("program", "queries"), [("hmmsearch", "unpressed.hmm"), ("phmmer", "gaps.faa")])
+@pytest.mark.parametrize(
+    ("program", "queries"), [("hmmsearch", "unpressed.hmm"), pytest.param("phmmer", "gaps.faa", marks=pytest.mark.slow)]
+)
 def test_without_filters(bench: Bench, tmp_path: Path, program: str, queries: str) -> None:
     check(bench, (program, *TABLES, "--max", "-E", "1e-3", queries, "db.faa"), tmp_path, sizes=(3,))
 
@@ -269,13 +272,17 @@ def test_hmmsearch_without_output_options(bench: Bench, tmp_path: Path) -> None:
     check(bench, ("hmmsearch", "--", "unpressed.hmm", "db.faa"), tmp_path)
 
 
-@pytest.mark.parametrize("options", ["", "--noali -E 1e-3", "--mx BLOSUM45 --popen 0.03", "--cpu 1 --EmN 100"])
+@pytest.mark.parametrize(
+    "options", some(["", "--noali -E 1e-3", "--mx BLOSUM45 --popen 0.03", "--cpu 1 --EmN 100"], "")
+)
 def test_phmmer_all_outputs(bench: Bench, tmp_path: Path, options: str) -> None:
     argv = ("phmmer", *TABLES, "-Aall.sto", *options.split(), "queries.faa", "db.faa")
     check(bench, argv, tmp_path, sizes=sizes(options))
 
 
-@pytest.mark.parametrize("options", ["", "-N 2 --noali", "--eclust --wgsc --incE 1e-5", "--cpu 1 --enone --plaplace"])
+@pytest.mark.parametrize(
+    "options", some(["", "-N 2 --noali", "--eclust --wgsc --incE 1e-5", "--cpu 1 --enone --plaplace"], "")
+)
 def test_jackhmmer_all_outputs(bench: Bench, tmp_path: Path, options: str) -> None:
     tables = TABLES[:5]
     argv = ("jackhmmer", *tables, "-A", "all.sto", *options.split(), "queries.faa", "db.faa")
@@ -286,14 +293,21 @@ def test_jackhmmer_all_outputs(bench: Bench, tmp_path: Path, options: str) -> No
 NUCLEOTIDE = ("-o", "out.txt", "--tblout", "hits.tbl", "--dfamtblout", "dfam.tbl")
 
 
-@pytest.mark.parametrize("options", ["", "--noali --watson", "-Z 5 --acc", "--cpu 0", "--cpu 2 --notextw"])
+@pytest.mark.parametrize(
+    "options", some(["", "--noali --watson", "-Z 5 --acc", "--cpu 0", "--cpu 2 --notextw"], "", "--cpu 0")
+)
 def test_nhmmer_profiles(bench: Bench, tmp_path: Path, options: str) -> None:
     argv = ("nhmmer", *NUCLEOTIDE, "--aliscoresout", "scores.txt", "-A", "all.sto", *options.split())
     expected = check(bench, (*argv, "genes_query.hmm", "contigs.fna"), tmp_path, sizes=(4,) if options else (1, 4))
     assert expected["aliscoresout"].count(b"\n") > 3
 
 
-@pytest.mark.parametrize("options", ["", "--dna", "--qformat fasta", "--qsingle_seqs --rna", "--cpu 1", "--popen 0.02"])
+@pytest.mark.parametrize(
+    "options",
+    some(
+        ["", "--dna", "--qformat fasta", "--qsingle_seqs --rna", "--cpu 1", "--popen 0.02"], "", "--qsingle_seqs --rna"
+    ),
+)
 def test_nhmmer_sequences(bench: Bench, tmp_path: Path, options: str) -> None:
     argv = ("nhmmer", *NUCLEOTIDE, "--hmmout", "built.hmm", "-A", "all.sto", *options.split())
     check(bench, (*argv, "genes.fna", "contigs.fna"), tmp_path, sizes=(4,) if options else (1, 4))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tool_batches import arguments_of, call, need, understand
+from turns import some
 
 from millrace import _core
 from millrace.model import ToolUse
@@ -60,7 +61,7 @@ def run(use: ToolUse, files: list[str], out: str, cwd: Path) -> bytes:
     return call(arguments_of(use, {0: files}, {0: out}), cwd, use)[0]
 
 
-@pytest.mark.parametrize("options", [[], ["--cpu", "2"], ["--verbosity", "0"]], ids=" ".join)
+@pytest.mark.parametrize("options", some([[], ["--cpu", "2"], ["--verbosity", "0"]], []), ids=" ".join)
 def test_batch_joins_exactly(docking: Path, options: list[str]) -> None:
     files = sorted(f"ligands/{name}.pdbqt" for name in LIGANDS)
     command = ["vina", "--receptor", "r.pdbqt", "--config", "box.txt", "--seed", "7", *options]
@@ -119,7 +120,9 @@ def test_log_without_its_head_is_never_joined() -> None:
     assert _core.join("vina-log:n=2,quiet", [(1, b"AutoDock Vina v1.2.3\n")] * 2) == b"AutoDock Vina v1.2.3\n"
 
 
-@pytest.mark.parametrize(("slots", "batch"), [(1, "1"), (2, "auto"), (7, "2")])
+@pytest.mark.parametrize(
+    ("slots", "batch"), [(2, "auto"), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((1, "1"), (7, "2")))]
+)
 def test_batch_on_the_command_line(docking: Path, slots: int, batch: str) -> None:
     files = sorted(f"ligands/{name}.pdbqt" for name in LIGANDS)
     command = ["vina", "--receptor", "r.pdbqt", "--config", "box.txt", "--seed", "7", "--batch", *files, "--dir", "out"]

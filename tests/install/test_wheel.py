@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from harness import take
 from once import once
+from turns import some
 
 REPO = Path(__file__).resolve().parent.parent.parent
 BIN = Path(sys.executable).parent
@@ -129,7 +130,7 @@ def test_all_files_of_the_package_are_in_the_wheel(wheel: Path) -> None:
         assert sorted({*listed.stdout.split()} - {*packed.namelist()}) == []
 
 
-@pytest.mark.parametrize("install", [by_pip, by_uv, by_pipx])
+@pytest.mark.parametrize("install", some([by_pip, by_uv, by_pipx], by_pip, by_uv))
 def test_a_wheel_needs_no_rust(install: Callable[[Path, Path], Path], wheel: Path, data: Path, tmp_path: Path) -> None:
     if shutil.which("cargo", path=PATH):
         pytest.skip("cargo is among the system's programs")

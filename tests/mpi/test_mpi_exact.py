@@ -36,11 +36,14 @@ ALL_WAYS = ("blastp-6", "blastp-6-fragments")
 
 #: More processes than batches or cores; under the other MPI with ``-m slow``.
 MANY = ((16, "1"),)
-IN_MANY = "hmmscan-fragments"
+IN_MANY = "filter"
 
 #: What goes through each MPI in a way of its own: a file, standard input, and files in a folder. What is joined in
 #: another way goes through both alike.
 IN_BOTH = ("blastp-6", "blastp-stdin", "muscle3")
+
+#: Divided in ways that know of no MPI, which `test_fragments_finish` shows.
+DIVIDED = ("blastn-6-alike-fragments", "blastp-6-relatives-fragments")
 
 
 def all_ways() -> Iterator[Any]:
@@ -49,7 +52,7 @@ def all_ways() -> Iterator[Any]:
         if ways == MANY:
             chosen = mpi == "openmpi" and case.name == IN_MANY
         elif ways == WAYS[:1]:
-            chosen = case.name not in (*(ALL_WAYS if mpi == "openmpi" else ()), IN_MANY, "obabel-sdf")
+            chosen = case.name not in (*(ALL_WAYS if mpi == "openmpi" else ()), IN_MANY, *DIVIDED, "obabel-sdf")
             chosen = chosen and (mpi == "openmpi" or case.name in IN_BOTH)
         else:
             chosen = mpi == "openmpi" and case.name in ALL_WAYS

@@ -58,6 +58,7 @@ def test_a_killed_process_ends_the_job_and_the_same_command_resumes(mpi: Mpi, si
     assert resumed(site) > 0
 
 
+@pytest.mark.slow
 def test_a_process_of_a_partition_that_stands_still_is_done_without(openmpi: Mpi, site: Site) -> None:
     job = start(openmpi, site)
     os.kill(job.ranks[7], signal.SIGSTOP)
@@ -127,6 +128,7 @@ def test_a_bad_record_is_quarantined_in_any_partition(mpi: Mpi, site: Site) -> N
     assert (site.run_dir / "quarantine" / "record-18").is_dir()
 
 
+@pytest.mark.slow
 def test_what_goes_wrong_in_a_partition_is_said_with_its_process(openmpi: Mpi, site: Site) -> None:
     # A limit on the size of files is what a full disk is to its writer: here, to one journal.
     limit = '[ "$OMPI_COMM_WORLD_RANK" != 8 ] || ulimit -f 1; exec "$0" "$@"'

@@ -1,0 +1,15 @@
+"""Which values of a parameter have their turn in each run of the tests, and which with ``-m slow`` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def some(values: Iterable[Any], *chosen: Any) -> list[Any]:
+    """``values``, of which those that are not ``chosen`` go the way of one that is, and have their turn with ``-m slow``."""
+    values = [*values]
+    assert all(each in values for each in chosen)
+    return [each if each in chosen else pytest.param(each, marks=pytest.mark.slow) for each in values]
