@@ -7,8 +7,8 @@ PYTHON ?= python3
 # Where `make install` puts the command: $(PREFIX)/bin/millrace. EXTRAS=[mpi] brings an MPI, too.
 PREFIX ?= $(HOME)/.local
 EXTRAS ?=
-# Three more than the cores of a small machine: half of the time of a test is waiting for something to start, be heard or die.
-PYTEST_JOBS ?= 5
+# Four more than the cores of a small machine: half of the time of a test is waiting for something to start, be heard or die.
+PYTEST_JOBS ?= 6
 # Of the databases with which `make versions` compares searches in fragments.
 MATRIX_SCALE ?= 0.1
 
@@ -68,7 +68,7 @@ versions: dev tools ## Run the tests of exactness, and the matrix of fragments, 
 	@for release in trixie sid; do \
 		export PATH="$(CURDIR)/.tools/versions/$$release/bin:$$PATH"; \
 		echo "== $$(blastp -version | head -1), $$(hmmscan -h | sed -n 2p), $$(diamond version)"; \
-		$(BIN)/pytest -n $(PYTEST_JOBS) --dist worksteal tests/exact tests/unit/test_tools_blast.py tests/unit/test_tools_hmmer_fragments.py && \
+		$(BIN)/pytest -n $(PYTEST_JOBS) --dist worksteal -m "" tests/exact tests/unit/test_tools_blast.py tests/unit/test_tools_hmmer_fragments.py && \
 		$(BIN)/python -m bench.matrix --scale $(MATRIX_SCALE) --folder ".tools/versions/$$release/matrix" || exit; \
 	done
 
