@@ -97,6 +97,12 @@ def test_it_waits_at_the_first_touch_of_whatever_kind(shell: Shell, before: str)
     assert written(shell) == "".join(f"r{k}\t{k + 1}{len(f'>r{k}') + k + 3}\n" for k in range(N))
 
 
+def test_so_few_tasks_that_all_are_compared_are_told(shell: Shell) -> None:
+    ended = shell.run(python(shell).replace("--batch 1 ", f"--batch {N} "))
+    assert ended.code == 0 and "warm: no task ran in a fork alone" in ended.err, ended.shown
+    assert written(shell) == WANT
+
+
 def test_each_fork_has_files_of_its_own(shell: Shell) -> None:
     (shell.work / "db").write_text("one two six")
     before = "db = os.open('db', os.O_RDONLY); os.read(db, 4); out_file = open(out, 'w+'); err = os.dup(2)"

@@ -90,6 +90,14 @@ def test_locate_shows_which_places_have_the_bytes(shell: Shell, environment: Pat
     assert lines[f"{db}/nr.faa"].startswith("5.0 kB") and lines[url].startswith("5.0 kB"), ended.shown
     assert lines[f"{web.url}/nt.faa"] == "no such file"
     assert lines[f"{db}/old"] == "has 4,999 bytes, not 5,000"
+    assert ended.code == 0
+
+
+@pytest.mark.parametrize("form", ["", "--json"])
+def test_what_is_nowhere_ends_locate_with_2(shell: Shell, form: str) -> None:
+    ended = shell.run(f"millrace data locate {form} in.fa nowhere")
+    assert ended.code == 2 and f"{shell.work}/in.fa" in ended.out and "no such file" in ended.out, ended.shown
+    assert "nowhere: no place has it" in ended.err and "in.fa: no place" not in ended.err
 
 
 def test_locate_says_nothing_of_credentials(shell: Shell, web: Web) -> None:

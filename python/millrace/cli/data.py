@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from millrace.cli import mount
+from millrace.errors import CorruptError, MillraceError, RefusedError
 
 if TYPE_CHECKING:
     from millrace.storage.probe import Measured
@@ -33,6 +34,8 @@ command.add_command(mount.command)
 def locate(names: tuple[str, ...], readers: int, as_json: bool) -> None:
     """Show all places of a file, which of them have its bytes now, and what these cost there. NAME is a path or a URL.
 
+    The exit code is 2 if no place has it.
+
     \b
     millrace data locate /db/nr.faa
     """
@@ -55,9 +58,11 @@ def locate(names: tuple[str, ...], readers: int, as_json: bool) -> None:
         ]})  # fmt: skip
     if as_json:
         print_json(told)
-        return
-    for each in told:
-        _show(each, readers)
+    else:
+        for each in told:
+            _show(each, readers)
+    if nowhere := [str(each["name"]) for each in told if not each["best"]]:
+        raise RefusedError(f"{', '.join(nowhere)}: no place has it", "each place says why; check the path")
 
 
 def _show(told: dict[str, Any], readers: int) -> None:
@@ -113,7 +118,6 @@ def probe(places: tuple[str, ...], as_json: bool) -> None:
     from millrace import site
     from millrace.cli import say
     from millrace.cli.run import print_json
-    from millrace.errors import MillraceError, RefusedError
     from millrace.storage import choice, cost_table
     from millrace.storage.probe import probe as measure
 
@@ -202,7 +206,6 @@ def list_copies(ways: tuple[str, ...], as_json: bool) -> None:
 def evict(names: tuple[str, ...], everything: bool, ways: tuple[str, ...]) -> None:
     """Remove copies, which are named by their URL or their path, and say which. One that a process uses stays, and the exit code is 1."""
     from millrace.cli import say
-    from millrace.errors import MillraceError, RefusedError
     from millrace.replicas import shown
     from millrace.storage import copies
     from millrace.words import size
@@ -233,7 +236,6 @@ def verify(ways: tuple[str, ...]) -> None:
 
     A damaged copy is removed, unless a process uses it; the exit code is 5 then.
     """
-    from millrace.errors import CorruptError
     from millrace.storage import copies
 
     damaged = []

@@ -50,6 +50,11 @@ TICK_SECONDS = 0.2
 #: Fewest seconds between two looks at how far the run is.
 SHOW_SECONDS = 0.1
 
+#: Of ``--warm`` with few tasks.
+NEVER_WARM = (
+    "warm: no task ran in a fork alone, as the first ones are compared; smaller batches make more tasks: --batch N"
+)
+
 
 @dataclass
 class Engine:
@@ -241,10 +246,11 @@ class Engine:
         return actions
 
     def warmth(self) -> str:
-        """What forks of a tool that waits have saved, in words; empty: there were none."""
+        """What forks of a tool that waits have saved, or why there were none, in words; empty: that was told, or not asked for."""
         counts = self.counts
         if not counts.warm:
-            return ""
+            new = counts.records > counts.resumed
+            return NEVER_WARM if self.plan.use.warm and not self._cold and new else ""
         how = f"saved {counts.saved:.1f} s of CPU" if counts.saved > 0 else f"cost {-counts.saved:.1f} s of CPU more"
         return f"warm: {count(counts.warm, 'task')} in forks of {self.said.tool}, which {how} in all"
 
