@@ -3,7 +3,8 @@
 Two figures, both CPU seconds as a share of all that the job takes, so that other work on the machine does not change them. *Checks*:
 the functions that look, counted while a job runs. *Before* and *now* (``--before PYTHON``, of an environment with an older Millrace):
 all that Millrace's own process takes, without its tools, in turn; the difference is everything that was added since, so it is
-an upper bound that counts what the slots do in Rust, too.
+an upper bound that counts what the slots do in Rust, too. *Wall* is the median of the ratios of each run to the older one beside it;
+that needs a quiet machine.
 """
 
 from __future__ import annotations
@@ -40,15 +41,17 @@ RUNNER = Path(__file__).with_name("own_cpu.py")
 
 @dataclass(frozen=True)
 class Took:
-    """CPU seconds of one run.
+    """What one run took, in seconds.
 
     Args:
-        everything: Of Millrace, its tools, and all that these have started.
-        own: Of Millrace's own process.
+        wall: From its start to its end.
+        everything: CPU of Millrace, its tools, and all that these have started.
+        own: Of that, Millrace's own process.
         checks: Of that, what `CHECKS` took.
         n_looks: Calls of them.
     """
 
+    wall: float
     everything: float
     own: float
     checks: float
@@ -64,7 +67,9 @@ def run(python: str, case: Case, checks: tuple[str, ...]) -> tuple[Took, str]:
     told = measure.run(f"exec {python} {RUNNER} {result} {' '.join(checks)} -- {job.command}", case.folder)
     told_own = json.loads(result.read_text())
     counted = told_own["checks"].values()
-    took = Took(told.cpu, told_own["own"], sum(seconds for _, seconds in counted), sum(int(n) for n, _ in counted))
+    took = Took(
+        told.wall, told.cpu, told_own["own"], sum(seconds for _, seconds in counted), sum(int(n) for n, _ in counted)
+    )
     return took, taken(case)
 
 
@@ -95,7 +100,8 @@ def row(name: str, now: list[Took], before: list[Took]) -> tuple[str, ...]:
     ]  # fmt: skip
     if before:
         more = median(ours.own - theirs.own for ours, theirs in zip(now, before, strict=True))
-        cells += [f"{median(took.own for took in before):.3f}", f"{more:+.3f}", share(more)]
+        wall = median(ours.wall / theirs.wall for ours, theirs in zip(now, before, strict=True))
+        cells += [f"{median(took.own for took in before):.3f}", f"{more:+.3f}", share(more), f"{wall:.3f}"]
     return tuple(cells)
 
 
@@ -125,7 +131,7 @@ def main() -> int:
             lines.append(row(name, took[0], took[-1] if options.before else []))
             print(" ".join(lines[-1]), file=sys.stderr, flush=True)
     head = ["", "job, CPU s", "own", "looks", "checks, CPU ms", "of the job"]
-    print(table.markdown([*head, "own before", "more", "of the job"] if options.before else head, lines))
+    print(table.markdown([*head, "own before", "more", "of the job", "wall"] if options.before else head, lines))
     print("bytes: " + ("DIFFERENT" if differs else "the same"))
     return int(differs)
 
