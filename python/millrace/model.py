@@ -228,6 +228,14 @@ class HmmerTargets(Frozen, tag="hmmer", frozen=True):
     report: int | None = None
 
 
+class Index(Frozen, frozen=True):
+    """The file of a volume that says where its entries are: all searches read its head, those of the volume all of it."""
+
+    file: Fetched
+    #: Bytes of its head.
+    head: int
+
+
 class Fragmented(Frozen, frozen=True):
     """How a batch is searched in fragments of the database, with the bytes of the search of the whole.
 
@@ -254,6 +262,8 @@ class Fragmented(Frozen, frozen=True):
     #: Files that the search of each fragment reads, and that a node fetches when it first searches it; empty: all files of
     #: the database are there.
     volumes: tuple[tuple[Fetched, ...], ...] = ()
+    #: The index of each of them, which the coordinator has, and another node fetches as far as it needs it.
+    indices: tuple[Index, ...] = ()
 
 
 #: A tool that only computes and has done nothing for so long will never do anything again.

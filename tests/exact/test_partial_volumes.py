@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from millrace.tools.blast.alias import write_alias
 from millrace.tools.blast.partial import ranges, read_ranges, write_ranges
+from millrace.tools.blast.remote import UNREAD
 from millrace.tools.blast.volumes import read_volume, whole_volumes
 
 pytestmark = pytest.mark.skipif(shutil.which("makeblastdb") is None, reason="BLAST+ is not installed")
@@ -61,3 +63,56 @@ def test_ranges_are_those_of_the_volumes_that_have_an_entry(tmp_path: Path) -> N
     assert read_ranges(tmp_path) == [*ranges(volume, [0, 1])]
     assert read_ranges(tmp_path / "one") == []
     assert [run[:2] for run in whole_volumes([volume, volume])] == [(0, 60), (60, 120)]
+
+
+def with_taxa(folder: Path, letter: str) -> None:
+    """Two volumes whose entries have ids and taxa, under one alias, and a query."""
+    kind, letters = KINDS[letter]
+    chance = random.Random(6)
+    for number in (0, 1):
+        names = [f"v{number}e{k}" for k in range(12)]
+        entries = [f">{name} of {number}\n{''.join(chance.choices(letters[:20], k=300))}\n" for name in names]
+        (folder / "in").write_text("".join(entries))
+        (folder / "taxa").write_text("".join(f"{name} {chance.choice([562, 9606, 10090])}\n" for name in names))
+        words = f"makeblastdb -in in -dbtype {kind} -parse_seqids -taxid_map taxa -out db.0{number} -title t -blastdb_version 5"
+        subprocess.run(words.split(), cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        with (folder / "q").open("a") as queries:
+            queries.write(f">q{number}\n" + "".join(line for line in entries[3].splitlines()[1:]) + "\n")
+    write_alias(folder / "db", letter, "t", ["db.00", "db.01"])
+
+
+def search(folder: Path, letter: str, form: str, db: str = "db") -> bytes:
+    program = {"p": "blastp", "n": "blastn"}[letter]
+    words = [program, "-query", "q", "-db", db, "-evalue", "1000", "-outfmt", form]
+    return subprocess.run(words, cwd=folder, check=True, capture_output=True).stdout
+
+
+@pytest.mark.parametrize("letter", ["p", "n"])
+def test_a_search_does_not_miss_the_files_that_are_not_fetched(letter: str, tmp_path: Path) -> None:
+    whole, few = tmp_path / "whole", tmp_path / "few"
+    whole.mkdir()
+    with_taxa(whole, letter)
+    shutil.copytree(whole, few)
+    gone = [path for path in few.iterdir() if path.suffix in {f".{letter}{end}" for end in UNREAD}]
+    assert len(gone) == 2 * len(UNREAD)
+    for path in gone:
+        path.unlink()
+    for form in ("0", "7 qaccver sseqid staxids sscinames salltitles sallseqid evalue", "11", "15"):
+        assert search(few, letter, form) == search(whole, letter, form) != b""
+    assert b"\t9606\t" in search(few, letter, "6 sseqid staxids evalue")
+
+
+@pytest.mark.parametrize("letter", ["p", "n"])
+def test_the_search_of_a_volume_reads_the_heads_of_other_indices_alone(letter: str, tmp_path: Path) -> None:
+    whole, heads = tmp_path / "whole", tmp_path / "heads"
+    whole.mkdir()
+    with_taxa(whole, letter)
+    shutil.copytree(whole, heads)
+    volume = read_volume(heads / "db.00", letter)
+    content = volume.index.read_bytes()
+    volume.index.write_bytes(content[: volume.head] + bytes(len(content) - volume.head))
+    lines = ("FIRST_OID 13", "LAST_OID 24", "NSEQ 24", "LENGTH 7200", "STATS_NSEQ 24", "STATS_TOTLEN 7200")
+    for folder in (whole, heads):
+        write_alias(folder / "part", letter, "t", ["db.00", "db.01"], *lines)
+    wanted = search(whole, letter, "0", "part")
+    assert search(heads, letter, "0", "part") == wanted and b"of 1" in wanted and b"of 0" not in wanted

@@ -71,6 +71,9 @@ def test_size_version_parts_and_names_are_those_of_the_file(placed: tuple[str, s
         assert (about.size, bool(about.version), about) == (len(CONTENT), True, location.about())
         for offset, length in PARTS:
             assert location.read(offset, length, about) == CONTENT[offset : offset + length]
+        pieces = [*location.pieces([(offset, offset + length) for offset, length in PARTS], about)]
+        assert all(CONTENT[at : at + len(piece)] == piece for at, piece in pieces)
+        assert sum(len(piece) for _, piece in pieces) == sum(length for _, length in PARTS)
     with closing(locations.at(placed[1])) as folder:
         assert folder.names() == ["nr 1.faa", "other"]
 

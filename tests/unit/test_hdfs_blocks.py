@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from millrace.cluster.block_watch import replicas
 from millrace.errors import MillraceError
 from millrace.model import Fetched, HdfsRead
-from millrace.node import volumes
-from millrace.node.volumes import Extents, FileWithHoles
+from millrace.node.holes import Extents, FileWithHoles
 from millrace.storage import blocks
 
 #: As Hadoop 3.5 and 2.10 answer.
@@ -43,10 +42,10 @@ def test_both_answers_say_the_same() -> None:
 def test_a_node_is_found_by_any_of_its_names_if_it_has_half_of_a_volume() -> None:
     held = blocks.holders([blocks.parse(NEW)])
     by_name = {1: frozenset({"n1"}), 2: frozenset({"n2.site"}), 3: frozenset({"n3"})}
-    assert replicas(held, 12, by_name) == {1, 2}
-    assert replicas(held, 12, {1: frozenset({"10.0.0.1"}), 2: frozenset({"10.0.0.9"})}) == {1}
-    assert replicas(held, 17, by_name) == {2}, "the other has less than half"
-    assert replicas({}, 0, by_name) == frozenset()
+    assert replicas(held, 12, by_name) == {1: 0.7, 2: 1.0}
+    assert replicas(held, 12, {1: frozenset({"10.0.0.1"}), 2: frozenset({"10.0.0.9"})}) == {1: 0.7}
+    assert replicas(held, 17, by_name) == {2: 0.7}, "the other has less than half"
+    assert replicas({}, 0, by_name) == {}
 
 
 def test_what_is_read_of_a_block_that_is_not_here_came_over_the_network() -> None:
@@ -91,7 +90,7 @@ def test_what_lacks_is_what_was_not_added(parts: list[tuple[int, int]], first: i
 
 
 def test_a_copy_is_read_to_the_end_of_what_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(volumes, "PIECE", 7)
+    monkeypatch.setattr("millrace.node.holes.PIECE", 7)
     whole, holes = tmp_path / "whole", tmp_path / "holes"
     whole.write_bytes(bytes(range(1, 101)))
     file = Fetched(name="whole", place="hdfs://127.0.0.1:1/whole", key="k", size=100, version="1", mtime_ns=0)

@@ -90,6 +90,17 @@ def test_a_replica_that_moved_is_searched_at_its_new_node() -> None:
     assert {(node, int(task)) for node, task in run.out} == {(0, 1), (0, 2), (1, 3), (1, 4)}
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_of_its_own_a_node_first_takes_that_of_which_it_holds_most(rule: str) -> None:
+    run = Run([1, 1], {1: [], 2: [], 3: [], 4: []}, rule)
+    run.one.hold({1: {0: 1.0, 1: 0.8}, 2: {0: 0.8, 1: 1.0}, 3: {0: 0.8, 1: 1.0}, 4: {0: 1.0, 1: 0.8}})
+    run.submit([1, 2, 3, 4])
+    taken = {*run.out}
+    for node in (0, 1):
+        run.end_first(node)
+    assert {(node, int(task)) for node, task in taken | {*run.out}} == {(0, 1), (0, 4), (1, 2), (1, 3)}
+
+
 @given(st.integers(0, 1 << 32))
 def test_whatever_is_lost_each_search_is_done_once(seed: int) -> None:
     chance = random.Random(seed)

@@ -19,25 +19,29 @@ AGAIN_SECONDS = 10.0
 #: Share of the bytes of a volume from which on a node holds it.
 LEAST_SHARE = 0.5
 
-#: Nodes by fragment.
-Replicas = Mapping[int, frozenset[int]]
+#: Digits of a share that count: the files of a volume have sizes that differ a little.
+DIGITS = 1
+
+#: Nodes with the share that each has, by fragment.
+Replicas = Mapping[int, Mapping[int, float]]
 
 
-def replicas(held: Mapping[str, int], n_bytes: int, nodes: Mapping[int, frozenset[str]]) -> frozenset[int]:
-    """The nodes that hold a volume. Pure.
+def replicas(held: Mapping[str, int], n_bytes: int, nodes: Mapping[int, frozenset[str]]) -> dict[int, float]:
+    """The nodes that hold a volume, and which share of it. Pure.
 
     Args:
         held: Bytes of it, by the names of DataNodes.
         nodes: All names of each node.
 
-    >>> sorted(replicas({"n1.site": 10, "10.0.0.2": 9, "n3": 1}, 10, {1: frozenset({"n1"}), 2: frozenset({"10.0.0.2"}), 3: frozenset({"n3"})}))
-    [1, 2]
+    >>> replicas({"n1.site": 10, "10.0.0.2": 8, "n3": 1}, 10, {1: frozenset({"n1"}), 2: frozenset({"10.0.0.2"}), 3: frozenset({"n3"})})
+    {1: 1.0, 2: 0.8}
     """
 
     def most(names: frozenset[str]) -> int:
         return max((n for host, n in held.items() if {host, blocks.short(host)} & names), default=0)
 
-    return frozenset(node for node, names in nodes.items() if most(names) >= max(LEAST_SHARE * n_bytes, 1))
+    there = {node: most(names) for node, names in nodes.items()}
+    return {node: round(n / n_bytes, DIGITS) for node, n in there.items() if n >= max(LEAST_SHARE * n_bytes, 1)}
 
 
 class BlockWatch:
@@ -58,7 +62,7 @@ class BlockWatch:
         self._news: Replicas | None = None
         self._over = threading.Event()
         #: Where they are at the start; where that cannot be told, nowhere.
-        self.first: Replicas = self._look() or {number: frozenset() for number in range(1, len(volumes) + 1)}
+        self.first: Replicas = self._look() or {number: {} for number in range(1, len(volumes) + 1)}
         self._thread = threading.Thread(target=self._watch, name="blocks", daemon=True)
         self._thread.start()
 

@@ -57,6 +57,8 @@ def stage(
     talk = _Talk(crew, interrupt, plan.run_dir)
     coordinator = Distribution(keeper, sorted(set(first.values()) - {0}), talk.tell, talk.hear, message)
     try:
+        own_fetch = {index.file.name for index in plan.use.fragmented.indices} if plan.use.fragmented else set()
+        behind = {name: path for name, path in behind.items() if name not in own_fetch}
         everywhere = coordinator.pass_on(way, behind) if behind and len(first) > 1 else {}
         found = coordinator.run(way, files, decision) if files and decision.may_copy else {}
     except BaseException:

@@ -85,6 +85,8 @@ class Searcher:
         def fill() -> None:
             if n_records:
                 volumes.fill_all()
+            else:
+                volumes.fill_heads()
 
         with self._lock:
             self._waiting.add(task.id)
@@ -171,6 +173,8 @@ class Searcher:
                 return
             folder = self._work / str(task.id)
             folder.mkdir()
+            if self._volumes:
+                self._volumes.fill_indices()
             with views(task.found) as texts:
                 if isinstance(task.kind, Rank | Slice):
                     execution = self._slice(task.kind, folder, whole, files, texts)

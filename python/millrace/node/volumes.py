@@ -1,27 +1,23 @@
 """Volumes of a database that lies in HDFS, on the node that searches them.
 
 A volume is fetched into the cache of the node when it is first searched, and may give way to others once its searches have
-ended. Searches of candidates read a few entries of each: for them there are files with holes, in which what they need is
+ended. Of the indices of the other volumes a search reads the heads. Searches of candidates read a few entries of each: for them there are files with holes, in which what they need is
 filled in, from the copy of the volume if that is here, else from HDFS.
 """
 
 from __future__ import annotations
 
-import os
 import threading
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
 from millrace.model import Fetched, Fragmented, HdfsRead, View
-from millrace.storage import blocks, fetch, keep, locations, urls
+from millrace.node.holes import FileWithHoles
+from millrace.storage import blocks, fetch, keep, urls
 from millrace.storage.cache import Cache
 from millrace.storage.clients.base import About
-
-#: Bytes of a copy that are read at a time.
-PIECE = 1 << 22
 
 
 class Volumes:
@@ -37,7 +33,10 @@ class Volumes:
     """
 
     def __init__(self, fragmented: Fragmented, view: View, copies: Mapping[str, str], folder: Path) -> None:
-        self._files = fragmented.volumes
+        #: The coordinator has all of them, and needs none.
+        self._indices = [index for index in fragmented.indices if index.file.name not in copies]
+        lacking = {index.file.name.rpartition(".")[0]: index.file for index in self._indices}
+        self._files = [_with_index(files, lacking) for files in fragmented.volumes]
         self._place = urls.choose(view.stage, sum(file.size for file in view.later))
         #: All files of the database, those of volumes with holes.
         self.whole = folder / "whole"
@@ -48,7 +47,7 @@ class Volumes:
             _link(self.whole, name, copy)
         self._distance = blocks.Distance()
         self._with_holes: dict[str, FileWithHoles] = {}
-        for file in view.later:
+        for file in (*view.later, *lacking.values()):
             self._with_holes[file.name] = FileWithHoles(self.whole / file.name, file, self._distance)
         #: Where the whole of a file is while it is on this node.
         self._copies_of: dict[str, Path] = {}
@@ -77,6 +76,7 @@ class Volumes:
             MillraceError: It cannot be read, has changed, or does not fit.
         """
         number = fragment - 1
+        self.fill_heads()
         with self._lock:
             self._users[number] += 1
             lock = self._locks[number]
@@ -114,6 +114,22 @@ class Volumes:
         """
         self.fill((file.name, 0, file.size) for files in self._files for file in files)
 
+    def fill_heads(self) -> None:
+        """Fill in what every search reads of indices.
+
+        Raises:
+            MillraceError: It cannot be read, or has changed.
+        """
+        self.fill((index.file.name, 0, index.head) for index in self._indices)
+
+    def fill_indices(self) -> None:
+        """Fill the indices in, by which candidates are found.
+
+        Raises:
+            MillraceError: They cannot be read, or have changed.
+        """
+        self.fill((index.file.name, 0, index.file.size) for index in self._indices)
+
     def fill(self, ranges: Iterable[tuple[str, int, int]]) -> None:
         """Fill (name, first, last) in.
 
@@ -137,6 +153,11 @@ class Volumes:
         self._caches.clear()
 
 
+def _with_index(files: Sequence[Fetched], indices: Mapping[str, Fetched]) -> list[Fetched]:
+    """The files of a volume, and its index if that is among ``indices``, which are by name without ending."""
+    return [*files, *(indices[stem] for stem in {file.name.rpartition(".")[0] for file in files} if stem in indices)]
+
+
 def _link(folder: Path, name: str, to: str | Path) -> None:
     """Link in the place of an earlier link."""
     new = folder / f".{name}"
@@ -148,94 +169,6 @@ def without_volumes(names: Mapping[str, str], fragmented: Fragmented) -> dict[st
     """Of ``names`` those that are not of a volume: BLAST would take what there is of it in its working directory."""
     stems = tuple({f"{file.name.rpartition('.')[0]}." for files in fragmented.volumes for file in files})
     return {name: copy for name, copy in names.items() if not name.startswith(stems)}
-
-
-class FileWithHoles:
-    """A file of which parts are there; all else reads as zeros."""
-
-    def __init__(self, path: Path, file: Fetched, distance: blocks.Distance) -> None:
-        self._path, self._file, self._distance = path, file, distance
-        self._filled = Extents()
-        self._lock = threading.Lock()
-        with path.open("xb") as made:
-            os.truncate(made.fileno(), file.size)
-
-    def fill(self, ranges: Iterable[tuple[int, int]], copy: Path) -> HdfsRead:
-        """Fill half-open ranges in; what had to be read from HDFS.
-
-        Args:
-            copy: Where the whole file may be on this node.
-
-        Raises:
-            MillraceError: They cannot be read, or the file has changed.
-        """
-        with self._lock:
-            lacking = [each for first, last in ranges for each in self._filled.lacking(first, last)]
-            if not lacking:
-                return HdfsRead()
-            with self._path.open("r+b") as file:
-                read = HdfsRead() if self._copied(file.fileno(), lacking, copy) else self._read(file.fileno(), lacking)
-            for first, last in lacking:
-                self._filled.add(first, last)
-            return read
-
-    def _copied(self, descriptor: int, lacking: Sequence[tuple[int, int]], copy: Path) -> bool:
-        """Fill in from a copy; false if it is not there, or not whole."""
-        try:
-            with copy.open("rb") as whole:  # which may go, and can be read nevertheless
-                for first, last in lacking:
-                    at = first
-                    while piece := os.pread(whole.fileno(), min(last - at, PIECE), at):
-                        at += fetch.append(descriptor, piece, at)
-                    if at < last:
-                        return False
-        except OSError:
-            return False
-        return True
-
-    def _read(self, descriptor: int, lacking: Sequence[tuple[int, int]]) -> HdfsRead:
-        with closing(locations.at(self._file.place)) as location:
-            now = location.about()
-            if (now.size, now.version) != (self._file.size, self._file.version):
-                raise location.changed()
-            for first, last in lacking:
-                at = first
-                for piece in location.stream(first, last - first, now):
-                    at += fetch.append(descriptor, piece, at)
-                if at < last:
-                    raise location.short(at, last)
-        return HdfsRead(0, sum(last - first for first, last in lacking), self._distance.far(self._file, lacking))
-
-
-class Extents:
-    """Parts of a line, half-open.
-
-    >>> there = Extents(); there.add(10, 20); there.add(30, 40)
-    >>> there.lacking(0, 50), there.lacking(12, 18)
-    ([(0, 10), (20, 30), (40, 50)], [])
-    """
-
-    def __init__(self) -> None:
-        self._parts: list[tuple[int, int]] = []
-
-    def add(self, first: int, last: int) -> None:
-        """``[first, last)`` is there."""
-        touching = [part for part in self._parts if part[0] <= last and first <= part[1]]
-        for part in touching:
-            self._parts.remove(part)
-        first, last = min([first, *(part[0] for part in touching)]), max([last, *(part[1] for part in touching)])
-        self._parts.insert(bisect_right(self._parts, (first, last)), (first, last))
-
-    def lacking(self, first: int, last: int) -> list[tuple[int, int]]:
-        """What of ``[first, last)`` is not there."""
-        found = []
-        for begin, end in self._parts[max(bisect_right(self._parts, (first, first)) - 1, 0) :]:
-            if begin >= last:
-                break
-            if begin > first:
-                found.append((first, begin))
-            first = max(first, end)
-        return [*found, (first, last)] if first < last else found
 
 
 def _about(file: Fetched) -> About:

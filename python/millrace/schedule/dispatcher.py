@@ -5,11 +5,12 @@ What `Placement` decides, for tasks that carry something, may be out twice, and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from millrace.ids import TaskId
+from millrace.schedule.holders import Replicas
 from millrace.schedule.locality import Homes
 from millrace.schedule.placement import Placement, Send
 from millrace.tasks import Task
@@ -122,7 +123,7 @@ class Dispatcher(Generic[Load]):
 
     # Fragments that storage of the nodes holds
 
-    def hold(self, replicas: Mapping[int, Collection[int]]) -> None:
+    def hold(self, replicas: Mapping[int, Replicas]) -> None:
         """Nodes with a replica, by fragment, are these now: they search it, as far as that leaves no slot idle."""
         self._placement.hold(replicas)
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
+#: The nodes that have a replica of one fragment; as a mapping with the share of it that each has.
+Replicas = Collection[int] | Mapping[int, float]
+
 
 class Holders:
     """Fragments by the nodes that can read them from their own disks.
@@ -18,11 +21,11 @@ class Holders:
     ([2], True)
 
     Args:
-        replicas: Nodes that have a replica, by fragment.
+        replicas: Nodes that have a replica, by fragment; where they have parts of it, with the share of each.
     """
 
-    def __init__(self, replicas: Mapping[int, Collection[int]] = {}) -> None:
-        self._replicas: dict[int, frozenset[int]] = {}
+    def __init__(self, replicas: Mapping[int, Replicas] = {}) -> None:
+        self._replicas: dict[int, Mapping[int, float]] = {}
         self._copies: dict[int, set[int]] = defaultdict(set)
         self._lost: set[int] = set()
         #: Nodes that are there and hold it, by fragment.
@@ -45,10 +48,10 @@ class Holders:
         """Whether a node that is there holds ``fragment``."""
         return node in self.nodes_of.get(fragment, ())
 
-    def hold(self, replicas: Mapping[int, Collection[int]]) -> None:
+    def hold(self, replicas: Mapping[int, Replicas]) -> None:
         """Nodes with a replica are these now; of fragments that are not among them nothing changes."""
         for fragment, nodes in replicas.items():
-            self._replicas[fragment] = frozenset(nodes)
+            self._replicas[fragment] = dict(nodes) if isinstance(nodes, Mapping) else dict.fromkeys(nodes, 1.0)
         self._settle(replicas)
 
     def fetched(self, fragment: int, node: int) -> None:
@@ -75,7 +78,7 @@ class Holders:
         for fragment in fragments:
             for node in self.nodes_of.get(fragment, ()):
                 self.of_node[node].pop(fragment, None)
-            now = (self._replicas[fragment] | self._copies[fragment]) - self._lost
+            now = ({*self._replicas[fragment]} | self._copies[fragment]) - self._lost
             self.nodes_of[fragment] = tuple(sorted(now))
             if fragment in self.left:
                 self._list(fragment)
@@ -108,3 +111,17 @@ class Holders:
     def load(self, fragment: int, but: int = -1) -> list[int]:
         """How many fragments each of its other holders has left."""
         return [len(self.of_node[node]) for node in self.nodes_of.get(fragment, ()) if node != but]
+
+    def nearest(self, node: int) -> list[int]:
+        """What is left of a node's own, as far as it holds as much of it as of any other.
+
+        >>> holders = Holders({1: {7: 0.8}, 2: {7: 1.0, 8: 0.8}}); holders.add(1); holders.add(2)
+        >>> holders.nearest(7), holders.nearest(8), holders.nearest(9)
+        ([2], [2], [])
+        """
+        shares = {fragment: self._share(fragment, node) for fragment in self.of_node[node]}
+        most = max(shares.values(), default=0.0)
+        return [fragment for fragment, share in shares.items() if share >= most]
+
+    def _share(self, fragment: int, node: int) -> float:
+        return 1.0 if node in self._copies[fragment] else self._replicas[fragment].get(node, 0.0)

@@ -1,6 +1,6 @@
 """Which fragment a node searches next, by who holds what: rules, and the searches that wait for nodes by one of them. Pure.
 
-Rules know who holds what, and what is left; not how long a search takes. `bench.locality` compares them.
+Of a node's own those come first of which it holds most: parts of a volume may be in different places. Rules know who holds what, and what is left; not how long a search takes. `bench.locality` compares them.
 
 Sources: the schedulers of SDAFT (scalable data access for parallel BLAST on HDFS) and PIO, as published, for `sdaft` and `pio`.
 """
@@ -8,9 +8,9 @@ Sources: the schedulers of SDAFT (scalable data access for parallel BLAST on HDF
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
-from millrace.schedule.holders import Holders
+from millrace.schedule.holders import Holders, Replicas
 from millrace.schedule.waiting import PlacedTask
 
 #: The next fragment for a node, of those that are left, of which there are some.
@@ -26,9 +26,9 @@ def sdaft(node: int, holders: Holders) -> int:
     >>> holders = Holders({1: [7, 8], 2: [7, 9], 3: [9]})
     >>> for fragment in (1, 2, 3): holders.add(fragment)
     >>> sdaft(7, holders), sdaft(6, holders)
-    (2, 2)
+    (2, 3)
     """
-    if own := holders.of_node[node]:
+    if own := holders.nearest(node):
         return max(own, key=lambda fragment: (min(holders.load(fragment, node), default=0), fragment))
     return max(holders.left, key=lambda fragment: (min(holders.load(fragment), default=0), fragment))
 
@@ -44,7 +44,7 @@ def pio(node: int, holders: Holders) -> int:
     def spread(fragment: int) -> int:
         return sum(1 for other in holders.nodes_of.get(fragment, ()) if holders.of_node[other])
 
-    if own := holders.of_node[node]:
+    if own := holders.nearest(node):
         return min(own, key=lambda fragment: (spread(fragment), fragment))
     return max(holders.left, key=lambda fragment: (spread(fragment), fragment))
 
@@ -64,7 +64,7 @@ def cost(node: int, holders: Holders) -> int:
         serving = min((holders.serves[other] for other in holders.nodes_of.get(fragment, ())), default=0)
         return 1 / min(DISK, LINK / (serving + 1)), -sum(holders.load(fragment)), fragment
 
-    return min(holders.of_node[node] or holders.left, key=key)
+    return min(holders.nearest(node) or holders.left, key=key)
 
 
 #: All of them, by name.
@@ -89,7 +89,7 @@ class LocalFirst:
         """Searches that wait."""
         return sum(self.holders.left.values())
 
-    def hold(self, replicas: Mapping[int, Collection[int]]) -> None:
+    def hold(self, replicas: Mapping[int, Replicas]) -> None:
         """See `Holders.hold`."""
         self.holders.hold(replicas)
 

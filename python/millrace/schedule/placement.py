@@ -12,10 +12,11 @@ and then once no more tasks will come.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from millrace.schedule import stragglers
+from millrace.schedule.holders import Replicas
 from millrace.schedule.local_first import LocalFirst
 from millrace.schedule.node_load import MOST_AHEAD, NodeLoad, Room, Speeds
 from millrace.schedule.waiting import PlacedTask, Waiting
@@ -131,7 +132,7 @@ class Placement:
             sends += self._fill(node, now)
         return sends
 
-    def hold(self, replicas: Mapping[int, Collection[int]]) -> None:
+    def hold(self, replicas: Mapping[int, Replicas]) -> None:
         """Nodes with a replica, by fragment, are these now."""
         self.local.hold(replicas)
 

@@ -93,7 +93,7 @@ class Named:
         return unpack.plain_name(name)
 
     def _view(self, argv: Sequence[str], inputs: Sequence[str], shared: Sequence[str]) -> View:
-        asked = [each for wanted in self._wanted.values() for each in urls.look(*wanted)]
+        asked = [each for wanted in self._wanted.values() for each in self._read(urls.look(*wanted))]
         self._cache = Cache(
             urls.choose(self._job.stage, sum(each.bytes for each in asked if not self._is_left(each))), fetched=True
         )
@@ -129,6 +129,11 @@ class Named:
         more = [each for file in files for each in self._named_in(file, places[file.place], have)]
         return self._bring(more, have) if more else have
 
+    def _read(self, found: Sequence[urls.Found]) -> list[urls.Found]:
+        """Those of the files of a database that somebody reads."""
+        are_left = any(map(self._is_left, found))
+        return [each for each in found if not (are_left and each.unread)]
+
     def _is_left(self, found: urls.Found) -> bool:
         """Whether a file is left to those who need it."""
         if not (self._apart and found.apart and found.place.startswith("hdfs://")):
@@ -147,7 +152,7 @@ class Named:
                     f"{file.place}: {file.name} names {name}, in another folder", "bring it here by hand"
                 )
             if not any(re.fullmatch(parts.needed, each) for each in have):
-                found += urls.look(urls.beside(url, name), parts)
+                found += self._read(urls.look(urls.beside(url, name), parts))
         return found
 
     def copies(self, view: View) -> dict[str, str]:

@@ -36,6 +36,8 @@ class Found(NamedTuple):
     about: About
     #: Whether it is read by searches of a volume alone.
     apart: bool = False
+    #: Whether nobody reads it where those are left that are apart.
+    unread: bool = False
 
     @property
     def bytes(self) -> int:
@@ -82,7 +84,11 @@ def look(url: str, parts: Parts | None) -> list[Found]:
         raise MissingError(
             f"{shown(url)}: nothing there has a name like {parts.usual[0]}", "see that its name is right, and that it is still there"
         )  # fmt: skip
-    return [each._replace(apart=bool(parts.apart and re.fullmatch(parts.apart, each.name))) for each in found]
+    return [each._replace(apart=_is(parts.apart, each), unread=_is(parts.unread, each)) for each in found]
+
+
+def _is(pattern: str, found: Found) -> bool:
+    return bool(pattern and re.fullmatch(pattern, found.name))
 
 
 def _names(url: str) -> list[str]:

@@ -81,6 +81,8 @@ class Parts(Frozen, frozen=True, kw_only=True):
     packed: str = ""
     #: Regular expression of the names of files that only searches of a volume read, and nothing before; empty: there are none.
     apart: str = ""
+    #: Regular expression of the names of files that no search reads whose volumes are left apart; empty: there are none.
+    unread: str = ""
 
 
 @runtime_checkable

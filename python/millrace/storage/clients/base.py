@@ -82,6 +82,14 @@ class Location(ABC):
             MillraceError: It cannot be read, and why.
         """
 
+    def pieces(self, ranges: Iterable[tuple[int, int]], about: About) -> Iterator[tuple[int, bytes]]:
+        """The bytes of half-open ranges as `stream` gives them, each piece with its offset."""
+        for first, last in ranges:
+            at = first
+            for piece in self.stream(first, last - first, about):
+                yield at, piece
+                at += len(piece)
+
     @abstractmethod
     def names(self, folders: bool = False) -> list[str]:
         """The names of the files in this folder, or of its folders, sorted.

@@ -38,16 +38,24 @@ class Hdfs(Location):
             return self._about(self._client.get_file_info(self._path))
 
     def stream(self, offset: int, length: int, about: About) -> Iterator[bytes]:
-        if not length:
+        return (piece for _, piece in self.pieces([(offset, offset + length)] if length else [], about))
+
+    def pieces(self, ranges: Iterable[tuple[int, int]], about: About) -> Iterator[tuple[int, bytes]]:
+        if not (ranges := list(ranges)):
             return
         with self._told():
-            if self._about(self._client.get_file_info(self._path)) != about:
-                raise self.changed()
-            with self._client.read(self._path) as reader:
-                for piece in reader.read_range_stream(offset, length):
-                    yield bytes(piece)
-            if self._about(self._client.get_file_info(self._path)) != about:
-                raise self.changed()
+            self._check(about)
+            with self._client.read(self._path) as reader:  # once: the NameNode is asked for the blocks
+                for first, last in ranges:
+                    at = first
+                    for piece in reader.read_range_stream(first, last - first):
+                        yield at, bytes(piece)
+                        at += len(piece)
+            self._check(about)
+
+    def _check(self, about: About) -> None:
+        if self._about(self._client.get_file_info(self._path)) != about:
+            raise self.changed()
 
     def names(self, folders: bool = False) -> list[str]:
         with self._told():

@@ -20,6 +20,7 @@ from millrace.model import (
     Fetched,
     Fragment,
     Fragmented,
+    Index,
     OutputArg,
     OutputUse,
     Ranked,
@@ -143,6 +144,7 @@ def fragment(
         runs = listed.cut(sizes) if listed else cut(database.volumes, sizes)
     return Fragmented(
         volumes=() if sizes else _later(database, command),
+        indices=() if sizes else tuple(_indices(database, command)),
         fragments=tuple(Fragment(first=first, last=last, size=size, argv=argv) for first, last, size in runs),
         found=OutputUse(name="found", path="found"),
         finish=_finish(use),
@@ -170,6 +172,14 @@ def _later(database: Database, command: Command) -> tuple[tuple[Fetched, ...], .
     for file in command.view.later if command.view else ():
         later[file.name.rpartition(".")[0]].append(file)
     return tuple(tuple(later[volume.base.name]) for volume in database.volumes if volume.entries)
+
+
+def _indices(database: Database, command: Command) -> Iterator[Index]:
+    """The index of each volume that has entries."""
+    files = {file.name: file for file in command.view.files} if command.view else {}
+    for volume in database.volumes:
+        if volume.entries:
+            yield Index(file=files[volume.index.name], head=volume.head)
 
 
 def _database(program: str, options: dict[str, str], command: Command) -> Database:

@@ -42,6 +42,12 @@ ENDINGS = [
 #: Lines of an alias that name files with lists of entries.
 LISTS = ("GILIST", "SEQIDLIST", "TAXIDLIST", "OIDLIST")
 
+#: Endings of what only options read with which volumes are not left apart: the taxon of each entry, the entries of each
+#: taxon, and the ids of each entry. The taxa that are written stand in the headers.
+#:
+#: Source: "BLAST Database Version 5" of the NCBI C++ Toolkit; ``strace``, and comparison without them, of BLAST+ 2.12, 2.16, 2.17.
+UNREAD = ("ot", "tf", "to", "os")
+
 #: What is beside a database for all of them: the names of taxa.
 TAXA = ("taxdb.btd", "taxdb.bti", "taxonomy4blast.sqlite3")
 
@@ -70,6 +76,7 @@ def of_database(name: str, letter: str) -> Parts:
         usual=(*(f"{name}.{letter}{ending}" for ending in ENDINGS), *(f"{name}.{each}" for each in others), *TAXA),
         packed=rf"{own}(\.\d\d+)?\.tar\.gz",
         apart=rf".+\.\d\d+\.{letter}(sq|hr)",
+        unread=rf".+\.{letter}({'|'.join(UNREAD)})",
     )
 
 

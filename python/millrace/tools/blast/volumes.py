@@ -47,6 +47,11 @@ class Volume:
     offsets: int
 
     @property
+    def head(self) -> int:
+        """Bytes of the index file before the offsets of the headers, which are followed by those of the sequences."""
+        return self.offsets - 4 * (self.entries + 1)
+
+    @property
     def index(self) -> Path:
         """The index file."""
         return ending(self.base, f"{self.letter}in")

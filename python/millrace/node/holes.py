@@ -1,0 +1,102 @@
+"""Files of which parts are there, and the others are filled in when they are needed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from millrace.model import Fetched, HdfsRead
+from millrace.storage import blocks, fetch, locations
+
+#: Bytes of a copy that are read at a time.
+PIECE = 1 << 22
+
+
+class FileWithHoles:
+    """A file of which parts are there; all else reads as zeros."""
+
+    def __init__(self, path: Path, file: Fetched, distance: blocks.Distance) -> None:
+        self._path, self._file, self._distance = path, file, distance
+        self._filled = Extents()
+        self._lock = threading.Lock()
+        with path.open("xb") as made:
+            os.truncate(made.fileno(), file.size)
+
+    def fill(self, ranges: Iterable[tuple[int, int]], copy: Path) -> HdfsRead:
+        """Fill half-open ranges in; what had to be read from HDFS.
+
+        Args:
+            copy: Where the whole file may be on this node.
+
+        Raises:
+            MillraceError: They cannot be read, or the file has changed.
+        """
+        with self._lock:
+            lacking = [each for first, last in ranges for each in self._filled.lacking(first, last)]
+            if not lacking:
+                return HdfsRead()
+            with self._path.open("r+b") as file:
+                read = HdfsRead() if self._copied(file.fileno(), lacking, copy) else self._read(file.fileno(), lacking)
+            for first, last in lacking:
+                self._filled.add(first, last)
+            return read
+
+    def _copied(self, descriptor: int, lacking: Sequence[tuple[int, int]], copy: Path) -> bool:
+        """Fill in from a copy; false if it is not there, or not whole."""
+        try:
+            with copy.open("rb") as whole:  # which may go, and can be read nevertheless
+                for first, last in lacking:
+                    at = first
+                    while piece := os.pread(whole.fileno(), min(last - at, PIECE), at):
+                        at += fetch.append(descriptor, piece, at)
+                    if at < last:
+                        return False
+        except OSError:
+            return False
+        return True
+
+    def _read(self, descriptor: int, lacking: Sequence[tuple[int, int]]) -> HdfsRead:
+        with closing(locations.at(self._file.place)) as location:
+            now = location.about()
+            if (now.size, now.version) != (self._file.size, self._file.version):
+                raise location.changed()
+            n_bytes = sum(last - first for first, last in lacking)
+            n_read = sum(fetch.append(descriptor, piece, at) for at, piece in location.pieces(lacking, now))
+            if n_read < n_bytes:
+                raise location.short(n_read, n_bytes)
+        return HdfsRead(0, n_bytes, self._distance.far(self._file, lacking))
+
+
+class Extents:
+    """Parts of a line, half-open.
+
+    >>> there = Extents(); there.add(10, 20); there.add(30, 40)
+    >>> there.lacking(0, 50), there.lacking(12, 18)
+    ([(0, 10), (20, 30), (40, 50)], [])
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[int, int]] = []
+
+    def add(self, first: int, last: int) -> None:
+        """``[first, last)`` is there."""
+        touching = [part for part in self._parts if part[0] <= last and first <= part[1]]
+        for part in touching:
+            self._parts.remove(part)
+        first, last = min([first, *(part[0] for part in touching)]), max([last, *(part[1] for part in touching)])
+        self._parts.insert(bisect_right(self._parts, (first, last)), (first, last))
+
+    def lacking(self, first: int, last: int) -> list[tuple[int, int]]:
+        """What of ``[first, last)`` is not there."""
+        found = []
+        for begin, end in self._parts[max(bisect_right(self._parts, (first, first)) - 1, 0) :]:
+            if begin >= last:
+                break
+            if begin > first:
+                found.append((first, begin))
+            first = max(first, end)
+        return [*found, (first, last)] if first < last else found
