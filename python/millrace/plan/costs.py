@@ -95,7 +95,7 @@ def corrected(cost: Cost, n_bytes: int, seconds: float, share: float) -> Cost:
     """What one more read by one reader makes of a cost: all lines faster or slower by a share of what it missed.
 
     >>> cost = Cost(lines=(Line(readers=1, start_seconds=0.0, seconds_per_byte=1e-8),))
-    >>> corrected(cost, 100_000_000, 2.0, 0.5).seconds(100_000_000, 1)
+    >>> round(corrected(cost, 100_000_000, 2.0, 0.5).seconds(100_000_000, 1), 9)
     1.5
     """
     factor = 1 + share * (seconds / cost.seconds(n_bytes, 1) - 1)
