@@ -68,6 +68,12 @@ class CorruptError(MillraceError):
     exit_code = ExitCode.CORRUPT
 
 
+class UnservedError(CorruptError):
+    """A filesystem that nobody serves tells nothing of its files; it may come back."""
+
+    exit_code = ExitCode.STOPPED
+
+
 class MisfitError(CorruptError):
     """Results that are sound alone cannot be joined."""
 

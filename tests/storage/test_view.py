@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from harness import wait_until
 from shell import Shell
-from views import mounted
+from views import mounted, unmount
 from web_server import Web
 
 CONTENT = random.Random(7).randbytes(3_000_017)
@@ -169,6 +169,58 @@ def test_blastp_in_a_view_gives_the_serial_bytes(put: Callable[[str, bytes], str
         done = shell.run(line)
         assert done.code == 0, done.shown
         assert (shell.work / "hits").read_bytes() == wanted
+
+
+#: Of the calls for records two are let through; the next ones wait with what they have, for ``go``. What fails waits for
+#: ``again``.
+IN_STEPS = """
+case "$*" in *-query*) ;; *) exec {real} "$@";; esac
+hold() {{ until [ -e "$MARK/$1" ]; do sleep 0.05; done; }}
+echo x >> "$MARK/begun"
+{real} "$@"
+code=$?
+if [ $code != 0 ]; then echo x >> "$MARK/failed"; hold again; exit $code; fi
+if [ $(wc -l < "$MARK/begun") -gt 2 ]; then hold go; fi
+"""
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_no_record_is_blamed_for_a_view_that_is_killed(comes_back: bool, web: Web, shell: Shell) -> None:
+    """What fails is tried again, in a new view where there is one by then; else the run ends, and goes on later.
+
+    BLAST says that its database cannot be read, which elsewhere ends the run at once.
+    """
+    for name, content in database(shell.work).items():
+        web.put(f"db/{name}", content)
+    wanted = serial(shell.work, "blastp", "-query", "q.faa", "-db", "nr", "-outfmt", "6")
+    point, cache, begun, failed = (shell.root / name for name in ("view", "cache", "begun", "failed"))
+    shell.tool("blastp", IN_STEPS.format(real=shutil.which("blastp")))
+    line = f"millrace run --slots 2 --stage off --batch 3 -- blastp -query q.faa -db {point}/nr -outfmt 6 -out hits"
+    with ThreadPoolExecutor(1) as pool, mounted(f"{web.url}/db", point, cache) as view:
+        running = pool.submit(shell.run, line)
+        try:
+            assert wait_until(lambda: running.done() or (begun.exists() and begun.stat().st_size > 4))
+            view.kill()
+            view.wait()
+            (shell.root / "go").touch()
+            assert wait_until(lambda: failed.exists() or running.done())
+            if comes_back:
+                unmount(point)
+                with mounted(f"{web.url}/db", point, cache):
+                    assert not running.done(), running.result().shown
+                    (shell.root / "again").touch()
+                    running.result()
+        finally:
+            for name in ("go", "again"):
+                (shell.root / name).touch()
+        done = running.result()
+    if not comes_back:
+        assert done.code == 1 and f"{point}: nobody serves what was mounted there any more" in done.err, done.shown
+        assert f"umount {point}, mount it anew and type the same command again" in done.err, done.shown
+        with mounted(f"{web.url}/db", point, cache):
+            done = shell.run(line)
+    assert done.code == 0 and "quarantined" not in done.err, done.shown
+    assert (shell.work / "hits").read_bytes() == wanted
 
 
 @pytest.mark.parametrize("put", ["bucket", pytest.param("hdfs", marks=pytest.mark.slow)], indirect=True)

@@ -25,9 +25,11 @@ def failure_of(task: Task, ended: Ended, plan: Plan, names: Iterable[str]) -> Fa
         names: Words by which messages may call the record.
     """
     use = plan.use
+    # Who says that a database cannot be read may be right for that moment alone.
+    fatal = () if any(file.mount for file in plan.world) else use.fatal_statuses
     where = f" in fragment {task.fragment} of {use.n_fragments} of the database" if task.fragment else ""
     return Failure(
-        result_of(ended, use.fatal_statuses),
+        result_of(ended, fatal),
         signature(ended, names),
         failure_words(ended, plan.job.record_timeout, where),
     )

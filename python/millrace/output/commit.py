@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from millrace import _core
-from millrace.errors import CorruptError
+from millrace.errors import CorruptError, UnservedError
 from millrace.output.guard import Guard
 
 #: So many bytes are brought to the disk even before the time is over.
@@ -49,6 +49,8 @@ class GroupCommit:
             if due or waiting > SYNC_BYTES or idle >= max(LOOK_SECONDS, self._seconds, REST * took):
                 try:
                     took = commit(self._journal, self._guard)
+                except UnservedError:
+                    pass  # nothing is sure until it is mounted anew; who needs it fails, and ends the run if it stays away
                 except (OSError, _core.CorruptJournal, CorruptError) as error:
                     self.error = error
                     self._wake()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from millrace.committed import Committed
-from millrace.errors import CorruptError
+from millrace.errors import CorruptError, UnservedError
 from millrace.output.stage import Stage
 from millrace.plan import world
 
@@ -58,10 +58,13 @@ class Guard:
 
         Raises:
             CorruptError: Something is not what it was.
+            UnservedError: A filesystem does not tell; it may do so at the next look.
         """
         with self._looking:
             begun, put = time.monotonic(), self._put
             if not self.changed:
+                if point := world.unserved(self._files):
+                    raise unserved(self._where, point)
                 looks: list[Look] = [lambda: world.changed(self._files), *self._more.copy().values()]
                 self.changed = next((found for look in looks if (found := look())), "")
             if self.changed:
@@ -76,6 +79,14 @@ class Guard:
             "what was done before that is kept: put back what was there and type the same command again, "
             "or start over with --fresh",
         )
+
+
+def unserved(where: str, point: str) -> UnservedError:
+    """The error of a filesystem that nobody serves."""
+    return UnservedError(
+        f"{where}{point}: nobody serves what was mounted there any more",
+        f"what is done is kept: umount {point}, mount it anew and type the same command again: it resumes",
+    )
 
 
 class GuardedWriter:

@@ -17,6 +17,11 @@ IN_MEMORY = frozenset(["tmpfs", "ramfs"])
 
 def kind(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
     """The kernel's name of the filesystem that holds ``path``, which need not be there; empty if it is not told."""
+    return mount(path, mounts)[1]
+
+
+def mount(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> tuple[str, str]:
+    """Where the filesystem that holds ``path`` is mounted, and its `kind`."""
     best, found = "", ""
     real = str(path.resolve())
     for line in mounts.read_text(errors="surrogateescape").splitlines():
@@ -25,4 +30,4 @@ def kind(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
         # A later line of the same place is mounted over the one before.
         if len(point) >= len(best) and (real == point or real.startswith(point.rstrip("/") + "/")):
             best, found = point, after.split()[0]
-    return found
+    return best, found

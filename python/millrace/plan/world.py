@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from _blake2 import blake2b  # as hashlib has it, which would load OpenSSL at each start
@@ -29,6 +30,8 @@ class File(Frozen, frozen=True):
     #: When anything at all was done to it, such as moving it away and back. 0: as above; or it may be changed by others
     #: who do no harm.
     ctime_ns: int = 0
+    #: Where its filesystem is mounted, if a process serves that, which may die; else empty.
+    mount: str = ""
 
 
 def difference(was: File, now: File | None) -> str:
@@ -86,6 +89,21 @@ def changed(files: Iterable[File]) -> str:
     return next((found for was in files if (found := difference(was, look(was.name, was.path)))), "")
 
 
+def unserved(files: Iterable[File]) -> str:
+    """Where the first filesystem was mounted that nobody serves now; empty if there is none.
+
+    The kernel goes on telling sizes and times for as long as it was told to believe them: only who opens a file hears of it.
+    """
+    for file in files:
+        if file.mount:
+            try:
+                os.close(os.open(file.path, os.O_RDONLY | os.O_CLOEXEC))
+            except OSError as error:
+                if error.errno == errno.ENOTCONN or filesystems.mount(Path(file.path))[0] != file.mount:
+                    return file.mount
+    return ""
+
+
 def look(name: str, path: str) -> File | None:
     """A file as it is now; None if there is none."""
     try:
@@ -133,9 +151,11 @@ def _is_regular(path: str) -> bool:
 
 def _without_false_inodes(files: Iterable[File]) -> Iterator[File]:
     """A filesystem in user space may make up another number each time it is asked."""
-    made_up: dict[str, bool] = {}
+    made_up: dict[str, str] = {}
     for file in files:
         folder = os.path.dirname(file.path)
         if folder not in made_up:
-            made_up[folder] = filesystems.kind(Path(folder or "/")).startswith("fuse")
-        yield msgspec.structs.replace(file, inode=0, ctime_ns=0) if made_up[folder] else file
+            mount, kind = filesystems.mount(Path(folder or "/"))
+            made_up[folder] = mount if kind.startswith("fuse") else ""
+        mount = made_up[folder]
+        yield msgspec.structs.replace(file, inode=0, ctime_ns=0, mount=mount) if mount else file
