@@ -112,12 +112,12 @@ def test_a_server_that_lists_nothing_is_asked_by_name(web: Web, tmp_path: Path) 
         assert not (tmp_path / "view" / "nt").exists()
 
 
-def database(folder: Path) -> dict[str, bytes]:
+def database(folder: Path, n_entries: int = 300) -> dict[str, bytes]:
     """A BLAST database and its queries, in ``folder``; the files of the database."""
     if missing := [name for name in ("blastp", "makeblastdb") if not shutil.which(name)]:
         pytest.skip(f"not installed: {', '.join(missing)}")
     chance = random.Random(16)
-    entries = ["".join(chance.choices("ACDEFGHIKLMNPQRSTVWY", k=200)) for _ in range(300)]
+    entries = ["".join(chance.choices("ACDEFGHIKLMNPQRSTVWY", k=200)) for _ in range(n_entries)]
     (folder / "all.faa").write_text("".join(f">s{k}\n{entry}\n" for k, entry in enumerate(entries)))
     (folder / "q.faa").write_text("".join(f">q{k}\n{entries[k * 9][:80]}\n" for k in range(12)))
     made = ["makeblastdb", "-in", "all.faa", "-dbtype", "prot", "-out", "nr"]
