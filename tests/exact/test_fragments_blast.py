@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from once import once
 from tool_batches import need, understand
+from turns import again, some
 
 from millrace.tools.blast import fragments
 
@@ -26,11 +27,6 @@ pytestmark = pytest.mark.skipif(shutil.which("blastp") is None, reason="BLAST+ i
 
 FORMATS = ("0", "5", "6", "7", "8", "10", "12", "15", "16", "18", "7 qaccver saccver score sallseqid qcovs")
 LIMITS = (1, 5, 25, 500, 5000)
-
-
-def again(*values: object) -> object:
-    """What goes the way of another one here, and has its turn with ``-m slow``."""
-    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def make(folder: Path, name: str, text: bytes, *options: str, kind: str = "prot") -> None:
@@ -182,13 +178,13 @@ def test_translations_in_whole_passes(text: str, place: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "database",
-    [
+    some(
+        ["plain", "ids", "old", "old_ids", "both", "nested", "elsewhere/away", "both elsewhere/away"],
         "ids",
         "old_ids",
         "nested",
         "both elsewhere/away",
-        *(again(name) for name in ("plain", "old", "both", "elsewhere/away")),
-    ],
+    ),
 )
 def test_databases_of_all_kinds(database: str, place: Path, tmp_path: Path) -> None:
     outfmt = "15" if " " in database else "0"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from exact_cases import make_relatives, records
 from fragment_driver import command_of, understand
+from turns import again
 
 from millrace.report.events import TaskEvent, read_typed
 from millrace.task_numbers import kind_of
@@ -60,7 +61,7 @@ def slices(events: list[TaskEvent]) -> list[TaskEvent]:
     return [event for event in events if isinstance(kind_of(event.fragment), Rank | Slice)]
 
 
-@pytest.mark.parametrize("ids", [pytest.param([], marks=pytest.mark.slow), ["-parse_seqids"]])
+@pytest.mark.parametrize("ids", [again([]), ["-parse_seqids"]])
 def test_one_query_with_very_many_subjects_is_written_by_all_slots(family: Path, ids: list[str]) -> None:
     make_database(family, *ids)
     events = run(family, blastn())
@@ -96,8 +97,8 @@ def test_where_not_all_subjects_are_kept_one_task_writes_them(family: Path) -> N
     [
         ["-culling_limit", "3"],
         ["-outfmt", "6 qaccver saccver evalue"],
-        pytest.param(["-outfmt", "7"], marks=pytest.mark.slow),
-        pytest.param(["-sorthits", "3"], marks=pytest.mark.slow),
+        again(["-outfmt", "7"]),
+        again(["-sorthits", "3"]),
     ],
 )
 def test_what_does_not_show_the_order_has_no_slices(family: Path, options: list[str]) -> None:
@@ -124,13 +125,9 @@ def proteins(program: str, *more: str, most: int = 20000) -> list[str]:
     ("program", "options"),
     [
         ("blastp", []),
-        pytest.param(
-            "blastp",
-            ["-outfmt", "6 score evalue sseqid bitscore btop", "-comp_based_stats", "0", "-max_hsps", "1"],
-            marks=pytest.mark.slow,
-        ),
-        pytest.param("blastp", ["-comp_based_stats", "3", "-evalue", "1e-9", "-use_sw_tback"], marks=pytest.mark.slow),
-        pytest.param("tblastn", [], marks=pytest.mark.slow),
+        again("blastp", ["-outfmt", "6 score evalue sseqid bitscore btop", "-comp_based_stats", "0", "-max_hsps", "1"]),
+        again("blastp", ["-comp_based_stats", "3", "-evalue", "1e-9", "-use_sw_tback"]),
+        again("tblastn", []),
     ],
 )
 def test_proteins_are_written_by_all_slots_as_soon_as_their_evalues_are_known(
@@ -177,7 +174,7 @@ def test_where_not_all_proteins_are_kept_one_task_writes_them(kin: Path, tmp_pat
     "options",
     [
         ["-outfmt", "6 qaccver saccver bitscore"],
-        pytest.param(["-max_target_seqs", "4999"], marks=pytest.mark.slow),
+        again(["-max_target_seqs", "4999"]),
     ],
 )
 def test_proteins_whose_order_is_not_shown_have_no_slices(kin: Path, tmp_path: Path, options: list[str]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from turns import some
+from turns import again, some
 
 from millrace import _core
 from millrace.model import Command, InputArg, OutputArg, ToolUse
@@ -261,9 +261,7 @@ def test_hmmsearch_all_outputs(bench: Bench, tmp_path: Path, options: str, profi
     assert expected["alignment"].count(b"# STOCKHOLM") > 5
 
 
-@pytest.mark.parametrize(
-    ("program", "queries"), [("hmmsearch", "unpressed.hmm"), pytest.param("phmmer", "gaps.faa", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("program", "queries"), [("hmmsearch", "unpressed.hmm"), again("phmmer", "gaps.faa")])
 def test_without_filters(bench: Bench, tmp_path: Path, program: str, queries: str) -> None:
     check(bench, (program, *TABLES, "--max", "-E", "1e-3", queries, "db.faa"), tmp_path, sizes=(3,))
 

@@ -65,8 +65,10 @@ def test_ranges_are_those_of_the_volumes_that_have_an_entry(tmp_path: Path) -> N
     assert [run[:2] for run in whole_volumes([volume, volume])] == [(0, 60), (60, 120)]
 
 
-def with_taxa(folder: Path, letter: str) -> None:
-    """Two volumes whose entries have ids and taxa, under one alias, and a query."""
+def with_taxa(folder: Path, letter: str) -> tuple[Path, Path]:
+    """Two volumes whose entries have ids and taxa, under one alias, and queries: their folder, and a copy to be changed."""
+    folder, copy = folder / "whole", folder / "copy"
+    folder.mkdir()
     kind, letters = KINDS[letter]
     chance = random.Random(6)
     for number in (0, 1):
@@ -79,6 +81,8 @@ def with_taxa(folder: Path, letter: str) -> None:
         with (folder / "q").open("a") as queries:
             queries.write(f">q{number}\n" + "".join(line for line in entries[3].splitlines()[1:]) + "\n")
     write_alias(folder / "db", letter, "t", ["db.00", "db.01"])
+    shutil.copytree(folder, copy)
+    return folder, copy
 
 
 def search(folder: Path, letter: str, form: str, db: str = "db") -> bytes:
@@ -89,10 +93,7 @@ def search(folder: Path, letter: str, form: str, db: str = "db") -> bytes:
 
 @pytest.mark.parametrize("letter", ["p", "n"])
 def test_a_search_does_not_miss_the_files_that_are_not_fetched(letter: str, tmp_path: Path) -> None:
-    whole, few = tmp_path / "whole", tmp_path / "few"
-    whole.mkdir()
-    with_taxa(whole, letter)
-    shutil.copytree(whole, few)
+    whole, few = with_taxa(tmp_path, letter)
     gone = [path for path in few.iterdir() if path.suffix in {f".{letter}{end}" for end in UNREAD}]
     assert len(gone) == 2 * len(UNREAD)
     for path in gone:
@@ -104,10 +105,7 @@ def test_a_search_does_not_miss_the_files_that_are_not_fetched(letter: str, tmp_
 
 @pytest.mark.parametrize("letter", ["p", "n"])
 def test_the_search_of_a_volume_reads_the_heads_of_other_indices_alone(letter: str, tmp_path: Path) -> None:
-    whole, heads = tmp_path / "whole", tmp_path / "heads"
-    whole.mkdir()
-    with_taxa(whole, letter)
-    shutil.copytree(whole, heads)
+    whole, heads = with_taxa(tmp_path, letter)
     volume = read_volume(heads / "db.00", letter)
     content = volume.index.read_bytes()
     volume.index.write_bytes(content[: volume.head] + bytes(len(content) - volume.head))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from exact_cases import records
 from fragment_driver import command_of, in_fragments, serial, understand
+from turns import some
 
 from millrace.errors import MillraceError, RefusedError
 from millrace.tools.blast import split as splitting
@@ -59,13 +60,11 @@ def without_date(text: bytes) -> bytes:
     return re.sub(rb"(?m)^ *Posted date: .*$", b"", text)
 
 
-#: Those that have something of all others.
+#: Those that have something of all others, but for masks, which `test_fragments_blast` has.
 FAST = ("many", "gene_ids")
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in DATABASES]
-)
+@pytest.mark.parametrize("name", some(DATABASES, *FAST))
 def test_the_same_is_found_in_a_split_database(name: str, place: Path, tmp_path: Path) -> None:
     made = splitting.split(name, (5, 0), tmp_path, place, os.environ)
     assert made.database == tmp_path / name and len(made.volumes) == 5

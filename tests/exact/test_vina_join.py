@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tool_batches import arguments_of, call, need, understand
-from turns import some
+from turns import again, some
 
 from millrace import _core
 from millrace.model import ToolUse
@@ -120,9 +120,7 @@ def test_log_without_its_head_is_never_joined() -> None:
     assert _core.join("vina-log:n=2,quiet", [(1, b"AutoDock Vina v1.2.3\n")] * 2) == b"AutoDock Vina v1.2.3\n"
 
 
-@pytest.mark.parametrize(
-    ("slots", "batch"), [(2, "auto"), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((1, "1"), (7, "2")))]
-)
+@pytest.mark.parametrize(("slots", "batch"), [again(1, "1"), (2, "auto"), again(7, "2")])
 def test_batch_on_the_command_line(docking: Path, slots: int, batch: str) -> None:
     files = sorted(f"ligands/{name}.pdbqt" for name in LIGANDS)
     command = ["vina", "--receptor", "r.pdbqt", "--config", "box.txt", "--seed", "7", "--batch", *files, "--dir", "out"]
