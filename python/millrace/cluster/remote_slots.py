@@ -95,10 +95,12 @@ class RemoteSlots:
     def _hold(self, replicas: Replicas) -> None:
         """Volumes are where these ranks run, by fragment."""
         by = {rank: node for node, ranks in self._of.items() for rank in ranks}
-        for each, ranks in replicas.items():
-            # A partition has what the best of its nodes has.
-            held = sorted((share, by[rank]) for rank, share in ranks.items() if rank in by)
-            self._dispatcher.hold({each: {node: share for share, node in held}})
+        # A partition has what the best of its nodes has: its share comes last.
+        shares = {
+            each: sorted((share, by[rank]) for rank, share in ranks.items() if rank in by)
+            for each, ranks in replicas.items()
+        }
+        self._dispatcher.hold({each: {node: share for share, node in held} for each, held in shares.items()})
 
     def locality(self, own_read: HdfsRead) -> VolumesEvent | None:
         """Which searches were where their volumes are, and what was read from HDFS, once all have said goodbye."""

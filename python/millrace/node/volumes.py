@@ -1,8 +1,9 @@
 """Volumes of a database that lies in HDFS, on the node that searches them.
 
 A volume is fetched into the cache of the node when it is first searched, and may give way to others once its searches have
-ended. Of the indices of the other volumes a search reads the heads. Searches of candidates read a few entries of each: for them there are files with holes, in which what they need is
-filled in, from the copy of the volume if that is here, else from HDFS.
+ended. Of the indices of the other volumes a search reads the heads. Searches of candidates read a few entries of each: for
+them there are files with holes, in which what they need is filled in, from the copy of the volume if that is here, else
+from HDFS.
 """
 
 from __future__ import annotations

@@ -94,13 +94,13 @@ def unserved(files: Iterable[File]) -> str:
 
     The kernel goes on telling sizes and times for as long as it was told to believe them: only who opens a file hears of it.
     """
-    for file in files:
-        if file.mount:
-            try:
-                os.close(os.open(file.path, os.O_RDONLY | os.O_CLOEXEC))
-            except OSError as error:
-                if error.errno == errno.ENOTCONN or filesystems.mount(Path(file.path))[0] != file.mount:
-                    return file.mount
+    by_mount = {file.mount: file.path for file in files if file.mount}  # one file tells of all
+    for mount, path in by_mount.items():
+        try:
+            os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            if error.errno == errno.ENOTCONN or filesystems.mount(Path(path))[0] != mount:
+                return mount
     return ""
 
 

@@ -84,10 +84,10 @@ def look(url: str, parts: Parts | None) -> list[Found]:
         raise MissingError(
             f"{shown(url)}: nothing there has a name like {parts.usual[0]}", "see that its name is right, and that it is still there"
         )  # fmt: skip
-    return [each._replace(apart=_is(parts.apart, each), unread=_is(parts.unread, each)) for each in found]
+    return [each._replace(apart=_matches(parts.apart, each), unread=_matches(parts.unread, each)) for each in found]
 
 
-def _is(pattern: str, found: Found) -> bool:
+def _matches(pattern: str, found: Found) -> bool:
     return bool(pattern and re.fullmatch(pattern, found.name))
 
 
