@@ -7,8 +7,8 @@ PYTHON ?= python3
 # Where `make install` puts the command: $(PREFIX)/bin/millrace. EXTRAS=[mpi] brings an MPI, too.
 PREFIX ?= $(HOME)/.local
 EXTRAS ?=
-# Four more than the cores of a small machine: half of the time of a test is waiting for something to start, be heard or die.
-PYTEST_JOBS ?= 6
+# More than cores: most of the time of a test is waiting for something to start, be heard or die.
+PYTEST_JOBS ?= 8
 # Of the databases with which `make versions` compares searches in fragments.
 MATRIX_SCALE ?= 0.1
 

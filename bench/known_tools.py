@@ -160,7 +160,7 @@ def docking(folder: Path) -> None:
 
 def _blast(name: str, write: Callable[[Path, int], None], query: str, database: str, more: str = "") -> Tool:
     ways = ["-num_threads {n}", "-num_threads {n} -mt_mode 1"]
-    if name == "psiblast":
+    if name in ("psiblast", "tblastx"):
         ways = ways[:1]  # it has no other
     prepare = protein_database if database == "prot" else gene_database
     command = f"{name} -query {query} -db {database} -outfmt 6 {more}-out out {{}}"

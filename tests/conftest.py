@@ -35,6 +35,11 @@ os.environ["XDG_STATE_HOME"] = "/dev/null/none"
 os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_CACHE_HOME"] = "/dev/null/none"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of clusters wait most: they come first, so that none of them is waited for when all else is done."""
+    items.sort(key=lambda item: "cluster" not in item.path.parts)
+
+
 @pytest.fixture(scope="session")
 def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that all workers of this session share."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from shell import RECORDS, Shell
+from turns import again
 
 N = 40
 
@@ -86,7 +87,7 @@ def test_an_output_that_is_what_is_read_is_refused_whatever_its_name(shell: Shel
     assert (shell.work / "db").read_text() == "old\n" and (shell.root / "bin/copy").read_text() == program
 
 
-@pytest.mark.parametrize("deed", ["echo mine >> out", "sed -i s/MKV/mkv/ out"])
+@pytest.mark.parametrize("deed", [again("echo mine >> out"), "sed -i s/MKV/mkv/ out"])
 def test_an_output_that_was_changed_since_a_complete_run_is_named_not_called_done(site: Shell, deed: str) -> None:
     line = f"{RUN} --keep-run-dir --input in.fa --output out -- passon in.fa out"
     assert site.run(line).code == 0
@@ -105,7 +106,7 @@ def test_an_output_that_was_changed_since_a_complete_run_is_named_not_called_don
     assert "already done" in site.run(line).err
 
 
-@pytest.mark.parametrize("deed", ["echo mine >> out", "sed -i s/MKV/mkv/ out", "rm out", ": nothing"])
+@pytest.mark.parametrize("deed", ["echo mine >> out", again("sed -i s/MKV/mkv/ out"), "rm out", again(": nothing")])
 def test_a_resume_does_not_write_over_what_somebody_has_put_into_an_output_since(site: Shell, deed: str) -> None:
     # The run is stopped at its last record, when there is something in the output.
     (site.work / f"do.r{N - 1}").write_text(

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from harness import wait_until
 from shell import Shell
+from turns import again
 
 import millrace
 from millrace.api import notebook, running
@@ -193,7 +194,7 @@ print(json.dumps(book.cells[0].outputs))
 """
 
 
-@pytest.mark.parametrize("more", ["", ", bar=False"], ids=["bar", "no_bar"])
+@pytest.mark.parametrize("more", ["", again(", bar=False")], ids=["bar", "no_bar"])
 def test_a_notebook_shows_a_bar(shell: Shell, more: str) -> None:
     pytest.importorskip("ipykernel")
     pytest.importorskip("nbclient")

@@ -68,6 +68,7 @@ def test_a_sweep_of_a_node_finds_it(tmp_path: Path) -> None:
     assert not dead.exists()
 
 
+@pytest.mark.slow
 def test_results_do_not_count_against_a_limit_that_is_tight(shell: Shell, told: Path) -> None:
     shell.tool("large", f'pwd -P >> {told}; grep ">" | while read -r _; do head -c 80M /dev/zero | tr "\\0" x; done')
     with memory_group("results", 176 << 20) as group:

@@ -11,6 +11,7 @@ from pathlib import Path
 import harness
 import pytest
 from rig import NAMES, Cluster
+from turns import again
 
 
 def ends_well(cluster: Cluster, process, seconds: float = harness.LONGEST_SECONDS) -> None:  # type: ignore[no-untyped-def]
@@ -70,7 +71,7 @@ def test_why_a_start_came_to_nothing_is_told_in_the_launchers_words(cluster: Clu
 
 @pytest.mark.parametrize(
     ("where", "words"),
-    [("node2", "millrace run"), ("node1", "millrace run"), ("node3", "prted"), ("head", "prterun")],
+    [again("node2", "millrace run"), ("node1", "millrace run"), ("node3", "prted"), again("head", "prterun")],
     ids=["agent", "coordinator", "daemon", "launcher"],
 )
 def test_a_killed_part_is_started_again(cluster: Cluster, where: str, words: str) -> None:
@@ -136,7 +137,7 @@ def test_a_rank_frozen_while_mpi_starts_is_not_waited_for(cluster: Cluster) -> N
 
 
 @pytest.mark.parametrize(
-    ("where", "words"), [("node2", "millrace run"), ("head", "prterun")], ids=["agent", "launcher"]
+    ("where", "words"), [("node2", "millrace run"), again("head", "prterun")], ids=["agent", "launcher"]
 )
 def test_a_frozen_part_does_not_stop_the_others(cluster: Cluster, where: str, words: str) -> None:
     with cluster.site.held():

@@ -10,6 +10,7 @@ import harness
 import pytest
 from private_slurm import Slurm
 from rig import NAMES, Cluster, Site
+from turns import again
 
 #: Says where it ran; waits for the other nodes, and while a file holds the second phase.
 TOOL = """#!/bin/sh
@@ -105,7 +106,7 @@ def test_each_command_runs_on_all_nodes_and_the_bytes_are_those_of_the_steps(job
     check(job)
 
 
-@pytest.mark.parametrize("victim", ["job", "signal", pytest.param("node", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("victim", ["signal", again("job"), again("node")])
 def test_stopped_in_its_second_phase_it_goes_on(job: Cluster, victim: str) -> None:
     folder = job.site.folder
     (folder / "hold").touch()

@@ -11,6 +11,7 @@ from pathlib import Path
 import harness
 import pytest
 from rig import NAMES, Cluster
+from turns import again
 
 #: Says which copy of the database was read where: device and number of the file, and its checksum. Goes on once it has
 #: run on all nodes.
@@ -111,7 +112,7 @@ def start_half(cluster: Cluster, database: Path) -> subprocess.Popen[bytes]:
     return process
 
 
-@pytest.mark.parametrize("hit", ["node3", "node1"], ids=["agent", "coordinator"])
+@pytest.mark.parametrize("hit", [again("node3"), "node1"], ids=["agent", "coordinator"])
 def test_a_broadcast_that_is_cut_off_begins_again(cluster: Cluster, database: Path, hit: str) -> None:
     process = start_half(cluster, database)
     os.kill(cluster.find_one(hit, "millrace run"), signal.SIGKILL)

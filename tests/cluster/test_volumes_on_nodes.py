@@ -131,6 +131,7 @@ def run(cluster: Cluster, hdfs: Hdfs, name: str, batch: int) -> bytes:
     return cluster.site.output.read_bytes()
 
 
+@pytest.mark.slow
 def test_volumes_are_searched_where_they_are_and_the_output_is_the_serial_one(
     cluster: Cluster, hdfs: Hdfs, databases: dict[str, Path]
 ) -> None:

@@ -15,6 +15,7 @@ from browser import browser
 from rig import NAMES, Cluster
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not installed")
 def test_a_browser_shows_a_run_on_four_nodes(cluster: Cluster, tmp_path: Path) -> None:
     with cluster.site.held():

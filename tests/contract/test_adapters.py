@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
 from exact_cases import MILLRACE
 from owed import OWED, WITHOUT, Owes
 from tool_batches import arguments_of, call, cut, need, still, understand
+from turns import again
 
 from millrace import _core
 from millrace.errors import RefusedError
@@ -20,9 +21,11 @@ from millrace.tools.joins import OF_ONE_TOOL
 from millrace.tools.registry import FAMILIES, MODULES
 
 
-def tools(owed: list[Owes]) -> pytest.MarkDecorator:
-    """The test is run for these."""
-    return pytest.mark.parametrize("owes", owed, ids=[owes.line for owes in owed])
+def tools(owed: list[Owes], elsewhere: Collection[str] = ()) -> pytest.MarkDecorator:
+    """The test is run for these; those of programs that are cut ``elsewhere`` have their turn with ``-m slow``."""
+    return pytest.mark.parametrize(
+        "owes", [again(owes) if owes.program in elsewhere else owes for owes in owed], ids=[owes.line for owes in owed]
+    )
 
 
 all_tools = tools([*OWED])
@@ -154,7 +157,8 @@ def cuts(n: int) -> Iterator[list[int]]:
         yield sizes
 
 
-cut_tools = tools([owes for owes in OWED if owes.is_cut])
+#: What `tests/exact` cuts in ways of its own.
+cut_tools = tools([owes for owes in OWED if owes.is_cut], elsewhere=("diamond", "minimap2", "cmsearch"))
 
 
 @cut_tools

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from turns import some
+from turns import again, some
 
 from millrace import _core
 from millrace.report import summary
@@ -123,6 +123,7 @@ def test_committed_searches_are_not_repeated(search: Search) -> None:
     assert len(ended) == 4 * (N_FRAGMENTS + 1)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_keeps_what_its_searches_found(search: Search) -> None:
     process = search.start_held(3)
     process.send_signal(signal.SIGTERM)
@@ -152,6 +153,7 @@ def test_a_query_that_fails_anywhere_is_given_up_alone(search: Search, where: st
     assert search.output == search.expected
 
 
+@pytest.mark.slow
 def test_a_second_look_is_at_the_whole_database(search: Search) -> None:
     code, said = search.run("--verify", "1.0")
     assert code == 0 and "verified: 12 of 12 records cut elsewhere, all bytes equal" in said
@@ -160,6 +162,7 @@ def test_a_second_look_is_at_the_whole_database(search: Search) -> None:
     assert search.output == search.expected
 
 
+@pytest.mark.slow
 def test_status_gather_and_report_count_batches_alone(search: Search) -> None:
     assert search.run("--keep-run-dir")[0] == 0
 
@@ -177,6 +180,7 @@ def test_status_gather_and_report_count_batches_alone(search: Search) -> None:
     assert sum(task.last - task.first for task in events.slowest) == 12
 
 
+@pytest.mark.slow
 def test_other_fragments_than_before_are_refused_by_name(search: Search) -> None:
     process = search.start_held(2)
     process.kill()
@@ -230,7 +234,7 @@ exec {program} "$@"
 """
 
 
-@pytest.mark.parametrize(("program", "shares"), [("blastn", False), ("blastp", True)], ids=["rows", "ranks"])
+@pytest.mark.parametrize(("program", "shares"), [("blastn", False), again("blastp", True)], ids=["rows", "ranks"])
 def test_a_record_of_which_slices_are_missing_is_done_again(
     tmp_path: Path, data: Path, program: str, shares: bool
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cgroups import HOLD, Group, memory_group
+from turns import some
 
 MB = 1 << 20
 
@@ -48,7 +49,7 @@ def run(folder: Path, group: Group, megabytes: int, *options: str) -> subprocess
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("wrapper", ["", *WRAPPERS])
+@pytest.mark.parametrize("wrapper", some(["", *WRAPPERS], "", "137"))
 def test_tools_that_fit_only_alone_run_one_after_the_other(wrapper: str, tmp_path: Path) -> None:
     names = [f"r{number}" for number in range(12)]
     write(tmp_path, names, wrapper)

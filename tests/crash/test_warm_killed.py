@@ -12,6 +12,7 @@ from pathlib import Path
 
 import harness
 import pytest
+from turns import again
 
 N = 20
 FASTA = "".join(f">r{k}\nM\n" for k in range(N))
@@ -110,7 +111,7 @@ def test_killed_with_all_that_it_knows_a_run_leaves_nothing_and_resumes(held: He
     assert code == 0 and held.whole(), said
 
 
-@pytest.mark.parametrize("how", ["", "--warm"])
+@pytest.mark.parametrize("how", ["", again("--warm")])
 def test_what_began_warm_is_resumed_either_way(held: Held, how: str) -> None:
     for _ in range(2):
         held.process.send_signal(signal.SIGINT)

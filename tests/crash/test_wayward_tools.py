@@ -173,6 +173,7 @@ with open("state", "r+b") as file, mmap.mmap(file.fileno(), 0) as shown: shown[:
 """
 
 
+@pytest.mark.slow
 def test_a_file_that_the_tool_writes_by_way_of_memory_is_named(site: Site) -> None:
     tool(site, f'{MAPPED}{SEEN} "$1" > "$2"')
     (site.folder / "state").write_text("left by an earlier run\n")

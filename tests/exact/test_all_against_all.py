@@ -33,8 +33,8 @@ def sequences(shell: Shell) -> None:
     [
         "blastp -query q.faa -subject q.faa -outfmt 6",
         pytest.param("blastp -query q.faa -subject q.faa -outfmt 7", marks=pytest.mark.slow),
-        "blastp -query q.faa -subject ./q.faa -outfmt 6",
-        "blastp -query ./q.faa -subject ../{here}/q.faa -outfmt 6",
+        pytest.param("blastp -query q.faa -subject ./q.faa -outfmt 6", marks=pytest.mark.slow),
+        pytest.param("blastp -query ./q.faa -subject ../{here}/q.faa -outfmt 6", marks=pytest.mark.slow),
         "blastp -query link.faa -subject q.faa -outfmt 6",
         pytest.param("blastp -query q.faa -subject link.faa -outfmt 6", marks=pytest.mark.slow),
         "phmmer --cpu 0 q.faa q.faa",

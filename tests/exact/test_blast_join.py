@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from once import once
+from turns import some
 
 from millrace import _core
 from millrace.model import Command, InputArg, OutputArg, ToolUse
@@ -186,10 +187,10 @@ JOINED = [pytest.param(fmt, marks=pytest.mark.slow if fmt in ("10", "12", "18") 
 
 
 def programs_and_formats() -> Iterator[Any]:
-    """All of them; where a program does nothing of its own in a format, three in four have their turn with ``-m slow``."""
+    """All of them; where a program does nothing of its own in a format, seven in eight have their turn with ``-m slow``."""
     for row, program in enumerate(PROGRAMS):
         for column, fmt in enumerate(FORMATS):
-            chosen = program in ALL_FORMATS or fmt in DIFFERING or (row + column) % 4 == 0
+            chosen = program in ALL_FORMATS or fmt in DIFFERING or (row + column) % 8 == 0
             yield pytest.param(program, fmt, marks=[] if chosen else pytest.mark.slow)
 
 
@@ -255,13 +256,16 @@ def odd_names(proteins: Records) -> Records:
     return [header + b"\n" + record.partition(b"\n")[2] for header, record in zip(headers, proteins[2:], strict=True)]
 
 
-@pytest.mark.parametrize("fmt", [*JOINED, "6 qacc qseqid sseqid", "10 delim=:: qseqid qaccver evalue"])
+@pytest.mark.parametrize(
+    "fmt",
+    some([*FORMATS, "6 qacc qseqid sseqid", "10 delim=:: qseqid qaccver evalue"], "0", "5", "6 qacc qseqid sseqid"),
+)
 def test_records_without_a_name_keep_their_number(bench: Bench, odd_names: Records, fmt: str) -> None:
     serial = bench.check(["blastp", "-db", "proteins", "-outfmt", fmt], odd_names, sizes=(4,))
     assert b"Query_9" in serial or fmt in ("0", "18")
 
 
-@pytest.mark.parametrize("fmt", JOINED)
+@pytest.mark.parametrize("fmt", some(FORMATS, "7", "15"))
 def test_records_called_like_those_without_a_name(bench: Bench, proteins: Records, fmt: str) -> None:
     named = [b">Query_%d x\n" % (9 - n) + record.partition(b"\n")[2] for n, record in enumerate(proteins[:9])]
     bench.check(f"blastp -db proteins -outfmt {fmt}", named, sizes=(4,))

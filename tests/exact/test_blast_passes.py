@@ -13,6 +13,7 @@ import pytest
 from exact_cases import MILLRACE, records
 from fragment_driver import command_of
 from tool_batches import need
+from turns import some
 
 from millrace.errors import ExitCode
 from millrace.tools.blast import passes
@@ -93,7 +94,7 @@ def test_it_is_refused_where_such_a_match_may_be_shown(place: Path) -> None:
     assert not (place / "q.millrace").exists()
 
 
-@pytest.mark.parametrize("options", ["6", "0", "11", "7 -ungapped"])
+@pytest.mark.parametrize("options", some(["6", "0", "11", "7 -ungapped"], "0"))
 def test_passes_that_the_user_has_set_are_kept(options: str, place: Path) -> None:
     (place / "q").write_text(beginning_with_motif(12))
     found = []

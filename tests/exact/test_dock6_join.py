@@ -39,6 +39,7 @@ def understand(cwd: Path, text: str = "dock6 -i dock.in -o dock.out") -> ToolUse
     return ADAPTER.understand(Command(argv=tuple(text.split()), cwd=cwd, environ={}, exe=STAND_IN))
 
 
+@pytest.mark.slow
 def test_batches_at_the_same_relative_name_join_exactly(docking: Path) -> None:
     use = understand(docking)
     assert not any(isinstance(token, InputArg) for token in use.argv)

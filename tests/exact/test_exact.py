@@ -22,8 +22,8 @@ ALL_WAYS = (
     "muscle3",
 )
 
-#: What joins them is shown by `test_blast_join`, `test_diamond_join`, `test_hmmer_join` and `test_infernal_join` with the real
-#: tools, and here they go the ways of others.
+#: What joins them is shown by the tests of their adapters (`test_blast_join`, `test_msa_join`, `test_described_join`...) with
+#: the real tools, and here they go the ways of others.
 JOINED_THERE = (
     *(f"blastp-{form}" for form in (8, 10, 11, 12, 15, 16, 18)),
     "blastp-threads",
@@ -33,7 +33,15 @@ JOINED_THERE = (
     "blastp-0-num_descriptions",
     *(f"blastn-{form}" for form in (5, 7, 10)),
     "blastn-6-task",
+    "blastp-5",
+    "blastp-7",
     "blastx-0",
+    "tblastx-6-max_target_seqs",
+    "psiblast",
+    "bowtie2-sam",
+    "obabel-sdf",
+    "mafft",
+    "fasttree",
     "diamond-5",
     "diamond-blastx",
     "jackhmmer",

@@ -20,6 +20,7 @@ from millrace.tasks import Rank, Slice
 pytestmark = pytest.mark.skipif(shutil.which("blastp") is None, reason="BLAST+ is not installed")
 
 
+@pytest.mark.slow
 def test_the_candidates_of_one_batch_are_searched_by_all_slots(data: Path, tmp_path: Path) -> None:
     protein = b"".join(records(data / "proteins_db.faa")[100].splitlines()[1:])[:90]
     near = [protein[:k] + b"W" + protein[k + 1 :] for k in range(len(protein))]
@@ -61,6 +62,7 @@ def slices(events: list[TaskEvent]) -> list[TaskEvent]:
     return [event for event in events if isinstance(kind_of(event.fragment), Rank | Slice)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ids", [again([]), ["-parse_seqids"]])
 def test_one_query_with_very_many_subjects_is_written_by_all_slots(family: Path, ids: list[str]) -> None:
     make_database(family, *ids)
@@ -96,7 +98,7 @@ def test_where_not_all_subjects_are_kept_one_task_writes_them(family: Path) -> N
     "options",
     [
         ["-culling_limit", "3"],
-        ["-outfmt", "6 qaccver saccver evalue"],
+        again(["-outfmt", "6 qaccver saccver evalue"]),
         again(["-outfmt", "7"]),
         again(["-sorthits", "3"]),
     ],
@@ -109,6 +111,7 @@ def test_what_does_not_show_the_order_has_no_slices(family: Path, options: list[
     assert not slices(run(family, [*tool, *options]))
 
 
+@pytest.mark.slow
 def test_two_entries_of_the_same_name_are_two_subjects(family: Path) -> None:
     text = (family / "db.fna").read_bytes()
     first, rest = text.split(b">entry1 ", 1)
@@ -170,6 +173,7 @@ def test_where_not_all_proteins_are_kept_one_task_writes_them(kin: Path, tmp_pat
     assert len((tmp_path / "serial").read_bytes().splitlines()) < 6000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -261,6 +261,7 @@ def test_hmmsearch_all_outputs(bench: Bench, tmp_path: Path, options: str, profi
     assert expected["alignment"].count(b"# STOCKHOLM") > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("program", "queries"), [("hmmsearch", "unpressed.hmm"), again("phmmer", "gaps.faa")])
 def test_without_filters(bench: Bench, tmp_path: Path, program: str, queries: str) -> None:
     check(bench, (program, *TABLES, "--max", "-E", "1e-3", queries, "db.faa"), tmp_path, sizes=(3,))
@@ -279,7 +280,7 @@ def test_phmmer_all_outputs(bench: Bench, tmp_path: Path, options: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", some(["", "-N 2 --noali", "--eclust --wgsc --incE 1e-5", "--cpu 1 --enone --plaplace"], "")
+    "options", some(["", "-N 2 --noali", "--eclust --wgsc --incE 1e-5", "--cpu 1 --enone --plaplace"], "-N 2 --noali")
 )
 def test_jackhmmer_all_outputs(bench: Bench, tmp_path: Path, options: str) -> None:
     tables = TABLES[:5]
@@ -302,9 +303,7 @@ def test_nhmmer_profiles(bench: Bench, tmp_path: Path, options: str) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    some(
-        ["", "--dna", "--qformat fasta", "--qsingle_seqs --rna", "--cpu 1", "--popen 0.02"], "", "--qsingle_seqs --rna"
-    ),
+    some(["", "--dna", "--qformat fasta", "--qsingle_seqs --rna", "--cpu 1", "--popen 0.02"], "--qsingle_seqs --rna"),
 )
 def test_nhmmer_sequences(bench: Bench, tmp_path: Path, options: str) -> None:
     argv = ("nhmmer", *NUCLEOTIDE, "--hmmout", "built.hmm", "-A", "all.sto", *options.split())
@@ -343,6 +342,8 @@ def _untimed(report: bytes) -> list[bytes]:
     return [line for line in report.splitlines() if not line.startswith((b"# CPU time", b"# Mc/sec"))]
 
 
-@pytest.mark.parametrize("options", ["", "--noali --crick", "-E 1e-5 --notextw"])
+@pytest.mark.parametrize(
+    "options", some(["", "--noali --crick", "-E 1e-5 --notextw"], "--noali --crick", "-E 1e-5 --notextw")
+)
 def test_nhmmscan_all_outputs(bench: Bench, tmp_path: Path, options: str) -> None:
     check(bench, ("nhmmscan", *NUCLEOTIDE, *options.split(), "genes.hmm", "contigs.fna"), tmp_path, sizes=(1, 3))

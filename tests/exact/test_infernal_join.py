@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from exact_cases import make_hairpins
 from tool_batches import call, in_batches, need, still, understand
+from turns import some
 
 from millrace.errors import RefusedError
 
@@ -29,10 +30,13 @@ def search(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "options",
-    [
-        "", "--tblout t", "-o out --tblout t", "--tblout=t --fmt 2", "-g --noali", "--rfam", "--hmmonly --tblout t", "-Z 5",
-        "--cpu 2 --tblout t", "--acc --notextw", "--seed 3 --cyk", "-T 5 --toponly", "-E 1e-5 --tblout t",
-    ],
+    some(
+        [
+            "", "--tblout t", "-o out --tblout t", "--tblout=t --fmt 2", "-g --noali", "--rfam", "--hmmonly --tblout t", "-Z 5",
+            "--cpu 2 --tblout t", "--acc --notextw", "--seed 3 --cyk", "-T 5 --toponly", "-E 1e-5 --tblout t",
+        ],
+        "-o out --tblout t", "--tblout=t --fmt 2", "--rfam", "--hmmonly --tblout t", "--cpu 2 --tblout t",
+    ),
 )  # fmt: skip
 def test_cmscan_joins_exactly(search: Path, tmp_path: Path, options: str) -> None:
     check(search, tmp_path, ["cmscan", *options.split(), "../../db.cm", "q.fa"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tool_batches import arguments_of, call, need, still, understand
+from turns import again
 
 from millrace import _core
 from millrace.model import ToolUse
@@ -73,6 +74,7 @@ def test_muscle5_is_the_same_for_any_number_of_threads(families: Path, options: 
     assert joined(use, families, "output") == serial
 
 
+@pytest.mark.slow
 def test_muscle5_super5_with_one_thread_repeats_itself(families: Path) -> None:
     need("muscle")
     chance = random.Random(1)
@@ -92,9 +94,9 @@ def test_muscle5_super5_with_one_thread_repeats_itself(families: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        [],
-        ["--auto"],
-        ["--thread", "2"],
+        again([]),
+        again(["--auto"]),
+        again(["--thread", "2"]),
         ["--thread", "-1", "--threadit", "0", "--maxiterate", "2"],
         ["--clustalout"],
     ],

@@ -61,7 +61,7 @@ def without_date(text: bytes) -> bytes:
 
 
 #: Those that have something of all others, but for masks, which `test_fragments_blast` has.
-FAST = ("many", "gene_ids")
+FAST = ("gene_ids",)
 
 
 @pytest.mark.parametrize("name", some(DATABASES, *FAST))

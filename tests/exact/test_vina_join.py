@@ -77,6 +77,7 @@ def test_batch_joins_exactly(docking: Path, options: list[str]) -> None:
                 assert (docking / f"part{cuts}{k}" / name).read_bytes() == (docking / "out" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_ligand_by_ligand_joins_exactly(docking: Path) -> None:
     command = ["vina", "--receptor", "r.pdbqt", "--config", "box.txt", "--seed", "7"]
     use = understand([*command, "--ligand", "ligands", "--out", "out/{stem}.pdbqt"], docking)

@@ -130,7 +130,7 @@ def test_all_files_of_the_package_are_in_the_wheel(wheel: Path) -> None:
         assert sorted({*listed.stdout.split()} - {*packed.namelist()}) == []
 
 
-@pytest.mark.parametrize("install", some([by_pip, by_uv, by_pipx], by_pip, by_uv))
+@pytest.mark.parametrize("install", some([by_pip, by_uv, by_pipx], by_pip))
 def test_a_wheel_needs_no_rust(install: Callable[[Path, Path], Path], wheel: Path, data: Path, tmp_path: Path) -> None:
     if shutil.which("cargo", path=PATH):
         pytest.skip("cargo is among the system's programs")
@@ -195,6 +195,7 @@ def test_without_the_right_rust_make_says_which_and_where_from(version: str, tmp
     assert not (copy / ".venv").exists()
 
 
+@pytest.mark.slow
 def test_an_install_for_a_user_lives_without_the_source(tmp_path: Path) -> None:
     done = subprocess.run(
         ["make", "install", f"PREFIX={tmp_path}/own", f"PYTHON={sys.executable}"], cwd=REPO, capture_output=True,

@@ -32,15 +32,15 @@ JOBS = [case for case in (*CASES, *IN_FRAGMENTS) if case.name in NAMES]
 #: (processes, batch): alone, sized by measurement, and in sizes that cut badly. Processes and batches do not know of
 #: formats: what does not go all ways goes those after the first two with ``-m slow``.
 WAYS = ((3, "3"), (1, "4"), (2, "auto"), (5, "3"))
-ALL_WAYS = ("blastp-6", "blastp-6-fragments")
+ALL_WAYS = ("hmmscan",)
 
 #: More processes than batches or cores; under the other MPI with ``-m slow``.
 MANY = ((16, "1"),)
 IN_MANY = "filter"
 
-#: What goes through each MPI in a way of its own: a file, standard input, and files in a folder. What is joined in
+#: What goes through each MPI in a way of its own: a file, and standard input. What is joined in
 #: another way goes through both alike.
-IN_BOTH = ("blastp-6", "blastp-stdin", "muscle3")
+IN_BOTH = ("blastp-6", "blastp-stdin")
 
 #: Divided in ways that know of no MPI, which `test_fragments_finish` shows.
 DIVIDED = ("blastn-6-alike-fragments", "blastp-6-relatives-fragments")

@@ -20,6 +20,7 @@ import harness
 import pytest
 from crash_site import TOOL, Site
 from jobs import NO_SILENCE, Mpi, end, ranks, said, with_limits
+from turns import again
 
 from millrace import _core
 from millrace.output.order import effective_tasks
@@ -34,8 +35,8 @@ SLOW = [pytest.param(mpi, victim, marks=pytest.mark.slow) for mpi, victim in (("
 
 
 def signalled(usual: tuple[signal.Signals, ...]) -> list[Any]:
-    """Signals that mostly come so under one MPI, one of them under the other, and the rest with ``-m slow``."""
-    chosen = {*(("openmpi", number) for number in usual), ("mpich", signal.SIGTERM)}
+    """The last of the signals that mostly come so under one MPI, one more under the other; the rest with ``-m slow``."""
+    chosen = {("openmpi", usual[-1]), ("mpich", signal.SIGTERM)}
     return [
         pytest.param(*each, marks=[] if each in chosen else pytest.mark.slow)
         for each in product(("openmpi", "mpich"), SIGNALS)
@@ -118,7 +119,7 @@ def test_an_input_that_is_not_in_the_arguments_needs_nothing_on_standard_input(m
     assert site.output.read_bytes() == site.expected
 
 
-@pytest.mark.parametrize(("mpi", "victim"), [("openmpi", 0), ("mpich", 1), *SLOW], indirect=["mpi"])
+@pytest.mark.parametrize(("mpi", "victim"), [("openmpi", 0), again("mpich", 1), *SLOW], indirect=["mpi"])
 def test_a_killed_process_ends_the_job_and_the_same_command_resumes(mpi: Mpi, site: Site, victim: int) -> None:
     job = Job(mpi, 3, site)
     os.kill(job.ranks[victim], signal.SIGKILL)
@@ -214,7 +215,7 @@ def test_a_process_that_stands_still_is_done_without_where_mpi_tolerates_it(open
     assert site.output.read_bytes() == site.expected
 
 
-@pytest.mark.parametrize(("mpi", "victim"), [("openmpi", 0), ("mpich", 1), *SLOW], indirect=["mpi"])
+@pytest.mark.parametrize(("mpi", "victim"), [("openmpi", 0), again("mpich", 1), *SLOW], indirect=["mpi"])
 def test_a_process_that_never_starts_mpi_is_not_waited_for(mpi: Mpi, site: Site, victim: int) -> None:
     """As two minutes would be long here, the limit is set to two seconds; the processes and their MPI are real."""
     limits = (
@@ -234,6 +235,7 @@ def test_a_process_that_never_starts_mpi_is_not_waited_for(mpi: Mpi, site: Site,
     assert site.output.read_bytes() == site.expected
 
 
+@pytest.mark.slow
 def test_a_process_that_leaves_the_start_of_mpi_late_is_not_waited_for(openmpi: Mpi, site: Site) -> None:
     """All others are then in the first call of all together, which no process can leave alone."""
     limits = (
@@ -364,6 +366,7 @@ def test_another_program_under_the_same_name_is_refused(openmpi: Mpi, site: Site
     assert site.output.read_bytes() == site.expected
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_on_one_node_stops_the_job_and_it_resumes(openmpi: Mpi, site: Site) -> None:
     # A limit on the size of files is what a full disk is to its writer: here, to one journal.
     mark = f"{site.folder.name}-{os.getpid()}"
@@ -459,6 +462,7 @@ def rests(pid: int) -> int:
     return int(re.findall(r"^voluntary_ctxt_switches:\s*(\d+)$", status, re.MULTILINE)[0])
 
 
+@pytest.mark.slow
 def test_a_database_that_changes_on_one_node_stops_the_job_and_it_resumes(openmpi: Mpi, site: Site) -> None:
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
         pytest.skip("no mount namespaces here")

@@ -15,6 +15,7 @@ import pytest
 from crash_site import Site
 from exact_cases import CASES, Case, differing, serially
 from jobs import Mpi, end, ranks, said
+from turns import again
 
 WAYS = ("merge", "individual", "collective", "coordinator")
 
@@ -24,10 +25,10 @@ WRITTEN_BY_ONE = ("blastp-0", "minimap2-sam")
 
 
 def cases_and_ways() -> Iterator[Any]:
-    """One case in each way; for what has a header, the first alone, and all with ``-m slow``."""
+    """Each way with one case, and all cases with ``-m slow``."""
     for case, way in product(JOBS, WAYS):
-        again = case.name != "blastp-6" and (case.name, way) != ("minimap2-sam", "merge")
-        yield pytest.param(case, way, id=f"{case.name}-{way}", marks=pytest.mark.slow if again else [])
+        chosen = (case.name, way) in (("blastp-6", "individual"), ("blastp-6", "collective"), ("minimap2-sam", "merge"))
+        yield pytest.param(case, way, id=f"{case.name}-{way}", marks=[] if chosen else pytest.mark.slow)
 
 
 @pytest.mark.parametrize(("case", "way"), list(cases_and_ways()))
@@ -71,12 +72,9 @@ def test_merged_output_grows_while_the_run_goes_on(openmpi: Mpi, site: Site) -> 
 @pytest.mark.parametrize(
     ("way", "victim"),
     [
-        ("merge", 0),
+        again("merge", 0),
         ("individual", 2),
-        *(
-            pytest.param(*again, marks=pytest.mark.slow)
-            for again in (("merge", 2), ("individual", 0), ("collective", 0), ("collective", 2))
-        ),
+        *(again(*each) for each in (("merge", 2), ("individual", 0), ("collective", 0), ("collective", 2))),
     ],
 )
 def test_a_killed_writer_costs_nothing_but_time(openmpi: Mpi, site: Site, way: str, victim: int) -> None:
@@ -97,7 +95,7 @@ def test_a_killed_writer_costs_nothing_but_time(openmpi: Mpi, site: Site, way: s
     assert not site.run_dir.exists()
 
 
-@pytest.mark.parametrize("way", ["merge", "individual"])
+@pytest.mark.parametrize("way", [again("merge"), "individual"])
 def test_what_a_lost_writer_had_is_written_by_others(openmpi: Mpi, site: Site, way: str) -> None:
     tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))
     mark = f"{site.folder.name}-{os.getpid()}"

@@ -69,6 +69,7 @@ def test_a_process_of_a_partition_that_stands_still_is_done_without(openmpi: Mpi
     assert not site.run_dir.exists()
 
 
+@pytest.mark.slow
 def test_a_process_of_a_partition_that_stands_still_at_the_end_is_not_waited_for_long(openmpi: Mpi, site: Site) -> None:
     site.n = 120
     site.write_input()
@@ -92,6 +93,7 @@ def test_what_a_tool_that_stands_still_had_is_done_by_another(openmpi: Mpi, site
     assert not site.run_dir.exists()
 
 
+@pytest.mark.slow
 def test_a_leader_that_stands_still_ends_the_run_and_it_resumes(openmpi: Mpi, site: Site) -> None:
     job = start(openmpi, site)
     os.kill(job.ranks[6], signal.SIGSTOP)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from exact_cases import Case, differing, serially
 from jobs import Mpi
 
@@ -18,6 +19,7 @@ def test_each_node_forks_tools_of_its_own(openmpi: Mpi, bench_of: Path, tmp_path
     assert not differing(case, folder, serial), said
 
 
+@pytest.mark.slow
 def test_what_a_node_finds_against_it_is_told(openmpi: Mpi, tmp_path: Path) -> None:
     tool = "import os, sys; kept = os.pipe(); text = open(sys.argv[1]).read(); open(sys.argv[2], 'w').write(text)"
     (tmp_path / "tool.py").write_text(tool)

@@ -50,6 +50,7 @@ def test_what_has_no_room_is_refused_before_it_is_written(tmp_path: Path, monkey
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_no_more_queries_are_written_than_the_pack_says(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "bomb.mrp")
     for _ in range(2):

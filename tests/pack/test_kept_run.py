@@ -65,6 +65,7 @@ def test_what_is_no_finished_run_of_its_own_command_is_refused(folder: Path) -> 
     refused("not kept", "kept")
 
 
+@pytest.mark.slow
 def test_a_kept_run_whose_folder_is_gone_is_compressed(folder: Path) -> None:
     (folder / "moved").mkdir()
     (folder / "kept").rename(folder / "moved/kept")

@@ -93,7 +93,7 @@ def result(blastp_6: Path, tmp_path: Path) -> Iterator[Path]:
     yield link(blastp_6, tmp_path)
 
 
-@pytest.mark.parametrize("name", some(RESULTS, "blastp-0", "blastp-7", "tblastn-6", "hmmscan"))
+@pytest.mark.parametrize("name", some(RESULTS, "blastp-0", "hmmscan"))
 def test_an_unpacked_result_is_the_original(place: Path, name: str) -> None:
     packed(place, name)
     # By its meaning, not as it is.
@@ -316,6 +316,7 @@ def test_what_cannot_be_regenerated_is_compressed(tmp_path: Path) -> None:
     assert (tmp_path / "again").read_bytes() == (tmp_path / "out").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_result_of_another_command_is_still_packed_losslessly(place: Path) -> None:
     """The command is not what made the result: what is regenerated differs, so the result is compressed as it is."""
     need("blastp")

@@ -86,6 +86,7 @@ exec {need("blastp")} "$@"
     return wrapper.parent
 
 
+@pytest.mark.slow
 def test_a_packing_run_that_was_killed_is_resumed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = shlex.split("blastp -query q.faa -db prot -outfmt 6 -max_target_seqs 5 -out out")
     run = ["run", "--pack-to", "r.mrp", "--batch", "3", "--", *command]

@@ -35,6 +35,7 @@ def test_a_format_that_is_not_joined_is_compressed(result: Path, outfmt: str) ->
     assert (result / "again").read_bytes() == (result / "other").read_bytes()
 
 
+@pytest.mark.slow
 def test_queries_without_names_and_queries_that_are_gone_do_not_matter_to_a_result(result: Path) -> None:
     lines = (result / "q3.faa").read_text().split("\n")
     (result / "nameless.faa").write_text("\n".join([">", *lines[1:]]))
@@ -83,6 +84,7 @@ def test_what_gets_no_smaller_is_not_called_smaller(result: Path) -> None:
         assert "times" not in as_it_is(result, "tr a b", name)
 
 
+@pytest.mark.slow
 def test_inner_steps_are_not_listed_as_runs(result: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(result / "state"))
     command = RESULTS["blastp-15"][0].replace("q.faa", "q3.faa").replace("out out", "out other")

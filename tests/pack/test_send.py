@@ -104,6 +104,7 @@ DEATHS = (("arrived", "receiver"), ("regenerated", "sender"), ("regenerated", "l
 MORE_DEATHS = (("arrived", "sender"), ("regenerated", "receiver"), ("arrived", "link"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deaths", [DEATHS, pytest.param(MORE_DEATHS, marks=pytest.mark.slow)], ids=["each", "more"])
 def test_a_result_is_sent_while_it_is_made_whoever_is_killed(
     ends: Ends, monkeypatch: pytest.MonkeyPatch, deaths: tuple[tuple[str, str], ...]

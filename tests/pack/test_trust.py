@@ -44,6 +44,7 @@ def test_what_does_not_begin_as_it_is_regenerated_is_not_trusted(result: Path) -
     assert (result / "again-out").read_bytes() == b"# mine\n" + text
 
 
+@pytest.mark.slow
 def test_trust_in_vain_is_seen_when_it_is_unpacked(result: Path) -> None:
     lines = own(result / "out").splitlines(keepends=True)
     lines[-1] = lines[-1].replace(b"\t", b"\t ", 1)
@@ -55,6 +56,7 @@ def test_trust_in_vain_is_seen_when_it_is_unpacked(result: Path) -> None:
     assert not (result / "again-out").exists()
 
 
+@pytest.mark.slow
 def test_what_takes_more_than_the_effort_is_compressed(result: Path) -> None:
     assert "more than the 0 s of --effort" in pack(result, "--effort", "0")
     assert unpacking.look(result / "result.mrp").codec == "zstd"

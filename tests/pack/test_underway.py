@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from test_pack import MILLRACE, RESULTS, ask, blastp_6, link, tools  # noqa: F401 (fixtures)
+from turns import some
 
 from millrace.errors import MillraceError, RefusedError
 from millrace.pack import underway
@@ -21,7 +22,7 @@ def result(blastp_6: Path, tmp_path: Path) -> Iterator[Path]:  # noqa: F811
     yield link(blastp_6, tmp_path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", some([signal.SIGINT, signal.SIGTERM, signal.SIGKILL], signal.SIGKILL))
 def test_the_same_command_goes_on(result: Path, number: signal.Signals) -> None:
     words = ["pack", "-o", "other.mrp", "--batch", "7", "--", *shlex.split(RESULTS["blastp-6"][0])]
     process = subprocess.Popen([*MILLRACE, *words], cwd=result, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -91,7 +91,7 @@ def serve(put: Put, files: dict[str, bytes]) -> str:
     return [put(name, content) for name, content in files.items()][-1].rpartition("/")[0]
 
 
-@pytest.mark.parametrize("put", some(["web", "bucket", "sftp", "hdfs"], "web", "bucket", "hdfs"), indirect=True)
+@pytest.mark.parametrize("put", some(["web", "bucket", "sftp", "hdfs"], "web", "hdfs"), indirect=True)
 def test_a_blast_database_behind_a_url_is_all_its_files(put: Put, database: Path, shell: Shell, own_cache: str) -> None:
     url = serve(put, {**files_of(database, "nr.*"), **files_of(database, "q.faa")})
     for form in ("7", "0"):  # which tell the name, and the title
@@ -102,6 +102,7 @@ def test_a_blast_database_behind_a_url_is_all_its_files(put: Put, database: Path
     assert b"# Database: nr\n" in serial(database, "blastp", "-query", "q.faa", "-db", "nr", "-outfmt", "7")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("put", ["web"], indirect=True)
 def test_it_is_exact_in_fragments_too(put: Put, database: Path, shell: Shell, own_cache: str) -> None:
     url = serve(put, files_of(database, "nr.*"))
@@ -287,7 +288,7 @@ def test_what_cannot_be_read_is_told_before_anything_starts(web: Web, shell: She
     assert shell.run_dirs() == [] and not (shell.work / "out").exists()
 
 
-@pytest.mark.parametrize("way", ["run", "plan", "slurm -N 1 -t 10 --dry-run"])
+@pytest.mark.parametrize("way", some(["run", "plan", "slurm -N 1 -t 10 --dry-run"], "run"))
 def test_what_stands_behind_a_question_mark_or_hash_is_nowhere(
     way: str, web: Web, shell: Shell, own_cache: str
 ) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from harness import wait_until
 from shell import Shell
+from turns import again
 from views import mounted, unmount
 from web_server import Web
 
@@ -184,7 +185,7 @@ if [ $(wc -l < "$MARK/begun") -gt 2 ]; then hold go; fi
 """
 
 
-@pytest.mark.parametrize("comes_back", [True, False])
+@pytest.mark.parametrize("comes_back", [True, again(False)])
 def test_no_record_is_blamed_for_a_view_that_is_killed(comes_back: bool, web: Web, shell: Shell) -> None:
     """What fails is tried again, in a new view where there is one by then; else the run ends, and goes on later.
 

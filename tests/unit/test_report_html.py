@@ -143,7 +143,7 @@ def _dict(task: TaskEvent) -> dict[str, Any]:
     [
         pytest.param(story(), id="resumed"),
         pytest.param(story(n_tasks=8000, slots=96), id="large", marks=pytest.mark.slow),
-        pytest.param([RunEvent(slots=4)], id="no task"),
+        pytest.param([RunEvent(slots=4)], id="no task", marks=pytest.mark.slow),
     ],
 )
 def test_a_browser_draws_the_page_without_a_word_or_a_request(tmp_path: Path, events: list[AnyEvent]) -> None:
