@@ -68,6 +68,20 @@ def test_a_sweep_of_a_node_finds_it(tmp_path: Path) -> None:
     assert not dead.exists()
 
 
+def test_what_lies_there_is_no_more_than_the_docs_say(shell: Shell) -> None:
+    """For each slot two batches of at most 16 MB, with their results."""
+    record = b">r\n" + b"MKVLAAGIAK" * 100 + b"\n"
+    (shell.work / "large.fa").write_bytes(record * 150_000)
+    sizes = shell.root / "sizes.log"
+    shell.tool("sized", f'cat; here=$(pwd -P); du -sb "${{here%%/millrace-work-*}}"/millrace-work-* >> {sizes}')
+    (shell.root / "place").mkdir()
+    ended = shell.run("millrace run --slots 2 --work-dir ../place --format fasta -- sized < large.fa | cmp - large.fa")
+    assert ended.code == 0, ended.shown
+    found = [int(line.split()[0]) for line in sizes.read_text().splitlines()]
+    assert len(found) > 8 and max(found) > 1 << 20, found
+    assert max(found) <= 2 * 2 * 2 * (16 << 20) + (1 << 20), found
+
+
 @pytest.mark.slow
 def test_results_do_not_count_against_a_limit_that_is_tight(shell: Shell, told: Path) -> None:
     shell.tool("large", f'pwd -P >> {told}; grep ">" | while read -r _; do head -c 80M /dev/zero | tr "\\0" x; done')
