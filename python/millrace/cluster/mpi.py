@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace import _core, debug
-from millrace.cluster import wire
+from millrace.cluster import interfaces, wire
 from millrace.errors import ExitCode, LostError, RefusedError
 from millrace.launch.mpi_environment import Launched
 from millrace.report.words import count, duration
@@ -339,13 +339,17 @@ def settle(scratch: Path) -> None:
     """Set what Open MPI reads when it starts, where nobody has.
 
     Its shared memory goes where it is removed whatever ends this process. The library of the Python package index
-    looks for fast networks for a second, which it cannot use; a site's own MPI knows its network and is left alone.
+    looks for fast networks for a second, which it cannot use, and takes bridges of containers for ways to other nodes; a
+    site's own MPI knows its network and is left alone.
     """
     for name in ("btl_sm", "btl_vader"):  # Open MPI 5, and 4
         os.environ.setdefault(f"OMPI_MCA_{name}_backing_directory", str(scratch))
     from_index = Path(sys.prefix, "lib", "libmpi.so.40").exists()
     if from_index and not any(f"OMPI_MCA_{name}" in os.environ for name in ("pml", "btl", "mtl")):
         os.environ.update(OMPI_MCA_pml="ob1", OMPI_MCA_btl="^ofi")
+    if from_index and "OMPI_MCA_btl_tcp_if_include" not in os.environ:
+        inner = ",".join(["127.0.0.0/8", *interfaces.inner_bridges()])
+        os.environ.setdefault("OMPI_MCA_btl_tcp_if_exclude", inner)
 
 
 def close_on_exec() -> None:
