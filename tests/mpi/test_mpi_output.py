@@ -16,6 +16,7 @@ from crash_site import Site
 from exact_cases import CASES, Case, differing, serially
 from jobs import Mpi, end, ranks, said
 from turns import again
+from written import check, extents, traced
 
 WAYS = ("merge", "individual", "collective", "coordinator")
 
@@ -41,6 +42,20 @@ def test_output_is_the_serial_tools(an_mpi: Mpi, case: Case, way: str, bench_of:
     assert not differing(case, folder, serial)
     alone = case.name in WRITTEN_BY_ONE and way != "coordinator"
     assert ("is written by the coordinator: it is more than its parts" in text) == alone
+
+
+@pytest.mark.parametrize("way", ["merge", pytest.param("individual", marks=pytest.mark.slow)])
+def test_nodes_write_large_pieces_that_do_not_cross_a_stripe(openmpi: Mpi, way: str, tmp_path: Path) -> None:
+    content = b"".join(b">r%d\n%s\n" % (k, b"A" * (99 if k % 3 else 1_700_000)) for k in range(12))
+    (tmp_path / "in.fa").write_bytes(content)
+    (tmp_path / "tool").write_text('#!/bin/sh\nexec cat "$1" > "$2"\n')
+    (tmp_path / "tool").chmod(0o755)
+    ours = f"run --slots 1 --batch 1 --verify 0 --write {way} --input in.fa --output out -- ./tool in.fa out".split()
+    log, out = tmp_path / "log", tmp_path / "out"
+    code, text = openmpi.run(3, ours, tmp_path, wrap=traced(log))
+    assert code == 0 and out.read_bytes() == content, text
+    # Each part that a node is given begins and ends where a result does.
+    check(extents(log, out), len(content), most=2 * 12)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@
 //! durable; [`StreamWriter`] joins committed blocks into the output; [`PartWriter`] writes them at given places of a
 //! file that several nodes write. Nothing here knows Python.
 
+mod aligned;
 mod journals;
 mod parts;
 mod sink;

@@ -1,24 +1,22 @@
 //! Blocks at given places of a file that others write too.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::aligned::Aligned;
 use super::{Journals, StoredBlock};
-
-/// Bytes written at a time: each is one call to a filesystem that may be far away.
-const BUFFER_BYTES: usize = 1 << 20;
 
 /// Writes blocks at given places of a file that others write too.
 #[derive(Debug)]
 pub struct PartWriter {
     file: File,
     path: PathBuf,
-    copying: Mutex<Copying>,
+    journals: Mutex<Journals>,
     /// Until when writing is allowed; `None`: always.
     lease: Mutex<Option<Instant>>,
     written: AtomicU64,
@@ -28,12 +26,6 @@ pub struct PartWriter {
 /// Bytes that are to be written, each at its place.
 #[derive(Debug)]
 pub struct Gathered(Vec<(u64, Vec<u8>)>);
-
-#[derive(Debug)]
-struct Copying {
-    journals: Journals,
-    buffer: Vec<u8>,
-}
 
 impl PartWriter {
     /// Opens the file at `path`, which is there.
@@ -45,7 +37,7 @@ impl PartWriter {
         Ok(Self {
             file,
             path,
-            copying: Mutex::new(Copying { journals: Journals::default(), buffer: Vec::new() }),
+            journals: Mutex::default(),
             lease: Mutex::new(None),
             written: AtomicU64::new(0),
             synced: AtomicU64::new(0),
@@ -127,30 +119,14 @@ impl PartWriter {
     fn copy<'a>(
         &self,
         pieces: impl Iterator<Item = (u64, &'a StoredBlock)>,
-        mut put: impl FnMut(&[u8], u64) -> io::Result<()>,
+        put: impl FnMut(&[u8], u64) -> io::Result<()>,
     ) -> io::Result<()> {
-        let Copying { journals, buffer } = &mut *self.copying.lock().unwrap_or_else(PoisonError::into_inner);
-        buffer.resize(BUFFER_BYTES, 0);
-        // The buffer's first `filled` bytes belong at `start` of the file.
-        let (mut start, mut filled) = (0, 0);
+        let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = Aligned::new(put, u64::MAX);
         for (at, stored) in pieces {
-            if at != start + filled as u64 {
-                put(&buffer[..filled], start)?;
-                (start, filled) = (at, 0);
-            }
-            let mut reader = journals.holding(stored)?.read(&stored.block);
-            let mut left = stored.block.length;
-            while left > 0 {
-                if filled == BUFFER_BYTES {
-                    put(buffer, start)?;
-                    (start, filled) = (start + BUFFER_BYTES as u64, 0);
-                }
-                let want = (BUFFER_BYTES - filled).min(usize::try_from(left).unwrap_or(BUFFER_BYTES));
-                let n = reader.read(&mut buffer[filled..filled + want])?; // never 0: a short block is an error
-                filled += n;
-                left -= n as u64;
-            }
+            out.go_to(at)?;
+            out.take(journals.holding(stored)?.read(&stored.block))?;
         }
-        put(&buffer[..filled], start)
+        out.flush()
     }
 }

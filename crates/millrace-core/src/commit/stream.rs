@@ -1,10 +1,11 @@
 //! One output stream: blocks in, in order, joined bytes out.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use super::aligned::{Aligned, Put};
 use super::untouched::Untouched;
 use super::{BUFFER_BYTES, Journals, StoredBlock, patterns};
 use crate::join::{self, JoinError, Joiner};
@@ -13,7 +14,7 @@ use crate::join::{self, JoinError, Joiner};
 pub struct StreamWriter {
     journals: Journals,
     joiner: Box<dyn Joiner>,
-    out: BufWriter<Counted>,
+    out: Aligned<Counted>,
     /// Where the file is, if it is ours to cut and sync: not a descriptor.
     path: Option<PathBuf>,
 }
@@ -25,21 +26,17 @@ struct Counted {
     untouched: Option<Untouched>,
 }
 
-impl Write for Counted {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+impl Put for Counted {
+    fn put(&mut self, bytes: &[u8], at: u64) -> io::Result<()> {
         if let Some(untouched) = &mut self.untouched {
             untouched.before(&self.file)?;
         }
-        let n = self.file.write(bytes)?;
+        self.file.write_all(bytes)?;
         if let Some(untouched) = &mut self.untouched {
-            untouched.after(&self.file, self.bytes, &bytes[..n])?;
+            untouched.after(&self.file, at, bytes)?;
         }
-        self.bytes += n as u64;
-        Ok(n)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        self.bytes += bytes.len() as u64;
+        Ok(())
     }
 }
 
@@ -64,7 +61,7 @@ impl StreamWriter {
     }
 
     fn new(join: &str, counted: Counted, path: Option<PathBuf>) -> Result<Self, JoinError> {
-        let out = BufWriter::with_capacity(BUFFER_BYTES, counted);
+        let out = Aligned::new(counted, u64::MAX);
         Ok(Self { journals: Journals::default(), joiner: join::joiner(join)?, out, path })
     }
 
@@ -134,9 +131,11 @@ pub fn extract(stored: &StoredBlock, path: &Path) -> io::Result<u64> {
         return Ok(stored.block.length);
     }
     let mut file = open_over(path)?;
-    let length = io::copy(&mut reader.read(&stored.block), &mut file)?;
-    file.set_len(length)?;
-    Ok(length)
+    let mut out = Aligned::new(|bytes: &[u8], _| file.write_all(bytes), stored.block.length);
+    out.take(reader.read(&stored.block))?;
+    out.flush()?;
+    file.set_len(stored.block.length)?;
+    Ok(stored.block.length)
 }
 
 /// Whether two readers give the same bytes.

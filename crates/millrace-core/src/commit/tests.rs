@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
@@ -117,6 +118,61 @@ fn parts_are_written_at_their_places_as_long_as_that_is_allowed() {
     let refused = writer.write_gathered(&gathered).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
     assert!(refused.to_string().ends_with("out: the coordinator is silent: nothing more is written"), "{refused}");
+}
+
+fn blocks_of(folder: &Path, sizes: &[usize]) -> (Vec<StoredBlock>, Vec<u8>) {
+    let texts: Vec<_> = (b'a'..=b'z').cycle().zip(sizes).map(|(letter, &size)| vec![letter; size]).collect();
+    (stored(folder, &texts.iter().map(Vec::as_slice).collect::<Vec<_>>()), texts.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever the sizes of the blocks and where they begin: few writes, and all but the first at multiples of 1 MiB.
+    #[test]
+    fn what_is_written_reaches_from_one_multiple_of_a_mebibyte_to_the_next(
+        sizes in prop::collection::vec(prop_oneof![0_usize..99, 0_usize..3_000_000, Just(1 << 20)], 1..6),
+        begin in prop_oneof![Just(0_u64), 0_u64..5_000_000],
+    ) {
+        let folder = TempDir::new().unwrap();
+        let (blocks, bytes) = blocks_of(folder.path(), &sizes);
+        let mut writes = vec![];
+        let mut file = vec![0; size_of(begin)];
+        let mut out = aligned::Aligned::new(|piece: &[u8], at: u64| {
+            assert_eq!(file.len() as u64, at);
+            file.extend_from_slice(piece);
+            writes.push((at, at + piece.len() as u64));
+            Ok(())
+        }, u64::MAX);
+        let mut journals = Journals::default();
+        let mut at = begin;
+        for stored in &blocks {
+            out.go_to(at).unwrap();
+            out.take(journals.holding(stored).unwrap().read(&stored.block)).unwrap();
+            at += stored.block.length;
+        }
+        io::Write::flush(&mut out).unwrap();
+        prop_assert!(file[size_of(begin)..] == bytes);
+        prop_assert!(writes.iter().skip(1).all(|(from, _)| from % (1 << 20) == 0), "{writes:?}");
+        prop_assert!(writes.iter().all(|(from, to)| from / (1 << 20) == (to - 1) / (1 << 20)), "{writes:?}");
+    }
+}
+
+fn size_of(offset: u64) -> usize {
+    usize::try_from(offset).unwrap()
+}
+
+#[test]
+fn blocks_of_any_size_are_files_of_their_own() {
+    let folder = TempDir::new().unwrap();
+    let sizes = [0, 1, 4095, 1 << 20, (1 << 20) + 1, 3_000_000];
+    for (block, &size) in blocks_of(folder.path(), &sizes).0.iter().zip(&sizes) {
+        let path = folder.path().join(size.to_string());
+        fs::write(&path, "what an earlier run has left").unwrap();
+        assert_eq!(extract(block, &path).unwrap(), size as u64);
+        let found = fs::read(&path).unwrap();
+        assert!(found.len() == size && found.iter().all(|each| found[0] == *each), "{size}");
+    }
 }
 
 #[test]

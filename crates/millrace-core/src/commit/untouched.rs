@@ -10,6 +10,9 @@ use std::time::SystemTime;
 const MOST_SAMPLES: usize = 32;
 const SAMPLE_BYTES: usize = 4096;
 
+/// Bytes from one place to the next, as long as there are not too many.
+const APART_BYTES: usize = 256 << 10;
+
 /// What is known of a file that only we write: enough to see whether somebody else did.
 #[derive(Debug, Default)]
 pub(super) struct Untouched {
@@ -20,8 +23,8 @@ pub(super) struct Untouched {
     changed: bool,
     /// (offset, bytes, checksum) of some of what was written, evenly spread; the first of it always.
     samples: Vec<(u64, usize, u32)>,
-    /// Writes so far, and every how many one is kept.
-    writes: u64,
+    /// Pieces so far, and every how many one is kept.
+    pieces: u64,
     every: u64,
 }
 
@@ -38,7 +41,12 @@ impl Untouched {
 
     pub(super) fn after(&mut self, file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.last = self.state(file)?;
-        if self.writes % self.every == 0 {
+        (offset..).step_by(APART_BYTES).zip(bytes.chunks(APART_BYTES)).for_each(|(at, piece)| self.sample(at, piece));
+        Ok(())
+    }
+
+    fn sample(&mut self, offset: u64, bytes: &[u8]) {
+        if self.pieces % self.every == 0 {
             let sample = &bytes[..bytes.len().min(SAMPLE_BYTES)];
             self.samples.push((offset, sample.len(), crc32c::crc32c(sample)));
             if self.samples.len() > MOST_SAMPLES {
@@ -50,8 +58,7 @@ impl Untouched {
                 self.every *= 2;
             }
         }
-        self.writes += 1;
-        Ok(())
+        self.pieces += 1;
     }
 
     /// Notes that all is written: what changes the time from now on is not a write of ours.
