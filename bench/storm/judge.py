@@ -244,7 +244,7 @@ class Judge:
     def _quarantined(self) -> frozenset[str]:
         """Names of the records that were put aside."""
         run_dir = self.site.run_dir
-        found = run_dir.glob("quarantine/record-*") if run_dir else ()
+        found = run_dir.glob("quarantine/**/record-*") if run_dir else ()
         here = tools.names(self.site.now.content or b"")
         if self.scenario.layout == "folder":  # a record is a file, into which somebody may have written one more
             here = [path.stem for path in self.site.inputs]

@@ -1,9 +1,11 @@
-"""What shared storage is spared: small writes, and writes across its stripes."""
+"""What shared storage is spared: small writes, writes across its stripes, and folders of many names."""
 
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
+import pytest
 from shell import Shell
 from written import check, extents, traced
 
@@ -38,3 +40,31 @@ def test_files_of_their_own_are_written_in_large_pieces(shell: Shell) -> None:
     done = shell.run(f"{shlex.join(traced(log))} {line}")
     assert done.code == 0 and out.stat().st_size == 2_500_003, done.shown
     check(extents(log, out), 2_500_003, most=0)
+
+
+def names(run_dir: Path) -> set[str]:
+    return {str(path.relative_to(run_dir)) for path in run_dir.rglob("*")}
+
+
+@pytest.mark.parametrize("n", [100, pytest.param(3000, marks=pytest.mark.slow)])
+def test_no_folder_of_a_run_grows_with_its_tasks(shell: Shell, n: int) -> None:
+    found = []
+    for n_records in (5, n):
+        (shell.work / "in.fa").write_text("".join(f">r{k}\nMKV\n" for k in range(n_records)))
+        done = shell.run(f"{RUN} --fresh --output out -- tee2 in.fa out")
+        assert done.code == 0 and f"{n_records:,} records" in done.err, done.shown
+        found.append(names(shell.work / "out.millrace"))
+    assert found[0] == found[1]
+
+
+def test_records_that_are_given_up_are_kept_a_thousand_to_a_folder(shell: Shell) -> None:
+    (shell.work / "in.fa").write_text("".join(f">r{k}\nMKV\n" for k in range(1, 2002)))
+    shell.tool("picky", 'if grep -qx ">r\\(7\\|1000\\|1001\\|2001\\)" "$1"; then exit 9; fi; cat "$1" > "$2"')
+    line = "millrace run --slots 2 --batch 2001 --retries 0 --verify 0 --input in.fa --output out -- picky in.fa out"
+    done = shell.run(line)
+    assert done.code == 3, done.shown
+    kept = {name for name in names(shell.work / "out.millrace" / "quarantine") if name.endswith("/stderr.txt")}
+    places = ("record-7", "record-1000", "records-1001-2000/record-1001", "records-2001-3000/record-2001")
+    assert kept == {f"{place}/stderr.txt" for place in places}
+    script = shell.work / "out.millrace" / "quarantine" / places[-1] / "command.sh"
+    assert shell.run(f"sh {script}").code == 9

@@ -13,9 +13,22 @@ from millrace.node.feed import Batch
 from millrace.node.mirror import PRIVATE, SLOT_MARK
 from millrace.rundir import delete
 
+#: Names in one folder of a filesystem that many share.
+PER_FOLDER = 1000
+
+
+def place_of(number: int) -> str:
+    """Where a record is kept, by its number, from 1; the first thousand, as most that are looked at, at the top.
+
+    >>> place_of(1000), place_of(1001)
+    ('record-1000', 'records-1001-2000/record-1001')
+    """
+    name, before = f"record-{number}", (number - 1) // PER_FOLDER * PER_FOLDER
+    return f"records-{before + 1}-{before + PER_FOLDER}/{name}" if before else name
+
 
 class QuarantineWriter:
-    """Writes ``RUNDIR/quarantine/record-N/`` (N counts from 1): the record, ``stderr.txt``, ``command.sh``.
+    """Writes ``RUNDIR/quarantine/record-N/`` (`place_of`): the record, ``stderr.txt``, ``command.sh``.
 
     Raises:
         CorruptError: ``quarantine`` is something else than a folder.
@@ -39,7 +52,7 @@ class QuarantineWriter:
             CorruptError: As above.
         """
         self._check()
-        place = self._folder / f"record-{batch.first + 1}"
+        place = self._folder / place_of(batch.first + 1)
         delete(place)
         place.mkdir(parents=True)
         command = self.shown(argv)
