@@ -82,6 +82,8 @@ class Ending(Enum):
     TIMEOUT = "timeout"
     #: Ended by us, as it did nothing any more.
     STILL = "still"
+    #: It failed while a filesystem was away from which it reads, and which is back.
+    AWAY = "away"
     #: Ended by us, as the run is to stop.
     KILLED = "killed"
     #: An output is not there.
@@ -152,7 +154,7 @@ class Withdrawn(Frozen, frozen=True):
 
 
 class SlotsChanged(Frozen, frozen=True):
-    """From now on, so many tools run side by side."""
+    """From now on, so many tools run side by side; as many as before where only the reason is news."""
 
     slots: int
     #: The reason, in words.

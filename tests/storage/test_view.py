@@ -6,6 +6,7 @@ import mmap
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -147,7 +148,7 @@ def serial(folder: Path, *words: str) -> bytes:
 
 
 def test_blastp_in_a_view_gives_the_serial_bytes(put: Callable[[str, bytes], str], shell: Shell) -> None:
-    """A view that is killed fails the tool, and nothing hangs; in a new one the same command goes on."""
+    """A view that is killed fails the tool; the run waits for a new one, and goes on in it by itself."""
     files = database(shell.work)
     url = [put(name, content) for name, content in files.items()][-1].rpartition("/")[0]
     point, cache = shell.root / "view", shell.root / "cache"
@@ -156,20 +157,22 @@ def test_blastp_in_a_view_gives_the_serial_bytes(put: Callable[[str, bytes], str
         path.unlink()
     held = 'case "$*" in *-query*) echo x >> "$MARK/begun"; while [ ! -e "$MARK/go" ]; do sleep 0.05; done;; esac'
     shell.tool("blastp", f'{held}; exec {shutil.which("blastp")} "$@"')
-    line = f"millrace run --stage off --batch 3 -- blastp -query q.faa -db {point}/nr -outfmt 6 -out hits"
+    said = shell.root / "said"
+    line = f"millrace run --stage off --batch 3 --retries 0 -- blastp -query q.faa -db {point}/nr -outfmt 6 -out hits 2> {said}"
     with mounted(url, point, cache) as view, ThreadPoolExecutor(1) as pool:
         running = pool.submit(shell.run, line)
         assert wait_until(lambda: (shell.root / "begun").exists() or running.done())
         view.kill()
         view.wait()
         (shell.root / "go").touch()
-        done = running.result()
-        assert done.code not in (0, None), done.shown
-        assert not (shell.work / "hits").exists() or not (shell.work / "hits").read_bytes()
-    with mounted(url, point, cache):
-        done = shell.run(line)
-        assert done.code == 0, done.shown
-        assert (shell.work / "hits").read_bytes() == wanted
+        waits = f"{point}: nobody serves what was mounted there any more; waiting"
+        assert wait_until(lambda: waits in said.read_text() or running.done()), said.read_text()
+        assert not running.done(), said.read_text()
+        unmount(point)
+        with mounted(url, point, cache):
+            assert running.result().code == 0, said.read_text()
+    assert (shell.work / "hits").read_bytes() == wanted
+    assert f"{point}: is served again" in said.read_text() and "quarantined" not in said.read_text()
 
 
 #: Of the calls for records two are let through; the next ones wait with what they have, for ``go``. What fails waits for
@@ -185,6 +188,10 @@ if [ $(wc -l < "$MARK/begun") -gt 2 ]; then hold go; fi
 """
 
 
+#: Nobody waits for a view that is away.
+IMPATIENT = "from millrace.node import absence; absence.LONGEST_SECONDS = 0.0; from millrace.cli import main; main()"
+
+
 @pytest.mark.parametrize("comes_back", [True, again(False)])
 def test_no_record_is_blamed_for_a_view_that_is_killed(comes_back: bool, web: Web, shell: Shell) -> None:
     """What fails is tried again, in a new view where there is one by then; else the run ends, and goes on later.
@@ -196,6 +203,8 @@ def test_no_record_is_blamed_for_a_view_that_is_killed(comes_back: bool, web: We
     wanted = serial(shell.work, "blastp", "-query", "q.faa", "-db", "nr", "-outfmt", "6")
     point, cache, begun, failed = (shell.root / name for name in ("view", "cache", "begun", "failed"))
     shell.tool("blastp", IN_STEPS.format(real=shutil.which("blastp")))
+    if not comes_back:
+        shell.tool("millrace", f'exec {sys.executable} -c "{IMPATIENT}" "$@"')
     line = f"millrace run --slots 2 --stage off --batch 3 -- blastp -query q.faa -db {point}/nr -outfmt 6 -out hits"
     with ThreadPoolExecutor(1) as pool, mounted(f"{web.url}/db", point, cache) as view:
         running = pool.submit(shell.run, line)
@@ -222,6 +231,28 @@ def test_no_record_is_blamed_for_a_view_that_is_killed(comes_back: bool, web: We
             done = shell.run(line)
     assert done.code == 0 and "quarantined" not in done.err, done.shown
     assert (shell.work / "hits").read_bytes() == wanted
+
+
+def test_who_waits_for_a_view_can_be_stopped_and_goes_on(web: Web, shell: Shell) -> None:
+    web.put("db/set", b"some bytes")
+    point, cache, said = (shell.root / name for name in ("view", "cache", "said"))
+    shell.tool("reads", 'until [ -e "$MARK/go" ]; do : > "$MARK/begun"; sleep 0.05; done; cat "$2" > "$3" && cat "$1"')
+    options = f"--slots 2 --batch 1 --stage off --verify 0 --shared {point}/set --input in.fa"
+    line = f"millrace run {options} -- reads in.fa {point}/set /dev/null > out 2> {said}"
+    environ = {**os.environ, "PATH": f"{shell.root / 'bin'}:{os.environ['PATH']}", "MARK": str(shell.root)}
+    with mounted(f"{web.url}/db", point, cache) as view, said.open("w") as stderr:
+        words = line.partition(" > ")[0].split()
+        with subprocess.Popen(words, cwd=shell.work, env=environ, stdout=subprocess.DEVNULL, stderr=stderr) as run:
+            assert wait_until(lambda: (shell.root / "begun").exists() or run.poll() is not None)
+            view.kill()
+            view.wait()
+            (shell.root / "go").touch()
+            assert wait_until(lambda: "waiting 60 s at most" in said.read_text() or run.poll() is not None)
+            run.send_signal(signal.SIGINT)
+            assert run.wait() == 130 and "quarantined" not in said.read_text(), said.read_text()
+    with mounted(f"{web.url}/db", point, cache):
+        done = shell.run(line)
+    assert done.code == 0 and (shell.work / "out").read_bytes() == (shell.work / "in.fa").read_bytes(), said.read_text()
 
 
 @pytest.mark.parametrize("put", ["bucket", pytest.param("hdfs", marks=pytest.mark.slow)], indirect=True)

@@ -336,7 +336,7 @@ class Start:
                 )
             )  # fmt: skip
             return
-        if not isinstance(task.kind, Compare) and result is not Result.CROWDED:
+        if not isinstance(task.kind, Compare) and result not in (Result.CROWDED, Result.AWAY):
             self.failed[task.batch].add(task.attempt)
             self.last_result[task.batch] = result
         self.tell(TaskFailed(task.id, Failure(result, result.value, "made up")))
@@ -348,7 +348,7 @@ class Start:
         if isinstance(task.kind, Rank | Slice) and choose.random() < job.misplaced:
             return Ending.MISPLACED, Result.DONE
         if beside and not task.alone and choose.random() < job.crowded:
-            return Ending.FAILED, Result.CROWDED
+            return Ending.FAILED, choose.choice((Result.CROWDED, Result.AWAY))
         sees_bad = job.in_search or not isinstance(task.kind, Search | Rank)
         for record in range(part.first, part.last):
             if sees_bad and record in job.bad:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import ended, lives_of, part
 
+from millrace.ids import BatchId
 from millrace.model import CostHint
 from millrace.schedule.lives import MOST_WITNESSES, WITNESSES, Lives, Run, Step
 from millrace.schedule.protocol import Ask, Quarantine, Release, Result, Split, Stop, Why
@@ -188,6 +189,18 @@ def test_every_record_ends_once_and_exactly_the_bad_ones_are_quarantined(choose:
     steps = world.largest.bit_length() + 1
     per_bad = (retries + 1) * 2 + 2 * steps + world.largest
     assert world.executions <= n_records + 2 * lives.cutting.slots + len(bad) * per_bad
+
+
+@pytest.mark.parametrize("proven", [True, False])
+def test_a_batch_for_which_something_was_away_is_run_again_as_it_is(proven: bool) -> None:
+    """However often, even if nothing is to be tried again and nothing has succeeded yet."""
+    lives = a_lives(retries=0, proven=proven)
+    lives.ask(None)
+    first = lives.batch_cut(part(1, 5, 5))
+    assert first == [Run(BatchId(1), 1)]
+    for _ in range(5):
+        assert ended(lives, 1, Result.AWAY) == [Run(BatchId(1), 1, urgent=True)]
+    assert Release(BatchId(1)) in ended(lives, 1, Result.DONE)
 
 
 SIZES = st.lists(st.one_of(st.integers(1, 50), st.integers(1, 5000)), min_size=1, max_size=120)

@@ -34,7 +34,7 @@ from millrace.tasks import Ended, Ending, SlotsChanged, Started
 Happened = TypeVar("Happened", Started, Ended)
 
 #: Endings for which no record is blamed.
-_NOT_THE_RECORDS = (Ending.DONE, Ending.KILLED, Ending.MISPLACED, Ending.IO)
+_NOT_THE_RECORDS = (Ending.DONE, Ending.KILLED, Ending.MISPLACED, Ending.IO, Ending.AWAY)
 
 
 class NodeRun:
@@ -57,12 +57,14 @@ class NodeRun:
         exe = find_program(setup.program, cwd, environ)
         if setup.view:
             names.build(setup.view, cwd, setup.copies)
-        self._guard = Guard(same_here(setup, exe))
+        files = same_here(setup, exe)
+        self._guard = Guard(files)
         ready = say.Ready(str(exe), fingerprint.of_content(exe), version_of(setup.command, exe, environ))
         self._journal = _core.Journal.create(setup.journal, setup.run_id)
         self._node = node = Node(
             setup.use, cwd=cwd, exe=exe, environ=environ, work=work, slots=setup.slots, journal=self._journal,
             nice=setup.nice, hidden=frozenset({run_dir}), staged=setup.staged, names=setup.copies, view=setup.view,
+            files=files,
         )  # fmt: skip
         self._commit = GroupCommit(self._journal, setup.sync, node.wake, self._guard)
         self._visibility = JournalVisibility[Started | Ended](self._journal, node.wake) if is_lazy(run_dir) else None

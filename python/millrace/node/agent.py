@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from millrace.node.execution import Execution, Output, Placement
 from millrace.node.feed import Batch
 from millrace.node.lent import Lender, Share
 from millrace.node.workdir import WorkDir
-from millrace.plan import memory
+from millrace.plan import memory, world
 from millrace.task_numbers import number_of
 from millrace.tasks import Compare, Ended, News, Search, SlotsChanged, Started, Task, Whole, news_of
 from millrace.tools.base import record_path
@@ -63,6 +64,7 @@ class Slots(Protocol):
 
 
 if TYPE_CHECKING:
+    from millrace.node.absence import Absence
     from millrace.node.memory import Memory
     from millrace.node.search import Searcher
 
@@ -79,6 +81,7 @@ class Node:
         names: Copies that the tool is to see in the working directory, by name.
         lender: Who lends the slots to this run; None: they are its own.
         view: Says what else of a database has to be fetched.
+        files: What the tools read; what fails while the filesystem of one of them is away waits for it.
 
     Raises:
         OSError: The copies cannot take the place of the files.
@@ -90,7 +93,7 @@ class Node:
         self, use: ToolUse, *, cwd: Path, exe: Path, environ: Mapping[str, str], work: WorkDir, slots: int,
         journal: _core.Journal, nice: int, hidden: frozenset[Path],
         staged: Sequence[tuple[str, str]] | None = None, names: Mapping[str, str] | None = None,
-        lender: Lender | None = None, view: View | None = None,
+        lender: Lender | None = None, view: View | None = None, files: Sequence[world.File] = (),
     ) -> None:  # fmt: skip
         self._use = use
         seen = names
@@ -127,8 +130,16 @@ class Node:
             mounted.close()  # the pool has copies
         self.kill_all = self._pool.kill_all
         self._slots = slots
+        #: How many of them are used.
+        self._allowed = slots
         self._memory: Memory | None = None
         self._share = Share(lender, self._pool.allow, slots) if lender else None
+        self._words: list[str] = []
+        self._absence: Absence | None = None
+        if any(file.mount for file in files):
+            from millrace.node.absence import Absence  # as with the searcher
+
+            self._absence = Absence(lambda: world.unserved(files), self._words.append)
 
     def _make_searcher(
         self, use: ToolUse, fragmented: Fragmented, cwd: Path, environ: Mapping[str, str], work: WorkDir, slots: int,
@@ -214,7 +225,14 @@ class Node:
                 self._searcher.ended(news.task)
             if self._searcher.error:
                 raise self._searcher.error
-        return [*found, *self._slots_changed(ended)]
+        changed = self._slots_changed(ended)
+        if self._absence:
+            found = self._absence.pass_on(found, time.monotonic())
+        return [*found, *changed, *self._said()]
+
+    def _said(self) -> list[News]:
+        words, self._words[:] = [*self._words], []
+        return [SlotsChanged(self._allowed, each) for each in words]
 
     def _tell(self, share: Share, found: Sequence[News], ended: Sequence[Ended]) -> None:
         for news in found:
@@ -229,7 +247,9 @@ class Node:
             from millrace.node.memory import Memory  # as with the searcher
 
             self._memory = Memory(self._share.by_memory if self._share else self._pool.allow, self._slots)
-        return self._memory.look(ended)
+        changed = self._memory.look(ended)
+        self._allowed = changed[-1].slots if changed else self._allowed
+        return changed
 
     @property
     def read(self) -> HdfsRead:
@@ -238,6 +258,8 @@ class Node:
 
     def withdraw(self) -> list[TaskId]:
         """Take back the tasks that no slot has taken; return their ids."""
+        if self._absence:
+            self._absence.give_up()
         waiting = self._searcher.withdraw() if self._searcher else []
         queued = [*map(TaskId, self._pool.withdraw())]
         if self._searcher:

@@ -188,8 +188,8 @@ class Lives:
         item, result, signature = self._batches[batch], failure.result, failure.signature
         if result is Result.FATAL:
             return [Stop(batch, Why.TOOL)]
-        if result is Result.CROWDED:
-            item.starved += 1
+        if result in (Result.CROWDED, Result.AWAY):
+            item.starved += result is Result.CROWDED
             item.attempt -= 1
             return [self._run(batch, urgent=True)]
         if result is Result.STILL and item.attempt <= self.retries:

@@ -37,6 +37,8 @@ class Result(Enum):
     TIMED_OUT = "timed out"
     #: Did nothing any more: says little of its records.
     STILL = "still"
+    #: What it reads was away: says nothing of its records.
+    AWAY = "away"
     #: Memory ran out, while others ran beside it: says nothing of its records.
     CROWDED = "crowded"
     #: Memory ran out, though nothing ran beside it.

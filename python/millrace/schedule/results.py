@@ -14,6 +14,8 @@ def result_of(ended: Ended, fatal_statuses: Container[int]) -> Result:
     Args:
         fatal_statuses: Exit statuses of the tool that say "not the record's fault".
     """
+    if ended.ending is Ending.AWAY:
+        return Result.AWAY
     if ended.out_of_memory:
         return Result.CROWDED if ended.side_by_side > 1 else Result.STARVED
     if ended.ending is Ending.SPAWN or ended.exit_status in fatal_statuses:

@@ -150,6 +150,7 @@ class Wiring:
             slots=own.slots if own else plan.slots, journal=self._earlier.journal, nice=plan.job.nice,
             hidden=frozenset({plan.run_dir}), staged=self._processes.staged.get(host),
             names=self._processes.copies.get(host), lender=self._processes.chain, view=plan.command.view,
+            files=plan.world,
         )  # fmt: skip
         stack.callback(node.close)
         return node
