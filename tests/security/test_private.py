@@ -76,14 +76,14 @@ def test_a_stranger_cannot_hold_the_lock_but_sees_that_it_is_held(machine: Machi
 def test_a_launch_folder_of_a_stranger_is_refused(machine: Machine, mode: str) -> None:
     folder = machine.shared / "out.millrace.launch"
     machine.stranger.sh(f"mkdir {folder}; echo 0 > {folder}/done; chmod {mode} {folder}")
-    code = f"from pathlib import Path; from millrace.launch.supervise import take; take(Path('{folder}'))"
+    code = f"from pathlib import Path; from millrace.launch.folder import take; take(Path('{folder}'))"
     done = machine.user.run(machine.user.python, "-c", code)
     assert "RefusedError" in done.stderr and "belongs to another user" in done.stderr
 
 
 def test_a_launch_folder_is_closed_to_others(machine: Machine) -> None:
     folder = machine.shared / "out.millrace.launch"
-    code = f"from pathlib import Path; from millrace.launch.supervise import take; take(Path('{folder}'))"
+    code = f"from pathlib import Path; from millrace.launch.folder import take; take(Path('{folder}'))"
     assert machine.user.run(machine.user.python, "-c", code).returncode == 0
     assert machine.stranger.run("ls", folder).returncode != 0
 

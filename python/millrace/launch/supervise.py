@@ -10,53 +10,32 @@ from __future__ import annotations
 
 import os
 import secrets
-import selectors
 import signal
-import stat
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
-from millrace import debug, earlier_run, lock, run_folder
+from millrace import debug, earlier_run, run_folder
 from millrace.errors import ExitCode, MillraceError, RefusedError
 from millrace.interrupt import Interrupt, nobody_reads
 from millrace.launch import command, nodes
-from millrace.launch.allocation import SUPERVISED, Allocation
+from millrace.launch.allocation import Allocation
 from millrace.launch.ending import ending
+from millrace.launch.folder import LOCK, launch_folder, take
 from millrace.launch.guard import Guard
 from millrace.launch.relay import Output, Words
-from millrace.launch.watch import STDIN, Signs
-from millrace.lock import Lock
-from millrace.own import why_not_own
-from millrace.plan import cores, granted, workplace
+from millrace.launch.start import TICK_SECONDS, Job, Start, stdin_path
+from millrace.launch.watch import Signs
+from millrace.plan import workplace
 from millrace.plan.plan import Plan
 from millrace.plan.privacy import folder_mode
 from millrace.report.words import count
 from millrace.rundir import RunDir
-from millrace.storage.launcher_folder import LauncherFolder
-from millrace.waiting import Deadline, until
+from millrace.waiting import until
 
 #: Starts without a new result after which there is no hope.
 MOST_FRUITLESS = 5
-
-#: A file that is in the launch folder from the beginning.
-LOCK = "lock"
-
-#: Seconds between looks at the heartbeat.
-TICK_SECONDS = 0.2
-
-#: Seconds that the launcher gets to end by itself once the run is at its end.
-LAST_WORDS_SECONDS = 5.0
-
-#: Seconds that another supervisor's guard gets to clean up.
-TAKEOVER_SECONDS = 10.0
-
-#: Seconds that a run which was asked to stop gets to do so: its own time for that, and some more.
-STOP_SECONDS = 40.0
 
 
 @dataclass
@@ -120,10 +99,13 @@ class Supervisor:
             print(f"millrace: {text}", file=sys.stderr, flush=True)
 
     def _until_done(self, launcher: command.Launcher, token: str) -> int:
+        job = Job(
+            self.plan, self.allocation, self.words, self.environ, self.interrupt, self.signs, self.output, self.said
+        )
         alive, fruitless = self.allocation.nodes, 0
         while True:
             before = self.signs.records
-            start = Start(self, launcher, alive, token, patience=2.0**fruitless)
+            start = Start(job, launcher, alive, token, patience=2.0**fruitless)
             why = start.watch()
             debug.note("launch", f"start on {len(alive)} nodes: {why}; exit code told: {start.code}")
             if start.code is not None and (start.code or self._is_whole()):
@@ -211,174 +193,9 @@ class Supervisor:
         )
 
 
-class Start:
-    """One start of all ranks, watched until it ends one way or the other."""
-
-    def __init__(
-        self, supervisor: Supervisor, launcher: command.Launcher, alive: Sequence[str], token: str, *, patience: float
-    ) -> None:
-        self._s, self._launcher, self._nodes, self._patience = supervisor, launcher, alive, patience
-        self._folder = LauncherFolder(token)
-        environ = command.environ_of_ranks(supervisor.environ, token, launcher, self._folder.path)
-        environ |= {SUPERVISED: f"{patience:.0f}", **supervisor.signs.environ}
-        environ |= granted.on_nodes(supervisor.environ, cores.read)
-        if path := _stdin_path():
-            environ[STDIN] = path
-        words = command.ranks(
-            launcher, supervisor.allocation, alive, supervisor.words, cwd=supervisor.plan.command.cwd,
-            forward=command.forwarded(environ),
-        )  # fmt: skip
-        #: The run's exit code, once the coordinator has told it.
-        self.code: int | None = None
-        #: Whether the launcher has ended, since when it could have, and until when it may, once it is asked to.
-        self._has_ended = False
-        self._finished: float | None = None
-        self._stopping: Deadline | None = None
-        for part in (supervisor.signs, supervisor.said):
-            part.begin()
-        self._process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ, start_new_session=True,
-                cwd=supervisor.plan.command.cwd, bufsize=0,
-            )  # fmt: skip
-
-    def watch(self) -> str:
-        """Carry words until the start has ended; why it did, for the user. `code` is set if the run is at its end."""
-        with selectors.DefaultSelector() as selector, ExitStack() as stack:
-            ended = os.pidfd_open(self._process.pid)
-            stack.callback(os.close, ended)
-            stack.callback(self._folder.close)
-            stack.callback(self._kill)
-            pipe = self._process.stdout
-            assert pipe
-            stack.enter_context(pipe)
-            os.set_blocking(pipe.fileno(), False)
-            selector.register(pipe, selectors.EVENT_READ, self._s.said.take)
-            selector.register(ended, selectors.EVENT_READ, None)
-            return until(lambda: self._look(selector))
-
-    def _look(self, selector: selectors.BaseSelector) -> str:
-        """Carry words for a moment; why the start has ended, once it has."""
-        signs = self._s.signs
-        for key, _ in selector.select(TICK_SECONDS):
-            if key.data is None:
-                self._has_ended = True
-                selector.unregister(key.fileobj)
-            else:
-                _carry(selector, key)
-        signs.listen()
-        self.code = signs.code()
-        self._s.output.pump()
-        if self._has_ended and not _pipes_are_open(selector):
-            return self._ending()
-        if self.code is not None or self._has_ended:
-            # What a killed launcher has started may hold the pipes open.
-            self._finished = self._finished or time.monotonic()
-            if time.monotonic() - self._finished > LAST_WORDS_SECONDS * (1.0 if self.code is not None else 0.1):
-                return self._ending()
-        elif signs.again():
-            return "a part of the job is lost"
-        elif silence := signs.silent_for(len(self._nodes), self._patience):
-            return f"no sign of life from the coordinator for {silence:.0f} s"
-        elif took := signs.waits_for_mpi(len(self._nodes), self._patience):
-            return f"MPI has not started on all nodes within {took:.0f} s"
-        return "asked to stop" if self._is_stopped() else ""
-
-    def _is_stopped(self) -> bool:
-        """Pass on what asks to stop; whether it is of no use to wait any longer."""
-        signs, interrupt = self._s.signs, self._s.interrupt
-        if not interrupt.signal:
-            return False
-        self._stopping = self._stopping or Deadline(STOP_SECONDS)
-        signs.stop([interrupt.signal] * interrupt.count)
-        return self._stopping.is_over or interrupt.count > 2 or (interrupt.count > 1 and not signs.alive)
-
-    def _ending(self) -> str:
-        name = Path(self._launcher.program).name
-        status = self._process.poll()
-        if status is None:
-            return f"{name} did not end"
-        if status < 0:
-            with suppress(ValueError):
-                return f"{name} was killed by {signal.Signals(-status).name}"
-        return f"{name} ended with status {status} before the run was done"
-
-    def _kill(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-
-
 def some(names: Sequence[str]) -> str:
     """The first of many names."""
     return ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
-
-
-def _carry(selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
-    take: Callable[[bytes], None] = key.data
-    try:
-        content = os.read(key.fd, 1 << 18)
-    except BlockingIOError:
-        return
-    take(content)
-    if not content:
-        selector.unregister(key.fileobj)
-
-
-def _pipes_are_open(selector: selectors.BaseSelector) -> bool:
-    return any(key.data is not None for key in selector.get_map().values())
-
-
-def _stdin_path() -> str:
-    """The file on standard input, which each start can read from its beginning; empty if it is something else."""
-    with suppress(OSError):
-        if stat.S_ISREG(os.fstat(0).st_mode) and not os.lseek(0, 0, os.SEEK_CUR):
-            path = os.readlink("/proc/self/fd/0")
-            return path if os.path.samestat(os.stat(path), os.fstat(0)) else ""
-    return ""
-
-
-def launch_folder(run_dir: Path) -> Path:
-    """Where supervisor and coordinator meet: beside the run directory, which may go before the run is at its end."""
-    return run_dir.with_name(run_dir.name + ".launch")
-
-
-def take(folder: Path) -> Lock:
-    """Make the folder, or take over that of a dead supervisor.
-
-    Raises:
-        RefusedError: Another supervisor has it, or it cannot be made.
-    """
-    # The guard of one that was killed just now holds it until everything is cleaned up.
-    held = lock.HeldError(None)
-
-    def look() -> Lock | None:
-        nonlocal held
-        try:
-            return _taken(folder)
-        except lock.HeldError as error:
-            held = error
-            return None
-
-    if found := until(look, TAKEOVER_SECONDS, nap=TICK_SECONDS):
-        return found
-    raise RefusedError(
-        f"{folder}: another millrace ({held.words}) is running this now",
-        "wait for it; millrace status tells how far it is",
-    ) from held
-
-
-def _taken(folder: Path) -> Lock:
-    """Make the folder, and take it."""
-    try:
-        folder.mkdir(0o700, parents=True, exist_ok=True)
-        # Another's would say for the coordinator how the run has ended, and show its output.
-        if why := why_not_own(folder):
-            raise RefusedError(f"{folder}: {why}", "name another place with --run-dir")
-        return lock.take(folder / LOCK)
-    except FileNotFoundError:
-        return _taken(folder)  # removed just now
-    except OSError as error:
-        raise RefusedError(f"{folder}: {error.strerror}", "name a place that can be written with --run-dir") from error
 
 
 def run(plan: Plan, allocation: Allocation, environ: Mapping[str, str]) -> int:
@@ -387,7 +204,7 @@ def run(plan: Plan, allocation: Allocation, environ: Mapping[str, str]) -> int:
     Raises:
         MillraceError: It did not get to its end.
     """
-    if any(item.path == "-" for item in plan.use.inputs) and not _stdin_path():
+    if any(item.path == "-" for item in plan.use.inputs) and not stdin_path():
         raise RefusedError(
             "standard input is no file, and cannot be read again after a failure",
             "write it to a file first, and read that: millrace run ... < FILE",

@@ -1,0 +1,173 @@
+"""One start of all ranks of a run, watched until it ends one way or the other."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from millrace.interrupt import Interrupt
+from millrace.launch import command
+from millrace.launch.allocation import SUPERVISED, Allocation
+from millrace.launch.relay import Output, Words
+from millrace.launch.watch import STDIN, Signs
+from millrace.plan import cores, granted
+from millrace.plan.plan import Plan
+from millrace.storage.launcher_folder import LauncherFolder
+from millrace.waiting import Deadline, until
+
+#: Seconds between looks at the heartbeat.
+TICK_SECONDS = 0.2
+
+#: Seconds that the launcher gets to end by itself once the run is at its end.
+LAST_WORDS_SECONDS = 5.0
+
+#: Seconds that a run which was asked to stop gets to do so: its own time for that, and some more.
+STOP_SECONDS = 40.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is started, and what all starts share.
+
+    Args:
+        words: The command that becomes a rank.
+    """
+
+    plan: Plan
+    allocation: Allocation
+    words: Sequence[str]
+    environ: Mapping[str, str]
+    interrupt: Interrupt
+    signs: Signs
+    #: What goes to standard output, and what the launcher and the ranks say.
+    output: Output
+    said: Words
+
+
+class Start:
+    """One start of all ranks, watched until it ends one way or the other."""
+
+    def __init__(
+        self, job: Job, launcher: command.Launcher, alive: Sequence[str], token: str, *, patience: float
+    ) -> None:
+        self._job, self._launcher, self._nodes, self._patience = job, launcher, alive, patience
+        self._folder = LauncherFolder(token)
+        environ = command.environ_of_ranks(job.environ, token, launcher, self._folder.path)
+        environ |= {SUPERVISED: f"{patience:.0f}", **job.signs.environ}
+        environ |= granted.on_nodes(job.environ, cores.read)
+        if path := stdin_path():
+            environ[STDIN] = path
+        words = command.ranks(
+            launcher, job.allocation, alive, job.words, cwd=job.plan.command.cwd,
+            forward=command.forwarded(environ),
+        )  # fmt: skip
+        #: The run's exit code, once the coordinator has told it.
+        self.code: int | None = None
+        #: Whether the launcher has ended, since when it could have, and until when it may, once it is asked to.
+        self._has_ended = False
+        self._finished: float | None = None
+        self._stopping: Deadline | None = None
+        for part in (job.signs, job.said):
+            part.begin()
+        self._process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ, start_new_session=True,
+                cwd=job.plan.command.cwd, bufsize=0,
+            )  # fmt: skip
+
+    def watch(self) -> str:
+        """Carry words until the start has ended; why it did, for the user. `code` is set if the run is at its end."""
+        with selectors.DefaultSelector() as selector, ExitStack() as stack:
+            ended = os.pidfd_open(self._process.pid)
+            stack.callback(os.close, ended)
+            stack.callback(self._folder.close)
+            stack.callback(self._kill)
+            pipe = self._process.stdout
+            assert pipe
+            stack.enter_context(pipe)
+            os.set_blocking(pipe.fileno(), False)
+            selector.register(pipe, selectors.EVENT_READ, self._job.said.take)
+            selector.register(ended, selectors.EVENT_READ, None)
+            return until(lambda: self._look(selector))
+
+    def _look(self, selector: selectors.BaseSelector) -> str:
+        """Carry words for a moment; why the start has ended, once it has."""
+        signs = self._job.signs
+        for key, _ in selector.select(TICK_SECONDS):
+            if key.data is None:
+                self._has_ended = True
+                selector.unregister(key.fileobj)
+            else:
+                _carry(selector, key)
+        signs.listen()
+        self.code = signs.code()
+        self._job.output.pump()
+        if self._has_ended and not _pipes_are_open(selector):
+            return self._ending()
+        if self.code is not None or self._has_ended:
+            # What a killed launcher has started may hold the pipes open.
+            self._finished = self._finished or time.monotonic()
+            if time.monotonic() - self._finished > LAST_WORDS_SECONDS * (1.0 if self.code is not None else 0.1):
+                return self._ending()
+        elif signs.again():
+            return "a part of the job is lost"
+        elif silence := signs.silent_for(len(self._nodes), self._patience):
+            return f"no sign of life from the coordinator for {silence:.0f} s"
+        elif took := signs.waits_for_mpi(len(self._nodes), self._patience):
+            return f"MPI has not started on all nodes within {took:.0f} s"
+        return "asked to stop" if self._is_stopped() else ""
+
+    def _is_stopped(self) -> bool:
+        """Pass on what asks to stop; whether it is of no use to wait any longer."""
+        signs, interrupt = self._job.signs, self._job.interrupt
+        if not interrupt.signal:
+            return False
+        self._stopping = self._stopping or Deadline(STOP_SECONDS)
+        signs.stop([interrupt.signal] * interrupt.count)
+        return self._stopping.is_over or interrupt.count > 2 or (interrupt.count > 1 and not signs.alive)
+
+    def _ending(self) -> str:
+        name = Path(self._launcher.program).name
+        status = self._process.poll()
+        if status is None:
+            return f"{name} did not end"
+        if status < 0:
+            with suppress(ValueError):
+                return f"{name} was killed by {signal.Signals(-status).name}"
+        return f"{name} ended with status {status} before the run was done"
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def _carry(selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
+    take: Callable[[bytes], None] = key.data
+    try:
+        content = os.read(key.fd, 1 << 18)
+    except BlockingIOError:
+        return
+    take(content)
+    if not content:
+        selector.unregister(key.fileobj)
+
+
+def _pipes_are_open(selector: selectors.BaseSelector) -> bool:
+    return any(key.data is not None for key in selector.get_map().values())
+
+
+def stdin_path() -> str:
+    """The file on standard input, which each start can read from its beginning; empty if it is something else."""
+    with suppress(OSError):
+        if stat.S_ISREG(os.fstat(0).st_mode) and not os.lseek(0, 0, os.SEEK_CUR):
+            path = os.readlink("/proc/self/fd/0")
+            return path if os.path.samestat(os.stat(path), os.fstat(0)) else ""
+    return ""
