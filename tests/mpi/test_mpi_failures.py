@@ -220,13 +220,13 @@ def test_a_process_that_never_starts_mpi_is_not_waited_for(mpi: Mpi, site: Site,
     """As two minutes would be long here, the limit is set to two seconds; the processes and their MPI are real."""
     limits = (
         "import os, time\n"
-        "from millrace.cluster import mpi\n"
+        "from millrace.cluster import mpi_start\n"
         "rank = os.environ.get('OMPI_COMM_WORLD_RANK', os.environ.get('PMI_RANK'))\n"
         f"if rank == '{victim}':\n"
         "    time.sleep(1000)\n"
         # Who would end the job without a word has more time: who speaks may come later than he.
         f"if rank == '{1 if victim == 0 else 0}':\n"
-        "    mpi.LONGEST_INIT_SECONDS = 2.0\n"
+        "    mpi_start.LONGEST_INIT_SECONDS = 2.0\n"
     )
     code, words_said = whole(with_limits(mpi, site.folder, limits), 4, site)
     assert code
@@ -240,11 +240,11 @@ def test_a_process_that_leaves_the_start_of_mpi_late_is_not_waited_for(openmpi: 
     """All others are then in the first call of all together, which no process can leave alone."""
     limits = (
         "import os\n"
-        "from millrace.cluster import mpi\n"
+        "from millrace.cluster import mpi, mpi_start\n"
         "if os.environ['OMPI_COMM_WORLD_RANK'] == '1':\n"
         "    mpi.AFTER_INIT_SECONDS = 1000.0\n"
         "if os.environ['OMPI_COMM_WORLD_RANK'] == '0':\n"
-        "    mpi.LONGEST_INIT_SECONDS = 5.0\n"
+        "    mpi_start.LONGEST_INIT_SECONDS = 5.0\n"
     )
     code, words_said = whole(with_limits(openmpi, site.folder, limits), 3, site)
     assert code

@@ -16,7 +16,7 @@ ip link add docker9 type bridge && ip link add here type veth peer name there &&
 ip link add empty type bridge
 exec "$@"
 """
-SETTLE = "import os, pathlib; from millrace.cluster.mpi import settle; settle(pathlib.Path('/tmp')); print(os.environ['OMPI_MCA_btl_tcp_if_exclude'])"
+SETTLE = "import os, pathlib; from millrace.cluster.mpi_start import settle; settle(pathlib.Path('/tmp')); print(os.environ['OMPI_MCA_btl_tcp_if_exclude'])"
 
 
 @pytest.mark.parametrize(("said", "left_alone"), [("", "127.0.0.0/8,docker9,empty"), ("eth7", "eth7")])

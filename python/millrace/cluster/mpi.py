@@ -12,17 +12,17 @@ import sys
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from millrace import _core, debug
-from millrace.cluster import interfaces, wire
-from millrace.errors import ExitCode, LostError, RefusedError
+from millrace.cluster import mpi_start, wire
+from millrace.cluster.mpi_link import Link
+from millrace.errors import RefusedError
 from millrace.launch.mpi_environment import Launched
-from millrace.report.words import count, duration
+from millrace.report.words import count
 from millrace.schedule.packing import Packing
 from millrace.waiting import until
 
@@ -34,9 +34,6 @@ IN_FLIGHT = 8
 
 #: Seconds that a launcher gets to end all processes, once it is told to; and that all get to end together.
 LONGEST_ABORT, LONGEST_FINALIZE = 2, 30
-
-#: Seconds that all processes get to start MPI, and for each of them more: some disk may be slow.
-LONGEST_INIT_SECONDS, LONGEST_INIT_PER_PROCESS = 120.0, 0.1
 
 #: Seconds between the start of Open MPI and the first message.
 AFTER_INIT_SECONDS = 0.2
@@ -69,22 +66,22 @@ class World:
     """
 
     def __init__(self, launched: Launched, scratch: Path) -> None:
-        settle(scratch)
+        mpi_start.settle(scratch)
         try:
             import mpi4py
 
-            mpi4py.rc.initialize = mpi4py.rc.finalize = False  # see `check_library` and `leave`
+            mpi4py.rc.initialize = mpi4py.rc.finalize = False  # see `mpi_start.check_library` and `leave`
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
             raise RefusedError(
                 f"started as {launched.size} processes by {launched.launcher}, but there is no MPI to be used: {error}",
                 "install mpi4py and an MPI with: pip install 'millrace[mpi]'; or load the site's MPI, and pip install mpi4py",
             ) from error
-        check_library(launched, name := name_of(MPI.Get_library_version()))
+        mpi_start.check_library(launched, name := mpi_start.name_of(MPI.Get_library_version()))
         self._mpi, self._comm = MPI, MPI.COMM_WORLD
-        with _patience(launched):
+        with mpi_start.patience(launched):
             self._start(launched, name)
-        close_on_exec()
+        mpi_start.close_on_exec()
         self._status = MPI.Status()
         #: Whether the launcher was told to go on when a process dies (``mpirun --with-ft ulfm``).
         self._tolerant = bool(os.environ.get("OMPI_MCA_mpi_ft_enable"))  # noqa: SIM112
@@ -106,7 +103,7 @@ class World:
         self.rank, self.size = self._comm.rank, self._comm.size
         if self.size != launched.size:
             self._mpi.Finalize()
-            raise wrong_launcher(launched, f"{name} sees {count(self.size, 'process')}")
+            raise mpi_start.wrong_launcher(launched, f"{name} sees {count(self.size, 'process')}")
         self._comm.Set_errhandler(self._mpi.ERRORS_RETURN)
         #: For what does not travel as messages: `receive` must not see it.
         self._bulk = self._comm.Dup()
@@ -214,7 +211,7 @@ class World:
         MPICH keeps the name of its shared memory until its end, and leaves it behind when a process is killed.
         """
         with suppress(OSError), open("/proc/self/maps", "rb") as maps:
-            for name in segments(maps):
+            for name in mpi_start.segments(maps):
                 with suppress(OSError):  # another one was faster
                     os.unlink(name)
 
@@ -243,120 +240,3 @@ class World:
         elif self.broken and not self._tolerant:
             time.sleep(LONGEST_ABORT)  # rank 0 ends this process too
         os._exit(exit_code)
-
-
-class Link:
-    """See `millrace.storage.broadcast.Link`."""
-
-    def __init__(self, mpi: Any, comm: Any, before: int | None, after: int | None) -> None:
-        self._mpi, self._comm, self._before, self._after = mpi, comm, before, after
-
-    def receive(self, buffer: memoryview) -> Piece:
-        """Receive the next bytes from the one before."""
-        return Piece(self._mpi, lambda: self._comm.Irecv([buffer, self._mpi.BYTE], self._before))
-
-    def send(self, buffer: memoryview) -> Piece:
-        """Send the next bytes to the one after."""
-        return Piece(self._mpi, lambda: self._comm.Isend([buffer, self._mpi.BYTE], self._after))
-
-
-class Piece:
-    """Bytes under way.
-
-    Raises:
-        LostError: As `Test` does: the other is gone.
-    """
-
-    def __init__(self, mpi: Any, begin: Callable[[], Any]) -> None:
-        self._mpi = mpi
-        self._request = self._checked(begin)
-
-    def Test(self) -> bool:
-        """Whether they are there."""
-        return bool(self._checked(self._request.Test))
-
-    def _checked(self, call: Callable[[], Any]) -> Any:
-        try:
-            return call()
-        except self._mpi.Exception as error:
-            raise LostError(f"a neighbour in the broadcast is lost: {error}", "the same command resumes") from error
-
-
-@contextmanager
-def _patience(launched: Launched) -> Iterator[None]:
-    """End this process if MPI does not start: it waits for ever for a process that never comes, or froze."""
-    limit = LONGEST_INIT_SECONDS + LONGEST_INIT_PER_PROCESS * launched.size
-    words = (
-        f"millrace: MPI does not start: one of {launched.size} processes has not come for {duration(limit)}\n\n"
-        "hint: look at the nodes; the same command resumes\n"
-    )
-    # The launcher ends all once one has gone: rank 0, or the next if that is the one that does not come.
-    turn = min(launched.rank, 2)
-    alarm = _core.Alarm(limit + 2.0 * turn, words if turn < 2 else "", int(ExitCode.STOPPED))
-    try:
-        yield
-    finally:
-        alarm.cancel()
-
-
-def segments(maps: Iterable[bytes]) -> set[bytes]:
-    """Paths of MPICH's shared memory among the lines of ``/proc/PID/maps``, but for what has no name any more.
-
-    >>> line = b"7f00-7f01 rw-s 00000000 00:19 7   /dev/shm/mpich_shm_x"
-    >>> segments([line + b"\\n", line + b"y (deleted)\\n", b"7f02-7f03 rw-p 00000000 00:00 0\\n"])
-    {b'/dev/shm/mpich_shm_x'}
-    """
-    paths = {fields[5].rstrip(b"\n") for line in maps if len(fields := line.split(maxsplit=5)) == 6}
-    return {path for path in paths if path.startswith(b"/dev/shm/mpich_shm_") and not path.endswith(b" (deleted)")}
-
-
-def name_of(version: str) -> str:
-    """Name and version of an MPI library, from the page that it says of itself."""
-    line = version.split("\0")[0].strip().splitlines()[0].partition(",")[0]
-    return " ".join(line.replace("Version:", " ").split())
-
-
-def check_library(launched: Launched, name: str) -> None:
-    """Refuse a library that would end the process with words of its own if it were started.
-
-    Raises:
-        RefusedError: The launcher is Open MPI's and the library is one of MPICH's kind.
-    """
-    if "Open MPI" in launched.launcher and any(other in name for other in ("MPICH", "Intel", "MVAPICH")):
-        raise wrong_launcher(launched, f"it is {name}")
-
-
-def wrong_launcher(launched: Launched, found: str) -> RefusedError:
-    """The error of a launcher that is another MPI's."""
-    return RefusedError(
-        f"{launched.launcher} started {launched.size} processes, but is not of the MPI library that mpi4py has loaded: "
-        f"{found}",
-        "use the mpirun of that library (or the right srun --mpi=...), or load the library of the launcher",
-    )
-
-
-def settle(scratch: Path) -> None:
-    """Set what Open MPI reads when it starts, where nobody has.
-
-    Its shared memory goes where it is removed whatever ends this process. The library of the Python package index
-    looks for fast networks for a second, which it cannot use, and takes bridges of containers for ways to other nodes; a
-    site's own MPI knows its network and is left alone.
-    """
-    for name in ("btl_sm", "btl_vader"):  # Open MPI 5, and 4
-        os.environ.setdefault(f"OMPI_MCA_{name}_backing_directory", str(scratch))
-    from_index = Path(sys.prefix, "lib", "libmpi.so.40").exists()
-    if from_index and not any(f"OMPI_MCA_{name}" in os.environ for name in ("pml", "btl", "mtl")):
-        os.environ.update(OMPI_MCA_pml="ob1", OMPI_MCA_btl="^ofi")
-    if from_index and "OMPI_MCA_btl_tcp_if_include" not in os.environ:
-        inner = ",".join(["127.0.0.0/8", *interfaces.inner_bridges()])
-        os.environ.setdefault("OMPI_MCA_btl_tcp_if_exclude", inner)
-
-
-def close_on_exec() -> None:
-    """Keep the library's sockets from the tools: one that is inherited looks alive when its owner is dead."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2:
-            try:
-                os.set_inheritable(int(name), False)
-            except OSError:
-                continue  # the listing's own

@@ -1,0 +1,98 @@
+"""What MPI is told before it starts, and what is seen to when it does. No message is sent here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from millrace import _core
+from millrace.cluster import interfaces
+from millrace.errors import ExitCode, RefusedError
+from millrace.launch.mpi_environment import Launched
+from millrace.report.words import duration
+
+#: Seconds that all processes get to start MPI, and for each of them more: some disk may be slow.
+LONGEST_INIT_SECONDS, LONGEST_INIT_PER_PROCESS = 120.0, 0.1
+
+
+@contextmanager
+def patience(launched: Launched) -> Iterator[None]:
+    """End this process if MPI does not start: it waits for ever for a process that never comes, or froze."""
+    limit = LONGEST_INIT_SECONDS + LONGEST_INIT_PER_PROCESS * launched.size
+    words = (
+        f"millrace: MPI does not start: one of {launched.size} processes has not come for {duration(limit)}\n\n"
+        "hint: look at the nodes; the same command resumes\n"
+    )
+    # The launcher ends all once one has gone: rank 0, or the next if that is the one that does not come.
+    turn = min(launched.rank, 2)
+    alarm = _core.Alarm(limit + 2.0 * turn, words if turn < 2 else "", int(ExitCode.STOPPED))
+    try:
+        yield
+    finally:
+        alarm.cancel()
+
+
+def segments(maps: Iterable[bytes]) -> set[bytes]:
+    """Paths of MPICH's shared memory among the lines of ``/proc/PID/maps``, but for what has no name any more.
+
+    >>> line = b"7f00-7f01 rw-s 00000000 00:19 7   /dev/shm/mpich_shm_x"
+    >>> segments([line + b"\\n", line + b"y (deleted)\\n", b"7f02-7f03 rw-p 00000000 00:00 0\\n"])
+    {b'/dev/shm/mpich_shm_x'}
+    """
+    paths = {fields[5].rstrip(b"\n") for line in maps if len(fields := line.split(maxsplit=5)) == 6}
+    return {path for path in paths if path.startswith(b"/dev/shm/mpich_shm_") and not path.endswith(b" (deleted)")}
+
+
+def name_of(version: str) -> str:
+    """Name and version of an MPI library, from the page that it says of itself."""
+    line = version.split("\0")[0].strip().splitlines()[0].partition(",")[0]
+    return " ".join(line.replace("Version:", " ").split())
+
+
+def check_library(launched: Launched, name: str) -> None:
+    """Refuse a library that would end the process with words of its own if it were started.
+
+    Raises:
+        RefusedError: The launcher is Open MPI's and the library is one of MPICH's kind.
+    """
+    if "Open MPI" in launched.launcher and any(other in name for other in ("MPICH", "Intel", "MVAPICH")):
+        raise wrong_launcher(launched, f"it is {name}")
+
+
+def wrong_launcher(launched: Launched, found: str) -> RefusedError:
+    """The error of a launcher that is another MPI's."""
+    return RefusedError(
+        f"{launched.launcher} started {launched.size} processes, but is not of the MPI library that mpi4py has loaded: "
+        f"{found}",
+        "use the mpirun of that library (or the right srun --mpi=...), or load the library of the launcher",
+    )
+
+
+def settle(scratch: Path) -> None:
+    """Set what Open MPI reads when it starts, where nobody has.
+
+    Its shared memory goes where it is removed whatever ends this process. The library of the Python package index
+    looks for fast networks for a second, which it cannot use, and takes bridges of containers for ways to other nodes; a
+    site's own MPI knows its network and is left alone.
+    """
+    for name in ("btl_sm", "btl_vader"):  # Open MPI 5, and 4
+        os.environ.setdefault(f"OMPI_MCA_{name}_backing_directory", str(scratch))
+    from_index = Path(sys.prefix, "lib", "libmpi.so.40").exists()
+    if from_index and not any(f"OMPI_MCA_{name}" in os.environ for name in ("pml", "btl", "mtl")):
+        os.environ.update(OMPI_MCA_pml="ob1", OMPI_MCA_btl="^ofi")
+    if from_index and "OMPI_MCA_btl_tcp_if_include" not in os.environ:
+        inner = ",".join(["127.0.0.0/8", *interfaces.inner_bridges()])
+        os.environ.setdefault("OMPI_MCA_btl_tcp_if_exclude", inner)
+
+
+def close_on_exec() -> None:
+    """Keep the library's sockets from the tools: one that is inherited looks alive when its owner is dead."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            try:
+                os.set_inheritable(int(name), False)
+            except OSError:
+                continue  # the listing's own
