@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bench import pack
-from millrace import lock
+from millrace import lock, lock_owner
 from millrace.pack.arriving import Place
 from millrace.waiting import until
 
@@ -109,7 +109,7 @@ class _Ends:
                         killed[victim] += 1
                 status = sender.wait(LONG)
             if not until(lambda: not lock.is_held(self._place.lock), LONG, nap=0.05):
-                sys.exit(f"a receiver does not end: {lock.read(self._place.lock)}")
+                sys.exit(f"a receiver does not end: {lock_owner.read(self._place.lock)}")
             if status == 0:
                 return (
                     filecmp.cmp(self._result, self._folder / "hits", shallow=False) and not self._place.folder.exists()
@@ -124,5 +124,5 @@ class _Ends:
         if victim == "link":
             found = Path(f"/proc/{sender.pid}/task/{sender.pid}/children").read_text().split()
             return int(found[0]) if found else 0
-        owner = lock.read(self._place.lock)
+        owner = lock_owner.read(self._place.lock)
         return owner.pid if owner and owner.is_alive_here() else 0

@@ -8,32 +8,23 @@ another machine is taken for dead when it has been silent for long.
 
 from __future__ import annotations
 
-import errno
 import fcntl
-import json
 import os
-import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
+from millrace.lock_gate import alone
+from millrace.lock_owner import STALE_SECONDS, Owner, holder, of_process, place, read, write
 from millrace.waiting import until
 
 #: Seconds between signs of life.
 BEAT_SECONDS = 5.0
 
-#: Seconds of silence after which the owner on another machine is taken for dead.
-STALE_SECONDS = 30.0
-
 #: Seconds between looks at who has the file.
 LOOK_SECONDS = 0.5
-
-#: Seconds between looks at whether another process looks at the file in this moment.
-GATE_SECONDS = 0.01
 
 
 class HeldError(Exception):
@@ -47,47 +38,6 @@ class HeldError(Exception):
     def words(self) -> str:
         """Who has it, for people."""
         return f"process {self.owner.pid} on {self.owner.host}" if self.owner else "process unknown"
-
-
-class Owner(msgspec.Struct, frozen=True):
-    """A process, as others can find it."""
-
-    pid: int
-    #: Clock ticks between the start of the machine and that of the process: numbers are used again.
-    started: int
-    host: str
-    #: Names the table of processes in which the number counts, wherever in the world.
-    place: str
-    #: What all processes of a supervised job share; empty: it is none.
-    job: str = ""
-
-    def is_alive_here(self) -> bool:
-        """Whether it lives; only for one of this `place`."""
-        return started(self.pid) == self.started
-
-
-def of_process(pid: int, job: str = "") -> Owner:
-    """A process of this machine as an owner."""
-    return Owner(pid, started(pid) or 0, os.uname().nodename, place(), job)
-
-
-def place() -> str:
-    """What tells this table of processes from all others: the kernel that runs, and the name space in it."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.stat('/proc/self/ns/pid').st_ino}"
-    except OSError:
-        return os.uname().nodename
-
-
-def started(pid: int) -> int | None:
-    """When a process was started, in clock ticks; None: there is none."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    state, *fields = text[text.rindex(b")") + 2 :].split()
-    return None if state in b"ZX" else int(fields[18])
 
 
 class Lock:
@@ -117,14 +67,14 @@ class Lock:
     def hand_to(self, pid: int) -> None:
         """Let another process of this machine, which has the descriptor too, be the owner: it lives longer."""
         self._owner = of_process(pid, self._owner.job)
-        _write(self.descriptor, self._owner)
+        write(self.descriptor, self._owner)
 
     def close(self) -> None:
         """Give the file back."""
         self._end.set()
         if self._thread:
             self._thread.join()
-        if _read(self.descriptor) == self._owner:
+        if holder(self.descriptor) == self._owner:
             with suppress(OSError):
                 os.ftruncate(self.descriptor, 0)
         os.close(self.descriptor)
@@ -188,9 +138,9 @@ def _look(path: Path, job: str, seen: float | None) -> tuple[Lock | None, float 
 def _try(path: Path, descriptor: int, job: str, seen: float | None) -> Lock | None:
     """The lock; None: look again, as the owner may be dead. ``seen``: its last sign of life when we looked last."""
     if flock(descriptor, fcntl.LOCK_EX) is False:
-        raise HeldError(_read(descriptor))
-    with _alone(path) as now:
-        owner, certain = _read(descriptor), True
+        raise HeldError(holder(descriptor))
+    with alone(path) as now:
+        owner, certain = holder(descriptor), True
         if owner and not (job and owner.job == job):
             certain = owner.place == place()
             beat = os.fstat(descriptor).st_mtime
@@ -202,7 +152,7 @@ def _try(path: Path, descriptor: int, job: str, seen: float | None) -> Lock | No
                 return None
         ours = of_process(os.getpid(), job)
         with suppress(OSError):  # a full disk: where flock works, it is enough
-            _write(descriptor, ours)
+            write(descriptor, ours)
         return Lock(path, descriptor, ours, certain=certain)
 
 
@@ -220,7 +170,7 @@ def is_held(path: Path, job: str = "") -> bool:
     def look(descriptor: int) -> bool:
         if flock(descriptor, fcntl.LOCK_SH) is False:
             return True
-        owner = _read(descriptor)
+        owner = holder(descriptor)
         return bool(owner and not (job and owner.job == job) and _lives(owner, descriptor))
 
     return _looked_at(path, look)
@@ -233,7 +183,7 @@ def shows_life(path: Path) -> bool:
     """
 
     def look(descriptor: int) -> bool:
-        owner = _read(descriptor)
+        owner = holder(descriptor)
         return bool(owner and _lives(owner, descriptor))
 
     return _looked_at(path, look)
@@ -284,87 +234,3 @@ def wait_for(descriptor: int, how: int) -> None:
     """Wait until the descriptor has the lock; where the filesystem has no such thing, go on without."""
     with suppress(OSError):
         fcntl.flock(descriptor, how)
-
-
-def write_owner(path: Path) -> None:
-    """Say in a file of its own that this process has something."""
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        _write(descriptor, of_process(os.getpid()))
-    finally:
-        os.close(descriptor)
-
-
-def owner_lives(path: Path) -> bool:
-    """Whether the process lives, as far as can be told, that `write_owner` was called by."""
-    owner = read(path)
-    return owner is not None and (owner.place != place() or owner.is_alive_here())
-
-
-def read(path: Path) -> Owner | None:
-    """Who has the file, or had it when it died."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # should it be a pipe
-    except OSError:
-        return None
-    try:
-        return _read(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _read(descriptor: int) -> Owner | None:
-    try:
-        return Owner(**json.loads(os.pread(descriptor, 4096, 0)))
-    except (OSError, ValueError, TypeError):
-        return None  # nobody, or a disk that was full
-
-
-def _write(descriptor: int, owner: Owner) -> None:
-    text = json.dumps(msgspec.structs.asdict(owner)).encode() + b"\n"
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, text, 0)
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[float]:
-    """Let one process at a time look at the file and write into it; gives the time by the filesystem's clock."""
-    gate = path.with_name(f"{path.name}.taking")
-    descriptor = -1
-
-    def look() -> bool:
-        nonlocal descriptor
-        try:
-            descriptor = os.open(gate, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        except FileExistsError:
-            _open_gate(gate)
-        return descriptor >= 0
-
-    until(look, nap=GATE_SECONDS)
-    try:
-        with suppress(OSError):
-            _write(descriptor, of_process(os.getpid()))
-        yield os.fstat(descriptor).st_mtime
-    finally:
-        os.close(descriptor)
-        gate.unlink(missing_ok=True)
-
-
-def _open_gate(gate: Path) -> None:
-    """Remove what a process left that was killed in the moment that it takes to look.
-
-    Raises:
-        IsADirectoryError: It is a folder, which nobody will remove.
-    """
-    try:
-        about = gate.lstat()
-    except OSError:
-        return  # it has gone
-    if stat.S_ISDIR(about.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(gate))
-    dead = not stat.S_ISREG(about.st_mode)  # a link or a pipe: no process of ours has made it
-    with suppress(OSError):
-        owner, age = read(gate), time.time() - about.st_mtime
-        dead = dead or (not owner.is_alive_here() if owner and owner.place == place() else age > STALE_SECONDS)
-        if dead:
-            gate.unlink()

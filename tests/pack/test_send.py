@@ -15,7 +15,7 @@ import sftp_server
 from harness import wait_until
 from tool_batches import need
 
-from millrace import lock
+from millrace import lock, lock_owner
 from millrace.pack.layout import Kind, sections_so_far
 
 MILLRACE = [sys.executable, "-m", "millrace"]
@@ -94,7 +94,7 @@ def ssh_of(sender: subprocess.Popen[bytes]) -> int:
 
 
 def receiver_of(ends: Ends) -> int:
-    owner = lock.read(ends.receiving / "lock")
+    owner = lock_owner.read(ends.receiving / "lock")
     assert owner
     return owner.pid
 
@@ -124,7 +124,7 @@ def test_a_result_is_sent_while_it_is_made_whoever_is_killed(
         return lock.is_held(ends.receiving / "lock")
 
     def is_named() -> bool:
-        owner = lock.read(ends.receiving / "lock")
+        owner = lock_owner.read(ends.receiving / "lock")
         return connected() and owner is not None and owner.is_alive_here()
 
     def arrived() -> bool:

@@ -12,7 +12,7 @@ import pytest
 from harness import wait_until
 from shell import Shell
 
-from millrace import lock
+from millrace import lock, lock_owner
 
 JOB = """
 [phase.one]
@@ -95,7 +95,7 @@ def test_a_job_shows_signs_of_life_to_other_machines(shell: Shell, held: subproc
 
 def test_a_job_that_another_machine_has_taken_over_ends(shell: Shell, held: subprocess.Popen[bytes]) -> None:
     path: Path = shell.work / "job.millrace" / "lock"
-    owner = lock.read(path)
+    owner = lock_owner.read(path)
     assert owner
     path.write_text(json.dumps({"pid": 1, "started": 1, "host": "elsewhere", "place": "another"}))
     assert held.wait(300) == 128 + 15

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from millrace import _core, lock
+from millrace import _core, lock, lock_owner
 from millrace.errors import MillraceError
 from millrace.own import open_private
 from millrace.plan import workplace
@@ -51,7 +51,7 @@ class WorkDir(msgspec.Struct, frozen=True):
             # Never closed: the lock ends with the process, whatever ends it.
             folder = open_private(self.path)
             if lock.flock(folder, fcntl.LOCK_EX) is None:
-                lock.write_owner(self.path / OWNER)
+                lock_owner.write_owner(self.path / OWNER)
             lock.wait_for(folder, fcntl.LOCK_EX)  # another run's sweep looks at it for a moment
             # Another run's sweep may have taken the folder for a dead one in between: then this fails.
             self.spool.mkdir()  # from here on `is_begun` says no
@@ -94,7 +94,7 @@ def sweep_dead(place: Path) -> None:
             continue  # removed just now, or another's
         try:
             free = lock.flock(folder, fcntl.LOCK_EX)
-            lives = lock.owner_lives(path / OWNER) if free is None else not free
+            lives = lock_owner.owner_lives(path / OWNER) if free is None else not free
             if not lives and not is_begun(folder):
                 _core.sweep(path, f"{TOKEN_NAME}={secret}")
         finally:
