@@ -1,9 +1,10 @@
 """Are the volumes of a database in HDFS searched by the nodes that hold them? On a real HDFS, with all bytes counted.
 
-    python -m bench.hdfs_locality [--nodes 4] [--fragments 32] [--replication 2] [--megabytes 128] [--mbit 200]
+    python -m bench.hdfs_locality [--nodes 4] [--fragments 32] [--replication 2] [--megabytes 128] [--mbit 200] [--ids] [--drawn]
 
 Nodes are namespaces of this machine with a DataNode each (`bench.hdfs_nodes`; root, Java and Open MPI's wheel), whose links carry
-so many Mbit/s each way. The same search three times, each with empty caches on all nodes: by where the blocks are; with a NameNode
+so many Mbit/s each way. `millrace db split` puts the volumes there, each with all its files on one DataNode; with --drawn
+the NameNode draws for each file, as with `hdfs dfs -put`. The same search three times, each with empty caches on all nodes: by where the blocks are; with a NameNode
 that does not tell, so that volumes go to nodes as the NameNode's dice put them; and by where the blocks are again, while a
 DataNode is killed when a fifth of the searches has begun; the others wait until it is dead. What went over the links is what their interfaces count, MPI and HDFS together.
 The exit status is 1 if an output is not the serial one.
@@ -16,6 +17,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -69,29 +71,52 @@ class Bench:
         #: Hosts that hold each fragment, from 1.
         self._holders: dict[int, frozenset[str]] = {}
 
-    def fill(self, fragments: int, n_bytes: int, queries: int) -> None:
-        """Make the database, put it into HDFS, and search it serially."""
+    def fill(self, fragments: int, n_bytes: int, queries: int, *, ids: bool, drawn: bool) -> None:
+        """Make the database, put it into HDFS, and search it serially.
+
+        Args:
+            ids: Have the ids of its entries parsed.
+            drawn: Leave to the NameNode where each file goes.
+        """
         inputs.write_fasta(self._folder / "db.faa", n_bytes)
         chance, entries = random.Random(3), inputs.records(self._folder / "db.faa")
         asked = [inputs.mutated(entry, 1, inputs.AMINO, chance) for entry in chance.sample(entries, queries)]
         (self._folder / "q.faa").write_bytes(b"".join(asked))
         quiet = {"cwd": self._folder, "check": True, "stdout": subprocess.DEVNULL}
-        subprocess.run(["makeblastdb", "-in", "db.faa", "-dbtype", "prot", "-title", "all", "-out", "db"], **quiet)  # type: ignore[call-overload]
-        parts = self._folder / "parts"
-        split.split("db", (fragments, 0), parts, self._folder, os.environ)
-        self._hdfs.put(parts.iterdir(), "db")
-        serial = ["blastp", "-query", "../q.faa", "-db", "db", "-outfmt", COLUMNS]
-        self._wanted = subprocess.run(serial, cwd=parts, check=True, capture_output=True).stdout
-        volumes = {
-            k: [*parts.glob(f"db.{k - 1:02}.psq"), *parts.glob(f"db.{k - 1:02}.phr")] for k in range(1, fragments + 1)
-        }
-        self.n_bytes = sum(path.stat().st_size for own in volumes.values() for path in own)
+        words = [
+            "makeblastdb",
+            "-in",
+            "db.faa",
+            "-dbtype",
+            "prot",
+            "-title",
+            "all",
+            "-out",
+            "db",
+            *(["-parse_seqids"] if ids else []),
+        ]
+        subprocess.run(words, **quiet)  # type: ignore[call-overload]
         environ = {**os.environ, "HADOOP_CONF_DIR": str(self._folder / "hdfs" / "conf")}
-        for fragment, own in volumes.items():
-            places = blocks.of_files([f"{self._hdfs.uri}/db/{path.name}" for path in own], environ)
+        if drawn:
+            parts = self._folder / "parts"
+            split.split("db", (fragments, 0), parts, self._folder, os.environ)
+            self._hdfs.put(parts.iterdir(), "db")
+        else:
+            words = [self._program, "db", "split", "db", str(fragments), "-o", f"{self._hdfs.uri}/db"]
+            said = subprocess.run(
+                words, cwd=self._folder, env=environ, check=True, capture_output=True, text=True
+            ).stdout
+            print(said.splitlines()[-1])
+        serial = ["blastp", "-query", "q.faa", "-db", "db", "-outfmt", COLUMNS]
+        self._wanted = subprocess.run(serial, cwd=self._folder, check=True, capture_output=True).stdout
+        sizes = self._hdfs.sizes("db")
+        for fragment in range(1, fragments + 1):
+            own = [name for name in sizes if re.fullmatch(rf"db\.0*{fragment - 1}\.p(sq|hr)", name)]
+            places = blocks.of_files([f"{self._hdfs.uri}/db/{name}" for name in own], environ)
             held: Mapping[str, int] = blocks.holders(places.values())
-            half = sum(path.stat().st_size for path in own) / 2
-            self._holders[fragment] = frozenset(host for host in self._hosts if held.get(host, 0) >= half)
+            n_own = sum(sizes[name] for name in own)
+            self.n_bytes += n_own
+            self._holders[fragment] = frozenset(host for host in self._hosts if 2 * held.get(host, 0) >= n_own)
 
     def run(self, name: str, conf: str, killed: str = "") -> Found:
         """Search it, with nothing on the nodes before.
@@ -180,6 +205,8 @@ def main() -> int:
         ("mbit", 200),
     ):
         parser.add_argument(f"--{name}", type=int, default=value, help=f"({value})")
+    parser.add_argument("--ids", action="store_true", help="have the ids of entries parsed (makeblastdb -parse_seqids)")
+    parser.add_argument("--drawn", action="store_true", help="leave to the NameNode where each file goes")
     asked = parser.parse_args()
     if reason := reason_not():
         raise SystemExit(reason)
@@ -196,7 +223,7 @@ def main() -> int:
         cluster = stack.enter_context(nodes.Nodes(folder / "n", (HEAD, *hosts), os.getpid() % 256))
         hdfs = stack.enter_context(HdfsOfNodes(folder / "hdfs", cluster, hosts, asked.replication))
         bench = Bench(folder, cluster, hdfs, program, hosts)
-        bench.fill(asked.fragments, asked.megabytes << 20, asked.queries)
+        bench.fill(asked.fragments, asked.megabytes << 20, asked.queries, ids=asked.ids, drawn=asked.drawn)
         hdfs.settings("silent", "127.0.0.1:1")  # where nobody answers
         shape(cluster, hosts, asked.mbit)
         found = [

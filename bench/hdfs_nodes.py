@@ -130,6 +130,13 @@ class HdfsOfNodes:
             total += len(content)
         return total
 
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The files of a folder, with their bytes."""
+        import hdfs_native
+
+        entries = hdfs_native.Client(self.uri).list_status(f"/{folder}")
+        return {entry.path.rpartition("/")[2]: entry.length for entry in entries}
+
     def kill(self, name: str) -> None:
         """``kill -9`` of the DataNode of a node."""
         pid = (self._folder / f"{name}.pid").read_text().strip()

@@ -100,8 +100,8 @@ def bucket(moto: str, environment: Path, monkeypatch: pytest.MonkeyPatch) -> str
 
 
 @pytest.fixture(scope="session")
-def name_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of an HDFS with two DataNodes, all of it in one Java process, which ends with its input."""
+def small_hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """An HDFS with two DataNodes, all of it in one Java process, which ends with its input: its URL, and the address of WebHDFS."""
     pytest.importorskip("hdfs_native")
     jars = REPO / ".tools" / "hadoop"
     if not shutil.which("java") or not jars.is_dir():
@@ -115,8 +115,14 @@ def name_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         assert process.stdout and process.stdin
         line = process.stdout.readline()
         assert line, (folder / "log").read_text()
-        yield json.loads(line)["uri"]
+        yield json.loads(line)
         process.stdin.close()
+
+
+@pytest.fixture(scope="session")
+def name_node(small_hdfs: dict[str, str]) -> str:
+    """The URL of an HDFS."""
+    return small_hdfs["uri"]
 
 
 @pytest.fixture

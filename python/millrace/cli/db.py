@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from millrace.tools.blast.volumes import Volume
 
 
 @click.group("db", short_help="Databases for nodes that do not share storage.")
@@ -16,10 +22,8 @@ def command() -> None:
 @command.command("split", short_help="Make physical fragments of a BLAST database.")
 @click.argument("database")
 @click.argument("size", metavar="N|SIZE")
-@click.option(
-    "-o", "folder", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where the fragments are made."
-)
-def split(database: str, size: str, folder: Path) -> None:
+@click.option("-o", "folder", required=True, metavar="DIR", help="Where the fragments are made; may be hdfs://.")
+def split(database: str, size: str, folder: str) -> None:
     """Make physical fragments of a BLAST database: N of them, or of SIZE (500M) each.
 
     Together they are a database of the same name, with the same entries in the same order, and BLAST finds the same
@@ -28,9 +32,16 @@ def split(database: str, size: str, folder: Path) -> None:
     \b
     millrace db split nr 64 -o /scratch/nr
     millrace run --fragments 64 -- blastp -db /scratch/nr/nr -query q.faa -outfmt 6 -out hits.tsv
+
+    In HDFS all files of a fragment lie on one DataNode, so that its node can search it alone:
+
+    \b
+    millrace db split nr 64 -o hdfs://namenode/db/nr
+    millrace run --hosts node[1-4] -- blastp -db hdfs://namenode/db/nr/nr -query q.faa -outfmt 6 -out hits.tsv
     """
     from millrace.errors import RefusedError
     from millrace.job import parse_fragments
+    from millrace.replicas import is_url, shown
     from millrace.tools.blast import split as splitting
 
     try:
@@ -41,7 +52,38 @@ def split(database: str, size: str, folder: Path) -> None:
         raise RefusedError(
             f"{size}: neither a number of fragments nor a size", "as in: 8, or the size of a fragment (500M, 2G)"
         )
-    made = splitting.split(database, wanted, folder, Path.cwd(), os.environ)
-    for volume in made.volumes:
-        click.echo(f"{volume.base}  {volume.entries} entries, {volume.residues} residues")
+    if folder.startswith("hdfs://"):
+        _into_hdfs(database, wanted, folder)
+        return
+    if is_url(folder):
+        raise RefusedError(
+            f"{shown(folder)}: fragments are not made there", "give a folder of this machine, or hdfs://"
+        )
+    made = splitting.split(database, wanted, Path(folder), Path.cwd(), os.environ)
+    _tell((volume.base, volume) for volume in made.volumes)
     click.echo(f"{made.database}  all of them: -db {made.database}")
+
+
+def _into_hdfs(database: str, wanted: tuple[int, int], url: str) -> None:
+    """Make the fragments in a temporary folder, and put each with all its files onto one DataNode."""
+    from millrace.replicas import check_place, shown
+    from millrace.storage.together import NewFolder
+    from millrace.tools.blast import split as splitting
+    from millrace.words import count
+
+    check_place(url)
+    with NewFolder(url, os.environ) as new, tempfile.TemporaryDirectory(prefix="millrace-split-") as here:
+        made = splitting.split(database, wanted, Path(here), Path.cwd(), os.environ, "name another with TMPDIR")
+        own = [volume.files() for volume in made.volumes]
+        others = {*Path(here).iterdir()} - {path for files in own for path in files}
+        placed = new.put(own, sorted(others))
+    _tell((volume.base.name, volume) for volume in made.volumes)
+    name = f"{shown(url).rstrip('/')}/{made.database.name}"
+    click.echo(f"{name}  all of them: -db {name}")
+    on = f"{min(placed.on)} to {max(placed.on)} on each of {count(len(placed.on), 'DataNode')}"
+    click.echo(f"{placed.n_together} of {count(len(own), 'fragment')} with all files on one DataNode, {on}")
+
+
+def _tell(volumes: Iterable[tuple[str | Path, Volume]]) -> None:
+    for name, volume in volumes:
+        click.echo(f"{name}  {volume.entries} entries, {volume.residues} residues")

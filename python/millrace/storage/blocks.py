@@ -9,6 +9,7 @@ Source: the WebHDFS REST API of Apache Hadoop (``GETFILEBLOCKLOCATIONS``, since 
 from __future__ import annotations
 
 import getpass
+import http
 import json
 import os
 import socket
@@ -36,6 +37,9 @@ QUESTIONS = 3
 
 #: Port of WebHDFS, if the settings name none.
 PORT, SECURE_PORT = 9870, 9871
+
+#: A proxy is for the world outside.
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Block(NamedTuple):
@@ -116,13 +120,31 @@ def _of_file(url: str, known: Mapping[str, str]) -> list[Block]:
 
 
 def _ask(address: str, question: str) -> dict[str, Any]:
-    user = os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
-    # A proxy is for the world outside.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    query = urlencode({"op": question, "user.name": user})
-    with opener.open(f"{address}?{query}", timeout=PATIENCE_SECONDS) as answer:
+    with OPENER.open(_asking(address, question), timeout=PATIENCE_SECONDS) as answer:
         found: dict[str, Any] = json.load(answer)
     return found
+
+
+def _asking(address: str, question: str) -> str:
+    user = os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+    return f"{address}?{urlencode({'op': question, 'user.name': user})}"
+
+
+def redirected(address: str, question: str) -> str:
+    """Where a NameNode sends who would write.
+
+    Raises:
+        OSError: It does not answer, or refuses.
+        ValueError: It sends nobody anywhere.
+    """
+    try:
+        with OPENER.open(urllib.request.Request(_asking(address, question), method="PUT"), timeout=PATIENCE_SECONDS):
+            raise ValueError("it writes by itself")
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code == http.HTTPStatus.TEMPORARY_REDIRECT:
+                return str(error.headers["Location"])
+            raise
 
 
 def parse(answer: Mapping[str, Any]) -> list[Block]:
@@ -207,3 +229,13 @@ def holders(files: Iterable[list[Block]]) -> dict[str, int]:
             for host in block.hosts:
                 found[host] = found.get(host, 0) + block.length
     return found
+
+
+def common(files: Iterable[list[Block]]) -> frozenset[str]:
+    """The names of the DataNodes that hold all blocks of these files. Pure.
+
+    >>> sorted(common([[Block(0, 10, frozenset({"a", "b"}))], [Block(0, 5, frozenset({"b", "c"}))], []]))
+    ['b']
+    """
+    held = [block.hosts for blocks in files for block in blocks]
+    return frozenset.intersection(*held) if held else frozenset()

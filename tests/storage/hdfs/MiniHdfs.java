@@ -13,7 +13,7 @@ public class MiniHdfs {
     c.set("dfs.replication", System.getProperty("repl", "2"));
     c.set("dfs.blocksize", System.getProperty("bs", "1048576"));
     c.set("dfs.namenode.fs-limits.min-block-size", "4096");
-    c.set("dfs.permissions.enabled", "false");
+    c.set("dfs.permissions.enabled", "true"); // whoever starts it may do all
     c.set("dfs.heartbeat.interval", "1");
     c.set("dfs.namenode.heartbeat.recheck-interval", "2000");
     String[] hosts = new String[n], racks = new String[n];

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from millrace.errors import RefusedError
 from millrace.storage.clients.base import (
     About,
     ExpiredError,
@@ -90,7 +93,54 @@ class Hdfs(Location):
 
     def discard(self, begun: str) -> bool:
         with self._told():
-            return bool(self._client.delete(begun))
+            return bool(self._client.delete(begun, recursive=True))
+
+    def begin_folder(self) -> str:
+        """Make a folder that gets this place's name when all is in it; its path. What killed processes of this host have left goes.
+
+        Raises:
+            MillraceError: There is something, or it cannot be made.
+        """
+        above, _, name = self._path.rpartition("/")
+        if not name:
+            raise RefusedError(f"{self.shown}: names no folder", "as in: hdfs://namenode/db/nr")
+        with self._told():
+            with suppress(FileNotFoundError):
+                there = self._client.get_file_info(self._path)
+                if not there.isdir or any(self._client.list_status(self._path)):
+                    raise RefusedError(f"{self.shown} is there already", "give another folder, or remove it")
+            self._client.mkdirs(above or "/", 0o755, create_parent=True)
+            begins = f".{name[-100:]}.{socket.gethostname()}."
+            for pid in self._begun(above or "/", begins):
+                self._client.delete(f"{above}/{begins}{pid}.part", recursive=True)
+            begun = f"{above}/{begins}{os.getpid()}.part"
+            self._client.mkdirs(begun, 0o755, create_parent=False)
+            return begun
+
+    def _begun(self, folder: str, begins: str) -> Iterator[int]:
+        """The processes that began a folder there, and live no more."""
+        for entry in self._client.list_status(folder):
+            name = entry.path.rpartition("/")[2]
+            pid = name[len(begins) : -len(".part")]
+            is_its = name == f"{begins}{pid}.part" and pid.isdigit()
+            if is_its and (int(pid) == os.getpid() or not os.path.exists(f"/proc/{pid}")):
+                yield int(pid)
+
+    def end_folder(self, begun: str) -> None:
+        """Give the folder its name, in one step.
+
+        Raises:
+            MillraceError: There is something by now, or it cannot be renamed.
+        """
+        with self._told():
+            self._client.rename(
+                begun, self._path, overwrite=True
+            )  # of folders it takes the place of an empty one alone
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """What files are in a folder, with their bytes."""
+        with self._told():
+            return {entry.path.rpartition("/")[2]: entry.length for entry in self._client.list_status(folder)}
 
     def _see_folder(self) -> None:
         try:
@@ -116,9 +166,10 @@ class Hdfs(Location):
         except PermissionError as error:
             raise self.denied("see its owner and mode: hdfs dfs -ls") from error
         except (OSError, RuntimeError, ValueError) as error:
-            raise self._refusal(first_line(error)) from error
+            raise self.refusal(first_line(error)) from error
 
-    def _refusal(self, text: str) -> LocationError:
+    def refusal(self, text: str) -> LocationError:
+        """What a server has said, in our words."""
         if "AccessControlException" in text:
             return self.denied("see its owner and mode: hdfs dfs -ls")
         if "GSSAPI" in text or "Kerberos" in text or "token" in text.lower():

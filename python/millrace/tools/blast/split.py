@@ -41,12 +41,15 @@ class Split:
     volumes: tuple[Volume, ...]
 
 
-def split(name: str, wanted: tuple[int, int], folder: Path, cwd: Path, environ: Mapping[str, str]) -> Split:
+def split(
+    name: str, wanted: tuple[int, int], folder: Path, cwd: Path, environ: Mapping[str, str], otherwise: str = "give another with -o",
+) -> Split:  # fmt: skip
     """Make a database of physical fragments in ``folder``, or nothing.
 
     Args:
         name: The database, as after ``-db``.
         wanted: (number of fragments, bytes of one at most); one of them is 0.
+        otherwise: What to do if ``folder`` has no room.
 
     Raises:
         RefusedError: There is no such database, it cannot be fragmented, or ``folder`` has one of this name.
@@ -64,7 +67,7 @@ def split(name: str, wanted: tuple[int, int], folder: Path, cwd: Path, environ: 
         raise RefusedError(f"{name} has masks, but no ids", "make it again with makeblastdb -parse_seqids")
     runs = cut(database.volumes, [1] * _number(database, wanted))
     made.parent.mkdir(parents=True, exist_ok=True)
-    _check_room(database, made.parent)
+    _check_room(database, made.parent, otherwise)
     with _workplace(made.parent) as place:
         digits = max(2, len(str(len(runs) - 1)))
         names = [f"{made.name}.{number:0{digits}}" for number in range(len(runs))]
@@ -106,14 +109,12 @@ def _number(database: Database, wanted: tuple[int, int]) -> int:
     return min(number or math.ceil(database.sequence_bytes / size), database.entries)
 
 
-def _check_room(database: Database, folder: Path) -> None:
-    files = (
-        path for volume in database.volumes for path in volume.base.parent.glob(f"{volume.base.name}.{volume.letter}??")
-    )
+def _check_room(database: Database, folder: Path, otherwise: str) -> None:
+    files = (path for volume in database.volumes for path in volume.files())
     needed, free = ROOM * sum(path.stat().st_size for path in files), shutil.disk_usage(folder).free
     if needed > free:
         raise RefusedError(
-            f"{folder} has {free >> 20} MB free, and the fragments need {int(needed) >> 20} MB", "give another with -o"
+            f"{folder} has {free >> 20} MB free, and the fragments need {int(needed) >> 20} MB", otherwise
         )
 
 

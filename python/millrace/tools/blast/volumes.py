@@ -9,6 +9,7 @@ number of residues; version 5 has two more fields than version 4.
 
 from __future__ import annotations
 
+import glob
 import mmap
 import operator
 import struct
@@ -55,6 +56,10 @@ class Volume:
     def index(self) -> Path:
         """The index file."""
         return ending(self.base, f"{self.letter}in")
+
+    def files(self) -> list[Path]:
+        """All its files."""
+        return sorted(self.base.parent.glob(f"{glob.escape(self.base.name)}.{self.letter}??"))
 
 
 def ending(base: Path, suffix: str) -> Path:

@@ -1,0 +1,217 @@
+"""A new folder of HDFS whose files lie together: all of one group have a copy on one DataNode, and groups are spread evenly.
+
+HDFS places each file by itself, but the first copy on the DataNode that writes it. WebHDFS writes by a DataNode, which the
+NameNode draws; here it is chosen. Where the other copies go is for the NameNode to say.
+
+Source: the WebHDFS REST API of Apache Hadoop (``CREATE``), and the list of DataNodes that its own web pages show
+(``NameNodeInfo`` of ``/jmx``).
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from millrace.errors import MillraceError, RefusedError
+from millrace.replicas import shown
+from millrace.storage import blocks
+from millrace.storage.clients.base import PIECE_BYTES, UnreachableError
+from millrace.storage.clients.hdfs import Hdfs
+
+#: DataNodes that are written to at the same time.
+WRITTEN_AT_ONCE = 8
+
+#: Seconds that a DataNode may take for a step of a write.
+PATIENCE_SECONDS = 300.0
+
+_ELSE = "make a folder of this machine, and copy that: hdfs dfs -put, which places each file by itself"
+
+
+class DataNode(NamedTuple):
+    """A DataNode that takes new blocks."""
+
+    name: str
+    #: Of its WebHDFS.
+    address: str
+    free: int
+
+
+class Placed(NamedTuple):
+    """What was put where."""
+
+    #: Groups that each DataNode has written.
+    on: list[int]
+    #: Groups of which a DataNode has all.
+    n_together: int
+
+
+class NewFolder:
+    """The folder is there with all its files when `put` returns, and else not at all. Use as a context.
+
+    Args:
+        url: Of HDFS; nothing may be there but an empty folder.
+        environ: Says where its settings are.
+
+    Raises:
+        MillraceError: It cannot be written there, and why; nothing is left.
+    """
+
+    def __init__(self, url: str, environ: Mapping[str, str]) -> None:
+        self._url, self._shown, self._environ = url.rstrip("/"), shown(url), environ
+        self._folder = Hdfs(self._url, self._shown)
+        self._stops = False
+        known = blocks.settings(environ)
+        self._begun = self._folder.begin_folder()
+        try:
+            self._redirect, name_node = self._asked(blocks.name_nodes(self._url, known))
+            self._nodes = data_nodes(_live(name_node, self._shown), urlsplit(self._redirect).scheme)
+            if not self._nodes:
+                raise UnreachableError(f"{self._shown}: no DataNode takes new blocks", "see: hdfs dfsadmin -report")
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> NewFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(MillraceError):  # what cannot be removed now is removed by the next one
+            self._folder.discard(self._begun)
+
+    def _asked(self, name_nodes: Sequence[str]) -> tuple[str, str]:
+        """Where a NameNode sends who would write a file, and which one it is."""
+        why = "no NameNode is known of it"
+        for node in name_nodes:
+            try:
+                where = blocks.redirected(f"{node}/webhdfs/v1{quote(self._begun)}/x", "CREATE")
+            except (OSError, ValueError) as error:
+                why = f"{node}: {error}"
+                continue
+            if "namenoderpcaddress=" in where:
+                return where, node
+            why = f"{node}: it is no NameNode, but a gateway"
+        raise RefusedError(f"{self._shown}: which DataNode gets a file cannot be chosen: {why}", f"set dfs.namenode.http-address in HADOOP_CONF_DIR/hdfs-site.xml; or {_ELSE}")  # fmt: skip
+
+    def put(self, groups: Sequence[Sequence[Path]], others: Sequence[Path]) -> Placed:
+        """Write the files of each group through one DataNode, look whether all are whole, and let the folder be seen.
+
+        Args:
+            others: Files that are of no group.
+
+        Raises:
+            MillraceError: They cannot be written, and why.
+        """
+        chosen = spread([sum(path.stat().st_size for path in files) for files in groups], self._nodes)
+        with ThreadPoolExecutor(WRITTEN_AT_ONCE) as pool:
+            try:
+                written = [pool.submit(self._put, *each) for each in zip(groups, chosen, strict=True)]
+                nodes = [each.result() for each in written]
+                self._put(others, self._nodes[0])
+            except BaseException:
+                self._stops = True
+                pool.shutdown(cancel_futures=True)
+                raise
+        wanted = {path.name: path.stat().st_size for files in (*groups, others) for path in files}
+        if self._folder.sizes(self._begun) != wanted:
+            raise UnreachableError(f"{self._shown}: not all that was sent has arrived", "try again")
+        self._folder.end_folder(self._begun)
+        return Placed([*Counter(nodes).values()], self._n_together(groups))
+
+    def _put(self, files: Sequence[Path], node: DataNode) -> str:
+        """Write through ``node``, or through another one if it does not answer; which it was."""
+        others = [each for each in self._nodes if each != node]
+        for each in (node, *others):
+            try:
+                for path in files:
+                    self._write(path, each)
+                return each.name
+            except urllib.error.HTTPError as error:
+                raise self._told(error) from error
+            except OSError as error:
+                why = f"{each.name}: {error}"
+        raise UnreachableError(f"{self._shown}: no DataNode could be written to: {why}", "see: hdfs dfsadmin -report")
+
+    def _write(self, path: Path, node: DataNode) -> None:
+        parts = urlsplit(self._redirect)
+        query = parts.query.replace("overwrite=false", "overwrite=true")  # what another DataNode has left of it
+        place = parts._replace(
+            netloc=node.address, path=f"/webhdfs/v1{quote(self._begun)}/{quote(path.name)}", query=query
+        )
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(path.stat().st_size)}
+        request = urllib.request.Request(urlunsplit(place), self._pieces(path), headers, method="PUT")
+        with blocks.OPENER.open(request, timeout=PATIENCE_SECONDS) as answer:
+            answer.read()
+
+    def _pieces(self, path: Path) -> Iterator[bytes]:
+        with path.open("rb", buffering=0) as file:
+            while piece := file.read(PIECE_BYTES):
+                if self._stops:
+                    raise InterruptedError("another file could not be written")
+                yield piece
+
+    def _told(self, error: urllib.error.HTTPError) -> MillraceError:
+        """What a DataNode has said, in our words."""
+        with error:
+            said = error.read()
+        try:
+            found: dict[str, Any] = json.loads(said)["RemoteException"]
+            return self._folder.refusal(f"{found['exception']}: {found['message'].strip().splitlines()[0]}")
+        except (ValueError, LookupError, TypeError):
+            return self._folder.refusal(str(error))
+
+    def _n_together(self, groups: Sequence[Sequence[Path]]) -> int:
+        urls = [[f"{self._url}/{quote(path.name)}" for path in files] for files in groups]
+        found = blocks.of_files([url for own in urls for url in own], self._environ)
+        return sum(bool(blocks.common(found[url] for url in own)) for own in urls)
+
+
+def _live(name_node: str, place: str) -> str:
+    """What a NameNode says of its live DataNodes."""
+    question = f"{name_node}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo"
+    try:
+        with blocks.OPENER.open(question, timeout=blocks.PATIENCE_SECONDS) as answer:
+            live: str = json.load(answer)["beans"][0]["LiveNodes"]
+            return live
+    except (OSError, ValueError, LookupError) as error:
+        raise RefusedError(
+            f"{place}: which DataNodes there are cannot be told: {name_node}/jmx: {error}", _ELSE
+        ) from error
+
+
+def data_nodes(live: str, scheme: str) -> list[DataNode]:
+    """The DataNodes that take new blocks, of what a NameNode says of those that live. Pure.
+
+    >>> data_nodes('{"n1:9866": {"infoAddr": "10.0.0.1:9864", "remaining": 7, "adminState": "In Service"}, "n2:9866": '
+    ...     '{"infoAddr": "10.0.0.2:9864", "remaining": 7, "adminState": "Decommissioned"}}', "http")
+    [DataNode(name='n1', address='10.0.0.1:9864', free=7)]
+    """
+    key = "infoSecureAddr" if scheme == "https" else "infoAddr"
+    return [
+        DataNode(name.partition(":")[0], about[key], int(about["remaining"]))
+        for name, about in json.loads(live).items()
+        if about.get("adminState") == "In Service" and about.get(key)
+    ]
+
+
+def spread(sizes: Sequence[int], nodes: Sequence[DataNode]) -> list[DataNode]:
+    """A DataNode for each group of files: as evenly as their sizes let it, and where most is free. Pure.
+
+    >>> one, two = DataNode("one", "", 100), DataNode("two", "", 200)
+    >>> [each.name for each in spread([10, 10, 8, 9], [one, two])]
+    ['two', 'one', 'one', 'two']
+    """
+    given = dict.fromkeys(nodes, 0)
+    chosen: dict[int, DataNode] = {}
+    for k in sorted(range(len(sizes)), key=lambda k: (-sizes[k], k)):
+        roomy = [node for node in nodes if node.free - given[node] > sizes[k]] or nodes
+        chosen[k] = min(roomy, key=lambda each: (given[each], given[each] - each.free, each.name))
+        given[chosen[k]] += sizes[k]
+    return [chosen[k] for k in range(len(sizes))]
