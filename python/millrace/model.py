@@ -229,11 +229,22 @@ class HmmerTargets(Frozen, tag="hmmer", frozen=True):
 
 
 class Index(Frozen, frozen=True):
-    """The file of a volume that says where its entries are: all searches read its head, those of the volume all of it."""
+    """A file of a volume that says where its entries are, or what they are called: of others searches read little."""
 
     file: Fetched
-    #: Bytes of its head.
-    head: int
+    #: Offset and bytes of what they read, by zlib; all else is zeros.
+    pieces: tuple[tuple[int, bytes], ...]
+    #: Whether that is so in the file, too; else it is less than there is.
+    is_part: bool = True
+
+
+class Carried(Frozen, frozen=True):
+    """A file that all nodes need, so small when it is packed that it goes with what they are told."""
+
+    #: Without folders.
+    name: str
+    #: By zlib.
+    packed: bytes
 
 
 class Fragmented(Frozen, frozen=True):
@@ -262,8 +273,10 @@ class Fragmented(Frozen, frozen=True):
     #: Files that the search of each fragment reads, and that a node fetches when it first searches it; empty: all files of
     #: the database are there.
     volumes: tuple[tuple[Fetched, ...], ...] = ()
-    #: The index of each of them, which the coordinator has, and another node fetches as far as it needs it.
+    #: Index and ids of each of them, which the coordinator has, and another node fetches as far as it needs it.
     indices: tuple[Index, ...] = ()
+    #: Small files of the database, which no node fetches.
+    carried: tuple[Carried, ...] = ()
 
 
 #: A tool that only computes and has done nothing for so long will never do anything again.

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from millrace.tools.blast.alias import write_alias
+from millrace.tools.blast.ids import PAGE, without_ids
 from millrace.tools.blast.partial import ranges, read_ranges, write_ranges
 from millrace.tools.blast.remote import UNREAD
 from millrace.tools.blast.volumes import read_volume, whole_volumes
@@ -104,13 +105,29 @@ def test_a_search_does_not_miss_the_files_that_are_not_fetched(letter: str, tmp_
 
 
 @pytest.mark.parametrize("letter", ["p", "n"])
-def test_the_search_of_a_volume_reads_the_heads_of_other_indices_alone(letter: str, tmp_path: Path) -> None:
+def test_the_search_of_a_volume_reads_little_of_indices_and_ids_of_others(letter: str, tmp_path: Path) -> None:
     whole, heads = with_taxa(tmp_path, letter)
     volume = read_volume(heads / "db.00", letter)
     content = volume.index.read_bytes()
     volume.index.write_bytes(content[: volume.head] + bytes(len(content) - volume.head))
+    ids = heads / f"db.00.{letter}db"
+    pages = without_ids(ids)
+    assert pages and b"v0e3" in ids.read_bytes() and not any(b"v0e3" in page for _, page in pages)
+    for path, kept in ((ids, pages), (heads / f"db.00.{letter}og", [])):
+        path.write_bytes(bytes(path.stat().st_size))
+        with path.open("r+b") as file:
+            for at, page in kept:
+                file.seek(at)
+                file.write(page)
     lines = ("FIRST_OID 13", "LAST_OID 24", "NSEQ 24", "LENGTH 7200", "STATS_NSEQ 24", "STATS_TOTLEN 7200")
     for folder in (whole, heads):
         write_alias(folder / "part", letter, "t", ["db.00", "db.01"], *lines)
-    wanted = search(whole, letter, "0", "part")
-    assert search(heads, letter, "0", "part") == wanted and b"of 1" in wanted and b"of 0" not in wanted
+    for form in ("0", "7 qaccver sseqid sgi stitle evalue", "15"):
+        wanted = search(whole, letter, form, "part")
+        assert search(heads, letter, form, "part") == wanted and b"of 1" in wanted and b"of 0" not in wanted
+
+
+def test_a_list_of_ids_of_another_kind_is_left_as_it_is(tmp_path: Path) -> None:
+    for content in (b"", b"x" * 3, bytes(3 * PAGE), b"\xff" * 3 * PAGE):
+        (tmp_path / "db.pdb").write_bytes(content)
+        assert without_ids(tmp_path / "db.pdb") is None

@@ -79,7 +79,7 @@ def site(small_hdfs: dict[str, str], tmp_path: Path) -> Site:
     entries = [f">e{k}\n{''.join(chance.choices('ACDEFGHIKLMNPQRSTVWY', k=120))}\n" for k in range(30)]
     (tmp_path / "in").write_text("".join(entries))
     (tmp_path / "q").write_text("".join(entries[3::7]))
-    words = "makeblastdb -in in -dbtype prot -parse_seqids -title t -out prot".split()
+    words = ["makeblastdb", "-in", "in", "-dbtype", "prot", "-parse_seqids", "-title", "t", "-out", "prot"]
     subprocess.run(words, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
     found = Site(tmp_path, small_hdfs["uri"], small_hdfs["http"].partition("//")[2])
     found.environ = found.settings(found.web)

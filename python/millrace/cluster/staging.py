@@ -22,6 +22,7 @@ from millrace.storage import sources
 if TYPE_CHECKING:
     from millrace.cluster.membership import Member, Membership
     from millrace.interrupt import Interrupt
+    from millrace.model import Fragmented
     from millrace.plan.plan import Plan
 
 
@@ -57,8 +58,7 @@ def stage(
     talk = _Talk(crew, interrupt, plan.run_dir)
     coordinator = Distribution(keeper, sorted(set(first.values()) - {0}), talk.tell, talk.hear, message)
     try:
-        own_fetch = {index.file.name for index in plan.use.fragmented.indices} if plan.use.fragmented else set()
-        behind = {name: path for name, path in behind.items() if name not in own_fetch}
+        behind = {name: path for name, path in behind.items() if name not in _elsewhere(plan.use.fragmented)}
         everywhere = coordinator.pass_on(way, behind) if behind and len(first) > 1 else {}
         found = coordinator.run(way, files, decision) if files and decision.may_copy else {}
     except BaseException:
@@ -71,6 +71,13 @@ def stage(
         {host: found[rank] for host, rank in first.items() if rank in found},
         {host: everywhere[rank] for host, rank in first.items() if rank in everywhere},
     )
+
+
+def _elsewhere(fragmented: Fragmented | None) -> set[str]:
+    """Names of the files that nodes fetch for themselves, or are told."""
+    if not fragmented:
+        return set()
+    return {*(index.file.name for index in fragmented.indices), *(each.name for each in fragmented.carried)}
 
 
 class _Talk(NamedTuple):

@@ -26,6 +26,13 @@ class FileWithHoles:
         with path.open("xb") as made:
             os.truncate(made.fileno(), file.size)
 
+    def begin(self, pieces: Iterable[tuple[int, bytes]]) -> None:
+        """Fill in what is known: bytes, and where they are."""
+        with self._lock, self._path.open("r+b") as file:
+            for at, piece in pieces:
+                fetch.append(file.fileno(), piece, at)
+                self._filled.add(at, at + len(piece))
+
     def fill(self, ranges: Iterable[tuple[int, int]], copy: Path) -> HdfsRead:
         """Fill half-open ranges in; what had to be read from HDFS.
 

@@ -78,15 +78,14 @@ class Searcher:
             queue(execution)
             return
         typed = self._fragmented.database
-        database = os.fsencode(volumes.whole / typed)
+        database = os.fsencode((volumes.whole if n_records else volumes.others) / typed)
         argv = render(self._fragmented.finish, self._use, self._mirror, files, {}, database)
         execution = replace(execution, argv=argv, substitutions=[(database, os.fsencode(typed))])
 
         def fill() -> None:
             if n_records:
                 volumes.fill_all()
-            else:
-                volumes.fill_heads()
+                volumes.fill_indices()
 
         with self._lock:
             self._waiting.add(task.id)

@@ -1,20 +1,22 @@
 """Volumes of a database that lies in HDFS, on the node that searches them.
 
 A volume is fetched into the cache of the node when it is first searched, and may give way to others once its searches have
-ended. Of the indices of the other volumes a search reads the heads. Searches of candidates read a few entries of each: for
+ended. Of the indices and ids of the other volumes a search reads a little, which the node is told. Searches of candidates read a few entries of each: for
 them there are files with holes, in which what they need is filled in, from the copy of the volume if that is here, else
 from HDFS.
 """
 
 from __future__ import annotations
 
+import os
 import threading
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from millrace.model import Fetched, Fragmented, HdfsRead, View
+from millrace.model import Fetched, Fragmented, HdfsRead, Index, View
 from millrace.node.holes import FileWithHoles
 from millrace.storage import blocks, fetch, keep, urls
 from millrace.storage.cache import Cache
@@ -36,20 +38,25 @@ class Volumes:
     def __init__(self, fragmented: Fragmented, view: View, copies: Mapping[str, str], folder: Path) -> None:
         #: The coordinator has all of them, and needs none.
         self._indices = [index for index in fragmented.indices if index.file.name not in copies]
-        lacking = {index.file.name.rpartition(".")[0]: index.file for index in self._indices}
-        self._files = [_with_index(files, lacking) for files in fragmented.volumes]
+        lacking = [index.file for index in self._indices]
+        self._files = [[*files, *_beside(files, lacking)] for files in fragmented.volumes]
         self._place = urls.choose(view.stage, sum(file.size for file in view.later))
         #: All files of the database, those of volumes with holes.
         self.whole = folder / "whole"
         #: Has ``partN`` with the files of the volume of fragment N, from 0.
         self.parts = folder
         self.whole.mkdir(parents=True)
+        copies = {**_write_carried(fragmented, copies, folder / "carried"), **copies}
         for name, copy in copies.items():
             _link(self.whole, name, copy)
         self._distance = blocks.Distance()
         self._with_holes: dict[str, FileWithHoles] = {}
-        for file in (*view.later, *lacking.values()):
+        for file in (*view.later, *lacking):
             self._with_holes[file.name] = FileWithHoles(self.whole / file.name, file, self._distance)
+        #: The same for the search of another volume; `OTHERS` of `parts`.
+        self.others = folder / "others"
+        self.others.mkdir()
+        self._link_others(copies)
         #: Where the whole of a file is while it is on this node.
         self._copies_of: dict[str, Path] = {}
         # Volumes that were made together have one list of ids, which BLAST wants beside each.
@@ -70,6 +77,18 @@ class Volumes:
         #: What was read from HDFS.
         self.read = HdfsRead()
 
+    def _link_others(self, copies: Iterable[str]) -> None:
+        """What the search of another volume reads is in the files with holes, or where ids are missing in others."""
+        for index in self._indices:
+            path = self.others / index.file.name
+            if index.is_part:
+                self._with_holes[index.file.name].begin(_unpacked(index))
+            else:
+                _write_sparse(path, index.file.size, _unpacked(index))
+        apart = {index.file.name for index in self._indices if not index.is_part}
+        for name in {*copies, *self._with_holes} - apart:
+            _link(self.others, name, self.whole / name)
+
     def bring(self, fragment: int) -> None:
         """Fetch the volume of ``fragment``, from 1, unless it is here; it stays until `release` was called as often.
 
@@ -77,7 +96,6 @@ class Volumes:
             MillraceError: It cannot be read, has changed, or does not fit.
         """
         number = fragment - 1
-        self.fill_heads()
         with self._lock:
             self._users[number] += 1
             lock = self._locks[number]
@@ -115,16 +133,8 @@ class Volumes:
         """
         self.fill((file.name, 0, file.size) for files in self._files for file in files)
 
-    def fill_heads(self) -> None:
-        """Fill in what every search reads of indices.
-
-        Raises:
-            MillraceError: It cannot be read, or has changed.
-        """
-        self.fill((index.file.name, 0, index.head) for index in self._indices)
-
     def fill_indices(self) -> None:
-        """Fill the indices in, by which candidates are found.
+        """Fill indices and ids in, by which candidates are found.
 
         Raises:
             MillraceError: They cannot be read, or have changed.
@@ -154,9 +164,32 @@ class Volumes:
         self._caches.clear()
 
 
-def _with_index(files: Sequence[Fetched], indices: Mapping[str, Fetched]) -> list[Fetched]:
-    """The files of a volume, and its index if that is among ``indices``, which are by name without ending."""
-    return [*files, *(indices[stem] for stem in {file.name.rpartition(".")[0] for file in files} if stem in indices)]
+def _write_carried(fragmented: Fragmented, copies: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Write what goes with the command, but for what is here; where it is, by name."""
+    folder.mkdir()
+    lacking = [each for each in fragmented.carried if each.name not in copies]
+    for each in lacking:
+        (folder / each.name).write_bytes(zlib.decompress(each.packed))
+    return {each.name: str(folder / each.name) for each in lacking}
+
+
+def _beside(files: Sequence[Fetched], indices: Sequence[Fetched]) -> list[Fetched]:
+    """Those of ``indices`` that are of the volume that has these files."""
+    stems = {file.name.rpartition(".")[0] for file in files}
+    return [index for index in indices if index.name.rpartition(".")[0] in stems]
+
+
+def _unpacked(index: Index) -> list[tuple[int, bytes]]:
+    return [(at, zlib.decompress(packed)) for at, packed in index.pieces]
+
+
+def _write_sparse(path: Path, size: int, pieces: Iterable[tuple[int, bytes]]) -> None:
+    """Write a file of which all but these pieces is zeros."""
+    with path.open("xb") as file:
+        os.truncate(file.fileno(), size)
+        for at, piece in pieces:
+            file.seek(at)
+            file.write(piece)
 
 
 def _link(folder: Path, name: str, to: str | Path) -> None:

@@ -26,6 +26,9 @@ from millrace.tools.blast.alias import blastdbcmd, write_alias, write_masked
 from millrace.tools.blast.lists import unpack
 from millrace.tools.blast.partial import read_ranges, write_ranges
 
+#: The folder, beside those of volumes, in which they are as far as the search of another one reads them.
+OTHERS = "others"
+
 #: Bytes of a list of hits that are read at a time.
 PIECE = 1 << 22
 
@@ -200,7 +203,7 @@ class _Whole:
         assert self.parts
         starts = accumulate(self.entries, initial=0)
         bases = [
-            str(self.parts / f"part{number}" / Path(base).name) if start == fragment.first and n else base
+            str(self.parts / (f"part{number}" if start == fragment.first and n else OTHERS) / Path(base).name)
             for base, n, start in zip(self.volumes, self.entries, starts, strict=False)
         ]
         lines = (f"FIRST_OID {fragment.first + 1}", f"LAST_OID {fragment.last}", *self.numbers)

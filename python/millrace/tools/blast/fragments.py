@@ -9,12 +9,14 @@ comes of it too. ``docs/exactness-fragments.md`` has the argument, its sources a
 from __future__ import annotations
 
 import re
+import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from millrace.errors import RefusedError
 from millrace.model import (
     BlastDatabase,
+    Carried,
     Command,
     DatabaseArg,
     Fetched,
@@ -30,10 +32,11 @@ from millrace.model import (
 from millrace.tools.base import Fragmentable
 from millrace.tools.blast import lists
 from millrace.tools.blast.database import Database, NotInFragments, read_database
+from millrace.tools.blast.ids import without_ids
 from millrace.tools.blast.lists import Listed
 from millrace.tools.blast.options import OPTIONS
 from millrace.tools.blast.search_path import SearchPath, split_names
-from millrace.tools.blast.volumes import cut, whole_volumes
+from millrace.tools.blast.volumes import cut, ending, whole_volumes
 from millrace.tools.options import scan, words
 
 #: Databases of the programs that are searched in fragments.
@@ -106,6 +109,13 @@ _RANKED_OTHERWISE = frozenset(
 #: Fewest subjects of a query, from which on it is not certain that all of a fragment are in its list.
 _FEWEST = 5000
 
+#: Endings of what has the ids of a volume: names, and numbers of GenBank.
+_IDS = ("db", "og")
+
+#: Bytes of a file up to which it is looked at whether it packs well; and of what nodes are told with the command, or the part
+#: of the file that this may be.
+_LOOKED_AT, _CARRIED, _CARRIED_SHARE = 1 << 20, 1 << 10, 16
+
 #: The larger X-dropoff is that of the final alignment, so that it finds what the preliminary one did.
 _XDROP_FINAL = 100
 
@@ -142,9 +152,11 @@ def fragment(
     runs = whole_volumes(database.volumes)
     if sizes:
         runs = listed.cut(sizes) if listed else cut(database.volumes, sizes)
+    carried = () if sizes else tuple(_carried(database, command))
     return Fragmented(
         volumes=() if sizes else _later(database, command),
-        indices=() if sizes else tuple(_indices(database, command)),
+        indices=() if sizes else tuple(_indices(database, command, {each.name for each in carried})),
+        carried=carried,
         fragments=tuple(Fragment(first=first, last=last, size=size, argv=argv) for first, last, size in runs),
         found=OutputUse(name="found", path="found"),
         finish=_finish(use),
@@ -174,12 +186,37 @@ def _later(database: Database, command: Command) -> tuple[tuple[Fetched, ...], .
     return tuple(tuple(later[volume.base.name]) for volume in database.volumes if volume.entries)
 
 
-def _indices(database: Database, command: Command) -> Iterator[Index]:
-    """The index of each volume that has entries."""
+def _indices(database: Database, command: Command, carried: Collection[str]) -> Iterator[Index]:
+    """The index of each volume that has entries, and its ids."""
     files = {file.name: file for file in command.view.files} if command.view else {}
     for volume in database.volumes:
         if volume.entries:
-            yield Index(file=files[volume.index.name], head=volume.head)
+            with volume.index.open("rb") as index:
+                head = zlib.compress(index.read(volume.head))
+            yield Index(file=files[volume.index.name], pieces=((0, head),))
+        for suffix in _IDS if volume.entries else ():
+            path = ending(volume.base, f"{volume.letter}{suffix}")
+            if path.name in carried or not (file := files.get(path.name)):
+                continue
+            pages = without_ids(path) if suffix == "db" else []
+            if pages is not None:  # else all nodes get it
+                packed = tuple((at, zlib.compress(page)) for at, page in pages)
+                yield Index(file=file, pieces=packed, is_part=False)
+
+
+def _carried(database: Database, command: Command) -> Iterator[Carried]:
+    """Aliases, and what is empty for the most part, as lists of ids are where none were parsed."""
+    indices = {volume.index.name for volume in database.volumes}
+    for file in command.view.files if command.view else ():
+        if (
+            re.search(rf"\.{database.letter}[a-z][a-z]$", file.name)
+            and file.name not in indices
+            and file.size <= _LOOKED_AT
+        ):
+            assert command.view
+            packed = zlib.compress((command.view.folder / file.name).read_bytes())
+            if len(packed) <= max(_CARRIED, file.size // _CARRIED_SHARE):
+                yield Carried(name=file.name, packed=packed)
 
 
 def _database(program: str, options: dict[str, str], command: Command) -> Database:

@@ -1,0 +1,107 @@
+"""What BLAST reads of the ids of volumes in which it does not search: that there are some, and of which volume.
+
+A search opens the ids of all volumes of a database (``.pdb``, LMDB, with the tables ``volname``, ``volinfo`` and ``acc2oid``),
+and looks up those of the entries that it has found. For a volume in which nothing can be found a table of no ids will do.
+
+Source: "BLAST Database Version 5" of the NCBI C++ Toolkit (``seqdb_lmdb.cpp``); ``mdb.c`` of LMDB for the format of pages:
+16 bytes of head, then the place of each node in the page; a node has the length of its data, flags, the length of its key,
+the key, and the data; a table is told by 48 bytes, with its root as the last 8.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+#: Bytes of a page, and of its head.
+PAGE, HEAD = 4096, 16
+
+_MAGIC, _VERSION, _LEAF, _TABLE = 0xBEEFC0DE, 1, 0x02, 0x02
+
+#: The root of a table that has none.
+_NOWHERE = (1 << 64) - 1
+
+#: The tables of a list of ids; those of which all is kept.
+_TABLES, _KEPT = {b"acc2oid", b"volinfo", b"volname"}, (b"volinfo", b"volname")
+
+
+class Table(NamedTuple):
+    """A table, as LMDB tells of it."""
+
+    pad: int
+    flags: int
+    depth: int
+    branches: int
+    leaves: int
+    overflow: int
+    entries: int
+    root: int
+
+    @classmethod
+    def at(cls, data: mmap.mmap, place: int) -> Table:
+        return cls(*struct.unpack_from("<IHHQQQQQ", data, place))
+
+    def emptied(self) -> bytes:
+        return struct.pack("<IHHQQQQQ", self.pad, self.flags, 0, 0, 0, 0, 0, _NOWHERE)
+
+
+def without_ids(path: Path) -> list[tuple[int, bytes]] | None:
+    """The pages of a list of ids, each with its offset, that make one of the same volume with no ids in it, in a file of the same size.
+
+    None: it is none of those that ``makeblastdb`` writes.
+    """
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _without_ids(data)
+    except (ValueError, struct.error):
+        return None
+
+
+def _without_ids(data: mmap.mmap) -> list[tuple[int, bytes]]:
+    main = _newest(data)
+    root = bytearray(_page(data, main))
+    found = dict(_nodes(root))
+    if found.keys() != _TABLES:
+        raise ValueError("it has other tables")
+    pages = {k * PAGE: bytes(data[k * PAGE : (k + 1) * PAGE]) for k in (0, 1)}
+    for name in _KEPT:
+        table = Table.at(data, main.root * PAGE + found[name])
+        pages[table.root * PAGE] = bytes(_page(data, table))
+    place = found[b"acc2oid"]
+    ids = Table.at(data, main.root * PAGE + place).emptied()
+    root[place : place + len(ids)] = ids
+    pages[main.root * PAGE] = bytes(root)
+    return sorted(pages.items())
+
+
+def _newest(data: mmap.mmap) -> Table:
+    """The table of tables, by the newer of the two pages that tell of it."""
+    told = []
+    for at in (HEAD, PAGE + HEAD):
+        magic, version = struct.unpack_from("<II", data, at)
+        free, main = Table.at(data, at + 24), Table.at(data, at + 72)
+        if (magic, version) != (_MAGIC, _VERSION) or free.pad not in (0, PAGE):
+            raise ValueError("it is of another version")
+        told.append((struct.unpack_from("<Q", data, at + 128)[0], main))
+    return max(told)[1]
+
+
+def _page(data: mmap.mmap, table: Table) -> bytes:
+    """The one page of a table."""
+    page = data[table.root * PAGE : (table.root + 1) * PAGE]
+    number, flags = struct.unpack_from("<Q2xH", page)
+    if table.depth != 1 or number != table.root or flags != _LEAF:
+        raise ValueError("it has more than one page")
+    return page
+
+
+def _nodes(page: bytes | bytearray) -> Iterator[tuple[bytes, int]]:
+    """The keys of a page that stand for tables, and where these are told."""
+    (lower,) = struct.unpack_from("<H", page, 12)
+    for (at,) in struct.iter_unpack("<H", page[HEAD:lower]):
+        flags, length = struct.unpack_from("<HH", page, at + 4)
+        if flags == _TABLE:
+            yield bytes(page[at + 8 : at + 8 + length]), at + 8 + length
