@@ -125,3 +125,19 @@ def test_a_node_is_given_again_the_fragments_that_it_has() -> None:
         one.ended(*out.pop(0), 1.0, float(ended), counts=True)
         ended += 1
     assert len(at) == 4 and all(len(fragments) == 1 for fragments in at.values()), at
+
+
+def test_what_reads_some_of_all_volumes_goes_to_the_coordinator_and_is_not_run_twice() -> None:
+    for held, node in ((False, 1), (True, 0)):
+        one = dispatcher(2, 1, fragments=1)
+        if held:
+            one.hold({1: [1]})
+        for task, name in ((1, "a"), (2, "b")):
+            one.submit(task_of(task), name, 1.0, 0.0)
+        assert sent(one) == [(0, "a"), (node, "b")]
+    one.submit(task_of(3), "c", 1.0, 0.0)
+    assert sent(one) == [(1, "c")], "the coordinator is busy, and others are idle"
+    assert one.ended(1, TaskId(3), 1.0, 1.0, counts=True)
+    one.no_more()
+    one.look(60.0)
+    assert sent(one) == []

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from millrace.model import Fetched, HdfsRead
 from millrace.storage import blocks, fetch, locations
+from millrace.storage.clients.base import About
 
 #: Bytes of a copy that are read at a time.
 PIECE = 1 << 22
@@ -68,11 +69,9 @@ class FileWithHoles:
 
     def _read(self, descriptor: int, lacking: Sequence[tuple[int, int]]) -> HdfsRead:
         with closing(locations.at(self._file.place)) as location:
-            now = location.about()
-            if (now.size, now.version) != (self._file.size, self._file.version):
-                raise location.changed()
+            about = About(size=self._file.size, version=self._file.version, mtime_ns=self._file.mtime_ns)
             n_bytes = sum(last - first for first, last in lacking)
-            n_read = sum(fetch.append(descriptor, piece, at) for at, piece in location.pieces(lacking, now))
+            n_read = sum(fetch.append(descriptor, piece, at) for at, piece in location.pieces(lacking, about))
             if n_read < n_bytes:
                 raise location.short(n_read, n_bytes)
         return HdfsRead(0, n_bytes, self._distance.far(self._file, lacking))

@@ -15,6 +15,9 @@ from millrace.schedule.locality import Homes
 from millrace.schedule.placement import Placement, Send
 from millrace.tasks import Task
 
+#: The node that the coordinator is on.
+COORDINATOR = 0
+
 Load = TypeVar("Load")
 
 #: Seconds between looks for tasks that take too long while slots are idle.
@@ -46,6 +49,8 @@ class Dispatcher(Generic[Load]):
         self._out: dict[TaskId, _Out[Load]] = {}
         self._sends: list[Send] = []
         self._last, self._looked = False, 0.0
+        #: Whether storage holds the fragments, from which nodes read them.
+        self._is_held = False
 
     def take(self) -> list[tuple[Send, Load]]:
         """What is to be sent now, and what it carries."""
@@ -72,10 +77,14 @@ class Dispatcher(Generic[Load]):
     def submit(self, task: Task, load: Load, units: float, now: float) -> None:
         """A task is to be done, of so many units of work; ``load`` is sent with it."""
         self._out[task.id] = _Out(load, task.fragment)
-        prefer = self._homes.of(task.fragment)
         fragment = task.fragment if task.fragment <= self._fragments else 0
+        # What is no search reads some of all volumes, which the coordinator has more of than others.
+        reads_far = self._is_held and not fragment
+        prefer = (COORDINATOR,) if reads_far else self._homes.of(task.fragment)
         self._note(
-            self._placement.task_ready(task.id, units, now, urgent=task.urgent, prefer=prefer, fragment=fragment)
+            self._placement.task_ready(
+                task.id, units, now, urgent=task.urgent, prefer=prefer, fragment=fragment, once=reads_far
+            )
         )
 
     def started(self, task: TaskId) -> bool:
@@ -125,6 +134,7 @@ class Dispatcher(Generic[Load]):
 
     def hold(self, replicas: Mapping[int, Replicas]) -> None:
         """Nodes with a replica, by fragment, are these now: they search it, as far as that leaves no slot idle."""
+        self._is_held = True
         self._placement.hold(replicas)
 
     @property

@@ -147,6 +147,7 @@ class Placement:
         urgent: bool = False,
         prefer: Sequence[int] = (),
         fragment: int = 0,
+        once: bool = False,
     ) -> list[Send]:
         """A task is to be sent: at once where there is room, else when there is.
 
@@ -156,6 +157,7 @@ class Placement:
             urgent: Before all that is not urgent.
             prefer: Nodes where it is cheaper, such as those that hold its database fragment.
             fragment: That which it searches. If it is known who holds it, it waits for the next `fill`; else 0.
+            once: It is not run twice, however long it takes.
 
         Raises:
             ValueError: The task is known already.
@@ -163,7 +165,7 @@ class Placement:
         if task in self._tasks:
             raise ValueError(f"task {task} is known already")
         self._serial += 1
-        item = self._tasks[task] = PlacedTask(task, max(units, 0.0), self._serial, tuple(prefer), fragment)
+        item = self._tasks[task] = PlacedTask(task, max(units, 0.0), self._serial, tuple(prefer), fragment, once)
         if not urgent and self.local.holders.is_known(fragment):
             item.waiting = True
             self.local.add(item)

@@ -30,7 +30,7 @@ def copies(
             (seconds, -number)
             for item in nodes.values()
             for number, seconds in _left(item, tasks, speeds, now).items()
-            if not tasks[number].ended and len(tasks[number].nodes) == 1
+            if not (tasks[number].ended or tasks[number].once) and len(tasks[number].nodes) == 1
         ),
         reverse=True,
     )

@@ -20,6 +20,8 @@ class PlacedTask:
     prefer: tuple[int, ...] = ()
     #: Fragment of the database that it searches; 0: none.
     fragment: int = 0
+    #: Never out twice.
+    once: bool = False
     waiting: bool = False
     ended: bool = False
     #: Where it is out.
