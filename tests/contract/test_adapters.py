@@ -158,7 +158,7 @@ def cuts(n: int) -> Iterator[list[int]]:
 
 
 #: What `tests/exact` cuts in ways of its own.
-cut_tools = tools([owes for owes in OWED if owes.is_cut], elsewhere=("diamond", "minimap2", "cmsearch"))
+cut_tools = tools([owes for owes in OWED if owes.is_cut], elsewhere=("blastp", "diamond", "minimap2", "cmsearch"))
 
 
 @cut_tools

@@ -104,7 +104,7 @@ def cut_of(tmp_path: Path, data: Path, request: pytest.FixtureRequest) -> Cut:
 
 
 COMMANDS = [
-    pytest.param(("blastp", "0"), id="blastp-0"),
+    pytest.param(("blastp", "0"), id="blastp-0", marks=pytest.mark.slow),
     pytest.param(("blastp", "5"), id="blastp-5", marks=pytest.mark.slow),
     pytest.param(("blastp", "7"), id="blastp-7", marks=pytest.mark.slow),
     pytest.param(("blastp", "11"), id="blastp-11", marks=pytest.mark.slow),

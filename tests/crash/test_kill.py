@@ -10,9 +10,10 @@ from pathlib import Path
 
 import harness
 import pytest
+from turns import some
 
-#: One output of whole tasks is less than several: it has its turn with ``-m slow``.
-CASES = ["blastp_fragments", "hmmscan", pytest.param("blastp", marks=pytest.mark.slow)]
+#: Several outputs of whole tasks; fragments are killed in `test_fragments_killed`, too.
+CASES = some(["blastp_fragments", "hmmscan", "blastp"], "hmmscan")
 
 
 @pytest.fixture(scope="module", params=CASES)

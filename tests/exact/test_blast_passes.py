@@ -164,6 +164,7 @@ def test_the_least_evalue_is_no_more_than_blasts_own(data: Path, tmp_path: Path)
     assert n_rows > 100
 
 
+@pytest.mark.slow
 def test_a_long_record_must_begin_its_pass(tmp_path: Path) -> None:
     need("blastn")
     genome = letters(2_100_000, 3)

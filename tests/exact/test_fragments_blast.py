@@ -294,6 +294,7 @@ def test_a_list_must_name_an_entry_by_all_its_names(place: Path, tmp_path: Path)
             assert ("not named by all of them" in why_not(command_of(line.split(), tmp_path))) == (names == "twin.2")
 
 
+@pytest.mark.slow
 def test_a_list_names_entries_in_whatever_form(place: Path, tmp_path: Path) -> None:
     proteins = records(place / "plain.in")
     text = b"".join(named(record, b"gb|AAA%05d.1| x" % n) for n, record in enumerate(proteins))

@@ -98,7 +98,7 @@ def test_muscle5_super5_with_one_thread_repeats_itself(families: Path) -> None:
         again(["--auto"]),
         again(["--thread", "2"]),
         ["--thread", "-1", "--threadit", "0", "--maxiterate", "2"],
-        ["--clustalout"],
+        again(["--clustalout"]),
     ],
     ids=" ".join,
 )

@@ -43,7 +43,7 @@ def store(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("command", [
     "blastp -query q3.faa -db {folder}/prot -outfmt 7 -evalue 1e-3 -out out",
     again("blastp -query q3.faa -db {folder}/prot -outfmt 5 -evalue 1e-3 -out out"),
-    "blastp -query q3.faa -db prot -outfmt 0 -evalue 1e-3 -out out",
+    again("blastp -query q3.faa -db prot -outfmt 0 -evalue 1e-3 -out out"),
     "hmmsearch --tblout out {folder}/p.hmm {folder}/prot.faa",
     "hmmscan --tblout out {folder}/p.hmm q3.faa",
 ])  # fmt: skip

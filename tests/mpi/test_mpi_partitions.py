@@ -81,6 +81,7 @@ def test_a_process_of_a_partition_that_stands_still_at_the_end_is_not_waited_for
     assert site.output.read_bytes() == site.expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [COORDINATOR, LEADER, OTHER])
 def test_what_a_tool_that_stands_still_had_is_done_by_another(openmpi: Mpi, site: Site, victim: int) -> None:
     site.n = 120
@@ -124,6 +125,7 @@ def test_a_signal_stops_all_partitions_in_order(mpi: Mpi, site: Site) -> None:
     assert site.output.read_bytes() == site.expected
 
 
+@pytest.mark.slow
 def test_a_bad_record_is_quarantined_in_any_partition(mpi: Mpi, site: Site) -> None:
     code, text = whole(mpi, site, BAD="record17$")
     assert code == 3, text

@@ -174,6 +174,7 @@ def test_a_kept_run_is_sent(ends: Ends) -> None:
     assert "nowhere" in told.stderr
 
 
+@pytest.mark.slow
 def test_what_is_sent_is_what_the_run_directory_has_now(ends: Ends) -> None:
     """A first `send` found no connection; then another command was run into the same directory."""
     run = ["run", "--fresh", "--keep-run-dir", "--", *COMMAND.split()]
