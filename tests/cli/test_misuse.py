@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 from dataclasses import dataclass
@@ -424,3 +425,12 @@ def test_running_run_is_not_disturbed(shell: Shell) -> None:
     assert "code 2" in ended.out and "r: running" in ended.out, ended.shown
     assert "is running this now" in ended.err and "millrace status" in ended.err, ended.shown
     assert "stopped by SIGTERM" in ended.err and "it resumes" in ended.err, ended.shown
+
+
+def test_compressed_bytes_are_no_lines_of_an_old_mac(shell: Shell) -> None:
+    """Time and contents of a gzip file have carriage returns by chance, and no line feed."""
+    texts = (f">r\n{'MKV' * n}\n".encode() for n in range(1, 500))
+    packed = next(each for text in texts if b"\n" not in (each := gzip.compress(text, mtime=0x0D0D0D0D)))
+    (shell.work / "t.fa.gz").write_bytes(packed)
+    ended = shell.run("millrace run -q --input t.fa.gz -- copy t.fa.gz | cmp - <(zcat t.fa.gz)")
+    assert ended.code == 0, ended.shown

@@ -103,11 +103,12 @@ def test_a_change_that_the_fingerprint_cannot_see_is_found_by_the_batches_digest
     size = (tmp_path / "in.fa").stat().st_size
     assert size > 64 << 20
     with (tmp_path / "in.fa").open("r+b") as file:
-        file.seek(size // 63 // 2 // 121 * 121 + 200)
-        file.write(b"T")
+        for k in range(8):  # whichever were done
+            file.seek((2 * (k * 63 // 8) + 3) * size // 126)
+            file.write(b"N")
     code, said = site.run()
     assert code == 2, said
-    assert "records 1 to 1 are not what they were" in said and "in.fa" in said
+    assert re.search(r"records (\d) to \1 are not what they were", said) and "in.fa" in said
 
 
 def test_a_reader_sees_the_output_only_grow(site: Site) -> None:

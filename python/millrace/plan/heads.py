@@ -21,11 +21,15 @@ MAGIC = (b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0")
 def refuse_old_mac(use: ToolUse, command: Command) -> None:
     """Refuse sequences whose lines end with a carriage return alone: some tools read many records there, some one.
 
+    What is compressed tells nothing of lines, though any byte may be in it.
+
     Raises:
         RefusedError: There is such an input.
     """
     for item, head in _heads(use, command):
-        if item.format in ("fasta", "fastq") and b"\r" in head[:-1] and b"\n" not in head:
+        if item.format not in ("fasta", "fastq") or head.startswith(MAGIC):
+            continue
+        if b"\r" in head[:-1] and b"\n" not in head:
             raise RefusedError(
                 f"{item.path}:1: lines end with a carriage return alone, as on old Macs",
                 f"convert it first: tr '\\r' '\\n' < {item.path} > NEW",
