@@ -34,8 +34,8 @@ STOP_SECONDS = 40.0
 
 
 @dataclass(frozen=True)
-class Job:
-    """What is started, and what all starts share.
+class Ranks:
+    """What is started on each node.
 
     Args:
         words: The command that becomes a rank.
@@ -45,6 +45,12 @@ class Job:
     allocation: Allocation
     words: Sequence[str]
     environ: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Talk:
+    """What is said between a supervisor and all its starts."""
+
     interrupt: Interrupt
     signs: Signs
     #: What goes to standard output, and what the launcher and the ranks say.
@@ -56,17 +62,17 @@ class Start:
     """One start of all ranks, watched until it ends one way or the other."""
 
     def __init__(
-        self, job: Job, launcher: command.Launcher, alive: Sequence[str], token: str, *, patience: float
+        self, ranks: Ranks, talk: Talk, launcher: command.Launcher, alive: Sequence[str], token: str, *, patience: float
     ) -> None:
-        self._job, self._launcher, self._nodes, self._patience = job, launcher, alive, patience
+        self._talk, self._launcher, self._nodes, self._patience = talk, launcher, alive, patience
         self._folder = LauncherFolder(token)
-        environ = command.environ_of_ranks(job.environ, token, launcher, self._folder.path)
-        environ |= {SUPERVISED: f"{patience:.0f}", **job.signs.environ}
-        environ |= granted.on_nodes(job.environ, cores.read)
+        environ = command.environ_of_ranks(ranks.environ, token, launcher, self._folder.path)
+        environ |= {SUPERVISED: f"{patience:.0f}", **talk.signs.environ}
+        environ |= granted.on_nodes(ranks.environ, cores.read)
         if path := stdin_path():
             environ[STDIN] = path
         words = command.ranks(
-            launcher, job.allocation, alive, job.words, cwd=job.plan.command.cwd,
+            launcher, ranks.allocation, alive, ranks.words, cwd=ranks.plan.command.cwd,
             forward=command.forwarded(environ),
         )  # fmt: skip
         #: The run's exit code, once the coordinator has told it.
@@ -75,11 +81,11 @@ class Start:
         self._has_ended = False
         self._finished: float | None = None
         self._stopping: Deadline | None = None
-        for part in (job.signs, job.said):
+        for part in (talk.signs, talk.said):
             part.begin()
         self._process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ, start_new_session=True,
-                cwd=job.plan.command.cwd, bufsize=0,
+                cwd=ranks.plan.command.cwd, bufsize=0,
             )  # fmt: skip
 
     def watch(self) -> str:
@@ -93,13 +99,13 @@ class Start:
             assert pipe
             stack.enter_context(pipe)
             os.set_blocking(pipe.fileno(), False)
-            selector.register(pipe, selectors.EVENT_READ, self._job.said.take)
+            selector.register(pipe, selectors.EVENT_READ, self._talk.said.take)
             selector.register(ended, selectors.EVENT_READ, None)
             return until(lambda: self._look(selector))
 
     def _look(self, selector: selectors.BaseSelector) -> str:
         """Carry words for a moment; why the start has ended, once it has."""
-        signs = self._job.signs
+        signs = self._talk.signs
         for key, _ in selector.select(TICK_SECONDS):
             if key.data is None:
                 self._has_ended = True
@@ -108,7 +114,7 @@ class Start:
                 _carry(selector, key)
         signs.listen()
         self.code = signs.code()
-        self._job.output.pump()
+        self._talk.output.pump()
         if self._has_ended and not _pipes_are_open(selector):
             return self._ending()
         if self.code is not None or self._has_ended:
@@ -126,7 +132,7 @@ class Start:
 
     def _is_stopped(self) -> bool:
         """Pass on what asks to stop; whether it is of no use to wait any longer."""
-        signs, interrupt = self._job.signs, self._job.interrupt
+        signs, interrupt = self._talk.signs, self._talk.interrupt
         if not interrupt.signal:
             return False
         self._stopping = self._stopping or Deadline(STOP_SECONDS)

@@ -25,7 +25,7 @@ from millrace.launch.ending import ending
 from millrace.launch.folder import LOCK, launch_folder, take
 from millrace.launch.guard import Guard
 from millrace.launch.relay import Output, Words
-from millrace.launch.start import TICK_SECONDS, Job, Start, stdin_path
+from millrace.launch.start import TICK_SECONDS, Ranks, Start, Talk, stdin_path
 from millrace.launch.watch import Signs
 from millrace.plan import workplace
 from millrace.plan.plan import Plan
@@ -40,16 +40,9 @@ MOST_FRUITLESS = 5
 
 @dataclass
 class Supervisor:
-    """Runs one plan on an allocation; see the module.
+    """Runs one plan on an allocation; see the module."""
 
-    Args:
-        words: The command that becomes a rank.
-    """
-
-    plan: Plan
-    allocation: Allocation
-    words: Sequence[str]
-    environ: Mapping[str, str]
+    ranks: Ranks
 
     def run(self) -> int:
         """Start, watch and start again until done; the exit code.
@@ -57,29 +50,29 @@ class Supervisor:
         Raises:
             MillraceError: Nothing helps, or the run was stopped.
         """
-        self.rundir = RunDir(self.plan.run_dir)
+        self.rundir = RunDir(self.ranks.plan.run_dir)
         if run_folder.is_running(self.rundir):
-            run_folder.take(self.rundir, folder_mode(self.plan)).close()  # says who has it
-        launcher = command.choose(self.environ, command.library_version())
+            run_folder.take(self.rundir, folder_mode(self.ranks.plan)).close()  # says who has it
+        launcher = command.choose(self.ranks.environ, command.library_version())
         token = secrets.token_hex(8)
         with ExitStack() as stack:
-            self.interrupt = stack.enter_context(Interrupt())
+            interrupt = stack.enter_context(Interrupt())
             self._put_back(token)  # what a start that was killed had set aside
-            if self.plan.job.fresh:
-                with closing(run_folder.take(self.rundir, folder_mode(self.plan))):
+            if self.ranks.plan.job.fresh:
+                with closing(run_folder.take(self.rundir, folder_mode(self.ranks.plan))):
                     earlier_run.set_aside(self.rundir)
                 stack.callback(self._put_back, token)
-            folder = launch_folder(self.plan.run_dir)
+            folder = launch_folder(self.ranks.plan.run_dir)
             held = take(folder)
             stack.callback(held.close)
-            guard = Guard(folder, held.descriptor, token, self.allocation, self.environ)
+            guard = Guard(folder, held.descriptor, token, self.ranks.allocation, self.ranks.environ)
             stack.callback(guard.close)
             held.hand_to(guard.pid)  # which lives longer than this process, whatever happens
             held.keep(self._lost)
-            self.signs, self.output = Signs(folder), Output(folder / "stdout", 1)
-            self.said = Words(2, all_of_it=self.plan.job.verbosity > 0)
+            said = Words(2, all_of_it=self.ranks.plan.job.verbosity > 0)
+            self.talk = Talk(interrupt, Signs(folder), Output(folder / "stdout", 1), said)
             self._say(
-                f"{count(len(self.allocation.nodes), 'node')} of {self.allocation.words}; ranks are started by {launcher.program}"
+                f"{count(len(self.ranks.allocation.nodes), 'node')} of {self.ranks.allocation.words}; ranks are started by {launcher.program}"
             )
             return self._until_done(launcher, token)
 
@@ -95,17 +88,14 @@ class Supervisor:
 
     def _say(self, text: str) -> None:
         debug.note("launch", text)
-        if self.plan.job.verbosity >= 0:
+        if self.ranks.plan.job.verbosity >= 0:
             print(f"millrace: {text}", file=sys.stderr, flush=True)
 
     def _until_done(self, launcher: command.Launcher, token: str) -> int:
-        job = Job(
-            self.plan, self.allocation, self.words, self.environ, self.interrupt, self.signs, self.output, self.said
-        )
-        alive, fruitless = self.allocation.nodes, 0
+        alive, fruitless = self.ranks.allocation.nodes, 0
         while True:
-            before = self.signs.records
-            start = Start(job, launcher, alive, token, patience=2.0**fruitless)
+            before = self.talk.signs.records
+            start = Start(self.ranks, self.talk, launcher, alive, token, patience=2.0**fruitless)
             why = start.watch()
             debug.note("launch", f"start on {len(alive)} nodes: {why}; exit code told: {start.code}")
             if start.code is not None and (start.code or self._is_whole()):
@@ -114,15 +104,15 @@ class Supervisor:
                     # Said when it was seen, which may be hours ago.
                     self._say(f"{lost} had no part in the end of this run: not answering")
                 return start.code
-            if not self.interrupt.signal and (ends := ending(self.allocation, self.environ)):
+            if not self.talk.interrupt.signal and (ends := ending(self.ranks.allocation, self.ranks.environ)):
                 self._say(f"Slurm ends this job: {ends}")
-                self.interrupt.note(signal.SIGTERM)
-            if self.interrupt.signal:
-                raise self.interrupt.error(self.plan.run_dir)
-            fruitless = 0 if self.signs.records > before else fruitless + 1
+                self.talk.interrupt.note(signal.SIGTERM)
+            if self.talk.interrupt.signal:
+                raise self.talk.interrupt.error(self.ranks.plan.run_dir)
+            fruitless = 0 if self.talk.signs.records > before else fruitless + 1
             alive = self._answering(token)
-            if self.interrupt.signal:
-                raise self.interrupt.error(self.plan.run_dir)
+            if self.talk.interrupt.signal:
+                raise self.talk.interrupt.error(self.ranks.plan.run_dir)
             if fruitless >= MOST_FRUITLESS or not alive:
                 raise self._hopeless(why, fruitless, alive)
             self._say(self._restart_words(why, alive) + (self._launchers_words(alive) if fruitless else ""))
@@ -136,14 +126,16 @@ class Supervisor:
             complete = None
         if complete is None:
             return True  # an earlier run had done everything
-        wanted = sum(complete.outputs.get(output.name, 0) for output in self.plan.use.outputs if output.path == "-")
-        return self.output.passed >= wanted
+        wanted = sum(
+            complete.outputs.get(output.name, 0) for output in self.ranks.plan.use.outputs if output.path == "-"
+        )
+        return self.talk.output.passed >= wanted
 
     def _tidy(self, code: int, token: str) -> None:
         """Remove the directory of a run that is done: the coordinator leaves that to us, who know that it is."""
-        if code == ExitCode.DONE and not self.plan.job.keep_run_dir and self.rundir.complete.exists():
+        if code == ExitCode.DONE and not self.ranks.plan.job.keep_run_dir and self.rundir.complete.exists():
             if run_folder.is_running(self.rundir, token):  # a coordinator that hangs, with everything written
-                nodes.sweep_all(self.allocation, self.allocation.nodes, token, self.environ)
+                nodes.sweep_all(self.ranks.allocation, self.ranks.allocation.nodes, token, self.ranks.environ)
             held = run_folder.take(self.rundir, job=token)
             run_folder.remove(self.rundir)
             held.close()
@@ -152,17 +144,21 @@ class Supervisor:
         """End what the last start left; the nodes that answer, for which we wait if none does."""
         for turn in range(1, MOST_FRUITLESS + 1):
             alive, lacking = nodes.sweep_all(
-                self.allocation, self.allocation.nodes, token, self.environ, self.signs.folder / LOCK
+                self.ranks.allocation,
+                self.ranks.allocation.nodes,
+                token,
+                self.ranks.environ,
+                self.talk.signs.folder / LOCK,
             )
-            if lacking and not self.signs.alive:
+            if lacking and not self.talk.signs.alive:
                 raise self._not_shared(lacking)
-            if alive or self.interrupt.signal or turn == MOST_FRUITLESS:
+            if alive or self.talk.interrupt.signal or turn == MOST_FRUITLESS:
                 break
             self._pause(turn)
         return alive
 
     def _not_shared(self, lacking: Sequence[str]) -> MillraceError:
-        folder = self.plan.run_dir.parent
+        folder = self.ranks.plan.run_dir.parent
         return RefusedError(
             f"{some(lacking)}: does not see what is in {folder} here, where the results are to be kept",
             "run it in a folder that all nodes share, at the same path, or name one for the results with --run-dir",
@@ -170,10 +166,10 @@ class Supervisor:
 
     def _pause(self, turn: int) -> None:
         """Nothing before the first new start; a fault that stays gets some time to go away."""
-        until(lambda: self.interrupt.signal, 2.0 ** (turn - 1) if turn > 0 else 0.0, nap=TICK_SECONDS)
+        until(lambda: self.talk.interrupt.signal, 2.0 ** (turn - 1) if turn > 0 else 0.0, nap=TICK_SECONDS)
 
     def _not_answering(self, alive: Sequence[str]) -> str:
-        return some([node for node in self.allocation.nodes if node not in alive])
+        return some([node for node in self.ranks.allocation.nodes if node not in alive])
 
     def _restart_words(self, why: str, alive: Sequence[str]) -> str:
         lost = self._not_answering(alive)
@@ -182,14 +178,18 @@ class Supervisor:
 
     def _launchers_words(self, alive: Sequence[str]) -> str:
         """What the launcher said, where it may be all that tells why a start came to nothing."""
-        told = self._not_answering(alive) or self.plan.job.verbosity > 0
-        return "" if told else self.said.quoted()
+        told = self._not_answering(alive) or self.ranks.plan.job.verbosity > 0
+        return "" if told else self.talk.said.quoted()
 
     def _hopeless(self, why: str, fruitless: int, alive: Sequence[str]) -> MillraceError:
-        where = f"{count(len(alive), 'node')} of {len(self.allocation.nodes)} answering" if alive else "no node answers"
+        where = (
+            f"{count(len(alive), 'node')} of {len(self.ranks.allocation.nodes)} answering"
+            if alive
+            else "no node answers"
+        )
         return MillraceError(
-            f"{count(fruitless, 'start')} without a new result, {where}; the last time: {why}{self.said.quoted()}",
-            f"everything done so far is kept in {self.plan.run_dir}: once the cause is gone, the same command resumes",
+            f"{count(fruitless, 'start')} without a new result, {where}; the last time: {why}{self.talk.said.quoted()}",
+            f"everything done so far is kept in {self.ranks.plan.run_dir}: once the cause is gone, the same command resumes",
         )
 
 
@@ -213,6 +213,6 @@ def run(plan: Plan, allocation: Allocation, environ: Mapping[str, str]) -> int:
     if plan.job.work_dir:  # for all that clean up after ranks
         environ = {**environ, workplace.VARIABLE: str(plan.work_place)}
     try:
-        return Supervisor(plan, allocation, words, environ).run()
+        return Supervisor(Ranks(plan, allocation, words, environ)).run()
     except BrokenPipeError as error:
         raise nobody_reads(plan.run_dir) from error
