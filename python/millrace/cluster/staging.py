@@ -58,7 +58,8 @@ def stage(
     talk = _Talk(crew, interrupt, plan.run_dir)
     coordinator = Distribution(keeper, sorted(set(first.values()) - {0}), talk.tell, talk.hear, message)
     try:
-        behind = {name: path for name, path in behind.items() if name not in _elsewhere(plan.use.fragmented)}
+        elsewhere = _elsewhere(plan.use.fragmented)
+        behind = {name: path for name, path in behind.items() if name not in elsewhere}
         everywhere = coordinator.pass_on(way, behind) if behind and len(first) > 1 else {}
         found = coordinator.run(way, files, decision) if files and decision.may_copy else {}
     except BaseException:

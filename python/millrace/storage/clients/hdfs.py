@@ -133,9 +133,8 @@ class Hdfs(Location):
             MillraceError: There is something by now, or it cannot be renamed.
         """
         with self._told():
-            self._client.rename(
-                begun, self._path, overwrite=True
-            )  # of folders it takes the place of an empty one alone
+            # Of folders it takes the place of an empty one alone.
+            self._client.rename(begun, self._path, overwrite=True)
 
     def sizes(self, folder: str) -> dict[str, int]:
         """What files are in a folder, with their bytes."""
