@@ -7,7 +7,8 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from millrace import __version__
 from millrace.cluster import messages as say
@@ -36,8 +37,7 @@ from millrace.schedule.partition import routes
 from millrace.waiting import until
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """One process of the job and its part of the slots."""
 
     rank: int

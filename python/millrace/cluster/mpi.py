@@ -13,9 +13,10 @@ import time
 import warnings
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from millrace import _core, debug
 from millrace.cluster import mpi_start, wire
@@ -48,11 +49,10 @@ MOST_AT_ONCE = 256
 MORE, LAST, LAST_PACKED = 1, 2, 3
 
 
-@dataclass
-class _Outbox:
-    waiting: deque[tuple[Any, int]] = field(default_factory=deque)
+class _Outbox(msgspec.Struct):
+    waiting: deque[tuple[Any, int]] = msgspec.field(default_factory=deque)
     #: (request, buffer, when it was given to MPI): the buffer must live until the request is done.
-    in_flight: deque[tuple[Any, Any, float]] = field(default_factory=deque)
+    in_flight: deque[tuple[Any, Any, float]] = msgspec.field(default_factory=deque)
 
 
 class World:

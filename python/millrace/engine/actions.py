@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
+
+import msgspec
 
 from millrace import _core
 from millrace.engine.batches import Batches
@@ -44,8 +45,7 @@ from millrace.schedule.scheduler import Scheduler
 from millrace.tasks import Task, Withdrawn
 
 
-@dataclass
-class Actions:
+class Actions(msgspec.Struct):
     """The actions of a run.
 
     Args:
@@ -70,7 +70,7 @@ class Actions:
     tool: str
     begun: float
     #: Second looks that are at work.
-    _pieces: dict[BatchId, Piece] = field(default_factory=dict)
+    _pieces: dict[BatchId, Piece] = msgspec.field(default_factory=dict)
 
     def now(self) -> float:
         """Seconds since the run began."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -56,8 +55,7 @@ NEVER_WARM = (
 )
 
 
-@dataclass
-class Engine:
+class Engine(msgspec.Struct, dict=True):
     """Runs a plan to its end, an interruption, or an error.
 
     ``run`` returns normally only when every record is done or given up. It raises what stopped it otherwise;
@@ -82,13 +80,13 @@ class Engine:
     #: Whether an earlier run of the same command had results.
     resumes_results: bool = False
     #: What an earlier run found in fragments, by the extent of the batch.
-    begun_searches: FoundBefore = field(default_factory=dict)
-    counts: Counts = field(default_factory=Counts)
+    begun_searches: FoundBefore = msgspec.field(default_factory=dict)
+    counts: Counts = msgspec.field(default_factory=Counts)
     #: Signals that the scheduler knows of.
     _n_signals: int = 0
     _shown_at: float = 0.0
     #: Why tasks do not run warm, as far as it was told.
-    _cold: set[str] = field(default_factory=set)
+    _cold: set[str] = msgspec.field(default_factory=set)
 
     def __post_init__(self) -> None:
         use, job = self.plan.use, self.plan.job

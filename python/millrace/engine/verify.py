@@ -7,7 +7,6 @@ wherever tasks work, and a run that is resumed goes on with what it has.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -54,8 +53,7 @@ class _Stretch(msgspec.Struct):
     found: Found | None = None
 
 
-@dataclass
-class Verifier:
+class Verifier(msgspec.Struct):
     """Told what the engine does, it asks for pieces to be run; ``error`` is set when bytes differ.
 
     Args:
@@ -74,8 +72,8 @@ class Verifier:
     #: Stretches that were not compared as the second run failed.
     n_failed: int = 0
     _total: int | None = None
-    _kept: KeptBatches = field(default_factory=KeptBatches)
-    _queue: list[Piece] = field(default_factory=list)
+    _kept: KeptBatches = msgspec.field(default_factory=KeptBatches)
+    _queue: list[Piece] = msgspec.field(default_factory=list)
     _at_work: int = 0
     _serial: int = 0
 

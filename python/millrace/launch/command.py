@@ -13,9 +13,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from millrace.errors import RefusedError
 from millrace.launch import sweep
@@ -50,8 +51,7 @@ PROGRAMS: dict[Kind, tuple[tuple[str, ...], str]] = {
 OWN = re.compile(r"(OMPI_|PRTE_|PMIX_|OPAL_|PMI_|SLURM_|SLURMD_|PBS_|SSH_|XDG_|DBUS_|BASH_FUNC_).*|_|PWD|OLDPWD|SHLVL|HOSTNAME|TERM|DISPLAY|TMPDIR|LS_COLORS")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Launcher:
+class Launcher(msgspec.Struct, frozen=True):
     """A program that starts ranks."""
 
     kind: Kind

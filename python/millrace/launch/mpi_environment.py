@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Launched:
+class Launched(NamedTuple):
     """This process is one of ``size``, which ``launcher`` started."""
 
     launcher: str

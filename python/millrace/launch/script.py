@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from millrace.errors import RefusedError
 
@@ -16,8 +17,7 @@ WARNING = 120
 SHORTEST = 300
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """What the job asks for; empty text and 0: the site's default."""
 
     nodes: int

@@ -10,8 +10,9 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from millrace.interrupt import Interrupt
 from millrace.launch import command
@@ -33,8 +34,7 @@ LAST_WORDS_SECONDS = 5.0
 STOP_SECONDS = 40.0
 
 
-@dataclass(frozen=True)
-class Ranks:
+class Ranks(msgspec.Struct, frozen=True):
     """What is started on each node.
 
     Args:
@@ -47,8 +47,7 @@ class Ranks:
     environ: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Talk:
+class Talk(msgspec.Struct, frozen=True):
     """What is said between a supervisor and all its starts."""
 
     interrupt: Interrupt

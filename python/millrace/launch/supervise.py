@@ -14,7 +14,8 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from millrace import debug, earlier_run, run_folder
 from millrace.errors import ExitCode, MillraceError, RefusedError
@@ -38,8 +39,7 @@ from millrace.waiting import until
 MOST_FRUITLESS = 5
 
 
-@dataclass
-class Supervisor:
+class Supervisor(msgspec.Struct):
     """Runs one plan on an allocation; see the module."""
 
     ranks: Ranks

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 #: Environment variables that name the files; see `Signs`.
@@ -40,7 +39,6 @@ MPI_SECONDS = 30.0
 TIMES = 3.0
 
 
-@dataclass
 class Signs:
     """Files through which the coordinator speaks, in a folder that both can see.
 
@@ -49,19 +47,20 @@ class Signs:
     of nodes differ.
     """
 
-    folder: Path
-    _seen: tuple[bytes, int] = (b"", 0)
-    _changed: float = field(default_factory=time.monotonic)
-    #: Whether the coordinator has been heard since `begin`.
-    alive: bool = False
-    #: Since when it has been starting MPI, as far as was heard; None: it is not.
-    _starting: float | None = None
-    #: Most committed records that were heard of, in any start.
-    records: int = 0
-    _signals: int = 0
-    #: When the start began, and how many seconds later another rank was seen; None: not yet.
-    _begun: float = field(default_factory=time.monotonic)
-    _others: float | None = None
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        #: Whether the coordinator has been heard since `begin`.
+        self.alive = False
+        #: Most committed records that were heard of, in any start.
+        self.records = 0
+        self._seen = (b"", 0)
+        self._changed = time.monotonic()
+        #: Since when it has been starting MPI, as far as was heard; None: it is not.
+        self._starting: float | None = None
+        self._signals = 0
+        #: When the start began, and how many seconds later another rank was seen; None: not yet.
+        self._begun = time.monotonic()
+        self._others: float | None = None
 
     @property
     def environ(self) -> dict[str, str]:

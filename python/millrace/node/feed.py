@@ -7,7 +7,6 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -163,8 +162,7 @@ def _checksum(paths: Sequence[str], stats: Sequence[tuple[int, int]]) -> int:
     return _core.crc32c(os.fsencode(text))
 
 
-@dataclass
-class Feeder:
+class Feeder(msgspec.Struct):
     """The thread. ``results`` fills with `Batch`, `Skipped`, `End` or an exception; ``wake`` is called for each request."""
 
     inputs: Sequence[InputUse]
@@ -179,8 +177,8 @@ class Feeder:
     keep: Set[int] = frozenset()
     #: Says which batches are cut short, and at how many bytes.
     short: Short | None = None
-    results: deque[Batch | Skipped | End | BaseException] = field(default_factory=deque)
-    _requests: queue.SimpleQueue[tuple[Limits, int] | None] = field(default_factory=queue.SimpleQueue)
+    results: deque[Batch | Skipped | End | BaseException] = msgspec.field(default_factory=deque)
+    _requests: queue.SimpleQueue[tuple[Limits, int] | None] = msgspec.field(default_factory=queue.SimpleQueue)
     _next: int = 0
     _done_at: int = 0
     _begun_at: int = 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from millrace import _core
 from millrace.committed import Committed
@@ -14,8 +15,7 @@ from millrace.output.streams import Streams
 from millrace.rundir import Manifest, RunDir
 
 
-@dataclass(frozen=True)
-class Gathered:
+class Gathered(msgspec.Struct, frozen=True):
     """What was written, if not everything."""
 
     #: What is damaged, in words; only with ``ignore_errors``.

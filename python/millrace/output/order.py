@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+import msgspec
 
 from millrace import _core
 from millrace.committed import Committed, gathered
@@ -15,12 +16,11 @@ from millrace.tasks import Slice, Whole
 Item = TypeVar("Item")
 
 
-@dataclass
-class Ordered(Generic[Item]):
+class Ordered(msgspec.Struct, Generic[Item]):
     """Holds back what came too early."""
 
     next: int = 0
-    _waiting: dict[int, tuple[int, Item]] = field(default_factory=dict)
+    _waiting: dict[int, tuple[int, Item]] = msgspec.field(default_factory=dict)
 
     def push(self, first: int, last: int, item: Item) -> Iterator[tuple[int, int, Item]]:
         """Add the extent ``[first, last)``; yield every (first, last, item) whose turn it is, in order."""

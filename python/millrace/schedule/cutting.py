@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+
+import msgspec
 
 from millrace.model import CostHint
 from millrace.schedule.protocol import Ask
@@ -17,8 +18,7 @@ REST = 1.05
 FAR_LONGER = 2
 
 
-@dataclass
-class Cutting:
+class Cutting(msgspec.Struct, dict=True):
     """Asks for batches.
 
     Args:
@@ -37,7 +37,6 @@ class Cutting:
     ended: bool = False
     #: Batches that were asked for and have not come.
     asked: int = 0
-    cost: CostModel = field(init=False)
     #: Units of the batch that was asked for; 0: its size is the user's.
     _asked_units: int = 0
     #: Units of each batch in the last round; 0 before it.

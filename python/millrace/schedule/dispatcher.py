@@ -6,8 +6,9 @@ What `Placement` decides, for tasks that carry something, may be out twice, and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 from millrace.ids import TaskId
 from millrace.schedule.holders import Replicas
@@ -24,8 +25,7 @@ Load = TypeVar("Load")
 STRAGGLER_LOOK_SECONDS = 0.25
 
 
-@dataclass(slots=True)
-class _Out(Generic[Load]):
+class _Out(msgspec.Struct, Generic[Load]):
     """A task that was submitted and has not come to its end."""
 
     load: Load

@@ -10,8 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 #: Bytes of an extent: it waits for this many, at most `LONGEST_WAIT_SECONDS` seconds, and it ends with the block that brings it
 #: to `MOST_BYTES`. Large enough that messages do not count; small enough that all ranks have their turn.
@@ -30,8 +31,7 @@ class Sized(Protocol):
 Block = TypeVar("Block", bound=Sized)
 
 
-@dataclass(frozen=True)
-class Write(Generic[Block]):
+class Write(msgspec.Struct, Generic[Block], frozen=True):
     """What one rank is to write: blocks, each at its offset."""
 
     number: int
@@ -45,11 +45,10 @@ class Write(Generic[Block]):
         return sum(block.length for _, block in self.pieces)
 
 
-@dataclass
-class Lane(Generic[Block]):
+class Lane(msgspec.Struct, Generic[Block]):
     """Blocks that wait for their turn, with their offsets and holders, in order."""
 
-    blocks: deque[tuple[int, Block, int | None]] = field(default_factory=deque)
+    blocks: deque[tuple[int, Block, int | None]] = msgspec.field(default_factory=deque)
     size: int = 0
     since: float | None = None
 
@@ -160,7 +159,7 @@ class Extents(ABC, Generic[Block]):
 
     def _taken_back(self, write: Write[Block]) -> Write[Block]:
         """How it is to be written again."""
-        return replace(write, held=False)
+        return msgspec.structs.replace(write, held=False)
 
     @property
     def writing(self) -> bool:

@@ -7,7 +7,7 @@ room for more, it grows again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 #: Part of the memory that tools may take together, as measured, for more of them to be let in.
 ROOM = 0.9
@@ -16,8 +16,7 @@ ROOM = 0.9
 CALM = 16
 
 
-@dataclass
-class Allowance:
+class Allowance(msgspec.Struct, dict=True):
     """How many tools may run side by side.
 
     Args:
@@ -27,13 +26,12 @@ class Allowance:
 
     slots: int
     limit_bytes: int
-    #: Tools side by side, at most.
-    allowed: int = field(init=False)
     #: Tasks done in a row, and the most memory that one of them took.
     _calm: int = 0
     _peak: int = 0
 
     def __post_init__(self) -> None:
+        #: Tools side by side, at most.
         self.allowed = self.slots
 
     def ended(self, *, out_of_memory: bool, side_by_side: int, peak_bytes: int) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 #: Tasks that wait at a node beyond its slots, at most so many for each slot.
 MOST_AHEAD = 4
@@ -17,8 +18,7 @@ MEMORY = 0.9
 FASTEST = 8.0
 
 
-@dataclass(slots=True)
-class Mean:
+class Mean(msgspec.Struct):
     """Mean with forgetting of units, seconds and tasks; its first values count in full."""
 
     units: float = 0.0
@@ -37,18 +37,17 @@ class Mean:
         return self.seconds / self.tasks if self.tasks else 0.0
 
 
-@dataclass(slots=True)
-class NodeLoad:
+class NodeLoad(msgspec.Struct):
     """A node and the tasks that are out there."""
 
     slots: int
     #: Nodes that it stands for, if it is a partition.
     members: int = 1
     #: Tasks that have a slot there, as far as known: since when, and whether the slot was idle before.
-    running: dict[int, tuple[float, bool]] = field(default_factory=dict)
+    running: dict[int, tuple[float, bool]] = msgspec.field(default_factory=dict)
     #: Tasks that wait there, oldest first.
-    queued: dict[int, None] = field(default_factory=dict)
-    measured: Mean = field(default_factory=Mean)
+    queued: dict[int, None] = msgspec.field(default_factory=dict)
+    measured: Mean = msgspec.field(default_factory=Mean)
     #: Seconds from the end of a task to the start of the next; 0: not measured.
     latency: float = 0.0
     #: Tasks that it is sent at most.

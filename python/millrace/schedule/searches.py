@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -45,8 +44,7 @@ class _Batch(msgspec.Struct):
     setback: Setback | None = None
 
 
-@dataclass
-class Searches:
+class Searches(msgspec.Struct, dict=True):
     """The searches of all batches at work.
 
     Args:
@@ -56,8 +54,7 @@ class Searches:
 
     n: int
     nodes: int = 1
-    scan: SharedScan = field(init=False)
-    _batches: dict[BatchId, _Batch] = field(default_factory=dict)
+    _batches: dict[BatchId, _Batch] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.scan = SharedScan(self.n, self.nodes)

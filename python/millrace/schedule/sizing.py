@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+
+import msgspec
 
 from millrace.model import CostHint, Learnt
 
@@ -72,12 +73,11 @@ PROBE_UNITS = 1000
 MOST_LEARNT = 4.0
 
 
-@dataclass
-class CostModel:
+class CostModel(msgspec.Struct):
     """Seconds of a task = startup + units * per_unit, fitted by least squares with forgetting."""
 
     hint: CostHint
-    startup: float = field(init=False)
+    startup: float = 0.0
     #: Seconds per cost unit; 0 while nothing is known.
     per_unit: float = 0.0
     #: Units of the largest batch measured.

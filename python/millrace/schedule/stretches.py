@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from _blake2 import blake2b  # as hashlib has it, which would load OpenSSL at each start
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -64,8 +63,7 @@ class Short(msgspec.Struct):
         self._follows = False
 
 
-@dataclass
-class Stretches:
+class Stretches(msgspec.Struct):
     """Told of batches as they are cut, in input order, and as they are committed, in any order.
 
     Args:
@@ -78,16 +76,16 @@ class Stretches:
     key: bytes
     divisible: bool = True
     #: The committed batches that are needed, or may be.
-    kept: dict[Extent, float] = field(default_factory=dict)
+    kept: dict[Extent, float] = msgspec.field(default_factory=dict)
     #: Batches whose bytes are the same at other boundaries: see `equal`.
-    checked: set[Extent] = field(default_factory=set)
+    checked: set[Extent] = msgspec.field(default_factory=set)
     n_committed: int = 0
     _head: Extent | None = None
     #: Chosen, and not yet all committed.
-    _open: list[Extent] = field(default_factory=list)
-    _given_out: list[Extent] = field(default_factory=list)
+    _open: list[Extent] = msgspec.field(default_factory=list)
+    _given_out: list[Extent] = msgspec.field(default_factory=list)
     #: The last two of those that are committed.
-    _last: list[Extent] = field(default_factory=list)
+    _last: list[Extent] = msgspec.field(default_factory=list)
     _has_begun: bool = False
     _has_end: bool = False
     _spent: float = 0.0
@@ -95,7 +93,7 @@ class Stretches:
     _cpu_seconds: float = 0.0
     _bytes: int = 0
     #: All stretches that were given out.
-    _looked_at: set[Extent] = field(default_factory=set)
+    _looked_at: set[Extent] = msgspec.field(default_factory=set)
 
     # Batches as they are cut
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 
-@dataclass(slots=True)
-class PlacedTask:
+class PlacedTask(msgspec.Struct):
     """A task as far as its placement goes."""
 
     number: int
@@ -25,7 +25,7 @@ class PlacedTask:
     waiting: bool = False
     ended: bool = False
     #: Where it is out.
-    nodes: list[int] = field(default_factory=list)
+    nodes: list[int] = msgspec.field(default_factory=list)
 
 
 class Waiting:

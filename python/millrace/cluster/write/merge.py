@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+
+import msgspec
 
 from millrace import _core
 from millrace.cluster.write.strategy import WriteStrategy
@@ -88,6 +89,6 @@ class MergedExtents(Extents[Block]):
         return [self._in_flight[first]]
 
     def _taken_back(self, write: Write[Block]) -> Write[Block]:
-        again = replace(write, held=write.number in self._held)
+        again = msgspec.structs.replace(write, held=write.number in self._held)
         self._held.discard(write.number)
         return again

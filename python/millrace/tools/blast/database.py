@@ -8,8 +8,9 @@ of their file names, then of their paths, whatever the order in ``DBLIST`` or ``
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from millrace.errors import RefusedError
 from millrace.tools.blast.search_path import SearchPath, split_names
@@ -37,8 +38,7 @@ class NotInFragments(Exception):
     """Why a command is not searched in fragments, in words."""
 
 
-@dataclass(frozen=True)
-class Database:
+class Database(msgspec.Struct, frozen=True):
     """What one command searches."""
 
     letter: str
@@ -64,8 +64,7 @@ class Database:
         return sum(sequence_bytes(volume) for volume in self.volumes)
 
 
-@dataclass(frozen=True)
-class _Node:
+class _Node(msgspec.Struct, frozen=True):
     """An alias or a volume."""
 
     title: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from millrace.errors import RefusedError
 from millrace.tools.blast.options import wrong
@@ -52,8 +53,7 @@ REFUSED_FORMATS = {
 }
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(msgspec.Struct, frozen=True):
     """An ``-outfmt``: its number, and for tables the columns and what stands between them."""
 
     number: int

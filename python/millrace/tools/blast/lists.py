@@ -20,9 +20,10 @@ import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, chain, compress, pairwise
 from pathlib import Path
+
+import msgspec
 
 from millrace._core import Candidates
 from millrace.model import Command
@@ -55,8 +56,7 @@ _TITLE = "listed"
 _PIECE = 1 << 20
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(msgspec.Struct, frozen=True):
     """What a list leaves of a database."""
 
     #: Half-open ranges of ordinals over all volumes, in order.

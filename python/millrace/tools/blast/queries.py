@@ -5,15 +5,15 @@ from __future__ import annotations
 import mmap
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from millrace.errors import RefusedError
 from millrace.model import Command
 from millrace.tools.base import grows
 
 
-@dataclass(frozen=True)
-class Names:
+class Names(msgspec.Struct, frozen=True):
     """What a look at the query file told. For a pipe nothing is known beforehand."""
 
     known: bool

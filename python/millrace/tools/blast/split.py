@@ -17,9 +17,10 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+import msgspec
 
 from millrace.errors import MillraceError, RefusedError, ToolError
 from millrace.model import Command
@@ -32,8 +33,7 @@ from millrace.tools.blast.volumes import Volume, cut, ending
 ROOM = 1.1
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(msgspec.Struct, frozen=True):
     """What was made."""
 
     #: Path of the database, for ``-db``.

@@ -18,10 +18,11 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from millrace.errors import RefusedError
 
@@ -29,8 +30,7 @@ from millrace.errors import RefusedError
 NEARBY = 8
 
 
-@dataclass(frozen=True)
-class Volume:
+class Volume(msgspec.Struct, frozen=True):
     """One volume, as its index file says."""
 
     #: Path without the ending.
