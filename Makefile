@@ -3,6 +3,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PATH := $(CURDIR)/.tools/muscle5/usr/bin:$(CURDIR)/.tools/iqtree/usr/bin:$(PATH)
+# Where Python may not keep what it compiles, each start of millrace compiles all of it: 0.2 s.
+export PYTHONDONTWRITEBYTECODE :=
 PYTHON ?= python3
 # Where `make install` puts the command: $(PREFIX)/bin/millrace. EXTRAS=[mpi] brings an MPI, too.
 PREFIX ?= $(HOME)/.local
@@ -28,7 +30,7 @@ install: $(BIN)/uv ## Build, and install for yourself: ~/.local/bin/millrace (PR
 	rm -rf target/install
 	$(BIN)/maturin build --quiet --release --out target/install
 	$(PYTHON) -m venv --clear $(PREFIX)/lib/millrace
-	$(BIN)/uv pip install --quiet --python $(PREFIX)/lib/millrace/bin/python "$$(echo target/install/millrace-*.whl)$(EXTRAS)"
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(PREFIX)/lib/millrace/bin/python "$$(echo target/install/millrace-*.whl)$(EXTRAS)"
 	mkdir -p $(PREFIX)/bin
 	ln -sfn ../lib/millrace/bin/millrace $(PREFIX)/bin/millrace
 	@$(PREFIX)/bin/millrace --version

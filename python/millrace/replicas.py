@@ -21,10 +21,10 @@ SCHEMES = ("file", "hdfs", "http", "https", "s3", "sftp")
 FETCHED = tuple(f"{scheme}://" for scheme in SCHEMES if scheme != "file")
 
 #: What stands before a path in an argument: ``--db=``, or ``-o`` right before a URL.
-_OPTION = re.compile(rf"--?[A-Za-z][\w-]*=|-[A-Za-z](?={'|'.join(FETCHED)})")
+_OPTION = rf"--?[A-Za-z][\w-]*=|-[A-Za-z](?={'|'.join(FETCHED)})"
 
 #: Parts of the names of a URL's parameters that are as good as a password.
-_SECRET = re.compile(r"sig|token|key|pass|pwd|secret|credential|auth", re.IGNORECASE)
+_SECRET = r"(?i)sig|token|key|pass|pwd|secret|credential|auth"
 
 _HINT = (
     "credentials in a URL end up in logs and lists of processes: bring them where its client looks, such as ~/.netrc, "
@@ -82,7 +82,7 @@ def option_of(word: str) -> str:
     >>> option_of("--db=s3://bucket/nr"), option_of("-Os3://bucket/out.sdf"), option_of("s3://bucket/nr?a=b")
     ('--db=', '-O', '')
     """
-    return found[0] if (found := _OPTION.match(word)) else ""
+    return found[0] if (found := re.match(_OPTION, word)) else ""
 
 
 def are_named(words: Iterable[str]) -> bool:
@@ -145,7 +145,7 @@ def check_place(text: str) -> None:
     if parts.password is not None or (parts.username is not None and parts.scheme != "sftp"):
         raise RefusedError(f"{shown(text)}: holds a user name or password", _HINT)
     for name, _ in parse_qsl(parts.query, keep_blank_values=True):
-        if _SECRET.search(name):
+        if re.search(_SECRET, name):
             raise RefusedError(f"{shown(text)}: a parameter of it is as good as a password", _HINT)
     if parts.scheme in ("http", "https") and "#" in text:
         raise RefusedError(f"{shown(text)}: what stands behind # is for browsers", "leave it out; a # in a name is %23")

@@ -74,8 +74,8 @@ CASES = [
     Case("phmmer", "phmmer -o out --tblout t --domtblout d q.faa prot.faa", ("out", "t", "d"), ways=((2, "auto"), (7, "3"))),
     Case("nhmmer", "nhmmer -o out --tblout t q3.fna nucl.fna", ("out", "t"), ways=((2, "2"),)),
     Case("jackhmmer", "jackhmmer -N 2 -o out --tblout t q3.faa prot.faa", ("out", "t"), ways=((2, "3"),)),
-    Case("diamond-6", "diamond blastp -q q.faa -d dmnd -o out --quiet"),
-    Case("diamond-5", "diamond blastp -q q.faa -d dmnd -o out --outfmt 5 --unal 0 --quiet"),
+    Case("diamond-6", "diamond blastp -q d.faa -d dmnd -o out --quiet"),
+    Case("diamond-5", "diamond blastp -q d.faa -d dmnd -o out --outfmt 5 --unal 0 --quiet"),
     Case("diamond-blastx", "diamond blastx -q q.fna -d dmnd -f 101 -o out --quiet"),
     Case("obabel-sdf", "obabel ligands.mol2 -O out.sdf", ("out.sdf",)),
     Case("obabel-smi", "obabel -imol2 ligands.mol2 -osmi", (), stdout=True),
@@ -275,6 +275,13 @@ def make_hairpins(path: Path) -> None:
             out.write(f">{name} number {k}\n{parts[0]}\n{hit}{parts[1]}\n{hit if k % 5 == 0 else ''}{parts[2]}\n")
 
 
+def for_diamond(queries: bytes) -> bytes:
+    """The queries; without the empty ones, which 2.1.11 takes for the end of a file that is cut off."""
+    said = subprocess.run(["diamond", "version"], capture_output=True, check=True, text=True).stdout
+    full = (record for record in re.split(rb"(?m)^(?=>)", queries) if record.partition(b"\n")[2].strip())
+    return b"".join(full) if "2.1.11" in said else queries
+
+
 def make_bench(data: Path, folder: Path) -> None:
     """Put databases (``prot``, ``nucl``, ``p.hmm`` pressed) and queries for every tool into ``folder``.
 
@@ -326,6 +333,7 @@ def make_bench(data: Path, folder: Path) -> None:
     if shutil.which("diamond"):
         command = ["diamond", "makedb", "--in", "prot.faa", "-d", "dmnd", "--quiet"]
         subprocess.run(command, cwd=folder, check=True)
+        (folder / "d.faa").write_bytes(for_diamond((folder / "q.faa").read_bytes()))
     shutil.copy(Path(__file__).with_name("hairpins.cm"), folder / "models.cm")
     make_hairpins(folder / "hairpins.fa")
     if shutil.which("cmpress"):

@@ -14,8 +14,8 @@ from millrace.tasks import Ended, Ending
 MOST_LINES = 20
 
 #: What a terminal would obey: colours are left out, anything else is shown as a question mark.
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_COLOUR = r"\x1b\[[0-9;]*[A-Za-z]"
+_CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 
 #: Lines of a failure's standard error that are shown.
 SHOWN_LINES = 8
@@ -84,7 +84,7 @@ def lines(stderr: bytes) -> list[str]:
     if not stderr:
         return []
     text = stderr.decode(errors="replace")
-    text = _CONTROL.sub("?", _COLOUR.sub("", text))
+    text = re.sub(_CONTROL, "?", re.sub(_COLOUR, "", text))
     kept = (line.rstrip("\r").rsplit("\r", 1)[-1].rstrip() for line in text.split("\n"))
     return [line for line in kept if line]
 

@@ -21,10 +21,10 @@ from millrace.waiting import Naps, until
 NAME = "MILLRACE_LAUNCH"
 
 #: A token in full.
-TOKEN = re.compile(r"[0-9a-f]{16}")
+TOKEN = r"[0-9a-f]{16}"
 
 #: What stands between words, in arguments and within one that is a whole command.
-SEPARATORS = re.compile(rb"[\0\s=:'\"]+")
+SEPARATORS = rb"[\0\s=:'\"]+"
 
 #: Watchdogs of ranks end by themselves once their rank is gone, and clean up; see ``slot/watch.rs``.
 WATCHDOG = b"millrace-watch"
@@ -68,7 +68,7 @@ def is_marked(pid: int, token: str) -> bool:
     if not found:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             beginning = os.fsencode(launcher_folder.beginning(token))
-            found = any(word.startswith(beginning) for word in SEPARATORS.split(file.read()))
+            found = any(word.startswith(beginning) for word in re.split(SEPARATORS, file.read()))
     if not found:
         return False
     with open(f"/proc/{pid}/status", "rb") as file:
@@ -93,7 +93,7 @@ def sweep(token: str, work: str = "") -> bool:
     Raises:
         ValueError: It is no token: part of one would be part of everything.
     """
-    if not TOKEN.fullmatch(token):
+    if not re.fullmatch(TOKEN, token):
         raise ValueError("not the token of a job")
     if not until(lambda: not _kill(token), KILL_SECONDS, nap=Naps(0.002, 0.1, 1.5)):
         return False

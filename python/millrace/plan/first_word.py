@@ -36,10 +36,10 @@ STARTERS = frozenset(
 SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh", "fish"])
 
 #: What makes a line more than one command of plain words.
-_SHELL_SIGNS = re.compile(r"[|;&<>$`(){}*?\n]")
+_SHELL_SIGNS = r"[|;&<>$`(){}*?\n]"
 #: The first word of each command of a line of a shell.
-_FIRST_WORD = re.compile(r"(?:^|[;&|(\n])\s*([^\s;&|()<>'\"]+)")
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_FIRST_WORD = r"(?:^|[;&|(\n])\s*([^\s;&|()<>'\"]+)"
+_ASSIGNMENT = r"[A-Za-z_][A-Za-z0-9_]*="
 
 
 def check_starters(argv: Sequence[str], environ: Mapping[str, str], *, filters: bool) -> None:
@@ -70,13 +70,13 @@ def check_starters(argv: Sequence[str], environ: Mapping[str, str], *, filters: 
 
 def _check_line(shell: str, line: str, starts: Callable[[str], bool]) -> None:
     """Refuse a line of a shell that starts programs."""
-    begins = [(match[1], match.start(1)) for match in _FIRST_WORD.finditer(line) if starts(match[1])]
+    begins = [(match[1], match.start(1)) for match in re.finditer(_FIRST_WORD, line) if starts(match[1])]
     if not begins:
         return
     # Where a tool is known, the others prepare its work, or go on with what it writes.
     tool, at = next((each for each in begins if _known(each[0])), begins[0])
     hint = f"write: {line[:at]}millrace run -- {line[at:]}"
-    if not _known(tool) and _SHELL_SIGNS.search(line):
+    if not _known(tool) and re.search(_SHELL_SIGNS, line):
         hint = "run the tool by itself, as in: millrace run -- TOOL ... > FILE; and what comes before or after it in the shell"
     raise RefusedError(f"{shell} starts {tool}: millrace has to see the tool itself", hint)
 
@@ -108,7 +108,7 @@ def missing_hint(name: str, argv: Sequence[str], environ: Mapping[str, str]) -> 
     words = _words(name)
     if len(words) > 1 and shutil.which(words[0], path=environ.get("PATH")):
         return f"write the command without quotes around it: millrace run -- {shlex.join([*words, *argv[1:]])}"
-    if _ASSIGNMENT.match(name):
+    if re.match(_ASSIGNMENT, name):
         return f"set variables before millrace: {shlex.quote(name)} millrace run -- {shlex.join(argv[1:])}"
     # Many a shell knows "time" by itself, where no program of that name is installed.
     if at := _after_starter(argv, lambda word: shutil.which(word, path=environ.get("PATH")) is not None):

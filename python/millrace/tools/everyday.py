@@ -81,11 +81,11 @@ def verb(*names: str) -> Callable[[Call], bool]:
 def option(*names: str) -> Callable[[Call], bool]:
     """One of these options; one of a single dash and letter also among others behind one dash."""
     letters = "".join(name[1] for name in names if len(name) == 2)
-    attached = re.compile(f"-[A-Za-z]*[{letters}]") if letters else None
+    attached = f"-[A-Za-z]*[{letters}]" if letters else None
 
     def given(call: Call) -> bool:
         return any(
-            word.partition("=")[0] in names or (attached is not None and attached.match(word) is not None)
+            word.partition("=")[0] in names or (attached is not None and re.match(attached, word) is not None)
             for word in call.arguments
         )
 
@@ -99,8 +99,7 @@ def exactly(*names: str) -> Callable[[Call], bool]:
 
 def text(pattern: str) -> Callable[[Call], bool]:
     """An argument in which ``pattern`` is found."""
-    compiled = re.compile(pattern)
-    return lambda call: any(compiled.search(word) for word in call.arguments)
+    return lambda call: any(re.search(pattern, word) for word in call.arguments)
 
 
 def both(*conditions: Callable[[Call], bool]) -> Callable[[Call], bool]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -69,12 +68,14 @@ OURS = Path(__file__).resolve().parent / "described"
 def all_described(cwd: Path, environ: Mapping[str, str]) -> Iterator[Found]:
     """All descriptions."""
     for folder, source in folders(cwd, environ):
-        for path in sorted(folder.glob("*.toml")) if folder.is_dir() else ():
+        for path in _files(folder):
             yield look(path, source)
 
 
 def look(path: Path, source: str) -> Found:
     """What a file describes, without looking at the rest of it; one that cannot be read, by its name."""
+    import tomllib  # what has an adapter never needs it
+
     try:
         values = tomllib.loads(path.read_text())
         said = values.get("programs", path.stem)  # one that says it wrongly is found, and refused with the reason
@@ -86,4 +87,23 @@ def look(path: Path, source: str) -> Found:
 
 def find(program: str, cwd: Path, environ: Mapping[str, str]) -> Found | None:
     """The description of a program that counts; None: there is none."""
-    return next((each for each in all_described(cwd, environ) if program in each.programs), None)
+    for folder, source in folders(cwd, environ):
+        for path in _files(folder):
+            if _may_describe(path, program) and program in (found := look(path, source)).programs:
+                return found
+    return None
+
+
+def _may_describe(path: Path, program: str) -> bool:
+    """Whether it can be of this program: what does not even hold the name need not be parsed."""
+    if path.stem == program:
+        return True
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return False
+    return os.fsencode(program) in text or b"\\" in text  # one that can spell a name in escapes
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.toml")) if folder.is_dir() else []
