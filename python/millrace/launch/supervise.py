@@ -15,8 +15,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 
-import msgspec
-
 from millrace import debug, earlier_run, run_folder
 from millrace.errors import ExitCode, MillraceError, RefusedError
 from millrace.interrupt import Interrupt, nobody_reads
@@ -39,10 +37,11 @@ from millrace.waiting import until
 MOST_FRUITLESS = 5
 
 
-class Supervisor(msgspec.Struct):
+class Supervisor:
     """Runs one plan on an allocation; see the module."""
 
-    ranks: Ranks
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
 
     def run(self) -> int:
         """Start, watch and start again until done; the exit code.
