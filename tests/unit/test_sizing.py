@@ -206,6 +206,14 @@ def test_starts_take_a_small_part_of_a_long_run(slots: int, start: float, guess:
     assert start * len(played.batches) <= 0.05 * played.busy
 
 
+def test_on_a_guess_several_slots_get_no_more_than_some_starts_worth() -> None:
+    model = CostModel(CostHint(unit="residues", startup_seconds=0.1, start_units=100))
+    assert next_units(model, 2, 3_000_000) == 2500
+    assert next_units(model, 1, 30_000) == 30_000  # nobody waits for it
+    model = CostModel(CostHint(unit="residues", startup_seconds=0.1, start_units=100, longest=400))
+    assert next_units(model, 2, 6000) < 0.85 * 3000  # a record may be a large part of a share
+
+
 def test_a_start_that_nobody_knew_is_learnt_from_the_first_tasks() -> None:
     n_records = 40_000
     sizes = [500] * n_records

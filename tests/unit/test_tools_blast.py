@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -233,6 +234,21 @@ def test_files_of_all_databases_are_found(desk: Desk) -> None:
         "db.pin", "db.phr", "db.psq", "part.pal", "elsewhere/vol.pal", "elsewhere/vol.00.pin",
         "elsewhere/vol.00.psq", "elsewhere/vol.01.pin", "elsewhere/ids.txt",
     }  # fmt: skip
+
+
+def test_the_work_of_a_start_follows_the_size_of_the_database(desk: Desk) -> None:
+    def start(*words: str) -> int:
+        return desk.understand(*words, "-query", "q.fa").cost.start_units
+
+    assert start("blastp", "-db", "db") == 0  # it is empty
+    os.truncate(desk.folder / "db.psq", 7_000_000)
+    assert start("blastp", "-db", "db") == 200
+    assert start("blastp", "-db", "db db") == 200  # each file counts once
+    assert start("blastp", "-db", "db", "-evalue", "1e-5") == 200
+    assert start("blastp", "-db", "db", "-task", "blastp-fast") == 0  # which is far faster
+    os.truncate(desk.folder / "ndb.nsq", 7_000_000)
+    assert start("tblastn", "-db", "ndb") == 250
+    assert start("blastn", "-db", "ndb") == 0
 
 
 def test_subject_and_id_lists_are_shared_files(desk: Desk) -> None:

@@ -96,6 +96,7 @@ class CostModel(msgspec.Struct):
         if self.hint.start_units:
             self.per_unit = self.startup / self.hint.start_units
             self.longest_startup = self.startup
+            self.record_units = max(1.0, self.hint.longest)
         if learnt := self.hint.learnt:
             scale = min(1.0, MOST_LEARNT / learnt.plain[0])
             self._sums, self._plain = (tuple(scale * each for each in sums) for sums in (learnt.sums, learnt.plain))
@@ -209,6 +210,8 @@ def next_units(model: CostModel, slots: int, remaining: float | None) -> int:
     most = model.longest / model.per_unit
     if model.largest:
         most = min(most, max(GROWTH * model.largest, LONGEST_STARTS * hint.start_units))
+    elif slots > 1:
+        most = min(most, LONGEST_STARTS * hint.start_units)  # so much is cut on a guess
     if slots == 1 and remaining is not None:
         # Nobody waits, so sizes need not shrink: as few batches as may be, of one size.
         most = remaining / max(1, math.ceil(remaining / most - LAST_PART))
