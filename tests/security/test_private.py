@@ -200,3 +200,11 @@ def test_a_place_where_others_could_replace_the_work_directory_is_refused(
     for words, environ in (((*run[:1], "--work-dir", place, *run[1:]), {}), (run, {"MILLRACE_WORK": str(place)})):
         done = user.millrace(*words, **environ)
         assert done.returncode == (2 if why else 0) and why in done.stderr, done.stderr
+
+
+def test_what_a_shell_has_opened_is_written_by_its_name_in_a_folder_of_root(machine: Machine) -> None:
+    user = machine.user
+    ready(user)
+    user.sh(
+        f"{user.python} -P -m millrace run --input in.fa --output /dev/stdout -- cp in.fa /dev/stdout > out.fa; cmp in.fa out.fa"
+    )

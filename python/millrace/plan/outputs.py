@@ -42,12 +42,15 @@ def check_outputs(use: ToolUse, command: Command) -> None:
                 "give each a file of its own",
             )
         seen[real] = output
-        if (
-            output.layout == "directory" or not path.exists() or path.is_file()
-        ):  # a device or pipe is there, whose folder ever
+        if output.layout == "directory" or not _is_open_already(path):
             _check_writable(path.parent, output)
         if not path.is_dir() and path.exists() and not os.access(path, os.W_OK):
             raise RefusedError(f"{output.path}: permission denied", "make it writable with chmod, or write elsewhere")
+
+
+def _is_open_already(path: Path) -> bool:
+    """Whether nothing is made in the folder of an output: a device, a pipe, or what a shell has opened (``/dev/stdout``)."""
+    return path.exists() and (not path.is_file() or path.is_relative_to("/dev"))
 
 
 def files_read(use: ToolUse, cwd: Path, exe: Path) -> dict[object, str]:

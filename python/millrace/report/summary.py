@@ -129,7 +129,12 @@ def of_runs(runs: list[Run]) -> Summary:
 
 def slowest(runs: list[Run], n: int) -> tuple[SlowBatch, ...]:
     """Return the ``n`` batches that took longest, the longest first."""
-    numbered = ((task, index) for index, run in enumerate(runs) for task in run.done if task.tasks == 1)
+    numbered = (
+        (task, index)
+        for index, run in enumerate(runs)
+        for task in run.done
+        if task.tasks == 1 and task.last > task.first
+    )
     longest = nlargest(n, numbered, key=lambda pair: pair[0].seconds)
     return tuple(_slow_batch(task, index) for task, index in longest)
 
