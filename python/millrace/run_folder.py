@@ -19,6 +19,9 @@ from millrace.sealed import HINT
 #: How names of files begin that are removed while they are open: on NFS, and on filesystems in user space.
 STILL_OPEN = (".nfs", ".fuse_hidden")
 
+#: Runs that end just as this one takes the folder, each of which removes it again: more in a row do not happen.
+MOST_ENDINGS = 100
+
 
 def take(rundir: RunDir, mode: int = 0o700, job: str = "", *, fresh: bool = False) -> Lock:
     """Make the directory if needed and take it for this process.
@@ -36,7 +39,7 @@ def take(rundir: RunDir, mode: int = 0o700, job: str = "", *, fresh: bool = Fals
         raise RefusedError(f"{rundir.path}: is not a folder", "name another with --run-dir")
     if name := foreign(rundir.path):
         raise RefusedError(f"{rundir.path}: holds {name}, which is not of a run", "name another folder with --run-dir")
-    while True:
+    for _ in range(MOST_ENDINGS):
         try:
             if (rundir.path / "lock").is_symlink():
                 (rundir.path / "lock").unlink()  # as it may lead to where nothing can be made
@@ -66,6 +69,7 @@ def take(rundir: RunDir, mode: int = 0o700, job: str = "", *, fresh: bool = Fals
             raise RefusedError(
                 f"{rundir.path}: {error.strerror}", "name a place that can be written with --run-dir"
             ) from error
+    raise RefusedError(f"{rundir.path}: cannot be made there", "name a place that can be written with --run-dir")
 
 
 def _check_journals(rundir: RunDir) -> None:

@@ -50,7 +50,7 @@ def check_outputs(use: ToolUse, command: Command) -> None:
 
 def _is_open_already(path: Path) -> bool:
     """Whether nothing is made in the folder of an output: a device, a pipe, or what a shell has opened (``/dev/stdout``)."""
-    return path.exists() and (not path.is_file() or path.is_relative_to("/dev"))
+    return path.exists() and (not path.is_file() or path.is_relative_to("/dev") or path.is_relative_to("/proc"))
 
 
 def files_read(use: ToolUse, cwd: Path, exe: Path) -> dict[object, str]:

@@ -24,7 +24,7 @@ def find(wanted: str, use: ToolUse, argv: tuple[str, ...], cwd: Path, environ: M
     if wanted:
         return cwd / wanted
     for output in use.outputs:
-        if output.path != "-" and not output.path.startswith("/dev/"):
+        if output.path != "-" and not output.path.startswith(("/dev/", "/proc/")):
             return cwd / (_beside(output) + SUFFIX)
     here, base = cwd / _digest(argv), state.folder(environ)
     if _is_writable(cwd) or here.exists() or not base:

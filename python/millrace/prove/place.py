@@ -12,7 +12,7 @@ from millrace.model import ToolUse
 
 def touched(path: str) -> bool:
     """Whether a check writes a file at an input's or output's path: it is neither a standard stream nor a device."""
-    return path != "-" and not path.startswith("/dev/")
+    return path != "-" and not path.startswith(("/dev/", "/proc/"))
 
 
 def refuse(use: ToolUse) -> None:
