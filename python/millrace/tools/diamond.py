@@ -211,13 +211,14 @@ def _query(found: Sequence[Word], command: Command, tokens: Tokens) -> InputUse:
     if word is None or word.value == "-":
         if not command.stdin_is_data:
             raise RefusedError("diamond: no queries", "name them with -q FILE")
-        return InputUse(path="-", format=command.format or "fasta", stdin=True)
+        return InputUse(path="-", format=command.format or "fasta", stdin=True, glue_empty=True)
     path = command.cwd / word.value
     if not path.is_file():
         raise RefusedError(f"diamond: -q {word.value}: no such file")
     tokens.input(word)
     stem = Path(word.value.removesuffix(".gz"))
-    return InputUse(path=word.value, format="fastq" if stem.suffix.lower() in (".fq", ".fastq") else "fasta")
+    form = "fastq" if stem.suffix.lower() in (".fq", ".fastq") else "fasta"
+    return InputUse(path=word.value, format=form, glue_empty=True)
 
 
 def _outputs(found: Sequence[Word], tokens: Tokens, added: bool) -> tuple[OutputUse, ...]:
