@@ -145,7 +145,8 @@ class RunDir(msgspec.Struct, frozen=True):
             return unseal(self.manifest, Manifest, "the manifest of a run", VERSION)
         except FileNotFoundError as error:
             raise RefusedError(
-                f"{self.path}: no run here ({error.strerror})", "give the .millrace folder of a run"
+                f"{self.path}: no run here ({error.strerror})",
+                "give the .millrace folder of a run; millrace runs lists runs that have ended",
             ) from error
 
     def write_manifest(self, manifest: Manifest) -> None:

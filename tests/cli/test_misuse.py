@@ -85,6 +85,7 @@ OPTIONS = [
     fails("no_dashes_before_the_tool", "millrace run copy in.fa", "write -- before", "millrace run -- copy in.fa"),
     fails("no_dashes_keeps_our_options", "millrace run --slots 2 -q copy 'a b'", "millrace run --slots 2 -q -- copy 'a b'"),
     fails("unknown_option_offers_the_nearest", f"{RUN} --slotz 2 -- copy < in.fa", "no such option '--slotz'", "'--slots'"),
+    fails("threads_are_slots", f"{RUN} --threads=4 -- copy < in.fa", "no such option '--threads'", "--slots N"),
     fails("unknown_option_of_gather", "millrace gather --bogus x", "no such option '--bogus'", "millrace gather --help"),
     fails("slots_0", f"{RUN} --slots 0 -- copy < in.fa", "slots: expected a whole number >= 1, found 0"),
     fails("slots_negative", f"{RUN} --slots -1 -- copy < in.fa", "slots: expected a whole number >= 1, found -1"),
@@ -299,7 +300,7 @@ RUN_DIRS = [
 OTHER_VERBS = [
     fails("status_without_a_run", "millrace status .", ".: no run here", ".millrace folder"),
     fails("status_of_nothing", "millrace status no", "no: no run here", ".millrace folder"),
-    fails("status_of_a_file", "millrace status in.fa", "in.fa: no run here (Not a directory)"),
+    fails("status_of_a_file", "millrace status in.fa", "in.fa: no run here (Not a directory)", "millrace runs lists"),
     fails("status_without_argument", "millrace status", "missing argument 'RUN'", "millrace status --help"),
     fails("split_without_arguments", "millrace db split", "missing argument 'DATABASE'", "millrace db split --help"),
     fails("split_without_a_folder", "millrace db split x 2", "missing option '-o'"),

@@ -153,8 +153,16 @@ def say(text: str) -> None:
     click.echo(f"millrace: {text}", err=True)
 
 
+#: What other programs call the number of things at work at once.
+PARALLEL = frozenset(
+    {"-j", "-p", "-t", "-n", "-P", "--jobs", "--threads", "--cpus", "--cores", "--procs", "--num-threads"}
+)
+
+
 def usage_words(error: click.ClickException) -> str:
     """click's message in our form: lower case, no full stop, a hint."""
+    if isinstance(error, click.NoSuchOption) and error.option_name in PARALLEL:
+        return f"no such option '{error.option_name}'\n\nhint: all cores are used; fewer tasks side by side: --slots N"
     text = error.format_message().rstrip(".")
     context = getattr(error, "ctx", None)
     return f"{text[:1].lower()}{text[1:]}\n\nhint: see {context.command_path if context else 'millrace'} --help"
