@@ -7,11 +7,12 @@ its copies are gone, the next one that is made sweeps it away.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from millrace.errors import RefusedError
@@ -55,14 +56,27 @@ def build(view: View, cwd: Path, copies: Mapping[str, str]) -> None:
     layout = _layout((*view.argv, *view.inputs, *view.shared), cwd)
     links = {view.root / path: target for path, target in layout.links}
     links |= {view.folder / name: target for name, target in copies.items()}
-    for folder in (view.root, *(view.root / each for each in layout.folders)):
-        folder.mkdir(exist_ok=True)
-        for entry in os.scandir(folder):
-            if entry.is_symlink() and Path(entry.path) not in links:
-                os.unlink(entry.path)
-    for path, target in links.items():
-        _link(path, target)
+    view.root.mkdir(exist_ok=True)
+    with _held(view.root):
+        for folder in (view.root, *(view.root / each for each in layout.folders)):
+            folder.mkdir(exist_ok=True)
+            for entry in os.scandir(folder):
+                if entry.is_symlink() and Path(entry.path) not in links:
+                    os.unlink(entry.path)
+        for path, target in links.items():
+            _link(path, target)
     _sweep(view.root)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Alone with it, among the processes of this host."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _layout(words: tuple[str, ...], cwd: Path) -> mirror.Mirror:

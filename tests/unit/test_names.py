@@ -1,0 +1,25 @@
+"""Folders that look like the working directory."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from millrace.node import names
+
+
+def test_processes_of_one_host_may_make_the_same_folder_at_once(tmp_path: Path) -> None:
+    view = names.plan(["cat", "set.bin"], tmp_path, [])
+
+    def make(turn: int) -> None:
+        # A run's folder comes and goes beside the files: its link is there for one of them, and not for the next.
+        (tmp_path / f"run{turn % 7}.millrace").mkdir(exist_ok=True)
+        names.build(view, tmp_path, {})
+        shutil.rmtree(tmp_path / f"run{turn % 7}.millrace", ignore_errors=True)
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert len(list(pool.map(make, range(400)))) == 400
+    finally:
+        shutil.rmtree(view.root, ignore_errors=True)
