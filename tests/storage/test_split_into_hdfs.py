@@ -9,12 +9,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from millrace.storage.together import DataNode, data_nodes, spread
+from millrace.errors import MillraceError
+from millrace.storage.together import DataNode, NewFolder, data_nodes, spread
 
 #: Writes files into a new folder of HDFS, and is killed as soon as one of them is there.
 CUT_OFF = """
@@ -61,6 +63,13 @@ class Site:
         there = hdfs_native.Client(self.uri).list_status(f"/{folder}")
         return sorted(entry.path.rpartition("/")[2] for entry in there)
 
+    def holder(self, path: str) -> str:
+        """The DataNode that has the one copy of the one block of a file, as the NameNode says."""
+        with urllib.request.urlopen(f"http://{self.web}/webhdfs/v1/{path}?op=GETFILEBLOCKLOCATIONS") as answer:
+            (block,) = json.load(answer)["BlockLocations"]["BlockLocation"]
+        (node,) = block["names"]
+        return str(node)
+
     def get(self, folder: str, to: Path) -> None:
         import hdfs_native
 
@@ -97,9 +106,11 @@ def test_what_is_split_into_hdfs_is_the_database(site: Site) -> None:
     done = site.split(url)
     assert done.returncode == 0, done.stderr
     assert f"-db {url}/prot\n" in done.stdout and "prot.02  10 entries" in done.stdout, done.stdout
-    # All of these DataNodes have one address, by which the NameNode knows who writes: where copies go is chance here.
-    assert " of 3 fragments with all files on one DataNode, 1 to 2 on each of 2 DataNodes" in done.stdout, done.stdout
+    assert "\n3 of 3 fragments with all files on one DataNode, 1 to 2 on each of 2 DataNodes" in done.stdout, done.stdout
     assert site.names(top) == ["prot"]
+    volumes = [[name for name in site.names(f"{top}/prot") if name.startswith(f"prot.{k:02}.")] for k in range(3)]
+    held_by = [{site.holder(f"{top}/prot/{name}") for name in names} for names in volumes]
+    assert min(map(len, volumes)) > 5 and {*map(len, held_by)} == {1} and len(set.union(*held_by)) == 2, held_by
     site.get(f"{top}/prot", site.here / "got")
     assert search(site.here / "got") == search(site.here) != b""
     again = site.split(url)
@@ -138,6 +149,19 @@ def test_a_killed_split_leaves_no_database_and_the_next_one_takes_its_place(site
     assert site.names(top) == ["prot"]
     site.get(f"{top}/prot", site.here / "got")
     assert search(site.here / "got") == search(site.here)
+
+
+def test_a_write_that_comes_late_does_not_make_the_folder_again(site: Site) -> None:
+    """DataNodes go on with what a killed process has asked for, when the next one has removed its folder already."""
+    import hdfs_native
+
+    top = site.here.name
+    with NewFolder(f"{site.uri}/{top}/prot", site.environ) as new:
+        (begun,) = site.names(top)
+        hdfs_native.Client(site.uri).delete(f"/{top}/{begun}", recursive=True)
+        with pytest.raises(MillraceError, match="Parent directory doesn't exist"):
+            new.put([[site.here / "in"]], [])
+        assert site.names(top) == []
 
 
 def test_groups_go_where_there_is_room_and_each_datanode_gets_as_many() -> None:

@@ -142,6 +142,7 @@ class NewFolder:
     def _write(self, path: Path, node: DataNode) -> None:
         parts = urlsplit(self._redirect)
         query = parts.query.replace("overwrite=false", "overwrite=true")  # what another DataNode has left of it
+        query = query.replace("createparent=true", "createparent=false")  # a write that comes late, to what was removed
         place = parts._replace(
             netloc=node.address, path=f"/webhdfs/v1{quote(self._begun)}/{quote(path.name)}", query=query
         )
