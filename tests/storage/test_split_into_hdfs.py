@@ -106,7 +106,9 @@ def test_what_is_split_into_hdfs_is_the_database(site: Site) -> None:
     done = site.split(url)
     assert done.returncode == 0, done.stderr
     assert f"-db {url}/prot\n" in done.stdout and "prot.02  10 entries" in done.stdout, done.stdout
-    assert "\n3 of 3 fragments with all files on one DataNode, 1 to 2 on each of 2 DataNodes" in done.stdout, done.stdout
+    assert "\n3 of 3 fragments with all files on one DataNode, 1 to 2 on each of 2 DataNodes" in done.stdout, (
+        done.stdout
+    )
     assert site.names(top) == ["prot"]
     volumes = [[name for name in site.names(f"{top}/prot") if name.startswith(f"prot.{k:02}.")] for k in range(3)]
     held_by = [{site.holder(f"{top}/prot/{name}") for name in names} for names in volumes]
