@@ -37,6 +37,9 @@ def question(here: Source = SHARED, size: int = GB, nodes: int = 4, **more: obje
         (question(elsewhere=(Source(place="s3://b", cost=line(5e8)),)), PASSED_ON),
         (question(elsewhere=(Source(place="s3://b", cost=line(5e7)),)), BROADCAST),
         (question(nodes=1, elsewhere=(Source(place="s3://b", cost=line(5e8)),)), REPLICA),
+        # As far as is known both take as long (280 and 285 ms), and one asks the server for a quarter of what the other does.
+        (question(Source(place="/nfs", cost=line(1.2e8)), size=8_000_000), BROADCAST),
+        (question(Source(place="/nfs", cost=line(2e8)), size=8_000_000), IN_PLACE),
     ],
 )
 def test_the_cheapest_way(asked: Question, way: str) -> None:
@@ -55,7 +58,11 @@ def test_more_nodes_never_make_a_shared_place_faster_and_one_reader_is_never_slo
     found = {way.name: way.seconds for way in ways(asked)}
     more = {way.name: way.seconds for way in ways(msgspec.structs.replace(asked, nodes=nodes + 1))}
     assert more[IN_PLACE] >= found[IN_PLACE] and more[STAGE] >= found[STAGE]
-    assert [way.seconds for way in ways(asked)] == sorted(way.seconds for way in ways(asked))
+    best, *others = ways(asked)
+    assert [way.seconds for way in others] == sorted(way.seconds for way in others)
+    cheapest = min(way.seconds for way in (best, *others))
+    assert best.seconds <= 1.1 * cheapest
+    assert all(best.sent <= way.sent for way in others if way.seconds <= 1.1 * cheapest)
     if nodes > 1:
         assert (
             found[BROADCAST]
