@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -14,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+import servers
 import sftp_server
 import web_server
 
@@ -69,17 +67,8 @@ def moto() -> Iterator[str]:
     """An S3 server in a process of its own; its address."""
     pytest.importorskip("boto3")
     pytest.importorskip("moto.server")
-    code = (
-        "import sys\nfrom moto.server import ThreadedMotoServer\nserver = ThreadedMotoServer('127.0.0.1', 0, verbose=False)\n"
-        "server.start()\nprint(*server.get_host_and_port(), flush=True)\nsys.stdin.read()\nserver.stop()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
-        assert process.stdout and process.stdin
-        host, port = process.stdout.readline().split()
-        yield f"http://{host.decode()}:{port.decode()}"
-        process.stdin.close()
+    with servers.s3() as address:
+        yield address
 
 
 @pytest.fixture
@@ -103,20 +92,10 @@ def bucket(moto: str, environment: Path, monkeypatch: pytest.MonkeyPatch) -> str
 def small_hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """An HDFS with two DataNodes, all of it in one Java process, which ends with its input: its URL, and the address of WebHDFS."""
     pytest.importorskip("hdfs_native")
-    jars = REPO / ".tools" / "hadoop"
-    if not shutil.which("java") or not jars.is_dir():
-        pytest.skip("not installed: java, and Hadoop in .tools/hadoop (make tools, with mvn)")
-    folder = tmp_path_factory.mktemp("hdfs")
-    settings = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Ddir={folder}/data", "-Ddn=2", "-Drepl=1"]
-    program = Path(__file__).with_name("hdfs") / "MiniHdfs.java"
-    with (folder / "log").open("wb") as log, subprocess.Popen(
-        ["java", *settings, "-cp", f"{jars}/*", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
-    ) as process:  # fmt: skip
-        assert process.stdout and process.stdin
-        line = process.stdout.readline()
-        assert line, (folder / "log").read_text()
-        yield json.loads(line)
-        process.stdin.close()
+    if reason := servers.no_hdfs():
+        pytest.skip(reason)
+    with servers.hdfs(tmp_path_factory.mktemp("hdfs")) as told:
+        yield told
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,9 @@ from millrace.words import count, size
 #: Seconds that it takes to let a copy take the place of a file, whatever its size.
 COPY_SECONDS = 0.2
 
+#: Seconds more that it takes to fetch a replica into the cache of a node, whatever its size: the client, digests, the disk.
+FETCH_SECONDS = 0.3
+
 #: From one node to the next: a start in seconds, and seconds a byte. Nobody measures it before a run.
 LINK = Cost(lines=(Line(readers=1, start_seconds=1e-3, seconds_per_byte=2e-9),))
 
@@ -115,9 +118,9 @@ def _all(question: Question) -> list[Way]:
         add(BROADCAST, q.here, max(q.here.seconds(q.lacking, 1), link))
     for source in q.elsewhere:
         if q.nodes == 1:
-            add(REPLICA, source, source.seconds(q.lacking, 1))
+            add(REPLICA, source, FETCH_SECONDS + source.seconds(q.lacking, 1))
         else:
-            add(PASSED_ON, source, max(source.seconds(q.lacking, 1), link))
+            add(PASSED_ON, source, FETCH_SECONDS + max(source.seconds(q.lacking, 1), link))
     return found
 
 

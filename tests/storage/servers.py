@@ -1,0 +1,56 @@
+"""Real servers of S3 and HDFS, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+JARS = Path(__file__).resolve().parent.parent.parent / ".tools" / "hadoop"
+
+MOTO = """
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server.start()
+print(*server.get_host_and_port(), flush=True)
+sys.stdin.read()
+server.stop()
+"""
+
+
+@contextmanager
+def s3() -> Iterator[str]:
+    """Its address."""
+    with subprocess.Popen(
+        [sys.executable, "-c", MOTO], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout and process.stdin
+        host, port = process.stdout.readline().split()
+        yield f"http://{host.decode()}:{port.decode()}"
+        process.stdin.close()
+
+
+def no_hdfs() -> str:
+    """Why there can be none here; empty: there can."""
+    ok = shutil.which("java") and JARS.is_dir()
+    return "" if ok else "not installed: java, and Hadoop in .tools/hadoop (make tools, with mvn)"
+
+
+@contextmanager
+def hdfs(folder: Path) -> Iterator[dict[str, str]]:
+    """Two DataNodes, all of it in one Java process, which ends with its input: its URL, and the address of WebHDFS."""
+    settings = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Ddir={folder}/data", "-Ddn=2", "-Drepl=1"]
+    program = Path(__file__).with_name("hdfs") / "MiniHdfs.java"
+    with (folder / "log").open("wb") as log, subprocess.Popen(
+        ["java", *settings, "-cp", f"{JARS}/*", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+    ) as process:  # fmt: skip
+        assert process.stdout and process.stdin
+        line = process.stdout.readline()
+        assert line, (folder / "log").read_text()
+        yield json.loads(line)
+        process.stdin.close()
