@@ -95,7 +95,7 @@ def hdfs(content: Path) -> Iterator[str]:
         yield f"{told['uri']}/bench"
 
 
-PLACES: dict[str, Callable[[Path], contextmanager[str]]] = {"HTTP": web, "S3": bucket, "HDFS": hdfs}  # type: ignore[dict-item]
+PLACES: dict[str, Callable[[Path], AbstractContextManager[str]]] = {"HTTP": web, "S3": bucket, "HDFS": hdfs}
 
 
 def seconds(command: list[str]) -> float:
