@@ -28,7 +28,7 @@ LANGUAGES = {
     "c": ('gcc -std=c99 -Wall -Wextra -Werror -I"$(millrace tool include-dir)" -x c prog.c -o prog', "./prog"),
     "cpp": ('g++ -std=c++11 -Wall -Wextra -Werror -I"$(millrace tool include-dir)" prog.cpp -o prog', "./prog"),
     "perl": ("true", "perl prog.perl"),
-    "awk": ("true", "awk $(awk -W version 2>&1 | grep -q mawk && echo -W interactive) -f prog.awk"),
+    "awk": ("true", "awk $(awk -W version 2>&1 | grep mawk > /dev/null && echo -W interactive) -f prog.awk"),
 }
 
 #: The protocol by hand, with what each test does to a record in the place of ACT.
