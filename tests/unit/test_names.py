@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from millrace.node import names
@@ -23,3 +24,21 @@ def test_processes_of_one_host_may_make_the_same_folder_at_once(tmp_path: Path) 
             assert len(list(pool.map(make, range(100)))) == 100
     finally:
         shutil.rmtree(view.root, ignore_errors=True)
+
+
+def test_folders_of_others_may_go_while_they_are_looked_at(tmp_path: Path) -> None:
+    view = names.plan(["cat", "set.bin"], tmp_path, [])
+
+    def make(turn: int) -> None:
+        other = view.root.with_name(f"{view.root.name}-{turn % 5}")
+        with suppress(FileNotFoundError):  # the next one removes it
+            (other / "deeper").mkdir(parents=True, exist_ok=True)
+        names.build(view, tmp_path, {})
+        shutil.rmtree(other, ignore_errors=True)
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert len(list(pool.map(make, range(100)))) == 100
+    finally:
+        for folder in view.root.parent.glob(f"{view.root.name}*"):
+            shutil.rmtree(folder, ignore_errors=True)

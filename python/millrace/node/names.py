@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from millrace import lock
 from millrace.errors import RefusedError
 from millrace.model import Fetched, ToolUse, View
 from millrace.node import mirror
@@ -73,7 +74,7 @@ def _held(folder: Path) -> Iterator[None]:
     """Alone with it, among the processes of this host."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock.wait_for(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
@@ -104,8 +105,9 @@ def _link(path: Path, target: str) -> None:
 def _sweep(own: Path) -> None:
     """Remove those whose copies are gone: such are of no use, and nobody uses them, as a copy in use never goes."""
     for other in own.parent.iterdir():
-        if other != own and any(_is_copy(path) and not path.exists() for path in other.rglob("*")):
-            shutil.rmtree(other, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another process sweeps, too
+            if other != own and any(_is_copy(path) and not path.exists() for path in other.rglob("*")):
+                shutil.rmtree(other, ignore_errors=True)
 
 
 def _is_copy(path: Path) -> bool:
