@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -18,10 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
-JARS = REPO / ".tools" / "hadoop"
-sys.path[:0] = [str(REPO / "tests" / name) for name in ("cluster", "crash", "mpi")]
+sys.path[:0] = [str(REPO / "tests" / name) for name in ("cluster", "crash", "mpi", "storage")]
 
 import nodes as nodes  # noqa: E402
+import servers  # noqa: E402
 
 JAVA = "java -Xmx{memory}m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -cp {jars}/*"
 SERVER = "org.apache.hadoop.hdfs.server"
@@ -37,9 +36,7 @@ def reason_not() -> str:
     """Why there can be no HDFS on nodes here; empty if there can."""
     if reason := nodes.reason_not():
         return str(reason)
-    if not shutil.which("java") or not JARS.is_dir():
-        return "not installed: java, and Hadoop in .tools/hadoop (make tools, with mvn)"
-    return ""
+    return str(servers.no_hdfs())
 
 
 class HdfsOfNodes:
@@ -87,7 +84,7 @@ class HdfsOfNodes:
             self._name_node.wait()
 
     def _java(self, memory: int) -> list[str]:
-        return JAVA.format(memory=memory, jars=JARS).split()
+        return JAVA.format(memory=memory, jars=servers.JARS).split()
 
     def _words(self, *own: str) -> list[str]:
         both = (

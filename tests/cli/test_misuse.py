@@ -86,6 +86,7 @@ OPTIONS = [
     fails("no_dashes_keeps_our_options", "millrace run --slots 2 -q copy 'a b'", "millrace run --slots 2 -q -- copy 'a b'"),
     fails("unknown_option_offers_the_nearest", f"{RUN} --slotz 2 -- copy < in.fa", "no such option '--slotz'", "'--slots'"),
     fails("threads_are_slots", f"{RUN} --threads=4 -- copy < in.fa", "no such option '--threads'", "--slots N"),
+    fails("threads_where_there_are_no_slots", "millrace gather --threads 4 x", "no such option '--threads'", "millrace gather --help"),
     fails("unknown_option_of_gather", "millrace gather --bogus x", "no such option '--bogus'", "millrace gather --help"),
     fails("slots_0", f"{RUN} --slots 0 -- copy < in.fa", "slots: expected a whole number >= 1, found 0"),
     fails("slots_negative", f"{RUN} --slots -1 -- copy < in.fa", "slots: expected a whole number >= 1, found -1"),

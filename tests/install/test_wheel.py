@@ -203,6 +203,8 @@ def test_an_install_for_a_user_lives_without_the_source(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "is not on PATH" in done.stdout
+    # Others than who installs it cannot keep what they compile.
+    assert list((tmp_path / "own/lib/millrace").rglob("millrace/cli/__pycache__/slurm.*.pyc"))
     python = tmp_path / "own/lib/millrace/bin/python"
     where = run(python, "-c", "import millrace._core; print(millrace._core.__file__)", cwd=tmp_path)
     assert where.startswith(str(tmp_path))

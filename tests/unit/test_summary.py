@@ -31,6 +31,12 @@ def test_figures_of_a_run_done_by_hand(tmp_path: Path) -> None:
     assert (summary.slowest[0].first, summary.slowest[0].seconds) == (0, 4)
 
 
+def test_the_one_batch_of_an_empty_input_is_not_among_the_slowest(tmp_path: Path) -> None:
+    summary = _summary(tmp_path, RunEvent(), TaskEvent(start=0, t=1, slot=0, first=0, last=0), EndEvent(t=1))
+    assert summary.slowest == ()
+    assert "slowest" not in text(summary)
+
+
 def test_a_busy_machine_lowers_efficiency_not_occupancy(tmp_path: Path) -> None:
     def at(stretch: float) -> Summary:
         tasks = [TaskEvent(start=i * stretch, t=(i + 1) * stretch, first=i, last=i + 1, cpu=1) for i in range(5)]

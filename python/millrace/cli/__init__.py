@@ -161,11 +161,21 @@ PARALLEL = frozenset(
 
 def usage_words(error: click.ClickException) -> str:
     """click's message in our form: lower case, no full stop, a hint."""
-    if isinstance(error, click.NoSuchOption) and error.option_name in PARALLEL:
-        return f"no such option '{error.option_name}'\n\nhint: all cores are used; fewer tasks side by side: --slots N"
     text = error.format_message().rstrip(".")
-    context = getattr(error, "ctx", None)
-    return f"{text[:1].lower()}{text[1:]}\n\nhint: see {context.command_path if context else 'millrace'} --help"
+    context: click.Context | None = getattr(error, "ctx", None)
+    hint = f"see {context.command_path if context else 'millrace'} --help"
+    if (
+        isinstance(error, click.NoSuchOption)
+        and error.option_name in PARALLEL
+        and context
+        and _has_slots(context.command)
+    ):
+        text, hint = f"no such option '{error.option_name}'", "all cores are used; fewer tasks side by side: --slots N"
+    return f"{text[:1].lower()}{text[1:]}\n\nhint: {hint}"
+
+
+def _has_slots(command: click.Command) -> bool:
+    return any("--slots" in parameter.opts for parameter in command.params)
 
 
 def quiet_end() -> NoReturn:

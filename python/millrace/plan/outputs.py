@@ -9,7 +9,7 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.model import Command, OutputUse, ToolUse
-from millrace.tools.base import NUL, record_path
+from millrace.tools.base import NUL, is_stream, record_path
 
 
 def check_outputs(use: ToolUse, command: Command) -> None:
@@ -50,7 +50,7 @@ def check_outputs(use: ToolUse, command: Command) -> None:
 
 def _is_open_already(path: Path) -> bool:
     """Whether nothing is made in the folder of an output: a device, a pipe, or what a shell has opened (``/dev/stdout``)."""
-    return path.exists() and (not path.is_file() or path.is_relative_to("/dev") or path.is_relative_to("/proc"))
+    return path.exists() and (not path.is_file() or (is_stream(str(path)) and not path.is_relative_to("/dev/shm")))
 
 
 def files_read(use: ToolUse, cwd: Path, exe: Path) -> dict[object, str]:

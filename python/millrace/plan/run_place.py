@@ -9,6 +9,7 @@ from pathlib import Path
 
 from millrace import state
 from millrace.model import OutputUse, ToolUse
+from millrace.tools.base import is_stream
 
 #: What run directories end with.
 SUFFIX = ".millrace"
@@ -24,7 +25,7 @@ def find(wanted: str, use: ToolUse, argv: tuple[str, ...], cwd: Path, environ: M
     if wanted:
         return cwd / wanted
     for output in use.outputs:
-        if output.path != "-" and not output.path.startswith(("/dev/", "/proc/")):
+        if output.path != "-" and not is_stream(output.path):
             return cwd / (_beside(output) + SUFFIX)
     here, base = cwd / _digest(argv), state.folder(environ)
     if _is_writable(cwd) or here.exists() or not base:

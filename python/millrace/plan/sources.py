@@ -21,7 +21,6 @@ FETCH_SECONDS = 0.3
 #: From one node to the next: a start in seconds, and seconds a byte. Nobody measures it before a run.
 LINK = Cost(lines=(Line(readers=1, start_seconds=1e-3, seconds_per_byte=2e-9),))
 
-
 #: By so much the times that are predicted may be wrong: of ways whose times differ by less, the one that asks least of a server
 #: is taken. See bench/probe.py.
 UNCERTAIN = 1.1

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.model import ToolUse
+from millrace.tools.base import is_stream
 
 
 def touched(path: str) -> bool:
     """Whether a check writes a file at an input's or output's path: it is neither a standard stream nor a device."""
-    return path != "-" and not path.startswith(("/dev/", "/proc/"))
+    return path != "-" and not is_stream(path)
 
 
 def refuse(use: ToolUse) -> None:

@@ -208,10 +208,8 @@ def next_units(model: CostModel, slots: int, remaining: float | None) -> int:
     else:
         units = max(_part(model, slots, remaining) * remaining / slots, worthwhile)
     most = model.longest / model.per_unit
-    if model.largest:
+    if model.largest or slots > 1:  # where nothing was measured, what is known of the start is a guess
         most = min(most, max(GROWTH * model.largest, LONGEST_STARTS * hint.start_units))
-    elif slots > 1:
-        most = min(most, LONGEST_STARTS * hint.start_units)  # so much is cut on a guess
     if slots == 1 and remaining is not None:
         # Nobody waits, so sizes need not shrink: as few batches as may be, of one size.
         most = remaining / max(1, math.ceil(remaining / most - LAST_PART))

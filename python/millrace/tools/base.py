@@ -136,6 +136,11 @@ def file_records(names: Sequence[str], command: Command) -> list[str] | None:
     return _names_in(path, command.cwd)
 
 
+def is_stream(path: str) -> bool:
+    """Whether a path, as it was typed, is that of a device, or of what a process has open (``/dev/stdout``, ``/proc/self/fd/1``)."""
+    return path.startswith(("/dev/", "/proc/"))
+
+
 def grows(name: str, command: Command) -> bool:
     """Whether another phase still writes the file, or the files of the folder, of this name."""
     return os.path.normpath(name.removesuffix(EACH)) in command.growing

@@ -10,6 +10,7 @@ from millrace.model import (
     OutputArg,
     OutputUse,
 )
+from millrace.tools.base import is_stream
 from millrace.tools.hmmer.command import Parsed, dashed
 
 #: Name and join of each option that takes an output file.
@@ -48,7 +49,7 @@ def find_outputs(command: Command, parsed: Parsed, added: str) -> tuple[tuple[Ou
         if option.name not in OUTPUTS or option.value == "/dev/null":
             continue
         path = command.cwd / option.value
-        if option.value.startswith(("/dev/", "/proc/")) or path.is_fifo():
+        if is_stream(option.value) or path.is_fifo():
             hint = "leave -o away for standard output; give every other output a file of its own"
             raise RefusedError(f"{dashed(option.name)} {option.value} is not a regular file", hint)
         key = path.resolve()
