@@ -10,22 +10,15 @@ from pathlib import Path
 
 import harness
 import pytest
+import readers
 from rig import NAMES, Cluster
 from turns import again
-
-#: Says which copy of the database was read where: device and number of the file, and its checksum. Goes on once it has
-#: run on all nodes.
-TOOL = """#!/bin/sh
-: > {folder}/seen.$(hostname)
-until [ $(ls {folder} | grep -c '^seen[.]') -ge {nodes} ]; do sleep 0.05; done
-sed "s|^>.*|$(hostname) $(stat -L -c %d-%i "$1") $(cksum < "$1" | cut -d' ' -f1)|" > /dev/stdout
-"""
 
 
 @pytest.fixture
 def database(cluster: Cluster) -> Path:
     folder = cluster.site.folder
-    (folder / "tool").write_text(TOOL.format(folder=folder, nodes=len(NAMES) - 1))
+    readers.write(cluster)
     path = folder / "db"
     path.write_bytes(os.urandom(9_000_001))
     (folder / "db.small").write_bytes(b"x" * 5)
@@ -42,8 +35,7 @@ def start(cluster: Cluster, *options: str, before: str = "") -> subprocess.Popen
 
 def run(cluster: Cluster, *options: str) -> Counter[str]:
     """What the tasks say of the database: how many of each."""
-    for path in cluster.site.folder.glob("seen.*"):
-        path.unlink()
+    readers.forget(cluster)
     assert start(cluster, *options).wait(timeout=harness.LONGEST_SECONDS) == 0, cluster.said
     return said(cluster)
 
@@ -61,7 +53,9 @@ def copies(cluster: Cluster, name: str) -> list[str]:
 
 def test_each_node_reads_its_own_copy_which_stays_for_the_next_job(cluster: Cluster, database: Path) -> None:
     in_place = f"{database.stat().st_dev}-{database.stat().st_ino}"
-    first = run(cluster, "--stage", "ram")
+    used = run(cluster, "--stage", "ram")
+    first = readers.seen(cluster)
+    assert set(used) <= first
     assert "9.0 MB in 2 files, to be copied to the memory of 4 nodes" in cluster.said
     assert {line.split()[0] for line in first} == set(NAMES[1:])
     assert in_place not in {line.split()[1] for line in first}
@@ -69,9 +63,9 @@ def test_each_node_reads_its_own_copy_which_stays_for_the_next_job(cluster: Clus
     assert len({line.split()[2] for line in first}) == 1, "the same bytes"
     for name in NAMES[1:]:
         assert copies(cluster, name) == ["db", "db.small"]
-    again = run(cluster, "--stage", "ram", "--fresh")
+    used = run(cluster, "--stage", "ram", "--fresh")
     assert "kept by an earlier job in the memory of 4 nodes" in cluster.said
-    assert set(again) == set(first)
+    assert set(used) <= readers.seen(cluster) == first
 
 
 def test_a_node_without_room_reads_in_place_and_passes_on(cluster: Cluster, database: Path) -> None:

@@ -8,21 +8,15 @@ from pathlib import Path
 
 import harness
 import pytest
+import readers
 import web_server
 from rig import NAMES, Cluster
-
-#: Says where it runs, what it sees under the name, and whose copy that is; it goes on once it has run on all nodes.
-TOOL = """#!/bin/sh
-: > {folder}/seen.$(hostname)
-until [ $(ls {folder} | grep -c '^seen[.]') -ge {nodes} ]; do sleep 0.05; done
-sed "s|^>.*|$(hostname) $(stat -L -c %d-%i "$1") $(cksum < "$1" | cut -d' ' -f1) $1|" > /dev/stdout
-"""
 
 
 @pytest.fixture
 def server(cluster: Cluster) -> Iterator[web_server.Web]:
     pytest.importorskip("requests")
-    (cluster.site.folder / "tool").write_text(TOOL.format(folder=cluster.site.folder, nodes=len(NAMES) - 1))
+    readers.write(cluster)
     with web_server.serve(host=cluster.nodes.gateway) as web:
         yield web
 
@@ -42,7 +36,9 @@ def run(cluster: Cluster, url: str, *options: str, wanted: int = 0) -> list[list
 
 def test_the_server_is_read_once_for_all_nodes(cluster: Cluster, server: web_server.Web) -> None:
     url = server.put("db/set.bin", os.urandom(9_000_001))
-    said = run(cluster, url)
+    used = run(cluster, url)
+    said = [line.split() for line in readers.seen(cluster)]
+    assert all(line in said for line in used)
     assert {host for host, *_ in said} == set(NAMES[1:])
     assert len({copy for _, copy, _, _ in said}) == 4, "one copy a node"
     assert len({checksum for _, _, checksum, _ in said}) == 1, "the same bytes"
