@@ -9,6 +9,8 @@ from html import escape
 
 WIDTH, HEIGHT = 680, 360
 LEFT, RIGHT, TOP, BOTTOM = 70, 36, 44, 56
+#: Where names of lines stand: to the right, below lines that rise.
+KEY = WIDTH - RIGHT - 140
 COLOURS = ("#3b6fd4", "#d9822b", "#2e9e6b", "#b5489a", "#7a7a7a")
 
 
@@ -63,6 +65,6 @@ def chart(
         parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')
         parts.extend(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in places)
         y = bottom - 14 - 18 * (len(lines) - 1 - number)
-        parts.append(f'<path d="M{LEFT + 12} {y - 4}h22" stroke="{colour}" stroke-width="2"{dash}/>')
-        parts.append(f'<text x="{LEFT + 40}" y="{y}">{escape(line.name)}</text>')
+        parts.append(f'<path d="M{KEY} {y - 4}h22" stroke="{colour}" stroke-width="2"{dash}/>')
+        parts.append(f'<text x="{KEY + 28}" y="{y}">{escape(line.name)}</text>')
     return "\n".join([*parts, "</svg>", ""])
