@@ -222,10 +222,22 @@ cli.main()
 """
 
 
-def test_an_interrupt_within_a_callback_of_python_is_not_lost() -> None:
+#: A start of a thread that takes a while, as on a busy machine.
+SLOW_START = """
+import threading, time
+start = threading.Thread.start
+def slow(thread):
+    start(thread)
+    time.sleep(0.3)
+threading.Thread.start = slow
+"""
+
+
+@pytest.mark.parametrize("before", ["", SLOW_START], ids=["idle", "busy"])
+def test_an_interrupt_within_a_callback_of_python_is_not_lost(before: str) -> None:
     """Each import has such a callback, which releases its lock."""
     ended = subprocess.run(
-        [sys.executable, "-c", LOSES_AN_INTERRUPT],
+        [sys.executable, "-c", before + LOSES_AN_INTERRUPT],
         capture_output=True,
         text=True,
         timeout=harness.LONGEST_SECONDS,

@@ -11,6 +11,8 @@ import shutil
 import signal
 import sys
 import threading
+import time
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -143,9 +145,18 @@ def interrupt_again(lost: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(lost)
         return
     # Not at once: this function is a callback too.
-    again = threading.Timer(0.01, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
-    again.daemon = True
-    again.start()
+    threading.Thread(target=_interrupt_when_over, args=(threading.get_ident(),), daemon=True).start()
+
+
+def _interrupt_when_over(thread: int) -> None:
+    """Interrupt ``thread`` as soon as it is no longer in `interrupt_again`."""
+    while _is_repeating(sys._current_frames()[thread]):
+        time.sleep(0.001)
+    signal.pthread_kill(thread, signal.SIGINT)
+
+
+def _is_repeating(frame: FrameType | None) -> bool:
+    return frame is not None and (frame.f_code is interrupt_again.__code__ or _is_repeating(frame.f_back))
 
 
 def say(text: str) -> None:
