@@ -13,8 +13,8 @@ def join(spec: str, blocks: list[tuple[int, bytes]]) -> bytes:
 def patch(kind: str, side: bytes, block: bytes) -> bytes:
     """Put right what the search of candidates could not know of the whole database: the patch ``kind``."""
 
-def sequence_marks(path: str | PathLike[str], most: int) -> list[tuple[int, int]]:
-    """(sequences, residues) of a FASTA file up to about ``most`` evenly spread places, the last one its end.
+def sequence_marks(path: str | PathLike[str], most: int) -> list[tuple[int, int, int]]:
+    """(sequences, residues, bytes) of a FASTA file up to about ``most`` evenly spread places, the last one its end.
 
     Raises:
         ValueError: It is not sure that HMMER reads the same sequences.
@@ -47,6 +47,15 @@ def sequence_candidates(
 
     Raises:
         ValueError: A report that is not understood, or of other targets.
+    """
+
+def sequence_ranges(
+    prepared: str | PathLike[str], cuts: list[int], found: Sequence[bytes | memoryview], side: str | PathLike[str]
+) -> list[tuple[int, int]]:
+    """Half-open ranges of the FASTA file that hold the candidates, as `sequence_candidates` reads them; ``side`` as there.
+
+    Raises:
+        ValueError: A report is not understood.
     """
 
 def profile_candidates(

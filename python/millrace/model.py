@@ -176,6 +176,13 @@ class Fetched(Frozen, frozen=True):
     #: What its server calls the version of these bytes.
     version: str
     mtime_ns: int
+    #: Offset of its first byte in the file there, of which it is a piece; None: it is the whole.
+    first: int | None = None
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Its bytes in the file there, half-open."""
+        return self.first or 0, (self.first or 0) + self.size
 
 
 class HdfsRead(Frozen, frozen=True):
@@ -226,6 +233,12 @@ class HmmerTargets(Frozen, tag="hmmer", frozen=True):
     profiles: bool = False
     #: Index of the output with the report, which has statistics of all targets; None: the user does not want it.
     report: int | None = None
+    #: Offsets in the file at which fragments begin, and its size; empty: they are not told.
+    starts: tuple[int, ...] = ()
+    #: Folder in which ``partN`` has the piece of the file that fragment N is, from 0; empty: the file is whole.
+    parts: str = ""
+    #: Folder with the places of all names, which the coordinator makes; empty: each node makes its own.
+    names: str = ""
 
 
 class Index(Frozen, frozen=True):
@@ -270,10 +283,11 @@ class Fragmented(Frozen, frozen=True):
     #: What is searched, whose type says who makes fragments and candidates: `millrace.tools.backend`. None: nobody, as
     #: nothing is searched in truth (simulations).
     about: BlastDatabase | HmmerTargets | None = None
-    #: Files that the search of each fragment reads, and that a node fetches when it first searches it; empty: all files of
-    #: the database are there.
+    #: Files, or pieces of files, that the search of each fragment reads, and that a node fetches when it first searches it;
+    #: empty: all files of the database are there.
     volumes: tuple[tuple[Fetched, ...], ...] = ()
-    #: Index and ids of each of them, which the coordinator has, and another node fetches as far as it needs it.
+    #: Index and ids of each of them, or the file that they are pieces of: what the coordinator has, and another node fetches
+    #: as far as it needs it.
     indices: tuple[Index, ...] = ()
     #: Small files of the database, which no node fetches.
     carried: tuple[Carried, ...] = ()
@@ -360,6 +374,9 @@ class View(Frozen, frozen=True):
     #: What each node fetches for itself when it needs it, into the place that ``stage`` names as in `millrace.job.Job`.
     later: tuple[Fetched, ...] = ()
     stage: str = "auto"
+    #: Names of those of ``files`` of which other nodes than the coordinator's may fetch the pieces that they search, and
+    #: of how many blocks each is.
+    in_pieces: dict[str, int] = {}
 
     def file(self, path: Path) -> Fetched | None:
         """The fetched file at a path in it; None if it is none of these."""

@@ -100,6 +100,11 @@ class RunDir(msgspec.Struct, frozen=True):
         return self.path / "quarantine"
 
     @property
+    def names(self) -> Path:
+        """Where the entries of a database are of which nodes have pieces, by name."""
+        return self.path / "names"
+
+    @property
     def programs(self) -> Path:
         """What the program is on each architecture, by the name of it; only where a job names several."""
         return self.path / "programs.json"

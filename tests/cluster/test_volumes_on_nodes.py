@@ -1,4 +1,4 @@
-"""A BLAST database in HDFS: each node fetches the volumes that it searches, and searches those that it holds."""
+"""A database in HDFS: each node fetches the volumes, or the pieces, that it searches, and searches those that it holds."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_volumes_are_searched_where_they_are_and_the_output_is_the_serial_one(
     first = [path.name for path in databases["prot"].iterdir() if path.name[-3:] in FETCHED]
     assert f" and {len(first) - 1} more files: " in cluster.said and len(first) == 3 * N + 1, cluster.said
     assert "to be copied" not in cluster.said
-    line = r"volumes in HDFS: (\d+) of (\d+) searches on nodes that had theirs; (\d+) kB of volumes were fetched"
+    line = r"fragments in HDFS: (\d+) of (\d+) searches on nodes that had theirs; (\d+) kB of them were fetched"
     found = re.search(line, cluster.said)
     # Two batches. Who has nothing of its own left to do takes a volume of the other's, and has it from then on; what takes
     # long may be searched twice.
@@ -159,3 +159,76 @@ def test_volumes_are_searched_where_they_are_and_the_output_is_the_serial_one(
     cluster.site.output.unlink()
     assert run(cluster, hdfs, "together", batch=40) == serial(cluster, databases, "together"), cluster.said
     assert re.search(r"fragments: [2-9]; the volumes in HDFS", cluster.said)
+
+
+#: A command of HMMER for queries and targets, and what it needs beside sequences.
+HMMER = {
+    "phmmer": "phmmer -o out.txt --tblout out.fa q.faa {}",
+    "hmmsearch": "hmmsearch -o out.txt --domtblout out.fa q.hmm {}",
+}
+
+
+def without_times(text: bytes) -> bytes:
+    """What HMMER writes, but for times, and the number of threads, of which the serial run has none."""
+    return re.sub(rb"(?m)^# (Date|CPU time|Mc/sec|Option settings|number of worker threads):.*\n", b"", text)
+
+
+@pytest.fixture
+def targets(cluster: Cluster, hdfs: Hdfs, tmp_path: Path) -> Path:
+    """Puts a file of sequences of several blocks into HDFS, and queries into the site's folder; where the file is here."""
+    database, queries = sequences(4, 150, 100)
+    path = tmp_path / "db.fa"
+    path.write_text(database)
+    few = queries.split(">")[1:6]
+    (cluster.site.folder / "q.faa").write_text("".join(f">{each}" for each in few))
+    models = b""
+    for number, each in enumerate(few):
+        words = [
+            "hmmbuild",
+            "--amino",
+            "--informat",
+            "afa",
+            "--singlemx",
+            "-n",
+            f"model{number}",
+            "-o",
+            os.devnull,
+            "q",
+            "-",
+        ]
+        subprocess.run(words, cwd=tmp_path, input=f">{each}".encode(), check=True)
+        models += (tmp_path / "q").read_bytes()
+    (cluster.site.folder / "q.hmm").write_bytes(models)
+    hdfs.put(iter([path]), "hmmer")
+    return path
+
+
+@pytest.mark.skipif(shutil.which("hmmsearch") is None, reason="HMMER is not installed")
+@pytest.mark.parametrize("program", [pytest.param("phmmer", marks=pytest.mark.slow), "hmmsearch"])
+def test_nodes_fetch_the_pieces_of_a_file_of_sequences_that_they_search(
+    cluster: Cluster, hdfs: Hdfs, targets: Path, program: str
+) -> None:
+    folder, command = cluster.site.folder, HMMER[program]
+    serial = f"ln -s {targets} db.fa && {command.format('db.fa')} && rm db.fa"
+    subprocess.run(["bash", "-ec", serial], cwd=folder, check=True, env={**os.environ, "HMMER_NCPU": "0"})
+    wanted = {name: (folder / name).read_bytes() for name in ("out.fa", "out.txt")}
+    for name in wanted:
+        (folder / name).unlink()
+    words = (
+        f"HADOOP_CONF_DIR={folder}/conf {cluster.millrace} run -v --hosts {','.join(NODES)} --slots 1 --progress none "
+        f"-- {command.format(f'{hdfs.uri}/hmmer/db.fa')}"
+    )
+    process = cluster.start_command(words)
+    assert process.wait(timeout=harness.LONGEST_SECONDS) == 0, cluster.said
+    n_blocks = -(-targets.stat().st_size // (1 << 20))
+    assert n_blocks > 2 and f"fragments: {n_blocks}; the blocks in HDFS" in cluster.said, cluster.said
+    for name, text in wanted.items():
+        assert without_times((folder / name).read_bytes()) == without_times(text), name
+    assert "passed on" not in cluster.said
+    found = re.search(
+        r"fragments in HDFS: (\d+) of (\d+) searches on nodes that had theirs; ([\d.]+) MB of them were fetched",
+        cluster.said,
+    )
+    assert found and int(found[2]) >= n_blocks, cluster.said
+    # The coordinator has read all, and fetches none; the other node keeps what it has fetched.
+    assert float(found[3]) * 1e6 < 1.02 * targets.stat().st_size, cluster.said

@@ -117,7 +117,7 @@ def test_a_remark_tells_how_many_volumes_were_searched_where_they_are() -> None:
         [RunEvent(), VolumesEvent(searches=32, local=31, volume_bytes=64_000_000, range_bytes=5000), EndEvent()]
     )
     assert remarks(runs, of_runs(runs))[-1].startswith(
-        "volumes in HDFS: 31 of 32 searches on nodes that had theirs; 64 MB"
+        "fragments in HDFS: 31 of 32 searches on nodes that had theirs; 64 MB"
     )
 
 

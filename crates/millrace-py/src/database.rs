@@ -7,11 +7,11 @@ use pyo3::prelude::*;
 
 use crate::errors::io_error;
 
-/// (entries, residues) up to about `most` evenly spread places of a FASTA file, the last one its end.
+/// (entries, residues, bytes) up to about `most` evenly spread places of a FASTA file, the last one its end.
 #[pyfunction]
-fn sequence_marks(py: Python<'_>, path: PathBuf, most: u64) -> PyResult<Vec<(u64, u64)>> {
+fn sequence_marks(py: Python<'_>, path: PathBuf, most: u64) -> PyResult<Vec<(u64, u64, u64)>> {
     let marks = py.detach(|| core::sequence_marks(&path, most)).map_err(to_python)?;
-    Ok(marks.into_iter().map(|mark| (mark.entries, mark.residues)).collect())
+    Ok(marks.into_iter().map(|mark| (mark.entries, mark.residues, mark.bytes)).collect())
 }
 
 /// Nodes of each profile in a file `.h3f`.
@@ -45,6 +45,19 @@ fn sequence_candidates(
 ) -> PyResult<()> {
     let found = found.iter().map(slice).collect::<PyResult<Vec<_>>>()?;
     py.detach(|| core::sequence_candidates(&path, &prepared, &cuts, &found, &dest, &side)).map_err(to_python)
+}
+
+/// Half-open ranges of the FASTA file that hold the candidates, in order.
+#[pyfunction]
+fn sequence_ranges(
+    py: Python<'_>,
+    prepared: PathBuf,
+    cuts: Vec<u64>,
+    found: Vec<PyBuffer<u8>>,
+    side: PathBuf,
+) -> PyResult<Vec<(u64, u64)>> {
+    let found = found.iter().map(slice).collect::<PyResult<Vec<_>>>()?;
+    py.detach(|| core::sequence_ranges(&prepared, &cuts, &found, &side)).map_err(to_python)
 }
 
 /// Writes the pressed profile database `dest` of the candidates.
@@ -90,5 +103,6 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(prepare_sequences, module)?)?;
     module.add_function(wrap_pyfunction!(prepare_profiles, module)?)?;
     module.add_function(wrap_pyfunction!(sequence_candidates, module)?)?;
+    module.add_function(wrap_pyfunction!(sequence_ranges, module)?)?;
     module.add_function(wrap_pyfunction!(profile_candidates, module)?)
 }

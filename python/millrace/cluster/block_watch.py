@@ -7,7 +7,7 @@ nothing: searches then go where they are fetched from elsewhere.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from millrace.errors import MillraceError
 from millrace.model import Fetched
@@ -51,18 +51,20 @@ class BlockWatch:
         volumes: Files of each fragment.
         hosts: Host of each node.
         message: Tells the user, once, that it is not known.
+        has_all: Nodes that have the whole database.
     """
 
     def __init__(
         self, volumes: Sequence[Sequence[Fetched]], hosts: Mapping[int, str], environ: Mapping[str, str],
-        message: Callable[[str], None],
+        message: Callable[[str], None], has_all: Iterable[int] = (),
     ) -> None:  # fmt: skip
+        self._has_all = dict.fromkeys(has_all, 1.0)
         self._volumes, self._environ, self._message = volumes, environ, message
         self._nodes = {node: blocks.names_of(host) for node, host in hosts.items()}
         self._news: Replicas | None = None
         self._over = threading.Event()
         #: Where they are at the start; where that cannot be told, nowhere.
-        self.first: Replicas = self._look() or {number: {} for number in range(1, len(volumes) + 1)}
+        self.first: Replicas = self._look() or dict.fromkeys(range(1, len(volumes) + 1), self._has_all)
         self._thread = threading.Thread(target=self._watch, name="blocks", daemon=True)
         self._thread.start()
 
@@ -74,8 +76,11 @@ class BlockWatch:
             message(f"{error.message}; volumes are searched anywhere")
             return None
         return {
-            number: replicas(
-                blocks.holders(found[file.place] for file in files), sum(file.size for file in files), self._nodes
+            number: self._has_all
+            | replicas(
+                blocks.holders(blocks.within(found[file.place], *file.extent) for file in files),
+                sum(file.size for file in files),
+                self._nodes,
             )
             for number, files in enumerate(self._volumes, 1)
         }

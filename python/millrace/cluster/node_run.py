@@ -28,6 +28,7 @@ from millrace.output.commit import GroupCommit, commit
 from millrace.output.guard import Guard
 from millrace.plan import fingerprint
 from millrace.plan.programs import find_program
+from millrace.rundir import RunDir
 from millrace.schedule.pace import Pace
 from millrace.tasks import Ended, Ending, SlotsChanged, Started
 
@@ -35,6 +36,14 @@ Happened = TypeVar("Happened", Started, Ended)
 
 #: Endings for which no record is blamed.
 _NOT_THE_RECORDS = (Ending.DONE, Ending.KILLED, Ending.MISPLACED, Ending.IO, Ending.AWAY)
+
+
+def _stand_ins(setup: say.Setup, work: WorkDir) -> dict[str, str]:
+    if not setup.use.fragmented or not setup.use.fragmented.volumes:
+        return {}
+    from millrace.node.volumes import stand_ins  # few runs need it
+
+    return stand_ins(setup.use.fragmented, setup.copies, work.path / "absent")
 
 
 class NodeRun:
@@ -56,7 +65,7 @@ class NodeRun:
         environ = {**setup.environ, **own_places(os.environ)}
         exe = find_program(setup.program, cwd, environ)
         if setup.view:
-            names.build(setup.view, cwd, setup.copies)
+            names.build(setup.view, cwd, {**setup.copies, **_stand_ins(setup, work)})
         files = same_here(setup, exe)
         self._guard = Guard(files)
         ready = say.Ready(str(exe), fingerprint.of_content(exe), version_of(setup.command, exe, environ))
@@ -64,7 +73,7 @@ class NodeRun:
         self._node = node = Node(
             setup.use, cwd=cwd, exe=exe, environ=environ, work=work, slots=setup.slots, journal=self._journal,
             nice=setup.nice, hidden=frozenset({run_dir}), staged=setup.staged, names=setup.copies, view=setup.view,
-            files=files,
+            files=files, shared=RunDir(run_dir).names,
         )  # fmt: skip
         self._commit = GroupCommit(self._journal, setup.sync, node.wake, self._guard)
         self._visibility = JournalVisibility[Started | Ended](self._journal, node.wake) if is_lazy(run_dir) else None

@@ -81,6 +81,7 @@ class Node:
         names: Copies that the tool is to see in the working directory, by name.
         lender: Who lends the slots to this run; None: they are its own.
         view: Says what else of a database has to be fetched.
+        shared: Folder that all nodes see, for what the coordinator's makes for all.
         files: What the tools read; what fails while the filesystem of one of them is away waits for it.
 
     Raises:
@@ -94,6 +95,7 @@ class Node:
         journal: _core.Journal, nice: int, hidden: frozenset[Path],
         staged: Sequence[tuple[str, str]] | None = None, names: Mapping[str, str] | None = None,
         lender: Lender | None = None, view: View | None = None, files: Sequence[world.File] = (),
+        shared: Path = Path(),
     ) -> None:  # fmt: skip
         self._use = use
         seen = names
@@ -109,7 +111,9 @@ class Node:
         tool_environ.pop("PWD", None)  # says where the user is, not where the tool is
         self._searcher: Searcher | None = None
         if use.fragmented:
-            self._searcher = self._make_searcher(use, use.fragmented, cwd, tool_environ, work, slots, names or {}, view)
+            self._searcher = self._make_searcher(
+                use, use.fragmented, cwd, tool_environ, work, slots, names or {}, view, shared
+            )
         mounted = None
         if staged:
             from millrace.storage import mounts  # as below
@@ -143,7 +147,7 @@ class Node:
 
     def _make_searcher(
         self, use: ToolUse, fragmented: Fragmented, cwd: Path, environ: Mapping[str, str], work: WorkDir, slots: int,
-        names: Mapping[str, str], view: View | None,
+        names: Mapping[str, str], view: View | None, shared: Path,
     ) -> Searcher:  # fmt: skip
         from millrace.node.search import Searcher  # few runs need it, and the threads that it imports
 
@@ -151,7 +155,7 @@ class Node:
         if fragmented.volumes and view:
             from millrace.node.volumes import Volumes  # as above
 
-            volumes = Volumes(fragmented, view, names, work.path / "volumes")
+            volumes = Volumes(fragmented, view, names, work.path / "volumes", shared)
         return Searcher(
             use, fragmented, self._mirror, cwd=cwd, environ=environ, work=work, threads=slots, volumes=volumes
         )

@@ -34,11 +34,11 @@ class FileWithHoles:
                 fetch.append(file.fileno(), piece, at)
                 self._filled.add(at, at + len(piece))
 
-    def fill(self, ranges: Iterable[tuple[int, int]], copy: Path) -> HdfsRead:
+    def fill(self, ranges: Iterable[tuple[int, int]], copy: Path | None) -> HdfsRead:
         """Fill half-open ranges in; what had to be read from HDFS.
 
         Args:
-            copy: Where the whole file may be on this node.
+            copy: Where the whole file may be on this node; None: nowhere.
 
         Raises:
             MillraceError: They cannot be read, or the file has changed.
@@ -48,7 +48,8 @@ class FileWithHoles:
             if not lacking:
                 return HdfsRead()
             with self._path.open("r+b") as file:
-                read = HdfsRead() if self._copied(file.fileno(), lacking, copy) else self._read(file.fileno(), lacking)
+                there = copy is not None and self._copied(file.fileno(), lacking, copy)
+                read = HdfsRead() if there else self._read(file.fileno(), lacking)
             for first, last in lacking:
                 self._filled.add(first, last)
             return read

@@ -26,13 +26,14 @@ from millrace.storage.cache_folder import FOLDER
 
 def plan(
     argv: Sequence[str], cwd: Path, files: Iterable[Fetched], inputs: Sequence[str] = (), shared: Sequence[str] = (),
-    later: Iterable[Fetched] = (), stage: str = "auto",
+    later: Iterable[Fetched] = (), stage: str = "auto", in_pieces: Mapping[str, int] = {},
 ) -> View:  # fmt: skip
     """Say where it is to be.
 
     Args:
         argv: The command, with names in the place of URLs; ``inputs``, ``shared``: likewise.
         later: Files that are not to be there yet; ``stage``: where they will be kept.
+        in_pieces: As in `View`.
     """
     files, later = tuple(files), tuple(later)
     words = "\0".join([str(cwd), *argv, *inputs, *shared, *(f"{file.name}\0{file.key}" for file in (*files, *later))])
@@ -40,7 +41,10 @@ def plan(
     place = next((place for place in workplace.MEMORY if os.path.isdir(place)), None) or workplace.temporary()
     root = Path(place) / f"millrace-names-{os.geteuid()}" / digest
     directory = _layout((*argv, *inputs, *shared), cwd).directory
-    return View(root=root, folder=root / directory, files=files, argv=tuple(argv), inputs=tuple(inputs), shared=tuple(shared), later=later, stage=stage)  # fmt: skip
+    return View(
+        root=root, folder=root / directory, files=files, argv=tuple(argv), inputs=tuple(inputs), shared=tuple(shared),
+        later=later, stage=stage, in_pieces=dict(in_pieces),
+    )  # fmt: skip
 
 
 def build(view: View, cwd: Path, copies: Mapping[str, str]) -> None:

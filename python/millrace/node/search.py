@@ -49,7 +49,9 @@ class Searcher:
         self._backend: DatabaseBackend = find(fragmented)
         self._volumes = volumes
         if volumes and isinstance(self._backend, VolumeBackend):
-            fragmented = self._backend.moved(fragmented, volumes.whole, volumes.parts)
+            fragmented = self._backend.moved(
+                fragmented, volumes.whole, volumes.parts, volumes.shared, volumes.in_pieces
+            )
             cwd = volumes.whole  # BLAST looks there first
         self._use, self._fragmented, self._mirror = use, fragmented, mirror
         self._cwd, self._environ = cwd, environ
@@ -85,7 +87,6 @@ class Searcher:
         def fill() -> None:
             if n_records:
                 volumes.fill_all()
-                volumes.fill_indices()
 
         with self._lock:
             self._waiting.add(task.id)
@@ -172,9 +173,9 @@ class Searcher:
                 return
             folder = self._work / str(task.id)
             folder.mkdir()
-            if self._volumes:
-                self._volumes.fill_indices()
             with views(task.found) as texts:
+                if self._volumes and isinstance(self._backend, VolumeBackend):
+                    self._volumes.fill(self._backend.looked_up(self._fragmented, folder, texts))
                 if isinstance(task.kind, Rank | Slice):
                     execution = self._slice(task.kind, folder, whole, files, texts)
                 else:

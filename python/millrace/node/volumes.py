@@ -1,4 +1,4 @@
-"""Volumes of a database that lies in HDFS, on the node that searches them.
+"""Volumes of a database that lies in HDFS, or pieces of its file, on the node that searches them.
 
 A volume is fetched into the cache of the node when it is first searched, and may give way to others once its searches have
 ended. Of the indices and ids of the other volumes a search reads a little, which the node is told. Searches of candidates read a few entries of each: for
@@ -29,18 +29,26 @@ class Volumes:
     Args:
         copies: The other files of the database on this node, by name.
         folder: Where links and files with holes are made; it is made, too.
+        shared: A folder that all nodes see, for what the coordinator makes for all.
 
     Raises:
         RefusedError: There is no place for volumes here.
         OSError: It cannot be made.
     """
 
-    def __init__(self, fragmented: Fragmented, view: View, copies: Mapping[str, str], folder: Path) -> None:
+    def __init__(
+        self, fragmented: Fragmented, view: View, copies: Mapping[str, str], folder: Path, shared: Path
+    ) -> None:
+        self.shared = shared
         #: The coordinator has all of them, and needs none.
         self._indices = [index for index in fragmented.indices if index.file.name not in copies]
         lacking = [index.file for index in self._indices]
-        self._files = [[*files, *_beside(files, lacking)] for files in fragmented.volumes]
-        self._place = urls.choose(view.stage, sum(file.size for file in view.later))
+        own = [[file for file in files if file.name not in copies] for files in fragmented.volumes]
+        self._files = [[*files, *_beside(files, lacking)] for files in own]
+        later = sum(file.size for files in own for file in files)
+        self._place = urls.choose(view.stage, later)
+        #: Names of what is in pieces, and not here as a whole.
+        self.in_pieces = {file.name for files in own for file in files if file.first is not None}
         #: All files of the database, those of volumes with holes.
         self.whole = folder / "whole"
         #: Has ``partN`` with the files of the volume of fragment N, from 0.
@@ -60,14 +68,14 @@ class Volumes:
         #: Where the whole of a file is while it is on this node.
         self._copies_of: dict[str, Path] = {}
         # Volumes that were made together have one list of ids, which BLAST wants beside each.
-        shared = without_volumes(copies, fragmented)
+        of_all = without_volumes(copies, fragmented)
         for number, files in enumerate(self._files):
             part = folder / f"part{number}"
             part.mkdir()
-            self._copies_of |= {file.name: part / file.name for file in files}
+            self._copies_of |= {file.name: part / file.name for file in files if file.first is None}
             stems = {f"{file.name.rpartition('.')[0]}." for file in files}
             for name, copy in copies.items():
-                if name in shared or name.startswith(tuple(stems)):
+                if name in of_all or name.startswith(tuple(stems)):
                     _link(part, name, copy)
         self._locks: dict[int, threading.Lock] = defaultdict(threading.Lock)
         self._lock = threading.Lock()
@@ -109,10 +117,10 @@ class Volumes:
             stack.callback(cache.close)
             there = {entry.path.name for entry in cache.entries() if entry.is_whole}
             for file in self._files[number]:
-                path = fetch.fetch(file.place, cache, keep.budget(cache), wanted=_about(file))
+                path = fetch.fetch(file.place, cache, keep.budget(cache), wanted=_about(file), first=file.first)
                 _link(self.parts / f"part{number}", file.name, path)
                 if path.name not in there:
-                    self._count(HdfsRead(file.size, 0, self._distance.far(file, [(0, file.size)])))
+                    self._count(HdfsRead(file.size, 0, self._distance.far(file, [file.extent])))
             stack.pop_all()
             return cache
 
@@ -131,18 +139,11 @@ class Volumes:
         Raises:
             MillraceError: They cannot be read, or have changed.
         """
-        self.fill((file.name, 0, file.size) for files in self._files for file in files)
-
-    def fill_indices(self) -> None:
-        """Fill indices and ids in, by which candidates are found.
-
-        Raises:
-            MillraceError: They cannot be read, or have changed.
-        """
+        self.fill((file.name, *file.extent) for files in self._files for file in files)
         self.fill((index.file.name, 0, index.file.size) for index in self._indices)
 
     def fill(self, ranges: Iterable[tuple[str, int, int]]) -> None:
-        """Fill (name, first, last) in.
+        """Fill (name, first, last) in, of what is not here as a whole.
 
         Raises:
             MillraceError: They cannot be read, or have changed.
@@ -151,7 +152,8 @@ class Volumes:
         for name, first, last in ranges:
             wanted[name].append((first, last))
         for name, own in wanted.items():
-            self._count(self._with_holes[name].fill(own, self._copies_of[name]))
+            if name in self._with_holes:
+                self._count(self._with_holes[name].fill(own, self._copies_of.get(name)))
 
     def _count(self, read: HdfsRead) -> None:
         with self._lock:
@@ -162,6 +164,17 @@ class Volumes:
         for cache in self._caches.values():
             cache.close()
         self._caches.clear()
+
+
+def stand_ins(fragmented: Fragmented, copies: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Files of the right size for those of which this node has pieces, for whoever looks whether they are there; by name."""
+    whole = {index.file.name: index.file.size for index in fragmented.indices}
+    pieces = {file.name for files in fragmented.volumes for file in files if file.first is not None} - {*copies}
+    if pieces:
+        folder.mkdir()
+    for name in pieces:
+        _write_sparse(folder / name, whole[name], [])
+    return {name: str(folder / name) for name in pieces}
 
 
 def _write_carried(fragmented: Fragmented, copies: Mapping[str, str], folder: Path) -> dict[str, str]:
@@ -175,7 +188,7 @@ def _write_carried(fragmented: Fragmented, copies: Mapping[str, str], folder: Pa
 
 def _beside(files: Sequence[Fetched], indices: Sequence[Fetched]) -> list[Fetched]:
     """Those of ``indices`` that are of the volume that has these files."""
-    stems = {file.name.rpartition(".")[0] for file in files}
+    stems = {file.name.rpartition(".")[0] for file in files if file.first is None}
     return [index for index in indices if index.name.rpartition(".")[0] in stems]
 
 
@@ -201,7 +214,9 @@ def _link(folder: Path, name: str, to: str | Path) -> None:
 
 def without_volumes(names: Mapping[str, str], fragmented: Fragmented) -> dict[str, str]:
     """Of ``names`` those that are not of a volume: BLAST would take what there is of it in its working directory."""
-    stems = tuple({f"{file.name.rpartition('.')[0]}." for files in fragmented.volumes for file in files})
+    stems = tuple(
+        {f"{file.name.rpartition('.')[0]}." for files in fragmented.volumes for file in files if file.first is None}
+    )
     return {name: copy for name, copy in names.items() if not name.startswith(stems)}
 
 

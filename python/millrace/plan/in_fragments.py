@@ -43,6 +43,8 @@ def with_fragments(
     database = adapter.fragmentable(use, command)
     if command.view and command.view.later:
         return _in_volumes(use, command, adapter, database)
+    if command.view and command.view.in_pieces and not database.why_not:
+        return _in_pieces(job, use, command, adapter, database, slots, queries)
     known = (queries, slots, memory.usable()[0], use.cost, job.batch_size[0])
     decision = None if database.why_not else fragments.by_queries(asked, database.bytes, *known)
     if decision is None and database.count:
@@ -67,6 +69,25 @@ def _in_volumes(use: ToolUse, command: Command, adapter: Fragmenting, database: 
     return (
         use,
         f"fragments: {use.n_fragments}; the volumes in HDFS, each searched by a node that holds it where one does",
+    )
+
+
+def _in_pieces(
+    job: Job, use: ToolUse, command: Command, adapter: Fragmenting, database: Fragmentable, slots: int, queries: Queries | None
+) -> tuple[ToolUse, str]:  # fmt: skip
+    """Search a file in HDFS block by block, each where it is best read."""
+    assert command.view
+    database = database.count() if database.count else database
+    if database.why_not:
+        return use, f"fragments: 1; {database.why_not}"
+    wanted = fragments.decide((0, 0), database, queries, slots, memory.usable()[0], use.cost, job.batch_size[0])
+    n = fragments.of_blocks(max(command.view.in_pieces.values()), max(wanted.n, slots), database.entries)
+    if n == 1:
+        return use, "fragments: 1; the file has one block in HDFS"
+    use = with_programs(adapter.fragment(use, command, (1,) * n), command)
+    return (
+        use,
+        f"fragments: {use.n_fragments}; the blocks in HDFS, each searched by a node that holds it where one does",
     )
 
 

@@ -154,11 +154,11 @@ class VolumesEvent(Event, frozen=True, kw_only=True, tag="volumes"):
         """What a run says of it.
 
         >>> VolumesEvent(searches=32, local=31, volume_bytes=64_000_000, range_bytes=5000, far_bytes=2_000_000).words
-        'volumes in HDFS: 31 of 32 searches on nodes that had theirs; 64 MB of volumes were fetched, 5.0 kB more for candidates; 2.0 MB of that over the network'
+        'fragments in HDFS: 31 of 32 searches on nodes that had theirs; 64 MB of them were fetched, 5.0 kB more for candidates; 2.0 MB of that over the network'
         """
         return (
-            f"volumes in HDFS: {self.local} of {self.searches} searches on nodes that had theirs; "
-            f"{size(self.volume_bytes)} of volumes were fetched, {size(self.range_bytes)} more for candidates; "
+            f"fragments in HDFS: {self.local} of {self.searches} searches on nodes that had theirs; "
+            f"{size(self.volume_bytes)} of them were fetched, {size(self.range_bytes)} more for candidates; "
             f"{size(self.far_bytes)} of that over the network"
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +15,7 @@ from millrace.errors import MillraceError, RefusedError
 from millrace.job import Job
 from millrace.model import Fetched, View
 from millrace.node import names
-from millrace.storage import fetch, locations, unpack, urls
+from millrace.storage import blocks, fetch, locations, unpack, urls
 from millrace.storage.cache import Cache
 from millrace.tools import registry
 from millrace.tools.base import Gathering, Parts
@@ -59,11 +60,13 @@ class Named:
 
     def _tell_of_whole(self) -> None:
         """What lies in HDFS and all tasks read is not searched where it is: say so."""
+        pieces = {each.place for each in self._found if self._may_be_in_pieces(each)}
         read = [url for url, wanted in self._wanted.items() if wanted.parts or url in self._job.shared]
+        read = [url for url in read if url not in pieces]
         for url in (each for each in read if each.startswith("hdfs://")):
             self._message(
                 f"{replicas.shown(url)}: fetched as a whole and passed on from node to node; only volumes of a BLAST database "
-                "(NAME.00 ...) are searched by the nodes that hold them"
+                "(NAME.00 ...) and sequences for hmmsearch and phmmer are searched by the nodes that hold them"
             )
 
     def _word(self, at: int) -> str:
@@ -99,12 +102,28 @@ class Named:
         )
         try:
             files = self._bring(asked, {})
-            view = names.plan(argv, self._cwd, files.values(), inputs, shared, self._later.values(), self._job.stage)
+            view = names.plan(
+                argv,
+                self._cwd,
+                files.values(),
+                inputs,
+                shared,
+                self._later.values(),
+                self._job.stage,
+                self._in_pieces(),
+            )
             names.build(view, self._cwd, self.copies(view))
         except BaseException:
             self.close()
             raise
         return view
+
+    def _in_pieces(self) -> dict[str, int]:
+        """Names of the files of which nodes may fetch pieces, with the number of blocks of each."""
+        return {each.name: blocks.count(each.place, each.about.size, os.environ) for each in self._found if self._may_be_in_pieces(each)}  # fmt: skip
+
+    def _may_be_in_pieces(self, found: urls.Found) -> bool:
+        return self._apart and found.in_pieces and found.place.startswith("hdfs://")
 
     def _bring(self, found: Sequence[urls.Found], have: dict[str, Fetched]) -> dict[str, Fetched]:
         """Bring files, and what these name; returns all, by name."""

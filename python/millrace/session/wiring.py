@@ -137,7 +137,11 @@ class Wiring:
         from millrace.cluster.block_watch import BlockWatch
 
         hosts = {member.rank: member.hello.host for member in members}
-        watch = BlockWatch(use.fragmented.volumes, hosts, self._claim.plan.command.environ, self._say)
+        # Of what is in pieces the coordinator has all.
+        watch = BlockWatch(
+            use.fragmented.volumes, hosts, self._claim.plan.command.environ, self._say,
+            has_all=[0] if any(file.first is not None for files in use.fragmented.volumes for file in files) else [],
+        )  # fmt: skip
         stack.callback(watch.close)
         return watch
 
@@ -150,7 +154,7 @@ class Wiring:
             slots=own.slots if own else plan.slots, journal=self._earlier.journal, nice=plan.job.nice,
             hidden=frozenset({plan.run_dir}), staged=self._processes.staged.get(host),
             names=self._processes.copies.get(host), lender=self._processes.chain, view=plan.command.view,
-            files=plan.world,
+            files=plan.world, shared=self._claim.rundir.names,
         )  # fmt: skip
         stack.callback(node.close)
         return node

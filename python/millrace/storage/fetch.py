@@ -23,6 +23,7 @@ from millrace.storage import cost_table, locations
 from millrace.storage.cache import Cache
 from millrace.storage.cache_files import Busy, File, NoRoom, Part
 from millrace.storage.clients.base import About, Location, LocationError, UnreachableError
+from millrace.storage.piece import Piece
 
 #: Times that a server may fail to go on, one after the other.
 TRIES = 5
@@ -39,11 +40,14 @@ class Remote(Frozen, frozen=True):
     version: str
     mtime_ns: int
     mode: int = 0o444
+    #: Offset of its first byte, where it is a piece of the file; None: it is the whole.
+    first: int | None = None
 
     @property
     def key(self) -> str:
         """Name of its copies: the same as long as the file is."""
-        digest = hashlib.sha256(f"{self.place}\0{self.version}".encode(errors="surrogateescape")).hexdigest()
+        words = f"{self.place}\0{self.version}" + ("" if self.first is None else f"\0{self.first}")
+        digest = hashlib.sha256(words.encode(errors="surrogateescape")).hexdigest()
         return f"{digest[:24]}.{self.size:x}-{base_name(self.place)[-80:]}"
 
 
@@ -63,24 +67,26 @@ def base_name(place: str) -> str:
     return os.path.basename(unquote(urlsplit(place, allow_fragments=False).path)) or "file"
 
 
-def remote(place: str, about: About) -> Remote:
-    """The version of a file that ``about`` tells of."""
-    return Remote(place=place, size=about.size, version=about.version, mtime_ns=about.mtime_ns)
+def remote(place: str, about: About, first: int | None = None) -> Remote:
+    """The version of a file, or of a piece of it, that ``about`` tells of."""
+    return Remote(place=place, size=about.size, version=about.version, mtime_ns=about.mtime_ns, first=first)
 
 
 def fetch(
-    place: str, cache: Cache, budget: int, pause: Callable[[float], None] = time.sleep, wanted: About | None = None
-) -> Path:
+    place: str, cache: Cache, budget: int, pause: Callable[[float], None] = time.sleep, wanted: About | None = None,
+    first: int | None = None,
+) -> Path:  # fmt: skip
     """The copy of a file, in use until the cache is closed; downloaded if it is not there.
 
     Args:
         budget: Most bytes that all copies may fill.
         wanted: The version that is meant; None: that which is there now.
+        first: Fetch a piece of the file that begins at this offset, and has the size of ``wanted``; None: all of it.
 
     Raises:
         MillraceError: It cannot be read, does not fit, or changed meanwhile.
     """
-    with closing(locations.at(place)) as location:
+    with closing(_at(place, first, wanted)) as location:
         about = location.about()
         if wanted and (about.size, about.version) != (wanted.size, wanted.version):
             raise location.changed()
@@ -89,7 +95,7 @@ def fetch(
                 f"{location.shown}: its server tells neither ETag nor date, so nobody could say whether a copy is up to date",
                 "copy it by hand, or bring it to another server",
             )
-        file = remote(place, about)
+        file = remote(place, about, first)
         while True:
             try:
                 claimed = cache.claim(file, budget)
@@ -102,6 +108,11 @@ def fetch(
             else:
                 _fill(location, about, claimed, cache, pause)
                 cache.finish(claimed)
+
+
+def _at(place: str, first: int | None, wanted: About | None) -> Location:
+    location = locations.at(place)
+    return Piece(location, first, wanted.size) if first is not None and wanted else location
 
 
 def _fill(location: Location, about: About, part: Part, cache: Cache, pause: Callable[[float], None]) -> None:

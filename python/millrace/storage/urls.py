@@ -38,6 +38,8 @@ class Found(NamedTuple):
     apart: bool = False
     #: Whether nobody reads it where those are left that are apart.
     unread: bool = False
+    #: Whether nodes may fetch pieces of it.
+    in_pieces: bool = False
 
     @property
     def bytes(self) -> int:
@@ -84,7 +86,14 @@ def look(url: str, parts: Parts | None) -> list[Found]:
         raise MissingError(
             f"{shown(url)}: nothing there has a name like {parts.usual[0]}", "see that its name is right, and that it is still there"
         )  # fmt: skip
-    return [each._replace(apart=_matches(parts.apart, each), unread=_matches(parts.unread, each)) for each in found]
+    return [
+        each._replace(
+            apart=_matches(parts.apart, each),
+            unread=_matches(parts.unread, each),
+            in_pieces=_matches(parts.in_pieces, each),
+        )
+        for each in found
+    ]
 
 
 def _matches(pattern: str, found: Found) -> bool:

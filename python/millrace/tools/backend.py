@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -85,11 +85,24 @@ class DatabaseBackend(Protocol):
 class VolumeBackend(DatabaseBackend, Protocol):
     """One kind of database whose volumes may be elsewhere (`millrace.model.Fragmented.volumes`)."""
 
-    def moved(self, fragmented: Fragmented, folder: Path, parts: Path) -> Fragmented:
+    def moved(
+        self, fragmented: Fragmented, folder: Path, parts: Path, shared: Path, in_pieces: Collection[str]
+    ) -> Fragmented:
         """The same with its files in ``folder``, where those of `millrace.model.Fragmented.volumes` have holes.
 
         Args:
             parts: Has folders ``part0``, ``part1``...: those with the files of one volume without holes.
+            shared: Folder that all nodes see, where the coordinator may make what all need.
+            in_pieces: Names of the files of which ``parts`` has pieces, and ``folder`` not the whole.
+        """
+        ...
+
+    def looked_up(self, fragmented: Fragmented, folder: Path, found: Sequence[Found]) -> Iterable[tuple[str, int, int]]:
+        """Which bytes `candidates` and `slice` will read of files with holes: (name, first, last), half-open.
+
+        Args:
+            folder: That of the candidates, still empty.
+            found: What the search of each fragment wrote.
         """
         ...
 

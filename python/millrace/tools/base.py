@@ -81,6 +81,9 @@ class Parts(Frozen, frozen=True, kw_only=True):
     packed: str = ""
     #: Regular expression of the names of files that only searches of a volume read, and nothing before; empty: there are none.
     apart: str = ""
+    #: Regular expression of the names of files of which nodes may fetch the pieces that they search, once the coordinator has
+    #: read them; empty: there are none.
+    in_pieces: str = ""
     #: Regular expression of the names of files that no search reads whose volumes are left apart; empty: there are none.
     unread: str = ""
 

@@ -19,7 +19,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 pub use profiles::{prepare_profiles, profile_candidates, profile_nodes};
-pub use sequences::{Mark, prepare_sequences, sequence_candidates, sequence_marks};
+pub use sequences::{Mark, prepare_sequences, sequence_candidates, sequence_marks, sequence_ranges};
 
 /// What can fail here.
 #[derive(Debug, thiserror::Error)]

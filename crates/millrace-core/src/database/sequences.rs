@@ -19,6 +19,8 @@ pub struct Mark {
     pub entries: u64,
     /// Their residues.
     pub residues: u64,
+    /// Bytes of the file up to here.
+    pub bytes: u64,
 }
 
 /// One sequence while the file is read.
@@ -177,10 +179,10 @@ pub fn sequence_marks(path: &Path, most: u64) -> Result<Vec<Mark>, Error> {
     read(path, |entry| {
         now.entries += 1;
         now.residues += entry.residues;
-        let end = entry.place.offset + entry.place.length;
-        if end >= next {
+        now.bytes = entry.place.offset + entry.place.length;
+        if now.bytes >= next {
             marks.push(now);
-            next = end + step;
+            next = now.bytes + step;
         }
         Ok(())
     })?;
@@ -266,6 +268,15 @@ pub fn sequence_candidates(
     let candidates = report::candidates(found, prepared, cuts, side)?;
     let filler = Filler { entry: b">-\n".to_vec(), end: b"\n" };
     write_candidates(path, &candidates, cuts.last().copied().unwrap_or(0), &filler, dest)
+}
+
+/// Bytes of the file that [`sequence_candidates`] reads: half-open, in order.
+///
+/// # Errors
+/// [`Error::Data`] if a report is not understood.
+pub fn sequence_ranges(prepared: &Path, cuts: &[u64], found: &[&[u8]], side: &Path) -> Result<Vec<(u64, u64)>, Error> {
+    let candidates = report::candidates(found, prepared, cuts, side)?;
+    Ok(candidates.iter().map(|place| (place.offset, place.offset + place.length)).collect())
 }
 
 #[cfg(test)]

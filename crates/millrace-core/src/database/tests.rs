@@ -89,8 +89,8 @@ fn sequences_are_those_that_hmmer_reads() {
     let marks = |fasta: &[u8]| sequence_marks(&bench.file("db.faa", fasta), 1 << 20);
     let end = |fasta: &[u8]| *marks(fasta).unwrap().last().unwrap();
     assert_eq!(end(b""), Mark::default());
-    assert_eq!(end(b"\n>a\r\nAC DE\r\n\r\n>?b\nF"), Mark { entries: 2, residues: 5 });
-    assert_eq!(end(b"> \t a > b\nAC"), Mark { entries: 1, residues: 2 });
+    assert_eq!(end(b"\n>a\r\nAC DE\r\n\r\n>?b\nF"), Mark { entries: 2, residues: 5, bytes: 19 });
+    assert_eq!(end(b"> \t a > b\nAC"), Mark { entries: 1, residues: 2, bytes: 12 });
     for (fasta, problem) in [
         (b"AC\n>a\n".as_slice(), "does not begin as FASTA"),
         (b">a\nAC>b\n", "sequence 1 has a '>' within a line"),
@@ -109,7 +109,7 @@ fn marks_are_few_and_even() {
     let marks = sequence_marks(&path, 10).unwrap();
     assert_eq!(marks.len(), 10);
     assert!(marks.windows(2).all(|pair| pair[1].entries - pair[0].entries <= 101));
-    assert_eq!(marks[9], Mark { entries: 1000, residues: 4000 });
+    assert_eq!(marks[9], Mark { entries: 1000, residues: 4000, bytes: 8000 });
 }
 
 #[test]

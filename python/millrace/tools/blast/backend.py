@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 
@@ -65,7 +65,9 @@ class Blast:
         whole = _Whole(fragmented)
         return whole.write_candidates(self._candidates(fragmented, whole, cwd, environ, found), folder)
 
-    def moved(self, fragmented: Fragmented, folder: Path, parts: Path) -> Fragmented:
+    def moved(
+        self, fragmented: Fragmented, folder: Path, parts: Path, shared: Path, in_pieces: Collection[str]
+    ) -> Fragmented:
         """See `DatabaseBackend.moved`."""
         about = fragmented.about
         assert isinstance(about, BlastDatabase)  # by which this backend was found
@@ -78,6 +80,10 @@ class Blast:
             volumes=tuple((there(base), entries) for base, entries in about.volumes),
         )  # fmt: skip
         return msgspec.structs.replace(fragmented, about=about)
+
+    def looked_up(self, fragmented: Fragmented, folder: Path, found: Sequence[Found]) -> Iterator[tuple[str, int, int]]:
+        """See `VolumeBackend.looked_up`: indices and ids, all of them."""
+        return ((index.file.name, 0, index.file.size) for index in fragmented.indices)
 
     def ranges(self, folder: Path) -> Sequence[tuple[str, int, int]]:
         """See `DatabaseBackend.ranges`."""

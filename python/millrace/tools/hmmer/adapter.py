@@ -15,6 +15,8 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from millrace.model import (
     STANDSTILL_SECONDS,
     Command,
@@ -30,6 +32,9 @@ from millrace.tools.hmmer.programs import PROGRAMS
 from millrace.tools.hmmer.queries import find_query
 from millrace.tools.hmmer.targets import PRESSED, find_databases
 
+#: Programs that search sequences, of which nodes may have pieces.
+SEARCHED_IN_PIECES = ("hmmsearch", "phmmer")
+
 _DEFAULT_CPU = re.compile(r"^ +--cpu <n> +:.*\[(\d+)\]", re.MULTILINE)
 
 
@@ -38,7 +43,10 @@ class HmmerAdapter:
 
     def parts(self, argv: Sequence[str], at: int, name: str) -> Parts:
         """See `Gathering`: a file of profiles or sequences, with what was made of it."""
-        return with_suffixes(name, (*PRESSED, ".ssi"))
+        parts = with_suffixes(name, (*PRESSED, ".ssi"))
+        if Path(argv[0]).name in SEARCHED_IN_PIECES and at == len(argv) - 1:
+            return msgspec.structs.replace(parts, in_pieces=re.escape(name))
+        return parts
 
     def named_in(self, name: str, read: Callable[[], bytes]) -> dict[str, Parts]:
         """See `Gathering`."""

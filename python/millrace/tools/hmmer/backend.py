@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from millrace import _core
 from millrace.errors import CorruptError, MillraceError
-from millrace.model import Fragmented, HmmerTargets
+from millrace.model import DatabaseArg, Fragmented, HmmerTargets, Token
 from millrace.tasks import Rank, Slice
 from millrace.tools.backend import Found
 
@@ -28,15 +30,42 @@ class Hmmer:
     def prepare(self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str]) -> Sequence[str]:
         """Index the targets: for sequences one index file serves all fragments; profiles get a database each."""
         targets, n = _targets(fragmented), len(fragmented.fragments)
-        self._prepared = folder
+        self._prepared = Path(targets.names) if targets.names else folder
+        if targets.parts:
+            return [str(Path(targets.parts) / f"part{k}" / Path(targets.source).name) for k in range(n)]
+        self._prepared.mkdir(exist_ok=True)
         try:
             if targets.profiles:
                 _core.prepare_profiles(targets.source, cuts(fragmented), folder)
                 return [str(folder / f"fragment-{k:05}") for k in range(n)]
-            _core.prepare_sequences(targets.source, cuts(fragmented), folder)
+            _core.prepare_sequences(targets.source, cuts(fragmented), self._prepared)
         except ValueError as error:
             raise CorruptError(str(error), "start again with --fresh, if the database has changed") from error
-        return [str(folder / "starts.ssi")] * n
+        return [str(self._prepared / "starts.ssi")] * n
+
+    def moved(
+        self, fragmented: Fragmented, folder: Path, parts: Path, shared: Path, in_pieces: Collection[str]
+    ) -> Fragmented:
+        """See `VolumeBackend.moved`. What has the whole file makes the places of names for all."""
+        targets = _targets(fragmented)
+        name = Path(targets.source).name
+        if name not in in_pieces:
+            return replace(fragmented, about=replace(targets, names=str(shared)))
+        about = replace(targets, source=str(folder / name), parts=str(parts), names=str(shared))
+        fragments = tuple(replace(each, argv=_of_piece(each.argv)) for each in fragmented.fragments)
+        return replace(fragmented, about=about, fragments=fragments)
+
+    def looked_up(self, fragmented: Fragmented, folder: Path, found: Sequence[Found]) -> Iterator[tuple[str, int, int]]:
+        """See `VolumeBackend.looked_up`: the candidates."""
+        targets = _targets(fragmented)
+        if targets.parts:
+            ranges = _core.sequence_ranges(self._prepared, cuts(fragmented), found, folder / COUNTS)
+            return ((Path(targets.source).name, *each) for each in ranges)
+        return iter(())
+
+    def ranges(self, folder: Path) -> Sequence[tuple[str, int, int]]:
+        """See `VolumeBackend.ranges`: what `candidates` has written has all that is searched."""
+        return ()
 
     def candidates(
         self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found]
@@ -66,6 +95,12 @@ class Hmmer:
         """The statistics in the report."""
         report = _targets(fragmented).report
         return [] if report is None else [(report, "hmmer-report", str(folder / COUNTS))]
+
+
+def _of_piece(argv: Sequence[Token]) -> tuple[Token, ...]:
+    """The search of a fragment whose file has its sequences alone, from one that says where in the file they are."""
+    at = argv.index("--restrictdb_stkey")
+    return (*argv[:at], "--", argv[-2], DatabaseArg())
 
 
 def _targets(fragmented: Fragmented) -> HmmerTargets:

@@ -13,21 +13,37 @@ fragments. Proof and tests: ``docs/exactness-fragments-hmmer.md``.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from itertools import accumulate
+import zlib
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from millrace import _core
 from millrace.errors import RefusedError
-from millrace.model import Command, DatabaseArg, Fragment, Fragmented, HmmerTargets, InputArg, OutputUse, Token, ToolUse
+from millrace.model import (
+    Command,
+    DatabaseArg,
+    Fetched,
+    Fragment,
+    Fragmented,
+    HmmerTargets,
+    Index,
+    InputArg,
+    OutputUse,
+    Token,
+    ToolUse,
+)
 from millrace.tools.base import Fragmentable
 from millrace.tools.hmmer.adapter import HmmerAdapter
 from millrace.tools.hmmer.command import Parsed, ask, dashed, option_arguments, parse
 from millrace.tools.hmmer.outputs import OUTPUTS
 from millrace.tools.hmmer.programs import PROGRAMS
 from millrace.tools.hmmer.targets import PRESSED, profile_database
+
+Each = TypeVar("Each")
 
 #: Programs whose targets are not searched in fragments, with the reason.
 WHOLE = {
@@ -44,6 +60,9 @@ LOOKS = frozenset({*OUTPUTS, "acc", "noali", "notextw", "textw"})
 
 #: Places in a file of sequences that are remembered when it is read; fragments begin there.
 MOST_MARKS = 1 << 16
+
+#: Bytes at the begin of a file of sequences that all nodes get.
+HEAD_BYTES = 1 << 12
 
 #: Bytes of text that a node of a profile takes, about: the queries of hmmsearch are measured in these.
 BYTES_A_NODE = 470
@@ -70,10 +89,13 @@ class FragmentingHmmer(HmmerAdapter):
         name = Path(command.argv[0]).name
         program, parsed = PROGRAMS[name], _parsed(command)
         source = _source(name, command)
+        runs = cut(_marks(name, source), sizes)
         fragments = tuple(
             Fragment(first=first, last=last, size=size, argv=_search(command, parsed, use, k, first, last))
-            for k, (first, last, size) in enumerate(cut(_marks(name, source), sizes))
+            for k, (first, last, size) in enumerate(runs)
         )
+        file = _in_pieces(source, command)
+        starts = _starts(source, runs) if file else ()
         # The two files are the last two arguments.
         at = len(use.argv) - (2 if program.scans else 1)
         finish = (*use.argv[:at], DatabaseArg(), *use.argv[at + 1 :])
@@ -85,9 +107,35 @@ class FragmentingHmmer(HmmerAdapter):
                 found=OutputUse(name="found", path="-", stdout=True),
                 finish=finish,
                 database=command.argv[parsed.files[1 - program.query]],
-                about=HmmerTargets(source=str(source), profiles=program.scans, report=reports[0] if reports else None),
+                about=HmmerTargets(
+                    source=str(source), profiles=program.scans, report=reports[0] if reports else None, starts=starts
+                ),
+                volumes=tuple((_piece(file, *edges),) for edges in pairwise(starts)) if file else (),
+                indices=(Index(file=file, pieces=((0, zlib.compress(_head(source))),)),) if file else (),
             ),
         )
+
+
+def _in_pieces(source: Path, command: Command) -> Fetched | None:
+    """The file of sequences, if nodes fetch the pieces of it that they search."""
+    file = command.view.file(source) if command.view else None
+    return file if command.view and file and file.name in command.view.in_pieces else None
+
+
+def _piece(file: Fetched, first: int, last: int) -> Fetched:
+    return msgspec.structs.replace(file, first=first, size=last - first)
+
+
+def _head(source: Path) -> bytes:
+    """What HMMER looks at to see that it is FASTA."""
+    with source.open("rb") as file:
+        return file.read(HEAD_BYTES)
+
+
+def _starts(source: Path, runs: Sequence[tuple[int, int, int]]) -> tuple[int, ...]:
+    """Offsets at which fragments begin, and the size of the file. What is before the first sequence goes with it."""
+    ends = {entries: end for entries, _, end in _sequence_marks(source)}
+    return (0, *(ends[last] for _, last, _ in runs))
 
 
 def _parsed(command: Command) -> Parsed:
@@ -145,16 +193,29 @@ def _counted(name: str, source: Path, size: int, scale: int) -> Fragmentable:
 
 def _marks(name: str, source: Path) -> list[tuple[int, int]]:
     """(entries, residues or nodes) up to some places, the last one the end."""
-    path = Path(f"{source}{PRESSED[2]}") if PROGRAMS[name].scans else source
+    if not PROGRAMS[name].scans:
+        return [(entries, residues) for entries, residues, _ in _sequence_marks(source)]
+    path = Path(f"{source}{PRESSED[2]}")
+    return list(enumerate(accumulate(_read(_core.profile_nodes, path, *_state(path))), start=1)) or [(0, 0)]
+
+
+def _sequence_marks(source: Path) -> list[tuple[int, int, int]]:
+    """(entries, residues, bytes) up to some places of a file of sequences, the last one its end."""
+    return _read(_marks_of_sequences, source, *_state(source))
+
+
+def _marks_of_sequences(path: Path) -> list[tuple[int, int, int]]:
+    return _core.sequence_marks(path, MOST_MARKS)
+
+
+def _state(path: Path) -> tuple[int, int]:
     status = path.stat()
-    return _read(path, PROGRAMS[name].scans, status.st_size, status.st_mtime_ns)
+    return status.st_size, status.st_mtime_ns
 
 
 @functools.lru_cache(maxsize=4)
-def _read(path: Path, profiles: bool, _size: int, _changed: int) -> list[tuple[int, int]]:
-    if profiles:
-        return list(enumerate(accumulate(_core.profile_nodes(path)), start=1)) or [(0, 0)]
-    return _core.sequence_marks(path, MOST_MARKS)
+def _read(how: Callable[[Path], list[Each]], path: Path, _size: int, _changed: int) -> list[Each]:
+    return how(path)
 
 
 def cut(marks: list[tuple[int, int]], shares: Sequence[int]) -> list[tuple[int, int, int]]:

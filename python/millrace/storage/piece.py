@@ -1,0 +1,39 @@
+"""A piece of a file, as if it were a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from millrace.storage.clients.base import About, Location
+
+
+class Piece(Location):
+    """Some bytes of a file, of the version that the file has.
+
+    Args:
+        first: Offset of the first of them; ``size``: how many they are.
+    """
+
+    def __init__(self, whole: Location, first: int, size: int) -> None:
+        super().__init__(whole.url, whole.shown)
+        self._whole, self._first, self._size = whole, first, size
+        #: What the place says of the file, as far as it was asked.
+        self._about: About | None = None
+
+    def about(self) -> About:
+        self._about = self._whole.about()
+        if self._about.size < self._first + self._size:
+            raise self.changed()
+        return msgspec.structs.replace(self._about, size=self._size, checksum="")
+
+    def stream(self, offset: int, length: int, about: About) -> Iterator[bytes]:
+        assert self._about  # which `about` comes from
+        return self._whole.stream(self._first + offset, length, self._about)
+
+    def names(self, folders: bool = False) -> list[str]:
+        return self._whole.names(folders)
+
+    def close(self) -> None:
+        self._whole.close()
