@@ -7,6 +7,7 @@ so many Mbit/s each way. `millrace db split` puts the volumes there, each with a
 the NameNode draws for each file, as with `hdfs dfs -put`. The same search three times, each with empty caches on all nodes: by where the blocks are; with a NameNode
 that does not tell, so that volumes go to nodes as the NameNode's dice put them; and by where the blocks are again, while a
 DataNode is killed when a fifth of the searches has begun; the others wait until it is dead. What went over the links is what their interfaces count, MPI and HDFS together.
+With --hmmer it is a file of sequences for hmmsearch, in blocks of 4 MiB, and the second run passes it on as a whole.
 The exit status is 1 if an output is not the serial one.
 """
 
@@ -35,6 +36,9 @@ from millrace.tools.blast import split
 
 HEAD = "head"
 COLUMNS = "7 qaccver saccver stitle evalue bitscore"
+
+#: Of a file of sequences.
+HMMER_BLOCK_BYTES = 4 << 20
 
 #: Searches that begin before the DataNode is killed, as a share of all.
 KILLED_AFTER = 0.2
@@ -68,8 +72,14 @@ class Bench:
         self._folder, self._cluster, self._hdfs, self._program, self._hosts = folder, cluster, hdfs, program, hosts
         self.n_bytes = 0
         self._wanted = b""
+        #: What is run, with the options of millrace, and the output.
+        self._command = ""
         #: Hosts that hold each fragment, from 1.
         self._holders: dict[int, frozenset[str]] = {}
+
+    @property
+    def n_fragments(self) -> int:
+        return len(self._holders)
 
     def fill(self, fragments: int, n_bytes: int, queries: int, *, ids: bool, drawn: bool) -> None:
         """Make the database, put it into HDFS, and search it serially.
@@ -109,6 +119,7 @@ class Bench:
             print(said.splitlines()[-1])
         serial = ["blastp", "-query", "q.faa", "-db", "db", "-outfmt", COLUMNS]
         self._wanted = subprocess.run(serial, cwd=self._folder, check=True, capture_output=True).stdout
+        self._command = f"-- blastp -query q.faa -db {self._hdfs.uri}/db/db -outfmt '{COLUMNS}' -out out"
         sizes = self._hdfs.sizes("db")
         for fragment in range(1, fragments + 1):
             own = [name for name in sizes if re.fullmatch(rf"db\.0*{fragment - 1}\.p(sq|hr)", name)]
@@ -118,12 +129,46 @@ class Bench:
             self.n_bytes += n_own
             self._holders[fragment] = frozenset(host for host in self._hosts if 2 * held.get(host, 0) >= n_own)
 
-    def run(self, name: str, conf: str, killed: str = "") -> Found:
+    def fill_for_hmmer(self, n_bytes: int, queries: int) -> None:
+        """Put a file of sequences into HDFS, and search it serially with as many profiles."""
+        inputs.write_fasta(self._folder / "db.faa", n_bytes)
+        chance, entries = random.Random(3), inputs.records(self._folder / "db.faa")
+        models = b""
+        for number, entry in enumerate(chance.sample(entries, queries)):
+            words = [
+                "hmmbuild",
+                "--amino",
+                "--informat",
+                "afa",
+                "--singlemx",
+                "-n",
+                f"m{number}",
+                "-o",
+                os.devnull,
+                "one.hmm",
+                "-",
+            ]
+            subprocess.run(words, cwd=self._folder, input=entry, check=True)
+            models += (self._folder / "one.hmm").read_bytes()
+        (self._folder / "q.faa").write_bytes(models)
+        self._hdfs.put([self._folder / "db.faa"], "db", block_bytes=HMMER_BLOCK_BYTES)
+        serial = ["hmmsearch", "--cpu", "0", "--tblout", "table", "-o", os.devnull, "q.faa", "db.faa"]
+        subprocess.run(serial, cwd=self._folder, check=True)
+        self._wanted = without_times((self._folder / "table").read_bytes())
+        self._command = f"-- hmmsearch --cpu 0 --tblout out -o /dev/null q.faa {self._hdfs.uri}/db/db.faa"
+        url = f"{self._hdfs.uri}/db/db.faa"
+        found = blocks.of_files([url], {**os.environ, "HADOOP_CONF_DIR": str(self._folder / "hdfs" / "conf")})[url]
+        self.n_bytes = n_bytes
+        for fragment, block in enumerate(found, 1):
+            self._holders[fragment] = frozenset(host for host in self._hosts if host in block.hosts)
+
+    def run(self, name: str, conf: str, killed: str = "", options: str = "") -> Found:
         """Search it, with nothing on the nodes before.
 
         Args:
             conf: The folder of HDFS's settings.
             killed: The node whose DataNode is killed meanwhile.
+            options: More of them for Millrace.
         """
         for host in self._hosts:
             subprocess.run(self._cluster.command(host, "rm -rf /dev/shm/millrace-stage-*"), check=True)
@@ -136,7 +181,7 @@ class Bench:
             (work / "bin").mkdir()
             (work / "bin" / "blastp").write_text(HELD.format(work=work, most=most, blastp=shutil.which("blastp")))
             (work / "bin" / "blastp").chmod(0o755)
-        process = self._start(work, conf)
+        process = self._start(work, conf, options)
         if killed:
             while process.poll() is None and not is_longer(work / "begun", most):
                 time.sleep(0.02)
@@ -150,15 +195,14 @@ class Bench:
             raise SystemExit(f"{name}: exit code {code}: {(work / 'said').read_text()}")
         searched = self._searched(work)
         local = sum(self._hosts[slot] in self._holders[fragment] for fragment, slot in searched)
-        same = (work / "out").read_bytes() == self._wanted
+        same = without_times((work / "out").read_bytes()) == self._wanted
         return Found(name, len(searched), local, network, seconds, same)
 
-    def _start(self, work: Path, conf: str) -> subprocess.Popen[bytes]:
+    def _start(self, work: Path, conf: str, options: str) -> subprocess.Popen[bytes]:
         command = (
             f"cd {work}; exec env MILLRACE_RSH={self._cluster.rsh} HADOOP_CONF_DIR={self._folder}/hdfs/{conf} MILLRACE_CONFIG= "
             f"XDG_STATE_HOME={work}/state XDG_CACHE_HOME={work}/cache PATH={work}/bin:$PATH {self._program} run --hosts {','.join(self._hosts)} --slots 1 "
-            f"--progress none --verify 0 --batch 1000000 --keep-run-dir -- blastp -query q.faa -db {self._hdfs.uri}/db/db "
-            f"-outfmt '{COLUMNS}' -out out"
+            f"--progress none --verify 0 --batch 1000000 --keep-run-dir {options} {self._command}"
         )
         with (work / "said").open("wb") as said:
             return subprocess.Popen(self._cluster.command(HEAD, command), stdin=subprocess.DEVNULL, stderr=said)
@@ -178,6 +222,11 @@ class Bench:
         """Bytes that all nodes have received so far: what this end of their links has sent."""
         links = (self._cluster.link(host) for host in self._hosts)
         return sum(int(Path(f"/sys/class/net/{link}/statistics/tx_bytes").read_text()) for link in links)
+
+
+def without_times(text: bytes) -> bytes:
+    """What a tool writes, but for what no two runs of HMMER have in common."""
+    return re.sub(rb"(?m)^# (Date|Option settings|Target file|Current dir): .*\n", b"", text)
 
 
 def is_longer(log: Path, n: int) -> bool:
@@ -207,6 +256,7 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=int, default=value, help=f"({value})")
     parser.add_argument("--ids", action="store_true", help="have the ids of entries parsed (makeblastdb -parse_seqids)")
     parser.add_argument("--drawn", action="store_true", help="leave to the NameNode where each file goes")
+    parser.add_argument("--hmmer", action="store_true", help="sequences for hmmsearch instead of volumes for blastp")
     asked = parser.parse_args()
     if reason := reason_not():
         raise SystemExit(reason)
@@ -223,22 +273,30 @@ def main() -> int:
         cluster = stack.enter_context(nodes.Nodes(folder / "n", (HEAD, *hosts), os.getpid() % 256))
         hdfs = stack.enter_context(HdfsOfNodes(folder / "hdfs", cluster, hosts, asked.replication))
         bench = Bench(folder, cluster, hdfs, program, hosts)
-        bench.fill(asked.fragments, asked.megabytes << 20, asked.queries, ids=asked.ids, drawn=asked.drawn)
         hdfs.settings("silent", "127.0.0.1:1")  # where nobody answers
-        shape(cluster, hosts, asked.mbit)
-        found = [
-            bench.run("by the blocks", "conf"), bench.run("anywhere", "silent"),
-            bench.run("by the blocks, a DataNode killed", "conf", killed=hosts[-1]),
-        ]  # fmt: skip
+        if asked.hmmer:
+            bench.fill_for_hmmer(asked.megabytes << 20, asked.queries)
+            shape(cluster, hosts, asked.mbit)
+            found = [
+                bench.run("by the blocks", "conf"),
+                bench.run("passed on as a whole", "conf", options="--fragments 1 --batch 1"),
+            ]
+        else:
+            bench.fill(asked.fragments, asked.megabytes << 20, asked.queries, ids=asked.ids, drawn=asked.drawn)
+            shape(cluster, hosts, asked.mbit)
+            found = [
+                bench.run("by the blocks", "conf"), bench.run("anywhere", "silent"),
+                bench.run("by the blocks, a DataNode killed", "conf", killed=hosts[-1]),
+            ]  # fmt: skip
     print(
-        f"{asked.fragments} volumes, {bench.n_bytes / 1e6:.0f} MB, on {asked.nodes} nodes, replication {asked.replication}, links of {asked.mbit} Mbit/s\n"
+        f"{bench.n_fragments} fragments, {bench.n_bytes / 1e6:.0f} MB, on {asked.nodes} nodes, replication {asked.replication}, links of {asked.mbit} Mbit/s\n"
     )
     rows = [
         (each.name, str(each.searches), f"{each.local}", f"{each.network / 1e6:.1f} MB", f"{each.seconds:.1f} s",
          "yes" if each.is_serial else "NO")
         for each in found
     ]  # fmt: skip
-    print(table.markdown(("volumes go", "searches", "local", "over links", "wall", "serial's bytes"), rows))
+    print(table.markdown(("fragments go", "searches", "local", "over links", "wall", "serial's bytes"), rows))
     return 0 if all(each.is_serial for each in found) else 1
 
 

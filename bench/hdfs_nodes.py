@@ -114,14 +114,14 @@ class HdfsOfNodes:
         (folder / "hdfs-site.xml").write_text(f"<configuration>{item}</configuration>")
         return folder
 
-    def put(self, files: Iterable[Path], folder: str) -> int:
-        """Write files, a block each, from outside of the nodes: the NameNode draws who holds them. Returns their bytes."""
+    def put(self, files: Iterable[Path], folder: str, block_bytes: int = 128 << 20) -> int:
+        """Write files, a block each if blocks are not smaller, from outside of the nodes: the NameNode draws who holds them. Returns their bytes."""
         import hdfs_native
 
         client, total = hdfs_native.Client(self.uri), 0
         for path in files:
             content = path.read_bytes()
-            options = hdfs_native.WriteOptions(block_size=128 << 20, replication=self._replication, overwrite=True)
+            options = hdfs_native.WriteOptions(block_size=block_bytes, replication=self._replication, overwrite=True)
             with client.create(f"/{folder}/{path.name}", options) as file:
                 file.write(content)
             total += len(content)
