@@ -113,11 +113,9 @@ def decide(
 def of_blocks(blocks: int, wanted: int, entries: int) -> int:
     """In how many fragments a file is searched that lies in so many blocks: one or more a block, at least ``wanted``.
 
-    >>> of_blocks(4, 2, 1000), of_blocks(4, 6, 1000), of_blocks(1, 6, 1000), of_blocks(50_000, 6, 10**6) == MOST_FRAGMENTS
-    (4, 8, 1, True)
+    >>> of_blocks(4, 2, 1000), of_blocks(4, 6, 1000), of_blocks(50_000, 6, 10**6) == MOST_FRAGMENTS
+    (4, 8, True)
     """
-    if blocks < 2:
-        return 1
     return min(blocks * math.ceil(wanted / blocks), MOST_FRAGMENTS, entries)
 
 

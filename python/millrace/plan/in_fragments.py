@@ -12,6 +12,9 @@ from millrace.plan.programs import find_program
 from millrace.plan.queries import Queries
 from millrace.tools.base import Adapter, Fragmentable, Fragmenting
 
+#: What becomes of a file in HDFS of which nodes cannot fetch pieces.
+_PASSED_ON = "; the file in HDFS is fetched as a whole and passed on from node to node"
+
 
 def decided_by_queries(job: Job, use: ToolUse, adapter: Adapter) -> bool:
     """Whether it is of use to look at the queries: for the number of fragments, or for batches of measured size."""
@@ -43,7 +46,7 @@ def with_fragments(
     database = adapter.fragmentable(use, command)
     if command.view and command.view.later:
         return _in_volumes(use, command, adapter, database)
-    if command.view and command.view.in_pieces and not database.why_not:
+    if command.view and command.view.in_pieces:
         return _in_pieces(job, use, command, adapter, database, slots, queries)
     known = (queries, slots, memory.usable()[0], use.cost, job.batch_size[0])
     decision = None if database.why_not else fragments.by_queries(asked, database.bytes, *known)
@@ -79,11 +82,9 @@ def _in_pieces(
     assert command.view
     database = database.count() if database.count else database
     if database.why_not:
-        return use, f"fragments: 1; {database.why_not}"
+        return use, f"fragments: 1; {database.why_not}{_PASSED_ON}"
     wanted = fragments.decide((0, 0), database, queries, slots, memory.usable()[0], use.cost, job.batch_size[0])
     n = fragments.of_blocks(max(command.view.in_pieces.values()), max(wanted.n, slots), database.entries)
-    if n == 1:
-        return use, "fragments: 1; the file has one block in HDFS"
     use = with_programs(adapter.fragment(use, command, (1,) * n), command)
     return (
         use,

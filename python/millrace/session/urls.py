@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-import os
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +15,7 @@ from millrace.errors import MillraceError, RefusedError
 from millrace.job import Job
 from millrace.model import Fetched, View
 from millrace.node import names
-from millrace.storage import blocks, fetch, locations, unpack, urls
+from millrace.storage import fetch, locations, unpack, urls
 from millrace.storage.cache import Cache
 from millrace.tools import registry
 from millrace.tools.base import Gathering, Parts
@@ -60,7 +60,7 @@ class Named:
 
     def _tell_of_whole(self) -> None:
         """What lies in HDFS and all tasks read is not searched where it is: say so."""
-        pieces = {each.place for each in self._found if self._may_be_in_pieces(each)}
+        pieces = {each.place for each in self._found if self.view and each.name in self.view.in_pieces}
         read = [url for url, wanted in self._wanted.items() if wanted.parts or url in self._job.shared]
         read = [url for url in read if url not in pieces]
         for url in (each for each in read if each.startswith("hdfs://")):
@@ -119,11 +119,10 @@ class Named:
         return view
 
     def _in_pieces(self) -> dict[str, int]:
-        """Names of the files of which nodes may fetch pieces, with the number of blocks of each."""
-        return {each.name: blocks.count(each.place, each.about.size, os.environ) for each in self._found if self._may_be_in_pieces(each)}  # fmt: skip
-
-    def _may_be_in_pieces(self, found: urls.Found) -> bool:
-        return self._apart and found.in_pieces and found.place.startswith("hdfs://")
+        """Names of the files of which nodes may fetch pieces, with the number of blocks of each: more than one."""
+        found = [each for each in self._found if self._apart and each.in_pieces and each.place.startswith("hdfs://")]
+        counted = {each.name: math.ceil(each.about.size / each.about.block_bytes) for each in found}
+        return {name: n for name, n in counted.items() if n > 1}
 
     def _bring(self, found: Sequence[urls.Found], have: dict[str, Fetched]) -> dict[str, Fetched]:
         """Bring files, and what these name; returns all, by name."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import getpass
 import http
 import json
-import math
 import os
 import socket
 import urllib.error
@@ -35,9 +34,6 @@ ASKED_AT_ONCE = 8
 
 #: Questions about distance that may stay without an answer.
 QUESTIONS = 3
-
-#: Bytes of a block, by HDFS's own default.
-BLOCK_BYTES = 128 << 20
 
 #: Port of WebHDFS, if the settings name none.
 PORT, SECURE_PORT = 9870, 9871
@@ -107,14 +103,6 @@ def of_files(urls: Iterable[str], environ: Mapping[str, str]) -> dict[str, list[
     wanted = list(dict.fromkeys(urls))
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
         return dict(zip(wanted, pool.map(lambda url: _of_file(url, known), wanted), strict=True))
-
-
-def count(url: str, size: int, environ: Mapping[str, str]) -> int:
-    """How many blocks a file has; where no NameNode tells that, as many as if they had the usual size."""
-    try:
-        return len(of_files([url], environ)[url])
-    except MillraceError:
-        return math.ceil(size / BLOCK_BYTES)
 
 
 def within(found: Iterable[Block], first: int, last: int) -> list[Block]:

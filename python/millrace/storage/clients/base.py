@@ -51,6 +51,8 @@ class About(Frozen, frozen=True):
     checksum: str = ""
     #: Whether a part can be read without what is before it.
     has_ranges: bool = True
+    #: Bytes of a block, where the place has blocks; else 0.
+    block_bytes: int = 0
 
 
 def nobody(word: str) -> None:

@@ -21,6 +21,9 @@ from millrace.storage.clients.base import (
     nobody,
 )
 
+#: Of a file of which nobody tells it: HDFS's own default.
+BLOCK_BYTES = 128 << 20
+
 #: Its default are 15 attempts, which take three minutes where nobody answers.
 SETTINGS = {"dfs.client.failover.max.attempts": "3"}
 
@@ -153,7 +156,10 @@ class Hdfs(Location):
         if status.isdir:
             raise self.not_a_file()
         when = status.modification_time
-        return About(size=status.length, version=f"{when:x}.{status.length:x}", mtime_ns=when * 10**6)
+        version = f"{when:x}.{status.length:x}"
+        return About(
+            size=status.length, version=version, mtime_ns=when * 10**6, block_bytes=status.blocksize or BLOCK_BYTES
+        )
 
     @contextmanager
     def _told(self) -> Iterator[None]:

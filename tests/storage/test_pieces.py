@@ -1,0 +1,64 @@
+"""Copies of pieces of files behind URLs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from web_server import Web
+
+from millrace.errors import CorruptError
+from millrace.storage import copies
+from millrace.storage.cache import Cache
+from millrace.storage.clients.base import About
+from millrace.storage.fetch import fetch
+
+CONTENT = os.urandom(1_000_003)
+
+
+def piece(url: str, about: About, first: int, size: int, folder: Path) -> Path:
+    """Of the version of the file that ``about`` tells of."""
+    cache = Cache(folder, fetched=True)
+    try:
+        wanted = About(size=size, version=about.version)
+        return fetch(url, cache, 1 << 40, lambda seconds: None, wanted, first)
+    finally:
+        cache.close()
+
+
+@pytest.fixture
+def about(web: Web) -> About:
+    from millrace.storage import locations
+
+    return locations.about(web.put("db.fa", CONTENT))
+
+
+def test_a_piece_is_those_bytes_of_the_file_and_no_others_are_read(web: Web, about: About, tmp_path: Path) -> None:
+    url = web.put("db.fa", CONTENT)
+    first = piece(url, about, 0, 300_000, tmp_path)
+    second = piece(url, about, 300_000, 700_003, tmp_path)
+    assert first != second
+    assert (first.read_bytes(), second.read_bytes()) == (CONTENT[:300_000], CONTENT[300_000:])
+    assert web.n_bytes == len(CONTENT)
+    assert piece(url, about, 0, 300_000, tmp_path) == first and web.n_bytes == len(CONTENT), "it was there"
+    whole = fetch(url, Cache(tmp_path, fetched=True), 1 << 40)
+    assert whole.read_bytes() == CONTENT and first.read_bytes() == CONTENT[:300_000], "they are files of their own"
+    told = [copies.verify(copy) for copy in copies.of(Cache(tmp_path, fetched=True))]
+    assert told == ["whole, and up to date"] * 3
+
+
+def test_a_piece_of_another_version_or_beyond_the_end_is_refused(web: Web, about: About, tmp_path: Path) -> None:
+    url = web.put("db.fa", CONTENT)
+    with pytest.raises(CorruptError, match="changed while it was read"):
+        piece(url, about, 900_000, 200_000, tmp_path)
+    web.put("db.fa", CONTENT[::-1])
+    with pytest.raises(CorruptError, match="changed while it was read"):
+        piece(url, about, 0, 300_000, tmp_path)
+
+
+def test_a_piece_whose_connection_is_cut_goes_on_where_it_was(web: Web, about: About, tmp_path: Path) -> None:
+    url = web.put("db.fa", CONTENT)
+    web.cut = 200_000
+    assert piece(url, about, 100_000, 500_000, tmp_path).read_bytes() == CONTENT[100_000:600_000]
+    assert web.n_bytes < 2 * 500_000
