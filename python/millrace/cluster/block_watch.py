@@ -73,7 +73,7 @@ class BlockWatch:
             found = blocks.of_files([file.place for files in self._volumes for file in files], self._environ)
         except MillraceError as error:
             message, self._message = self._message, lambda _: None
-            message(f"{error.message}; volumes are searched anywhere")
+            message(f"{error.message}; fragments are searched anywhere")
             return None
         return {
             number: self._has_all

@@ -137,10 +137,12 @@ class Wiring:
         from millrace.cluster.block_watch import BlockWatch
 
         hosts = {member.rank: member.hello.host for member in members}
-        # Of what is in pieces the coordinator has all.
+        # Of what is in pieces the coordinator's host has all.
+        in_pieces = any(file.first is not None for files in use.fragmented.volumes for file in files)
+        whole = [rank for rank, host in hosts.items() if in_pieces and host == hosts[0]]
         watch = BlockWatch(
             use.fragmented.volumes, hosts, self._claim.plan.command.environ, self._say,
-            has_all=[0] if any(file.first is not None for files in use.fragmented.volumes for file in files) else [],
+            has_all=whole,
         )  # fmt: skip
         stack.callback(watch.close)
         return watch
