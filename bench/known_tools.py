@@ -33,6 +33,9 @@ MOST, MOST_SECONDS = 1.05, 0.2
 #: A trial that takes at least this part of the wanted CPU tells how many records there have to be.
 TELLING = 0.2
 
+#: Times that the number of records is corrected, where they take less than this part of the wanted CPU.
+CORRECTIONS, CLOSE = 3, 0.7
+
 #: Records at most: more are not tried.
 MOST_RECORDS = 4_000_000
 
@@ -294,6 +297,12 @@ def _enough(tool: Tool, case: Case, seconds: float) -> int:
     # The first record tells what a start takes; what was added to it, the slope.
     slope = max(took - least, 1e-6) / max(number - 1, 1)
     wanted = int(max(1.0, min((seconds - least) / slope, MOST_RECORDS))) if number > 1 else 1
+    for _ in range(CORRECTIONS):  # records differ
+        tool.write(case.folder, wanted)
+        took = _run(tool, case, Contender("trial", tool.alone())).cpu
+        if number == 1 or wanted >= MOST_RECORDS or took >= CLOSE * seconds:
+            break
+        wanted = int(min(wanted * seconds / took, MOST_RECORDS)) + 1
     tool.write(case.folder, wanted)
     return wanted
 
