@@ -60,7 +60,8 @@ class Hdfs(Location):
             self._check(about)
 
     def _check(self, about: About) -> None:
-        if self._about(self._client.get_file_info(self._path)) != about:
+        now = self._about(self._client.get_file_info(self._path))
+        if (now.size, now.version) != (about.size, about.version):
             raise self.changed()
 
     def names(self, folders: bool = False) -> list[str]:
