@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from web_server import Web
 
 from millrace.errors import CorruptError
-from millrace.storage import copies
+from millrace.model import Fetched, HdfsRead
+from millrace.node.holes import FileWithHoles
+from millrace.storage import blocks, copies, locations
 from millrace.storage.cache import Cache
 from millrace.storage.clients.base import About
 from millrace.storage.fetch import fetch
@@ -29,8 +32,6 @@ def piece(url: str, about: About, first: int, size: int, folder: Path) -> Path:
 
 @pytest.fixture
 def about(web: Web) -> About:
-    from millrace.storage import locations
-
     return locations.about(web.put("db.fa", CONTENT))
 
 
@@ -62,3 +63,18 @@ def test_a_piece_whose_connection_is_cut_goes_on_where_it_was(web: Web, about: A
     web.cut = 200_000
     assert piece(url, about, 100_000, 500_000, tmp_path).read_bytes() == CONTENT[100_000:600_000]
     assert web.n_bytes < 2 * 500_000
+
+
+def test_a_file_with_holes_is_filled_in_from_hdfs(hdfs: Callable[[str, bytes], str], tmp_path: Path) -> None:
+    url = hdfs("holes/db.fa", CONTENT)
+    about = locations.about(url)
+    file = Fetched(
+        name="db.fa", place=url, key="k", size=about.size, version=about.version, mtime_ns=about.mtime_ns
+    )  # what nodes are told of it
+    holes = FileWithHoles(tmp_path / "holes", file, blocks.Distance())
+    assert holes.fill([(10, 30), (900_000, 1_000_003)], None) == HdfsRead(0, 100_023, 100_023)
+    there = (tmp_path / "holes").read_bytes()
+    assert (there[10:30], there[900_000:]) == (CONTENT[10:30], CONTENT[900_000:]) and not any(there[30:900_000])
+    hdfs("holes/db.fa", CONTENT[::-1] + b"x")
+    with pytest.raises(CorruptError, match="changed while it was read"):
+        holes.fill([(100, 110)], None)
