@@ -232,3 +232,23 @@ def test_nodes_fetch_the_pieces_of_a_file_of_sequences_that_they_search(
     assert found and int(found[2]) >= n_blocks, cluster.said
     # The coordinator has read all, and fetches none; the other node keeps what it has fetched.
     assert float(found[3]) * 1e6 < 1.02 * targets.stat().st_size, cluster.said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("phmmer") is None, reason="HMMER is not installed")
+def test_a_file_that_is_replaced_in_hdfs_ends_the_run_of_all_nodes_at_once(
+    cluster: Cluster, hdfs: Hdfs, targets: Path
+) -> None:
+    folder = cluster.site.folder
+    (folder / "q.faa").write_text(sequences(4, 150, 100)[1])
+    words = (
+        f"HADOOP_CONF_DIR={folder}/conf {cluster.millrace} run --hosts {','.join(NODES)} --slots 1 --batch 1 --progress none "
+        f"-- {HMMER['phmmer'].format(f'{hdfs.uri}/hmmer/db.fa')}"
+    )
+    process = cluster.start_command(words)
+    assert harness.wait_until(lambda: "slots: 2 in 2 processes" in cluster.said), cluster.said
+    targets.write_bytes(targets.read_bytes()[::-1] + b"\n>z\n")
+    hdfs.put(iter([targets]), "hmmer")
+    assert process.wait(timeout=harness.LONGEST_SECONDS) == 5, cluster.said
+    assert "hmmer/db.fa: changed while it was read" in cluster.said, cluster.said
+    assert "starting again" not in cluster.said, cluster.said

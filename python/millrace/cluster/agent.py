@@ -91,6 +91,9 @@ class Agent:
 
     def _wait(self) -> None:
         """Take a nap, which what happens in the slots ends; tell of it."""
+        if self._troubled:  # which would be said again at each turn, and the coordinator not be heard
+            time.sleep(self._naps.seconds)
+            return
         if self._keeper.busy:
             if ended := self._keeper.turn():
                 self._tell(ended)

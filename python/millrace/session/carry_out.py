@@ -117,6 +117,7 @@ def carry_out(claim: Claim, processes: Processes, stack: ExitStack) -> Finished:
         engine.run()
         return ending.finish(engine)
     except BaseException as error:
+        processes.supervision.over()  # other processes may take a while to end
         if stopped := ending.stop(error):
             raise stopped from error
         raise
