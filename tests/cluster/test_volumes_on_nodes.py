@@ -252,3 +252,30 @@ def test_a_file_that_is_replaced_in_hdfs_ends_the_run_of_all_nodes_at_once(
     assert process.wait(timeout=harness.LONGEST_SECONDS) == 5, cluster.said
     assert "hmmer/db.fa: changed while it was read" in cluster.said, cluster.said
     assert "starting again" not in cluster.said, cluster.said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("hmmsearch") is None, reason="HMMER is not installed")
+def test_several_processes_of_a_node_search_pieces(cluster: Cluster, hdfs: Hdfs, targets: Path) -> None:
+    folder, command = cluster.site.folder, HMMER["hmmsearch"]
+    serial = f"ln -s {targets} db.fa && {command.format('db.fa')} && rm db.fa"
+    subprocess.run(["bash", "-ec", serial], cwd=folder, check=True, env={**os.environ, "HMMER_NCPU": "0"})
+    wanted = {name: (folder / name).read_bytes() for name in ("out.fa", "out.txt")}
+    for name in wanted:
+        (folder / name).unlink()
+    settings = {
+        "HADOOP_CONF_DIR": f"{folder}/conf",
+        "PRTE_MCA_plm_ssh_agent": str(cluster.nodes.rsh),
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+    words = (
+        f"{' '.join(f'{name}={value}' for name, value in settings.items())} {Path(cluster.millrace).parent}/mpirun "
+        f"--host {','.join(f'{name}:2' for name in NODES)} --map-by ppr:2:node --bind-to none -n 4 -x HADOOP_CONF_DIR "
+        f"{cluster.millrace} run --slots 1 --batch 1 --progress none -- {command.format(f'{hdfs.uri}/hmmer/db.fa')}"
+    )
+    process = cluster.start_command(words)
+    assert process.wait(timeout=harness.LONGEST_SECONDS) == 0, cluster.said
+    assert "slots: 4 in 4 processes on 2 nodes" in cluster.said, cluster.said
+    for name, text in wanted.items():
+        assert without_times((folder / name).read_bytes()) == without_times(text), name

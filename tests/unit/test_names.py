@@ -42,3 +42,24 @@ def test_folders_of_others_may_go_while_they_are_looked_at(tmp_path: Path) -> No
     finally:
         for folder in view.root.parent.glob(f"{view.root.name}*"):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_what_stands_for_a_file_that_is_elsewhere_is_the_same_for_all_processes(tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.write_bytes(b">a\nAC\n")
+    view = names.plan(["cat", "db.fa"], tmp_path, [])
+    there = view.folder / "db.fa"
+
+    def make(_: int) -> tuple[int, int, int]:
+        names.build(view, tmp_path, {}, {"db.fa": 6})
+        found = there.stat()
+        return found.st_size, found.st_ino, found.st_mtime_ns
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert len({*pool.map(make, range(20))}) == 1
+        names.build(view, tmp_path, {"db.fa": str(copy)})
+        assert there.read_bytes() == copy.read_bytes(), "it is here by now"
+        assert make(0)[0] == 6 and there.read_bytes() == bytes(6)
+    finally:
+        shutil.rmtree(view.root, ignore_errors=True)

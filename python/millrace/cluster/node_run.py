@@ -38,12 +38,12 @@ Happened = TypeVar("Happened", Started, Ended)
 _NOT_THE_RECORDS = (Ending.DONE, Ending.KILLED, Ending.MISPLACED, Ending.IO, Ending.AWAY)
 
 
-def _stand_ins(setup: say.Setup, work: WorkDir) -> dict[str, str]:
+def _absent(setup: say.Setup) -> dict[str, int]:
     if not setup.use.fragmented or not setup.use.fragmented.volumes:
         return {}
-    from millrace.node.volumes import stand_ins  # few runs need it
+    from millrace.node.volumes import absent  # few runs need it
 
-    return stand_ins(setup.use.fragmented, setup.copies, work.path / "absent")
+    return absent(setup.use.fragmented, setup.copies)
 
 
 class NodeRun:
@@ -65,7 +65,7 @@ class NodeRun:
         environ = {**setup.environ, **own_places(os.environ)}
         exe = find_program(setup.program, cwd, environ)
         if setup.view:
-            names.build(setup.view, cwd, {**setup.copies, **_stand_ins(setup, work)})
+            names.build(setup.view, cwd, setup.copies, _absent(setup))
         files = same_here(setup, exe)
         self._guard = Guard(files)
         ready = say.Ready(str(exe), fingerprint.of_content(exe), version_of(setup.command, exe, environ))

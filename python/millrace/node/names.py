@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -47,11 +48,13 @@ def plan(
     )  # fmt: skip
 
 
-def build(view: View, cwd: Path, copies: Mapping[str, str]) -> None:
+def build(view: View, cwd: Path, copies: Mapping[str, str], absent: Mapping[str, int] = {}) -> None:
     """Make it, or see that it is there.
 
     Args:
         copies: Where the files are on this node, by name.
+        absent: Names of files that are not here as a whole, with their bytes: who looks sees a file of this size, which is
+            the same one for all processes of this node.
 
     Raises:
         RefusedError: Somebody else has taken its place.
@@ -70,6 +73,8 @@ def build(view: View, cwd: Path, copies: Mapping[str, str]) -> None:
                     os.unlink(entry.path)
         for path, target in links.items():
             _link(path, target)
+        for name, n_bytes in absent.items():
+            _stand_in(view.folder / name, n_bytes)
     _sweep(view.root)
 
 
@@ -101,9 +106,25 @@ def _link(path: Path, target: str) -> None:
     with suppress(OSError):
         if os.readlink(path) == target:
             return
-    new = path.with_name(f".{path.name[-100:]}.{os.urandom(4).hex()}")
+    new = _unlike_any(path)
     new.symlink_to(target)
     new.replace(path)
+
+
+def _stand_in(path: Path, n_bytes: int) -> None:
+    """A file of which there is nothing but the size."""
+    with suppress(OSError):
+        found = os.lstat(path)
+        if stat.S_ISREG(found.st_mode) and found.st_size == n_bytes:
+            return
+    new = _unlike_any(path)
+    with new.open("xb") as file:
+        os.truncate(file.fileno(), n_bytes)
+    new.replace(path)
+
+
+def _unlike_any(path: Path) -> Path:
+    return path.with_name(f".{path.name[-100:]}.{os.urandom(4).hex()}")
 
 
 def _sweep(own: Path) -> None:

@@ -166,15 +166,11 @@ class Volumes:
         self._caches.clear()
 
 
-def stand_ins(fragmented: Fragmented, copies: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Files of the right size for those of which this node has pieces, for whoever looks whether they are there; by name."""
+def absent(fragmented: Fragmented, copies: Mapping[str, str]) -> dict[str, int]:
+    """Files of which this node has pieces at most, by name, with the bytes that they have. Pure."""
     whole = {index.file.name: index.file.size for index in fragmented.indices}
-    pieces = {file.name for files in fragmented.volumes for file in files if file.first is not None} - {*copies}
-    if pieces:
-        folder.mkdir()
-    for name in pieces:
-        _write_sparse(folder / name, whole[name], [])
-    return {name: str(folder / name) for name in pieces}
+    pieces = {file.name for files in fragmented.volumes for file in files if file.first is not None}
+    return {name: whole[name] for name in pieces - {*copies}}
 
 
 def _write_carried(fragmented: Fragmented, copies: Mapping[str, str], folder: Path) -> dict[str, str]:
