@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.model import Fragment, Fragmented, HmmerTargets, OutputUse
+from millrace.tools.hmmer.backend import Hmmer
 from millrace.tools.hmmer.fragments import cut
 
 
@@ -31,3 +35,32 @@ def test_equal_targets_make_equal_fragments(n: int, size: int) -> None:
 def test_fragments_have_the_sizes_that_were_asked_for(shares: list[int], size: int) -> None:
     fragments = cut([(k, k * size) for k in range(1, sum(shares) + 1)], shares)
     assert [part for _, _, part in fragments] == [share * size for share in shares]
+
+
+def targets(source: Path, *begins: int) -> Fragmented:
+    """Of a file of 4 sequences, in fragments that begin at these."""
+    edges = zip(begins, (*begins[1:], 4), strict=True)
+    fragments = tuple(Fragment(first=first, last=last, size=1, argv=()) for first, last in edges)
+    found = OutputUse(name="found", path="-", stdout=True)
+    about = HmmerTargets(source=str(source))
+    return Fragmented(fragments=fragments, found=found, finish=(), database="db.fa", about=about)
+
+
+def test_places_of_names_are_whole_for_all_processes_that_make_or_read_them(tmp_path: Path) -> None:
+    source, shared = tmp_path / "db.fa", tmp_path / "names"
+    source.write_text("".join(f">s{k}\nAC\n" for k in range(4)))
+
+    def make(number: int) -> tuple[dict[str, bytes], str]:
+        # A start with three fragments while processes of an earlier one, with two, are still at work.
+        backend = Hmmer()
+        moved = backend.moved(targets(source, *((0, 2), (0, 1, 3))[number % 2]), tmp_path, tmp_path, shared, ())
+        index = Path(backend.prepare(moved, tmp_path / "own", tmp_path, {})[0])
+        return {path.name: path.read_bytes() for path in index.parent.glob("[!.]*")}, str(index)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = [*pool.map(make, range(40))]
+    assert len({index for _, index in found}) == 2
+    for number, (files, _) in enumerate(found):
+        sizes = ((2, 2), (1, 2, 1))[number % 2]
+        assert [len(files[f"names-{k}"]) for k in range(len(sizes))] == [32 * n for n in sizes]
+        assert sorted(files) == [*(f"names-{k}" for k in range(len(sizes))), "starts.ssi"]

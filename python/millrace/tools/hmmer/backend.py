@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from _blake2 import blake2b  # as hashlib has it, which would load OpenSSL at each start
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from msgspec.structs import replace
 
@@ -33,12 +35,15 @@ class Hmmer:
         self._prepared = Path(targets.names) if targets.names else folder
         if targets.parts:
             return [str(Path(targets.parts) / f"part{k}" / Path(targets.source).name) for k in range(n)]
-        self._prepared.mkdir(exist_ok=True)
+        self._prepared.mkdir(parents=True, exist_ok=True)
         try:
             if targets.profiles:
                 _core.prepare_profiles(targets.source, cuts(fragmented), folder)
                 return [str(folder / f"fragment-{k:05}") for k in range(n)]
-            _core.prepare_sequences(targets.source, cuts(fragmented), self._prepared)
+            if targets.names:
+                _prepare_for_all(targets.source, cuts(fragmented), self._prepared)
+            else:
+                _core.prepare_sequences(targets.source, cuts(fragmented), folder)
         except ValueError as error:
             raise CorruptError(str(error), "start again with --fresh, if the database has changed") from error
         return [str(self._prepared / "starts.ssi")] * n
@@ -49,9 +54,11 @@ class Hmmer:
         """See `VolumeBackend.moved`. What has the whole file makes the places of names for all."""
         targets = _targets(fragmented)
         name = Path(targets.source).name
+        # A later start may have other fragments, while processes of this one are still at work.
+        names = shared / blake2b(repr(cuts(fragmented)).encode(), digest_size=8).hexdigest()
         if name not in in_pieces:
-            return replace(fragmented, about=replace(targets, names=str(shared)))
-        about = replace(targets, source=str(folder / name), parts=str(parts), names=str(shared))
+            return replace(fragmented, about=replace(targets, names=str(names)))
+        about = replace(targets, source=str(folder / name), parts=str(parts), names=str(names))
         fragments = tuple(replace(each, argv=_of_piece(each.argv)) for each in fragmented.fragments)
         return replace(fragmented, about=about, fragments=fragments)
 
@@ -95,6 +102,19 @@ class Hmmer:
         """The statistics in the report."""
         report = _targets(fragmented).report
         return [] if report is None else [(report, "hmmer-report", str(folder / COUNTS))]
+
+
+def _prepare_for_all(source: str, begins: list[int], folder: Path) -> None:
+    """Index the targets in a folder that others may write and read meanwhile: each file is there as a whole, or not at all.
+
+    Raises:
+        ValueError: The file has other targets than it had.
+        OSError: It cannot be written.
+    """
+    with TemporaryDirectory(prefix=".", dir=folder) as new:
+        _core.prepare_sequences(source, begins, new)
+        for path in Path(new).iterdir():
+            path.replace(folder / path.name)
 
 
 def _of_piece(argv: Sequence[Token]) -> tuple[Token, ...]:
