@@ -305,3 +305,12 @@ def test_what_ends_too_early_is_not_taken_for_whole(tmp_path: Path) -> None:
     with pytest.raises(UnreachableError, match="ended after 3 of 4 bytes"):
         Short.__abstractmethods__ = frozenset()
         Short("/x", "/x").read(0, 4, None)  # type: ignore[arg-type]
+
+
+def test_blocks_that_no_data_node_gives_are_told_without_what_is_known_of_these() -> None:
+    pytest.importorskip("hdfs_native")
+    from millrace.storage.clients.hdfs import Hdfs
+
+    url = "hdfs://127.0.0.1:1/db.fa"
+    told = Hdfs(url, url).refusal('DataTransferError("All DataNodes failed: [DatanodeInfoProto { id: 1 }]")')
+    assert told.message == f"{url}: no DataNode that holds a part of it answers" and "NameNode" in told.hint

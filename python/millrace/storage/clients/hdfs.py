@@ -180,4 +180,6 @@ class Hdfs(Location):
             return self.denied("see its owner and mode: hdfs dfs -ls")
         if "GSSAPI" in text or "Kerberos" in text or "token" in text.lower():
             return ExpiredError(f"{self.shown}: {text}", "see whether your ticket is valid: klist; renew it: kinit")
+        if "All DataNodes failed" in text:  # and all that is known of each of them
+            text = "no DataNode that holds a part of it answers"
         return UnreachableError(f"{self.shown}: {text}", "see whether its NameNode and DataNodes are up")
