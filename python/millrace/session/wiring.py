@@ -120,13 +120,13 @@ class Wiring:
             candidates,
         )
         node = self._node(stack)
+        # While the others get ready: later they do not wait as long as a NameNode may take to answer.
+        watch = self._block_watch(members, stack)
         crew.wait_until_ready()
         journals = {claim.rundir.journal_of(start, member.rank): member.rank for member in members}
         self.parallel = ParallelOutput(claim.plan, streams, candidates, crew, journals, node.wake, self._say)
         self._own = node
-        self.slots = self._remote = RemoteSlots(
-            crew, node, members, claim.plan.use, self._say, self.parallel, self._block_watch(members, stack)
-        )
+        self.slots = self._remote = RemoteSlots(crew, node, members, claim.plan.use, self._say, self.parallel, watch)
         return self.parallel, self.slots, node.wake
 
     def _block_watch(self, members: Sequence[Member], stack: ExitStack) -> BlockWatch | None:
