@@ -14,6 +14,7 @@ from pathlib import Path
 
 import harness
 import pytest
+import servers
 from rig import Cluster
 
 from millrace.tools.blast import split as splitting
@@ -39,13 +40,8 @@ class Hdfs:
     process: subprocess.Popen[bytes]
 
     def put(self, files: Iterator[Path], folder: str) -> None:
-        import hdfs_native
-
-        client = hdfs_native.Client(self.uri)
-        options = hdfs_native.WriteOptions(block_size=1 << 20, replication=1, overwrite=True)
         for path in files:
-            with client.create(f"/{folder}/{path.name}", options) as file:
-                file.write(path.read_bytes())
+            servers.put(self.uri, f"/{folder}/{path.name}", path.read_bytes())
 
     def stop(self, name: str) -> None:
         assert self.process.stdin and self.process.stdout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -107,19 +106,10 @@ def name_node(small_hdfs: dict[str, str]) -> str:
 @pytest.fixture
 def hdfs(name_node: str) -> Callable[[str, bytes], str]:
     """Writes a file, and gives its URL."""
-    import hdfs_native
 
     def put(name: str, content: bytes) -> str:
-        options = hdfs_native.WriteOptions(block_size=1 << 20, replication=1, overwrite=True)
-        deadline = time.monotonic() + 300
-        while True:
-            try:
-                with hdfs_native.Client(name_node).create(f"/{name}", options) as file:
-                    file.write(content)
-                return f"{name_node}/{quote(name)}"
-            except RuntimeError:  # a busy DataNode has not reported its blocks in the client's time
-                if time.monotonic() > deadline:
-                    raise
+        servers.put(name_node, f"/{name}", content)
+        return f"{name_node}/{quote(name)}"
 
     return put
 

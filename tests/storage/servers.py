@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ JARS = Path(__file__).resolve().parent.parent.parent / ".tools" / "hadoop"
 
 MOTO = """
 import sys
+import time
 from moto.server import ThreadedMotoServer
 server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
 server.start()
@@ -39,6 +41,22 @@ def no_hdfs() -> str:
     """Why there can be none here; empty: there can."""
     ok = shutil.which("java") and JARS.is_dir()
     return "" if ok else "not installed: java, and Hadoop in .tools/hadoop (make tools, with mvn)"
+
+
+def put(uri: str, path: str, content: bytes) -> None:
+    """Write a file in blocks of 1 MiB, one copy of each."""
+    import hdfs_native
+
+    options = hdfs_native.WriteOptions(block_size=1 << 20, replication=1, overwrite=True)
+    deadline = time.monotonic() + 300
+    while True:
+        try:
+            with hdfs_native.Client(uri).create(path, options) as file:
+                file.write(content)
+            return
+        except RuntimeError:  # a busy DataNode has not reported its blocks in the client's time
+            if time.monotonic() > deadline:
+                raise
 
 
 @contextmanager
