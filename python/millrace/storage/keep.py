@@ -34,7 +34,9 @@ def place(way: str) -> Path:
     """
     found = Path(way) if way.startswith("/") else {"ram": in_memory, "disk": on_disk}.get(way, lambda: None)()
     if found is None or not found.is_dir():
-        raise RefusedError(f"--to {way}: no place for copies here", "use ram, disk, or the absolute path of a folder")
+        raise RefusedError(
+            f"{way}: no place for copies here", "name ram, disk, or the absolute path of a folder that is there"
+        )
     return found
 
 
