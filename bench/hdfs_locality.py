@@ -131,25 +131,12 @@ class Bench:
 
     def fill_for_hmmer(self, n_bytes: int, queries: int) -> None:
         """Put a file of sequences into HDFS, and search it serially with as many profiles."""
+        from profiles import profile
+
         inputs.write_fasta(self._folder / "db.faa", n_bytes)
         chance, entries = random.Random(3), inputs.records(self._folder / "db.faa")
-        models = b""
-        for number, entry in enumerate(chance.sample(entries, queries)):
-            words = [
-                "hmmbuild",
-                "--amino",
-                "--informat",
-                "afa",
-                "--singlemx",
-                "-n",
-                f"m{number}",
-                "-o",
-                os.devnull,
-                "one.hmm",
-                "-",
-            ]
-            subprocess.run(words, cwd=self._folder, input=entry, check=True)
-            models += (self._folder / "one.hmm").read_bytes()
+        asked = enumerate(chance.sample(entries, queries))
+        models = b"".join(profile(entry, f"m{number}") for number, entry in asked)
         (self._folder / "q.faa").write_bytes(models)
         self._hdfs.put([self._folder / "db.faa"], "db", block_bytes=HMMER_BLOCK_BYTES)
         serial = ["hmmsearch", "--cpu", "0", "--tblout", "table", "-o", os.devnull, "q.faa", "db.faa"]

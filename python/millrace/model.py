@@ -180,6 +180,11 @@ class Fetched(Frozen, frozen=True):
     first: int | None = None
 
     @property
+    def is_piece(self) -> bool:
+        """Whether it is a piece of the file there."""
+        return self.first is not None
+
+    @property
     def extent(self) -> tuple[int, int]:
         """Its bytes in the file there, half-open."""
         return self.first or 0, (self.first or 0) + self.size

@@ -15,6 +15,7 @@ from pathlib import Path
 import harness
 import pytest
 import servers
+from profiles import profile
 from rig import Cluster
 
 from millrace.tools.blast import split as splitting
@@ -177,23 +178,7 @@ def targets(cluster: Cluster, hdfs: Hdfs, tmp_path: Path) -> Path:
     path.write_text(database)
     few = queries.split(">")[1:6]
     (cluster.site.folder / "q.faa").write_text("".join(f">{each}" for each in few))
-    models = b""
-    for number, each in enumerate(few):
-        words = [
-            "hmmbuild",
-            "--amino",
-            "--informat",
-            "afa",
-            "--singlemx",
-            "-n",
-            f"model{number}",
-            "-o",
-            os.devnull,
-            "q",
-            "-",
-        ]
-        subprocess.run(words, cwd=tmp_path, input=f">{each}".encode(), check=True)
-        models += (tmp_path / "q").read_bytes()
+    models = b"".join(profile(f">{each}".encode(), f"model{number}") for number, each in enumerate(few))
     (cluster.site.folder / "q.hmm").write_bytes(models)
     hdfs.put(iter([path]), "hmmer")
     return path

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -195,13 +194,27 @@ def test_a_process_that_stands_still_at_the_end_is_not_waited_for_long(an_mpi: M
     assert not site.run_dir.exists()
 
 
+#: The coordinator lets nobody go before a file is there.
+NOBODY_GOES = """
+import os, time
+from millrace.cluster.membership import Membership
+leave = Membership.leave
+def late(crew):
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    leave(crew)
+Membership.leave = late
+"""
+
+
 def test_a_process_that_stands_still_after_its_last_word_keeps_nobody_waiting(mpi: Mpi, site: Site) -> None:
-    job = Job(mpi, 3, site, 1, ("--keep-run-dir",), HOLD="", SLEEP="0.2")
+    held = with_limits(mpi, site.folder, NOBODY_GOES)
+    job = Job(held, 3, site, 1, ("--keep-run-dir",), HOLD="", SLEEP="0.2")
     deadline = time.monotonic() + harness.LONGEST_SECONDS
     while not (site.run_dir / "complete.json").exists():  # the others have said goodbye, and wait for leave to go
         assert time.monotonic() < deadline
-    with suppress(ProcessLookupError):
-        os.kill(job.ranks[1], signal.SIGSTOP)
+    os.kill(job.ranks[1], signal.SIGSTOP)
+    (site.folder / "go").touch()
     job.ends()
     assert site.output.read_bytes() == site.expected
 

@@ -15,7 +15,6 @@ JARS = Path(__file__).resolve().parent.parent.parent / ".tools" / "hadoop"
 
 MOTO = """
 import sys
-import time
 from moto.server import ThreadedMotoServer
 server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
 server.start()

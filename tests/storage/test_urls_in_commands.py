@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from profiles import profile
 from shell import Ended, Shell
 from turns import some
 from web_server import Web
@@ -412,16 +413,6 @@ def test_what_is_not_searched_where_it_is_in_hdfs_is_told(
         assert (told in done.err) == is_told, done.shown
 
 
-@pytest.fixture(scope="session")
-def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with one profile."""
-    needs("hmmsearch", "hmmbuild")
-    path = tmp_path_factory.mktemp("profiles") / "q.hmm"
-    words = ["hmmbuild", "--amino", "--informat", "afa", "--singlemx", "-n", "q", "-o", os.devnull, path, "-"]
-    subprocess.run(words, input=b">q\nMKVLAAGIVGLCAKAYMKV\n", check=True)
-    return path
-
-
 SEARCHED = [
     ("hmmsearch", 3, "fragments: 3; the blocks in HDFS, each searched by a node that holds it where one does"),
     ("hmmsearch", 1, "set.faa: fetched as a whole and passed on from node to node"),
@@ -432,13 +423,15 @@ SEARCHED = [
 
 @pytest.mark.parametrize(("program", "n_blocks", "told"), SEARCHED)
 def test_sequences_in_hdfs_are_searched_block_by_block_where_that_can_be(
-    hdfs: Callable[[str, bytes], str], shell: Shell, profiles: Path, program: str, n_blocks: int, told: str
+    hdfs: Callable[[str, bytes], str], shell: Shell, program: str, n_blocks: int, told: str
 ) -> None:
+    needs("hmmsearch", "hmmbuild")
     one = b"MKVLAAGIVGLCAKAYMKVLAAG" * 20
     each = 1000 * n_blocks + (n_blocks - 1) * 1100  # of 485 bytes
     url = hdfs(f"{n_blocks}/set.faa", b"".join(b">s%d\n%s\n" % (k, one) for k in range(each)))
-    (shell.work / "q.faa").write_text(">q\nMKVLAAGIVGLCAKAYMKV\n")
-    (shell.work / "q.hmm").write_bytes(profiles.read_bytes())
+    asked = b">q\nMKVLAAGIVGLCAKAYMKV\n"
+    (shell.work / "q.faa").write_bytes(asked)
+    (shell.work / "q.hmm").write_bytes(profile(asked, "q"))
     query = "q.faa" if program == "jackhmmer" else "q.hmm"
     for hosts, is_told in (("--hosts a,b", True), ("", False)):
         done = shell.run(f"millrace plan {hosts} -- {program} {query} {url}")

@@ -48,7 +48,7 @@ class Volumes:
         later = sum(file.size for files in own for file in files)
         self._place = urls.choose(view.stage, later)
         #: Names of what is in pieces, and not here as a whole.
-        self.in_pieces = {file.name for files in own for file in files if file.first is not None}
+        self.in_pieces = {file.name for files in own for file in files if file.is_piece}
         #: All files of the database, those of volumes with holes.
         self.whole = folder / "whole"
         #: Has ``partN`` with the files of the volume of fragment N, from 0.
@@ -72,7 +72,7 @@ class Volumes:
         for number, files in enumerate(self._files):
             part = folder / f"part{number}"
             part.mkdir()
-            self._copies_of |= {file.name: part / file.name for file in files if file.first is None}
+            self._copies_of |= {file.name: part / file.name for file in files if not file.is_piece}
             stems = {f"{file.name.rpartition('.')[0]}." for file in files}
             for name, copy in copies.items():
                 if name in of_all or name.startswith(tuple(stems)):
@@ -169,7 +169,7 @@ class Volumes:
 def absent(fragmented: Fragmented, copies: Mapping[str, str]) -> dict[str, int]:
     """Files of which this node has pieces at most, by name, with the bytes that they have. Pure."""
     whole = {index.file.name: index.file.size for index in fragmented.indices}
-    pieces = {file.name for files in fragmented.volumes for file in files if file.first is not None}
+    pieces = {file.name for files in fragmented.volumes for file in files if file.is_piece}
     return {name: whole[name] for name in pieces - {*copies}}
 
 
@@ -184,7 +184,7 @@ def _write_carried(fragmented: Fragmented, copies: Mapping[str, str], folder: Pa
 
 def _beside(files: Sequence[Fetched], indices: Sequence[Fetched]) -> list[Fetched]:
     """Those of ``indices`` that are of the volume that has these files."""
-    stems = {file.name.rpartition(".")[0] for file in files if file.first is None}
+    stems = {file.name.rpartition(".")[0] for file in files if not file.is_piece}
     return [index for index in indices if index.name.rpartition(".")[0] in stems]
 
 
@@ -211,7 +211,7 @@ def _link(folder: Path, name: str, to: str | Path) -> None:
 def without_volumes(names: Mapping[str, str], fragmented: Fragmented) -> dict[str, str]:
     """Of ``names`` those that are not of a volume: BLAST would take what there is of it in its working directory."""
     stems = tuple(
-        {f"{file.name.rpartition('.')[0]}." for files in fragmented.volumes for file in files if file.first is None}
+        {f"{file.name.rpartition('.')[0]}." for files in fragmented.volumes for file in files if not file.is_piece}
     )
     return {name: copy for name, copy in names.items() if not name.startswith(stems)}
 

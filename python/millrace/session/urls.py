@@ -62,8 +62,7 @@ class Named:
         """What lies in HDFS and all tasks read is not searched where it is: say so."""
         pieces = {each.place for each in self._found if self.view and each.name in self.view.in_pieces}
         read = [url for url, wanted in self._wanted.items() if wanted.parts or url in self._job.shared]
-        read = [url for url in read if url not in pieces]
-        for url in (each for each in read if each.startswith("hdfs://")):
+        for url in (each for each in read if each.startswith("hdfs://") and each not in pieces):
             self._message(
                 f"{replicas.shown(url)}: fetched as a whole and passed on from node to node; only volumes of a BLAST database "
                 "(NAME.00 ...) and sequences for hmmsearch and phmmer are searched by the nodes that hold them"

@@ -138,7 +138,7 @@ class Wiring:
 
         hosts = {member.rank: member.hello.host for member in members}
         # Of what is in pieces the coordinator's host has all.
-        in_pieces = any(file.first is not None for files in use.fragmented.volumes for file in files)
+        in_pieces = any(file.is_piece for files in use.fragmented.volumes for file in files)
         whole = [rank for rank, host in hosts.items() if in_pieces and host == hosts[0]]
         watch = BlockWatch(
             use.fragmented.volumes, hosts, self._claim.plan.command.environ, self._say,
