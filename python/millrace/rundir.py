@@ -19,6 +19,9 @@ from millrace.sealed import HINT, seal, unseal
 #: Layout version of the manifest.
 VERSION = 1
 
+#: What the names of run directories end with.
+SUFFIX = ".millrace"
+
 #: Names of journals: of a run on one machine, and of a rank in the n-th start on several.
 JOURNAL = re.compile(r"journal(?:-(\d+)-(\d+))?\.mrj")
 

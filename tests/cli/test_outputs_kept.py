@@ -130,6 +130,22 @@ def test_a_resume_does_not_write_over_what_somebody_has_put_into_an_output_since
     assert (site.work / "out").read_bytes() == (site.work / "in.fa").read_bytes()
 
 
+def test_a_resume_does_not_write_over_what_somebody_has_put_into_an_output_in_which_there_was_nothing(
+    site: Shell,
+) -> None:
+    # The run is stopped at its first record.
+    (site.work / "do.r0").write_text("while kill -TERM $(cat pid) 2> /dev/null; do sleep 0.05; done\n")
+    line = f"{RUN} --input in.fa --output out -- passon in.fa out"
+    stopped = site.run(f"sh -c 'echo $$ > pid; exec {line}'")
+    assert stopped.code == 143 and not (site.work / "out").read_bytes(), stopped.shown
+    site.run("echo mine >> out")
+    ended = site.run(line)
+    assert ended.code == 2 and "out: somebody has changed it since this run was stopped" in ended.err, ended.shown
+    assert (site.work / "out").read_bytes() == b"mine\n"
+    assert site.run(f": > out; {line}").code == 0
+    assert (site.work / "out").read_bytes() == (site.work / "in.fa").read_bytes()
+
+
 @pytest.mark.parametrize("way", ["< in.fa", "< <(cat in.fa)"], ids=["file", "pipe"])
 def test_a_complete_run_is_not_that_of_another_standard_input(site: Shell, way: str) -> None:
     run = f"bash -c 'millrace run -q --keep-run-dir --batch 10 --verify 0 --format fasta --output out -- passon - out {way}'"

@@ -43,7 +43,7 @@ def test_a_run_that_is_done_can_be_looked_at_by_its_name_and_by_where_it_was(she
     name = first["run_id"][:8]
     shown = shell.run("millrace runs").out
     assert name in shown and "3 records" in shown and "tee2 in.fa p" in shown and str(shell.work) in shown
-    for run in (name, "o.millrace", f"{shell.work}/o.millrace"):
+    for run in (name, "o", "o.millrace", f"{shell.work}/o.millrace"):
         said = shell.run(f"millrace status {run}")
         assert said.code == 0 and f"{shell.work}/o.millrace: done at 2" in said.out and "records done: 3," in said.out
         assert json.loads(shell.run(f"millrace report --json {run}").out)["n_tasks"] == 3
@@ -64,7 +64,11 @@ def test_however_a_run_ends_it_is_listed_once_with_its_last_end(shell: Shell, st
     (found,) = listed(shell)
     assert (found["status"], found["exit_code"], found["quarantined"], found["n_starts"]) == ("quarantined", 3, 1, 2)
     # What is still there says more than what is kept.
-    assert "records done: 2 (whole from the start: 3), quarantined: 1" in shell.run("millrace status o.millrace").out
+    for run in ("o.millrace", "o", f"{shell.work}/o"):
+        assert "records done: 2 (whole from the start: 3), quarantined: 1" in shell.run(f"millrace status {run}").out
+    assert shell.run("millrace report --json o").code == 0
+    assert shell.run("millrace gather o --stream o").out == (shell.work / "o").read_text()
+    assert "o: quarantined" in shell.run("millrace watch o").out
 
 
 def test_a_state_folder_that_cannot_be_used_is_no_fault_of_a_run(shell: Shell, state: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 
@@ -11,12 +10,13 @@ from millrace.errors import ExitCode
 
 
 @click.command("gather", short_help="Rebuild an output from the journal alone.")
-@click.argument("run_dir", type=click.Path(path_type=Path))
+@click.argument("run", metavar="RUN")
 @click.option("--stream", default="", metavar="NAME", help="Which output, if there are several.")
 @click.option("-o", "output", default="", metavar="FILE", help="Where to write it (default: standard output).")
 @click.option("--ignore-errors", is_flag=True, help="Write what is there, although blocks are missing or damaged.")
-def command(run_dir: Path, stream: str, output: str, ignore_errors: bool) -> None:
-    """Rebuild an output from the journal of a run alone, verifying every checksum.
+def command(run: str, stream: str, output: str, ignore_errors: bool) -> None:
+    """Rebuild an output from the journal of a run alone, verifying every checksum. RUN is its run directory, or an output that
+    this lies beside.
 
     Of a run that is not finished, everything up to the first gap is written, and the exit code is 1.
 
@@ -25,8 +25,9 @@ def command(run_dir: Path, stream: str, output: str, ignore_errors: bool) -> Non
     millrace gather scan.millrace --stream tblout > t.txt
     """
     from millrace.output import gather
+    from millrace.plan import run_place
 
-    found = gather.gather(run_dir, stream, output or "-", ignore_errors=ignore_errors)
+    found = gather.gather(run_place.of(run), stream, output or "-", ignore_errors=ignore_errors)
     for problem in (*found.damaged, *found.missing):
         click.echo(f"millrace: {problem}", err=True)
     sys.exit(ExitCode.CORRUPT if found.damaged else ExitCode.STOPPED if found.missing else ExitCode.DONE)

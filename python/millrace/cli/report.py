@@ -18,24 +18,25 @@ import click
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead.")
 def command(run: str, output: Path | None, as_json: bool) -> None:
-    """Write one self-contained HTML page that shows how a run went. RUN is its run directory, there or gone, or its name
-    in ``millrace runs``.
+    """Write one self-contained HTML page that shows how a run went. RUN is its run directory, there or gone, an output
+    that this lies beside, or its name in ``millrace runs``.
 
     \b
-    millrace report hits.tsv.millrace -o report.html
+    millrace report hits.tsv -o report.html
     """
     from millrace.cli.run import print_json
+    from millrace.plan import run_place
     from millrace.report import html, summary
     from millrace.report.events import read
     from millrace.rundir import RunDir
     from millrace.storage import past
     from millrace.workflow.folder import is_workflow
 
-    if is_workflow(Path(run)):
-        _of_phases(Path(run), output, as_json=as_json)
+    rundir = RunDir(run_place.of(run))
+    if is_workflow(rundir.path):
+        _of_phases(rundir.path, output, as_json=as_json)
         return
-    rundir = RunDir(Path(run))
-    if rundir.path.exists():
+    if rundir.path.is_dir():
         rundir.read_manifest()
         shown, events, page = rundir.path, rundir.events, rundir.path / "report.html"
     else:

@@ -17,23 +17,24 @@ if TYPE_CHECKING:
 @click.argument("run", metavar="RUN")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def command(run: str, as_json: bool) -> None:
-    """Say how far a run is: running, stopped or done, from its run directory alone; of a job in phases, each of them. If that is gone, or RUN is a name in
-    ``millrace runs``: how the run ended.
+    """Say how far a run is: running, stopped or done, from its run directory alone; of a job in phases, each of them. RUN is that
+    directory, or an output that it lies beside. If it is gone, or RUN is a name in ``millrace runs``: how the run ended.
 
     \b
-    millrace status hits.tsv.millrace
+    millrace status hits.tsv
     """
     from millrace.cli.run import print_json
     from millrace.output import status
+    from millrace.plan import run_place
     from millrace.report.words import count
     from millrace.storage import past
     from millrace.workflow.folder import is_workflow
 
-    run_dir = Path(run)
+    run_dir = run_place.of(run)
     if is_workflow(run_dir):
         _of_phases(run_dir, as_json=as_json)
         return
-    if not run_dir.exists():
+    if not run_dir.is_dir():
         ended = past.find(run, os.environ).past
         print_json(ended) if as_json else _tell(ended)
         return

@@ -48,9 +48,9 @@ def check(plan: Plan, rundir: RunDir, manifest: Manifest) -> None:
         return
     now = _look(plan)
     for path, (size, changed) in left.files.items() if left.run_id == manifest.run_id else ():
-        if not size or path not in now:
-            continue  # nothing to lose, or gone: it is written again
-        size_now, changed_now = now[path]
+        size_now, changed_now = now.get(path, (0, 0))
+        if path not in now or not (size or size_now):
+            continue  # gone, or nothing to lose: it is written again
         if size_now != size or (changed and changed_now and changed_now != changed):
             how = (
                 f"it had {size:,} bytes, and has {size_now:,}" if size_now != size else "its time of change is another"

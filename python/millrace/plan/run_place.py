@@ -9,10 +9,8 @@ from pathlib import Path
 
 from millrace import state
 from millrace.model import OutputUse, ToolUse
+from millrace.rundir import SUFFIX, RunDir
 from millrace.tools.base import is_stream
-
-#: What run directories end with.
-SUFFIX = ".millrace"
 
 
 def find(wanted: str, use: ToolUse, argv: tuple[str, ...], cwd: Path, environ: Mapping[str, str]) -> Path:
@@ -32,6 +30,12 @@ def find(wanted: str, use: ToolUse, argv: tuple[str, ...], cwd: Path, environ: M
         return here
     there = next(folder for folder in (base, *base.parents) if folder.exists())
     return base / "unfinished" / _digest((str(cwd), *argv), argv[0]) if _is_writable(there) else here
+
+
+def of(name: str) -> Path:
+    """The run directory that a user means who names it, or an output that it lies beside."""
+    beside = Path(name.rstrip("/") + SUFFIX)
+    return beside if beside.is_dir() and not RunDir(Path(name)).holds_a_run() else Path(name)
 
 
 def _is_writable(folder: Path) -> bool:

@@ -18,6 +18,7 @@ import msgspec
 from millrace import own, state
 from millrace.errors import MillraceError, RefusedError
 from millrace.model import Frozen
+from millrace.rundir import SUFFIX
 from millrace.sealed import seal, unseal
 
 #: Runs that are kept, the latest ones, and bytes of all of them together.
@@ -101,14 +102,14 @@ def kept(environ: Mapping[str, str]) -> list[Kept]:
 
 
 def find(run: str, environ: Mapping[str, str]) -> Kept:
-    """The run of this name, or of the run directory that had this path; the latest, if there are several.
+    """The run of this name, or of the run directory that had this path or lay beside this output; the latest, if there are several.
 
     Raises:
         RefusedError: There is none, or the beginning of a name stands for several.
     """
     runs = kept(environ)
     path = os.path.abspath(run)
-    if there := [each for each in runs if each.past.run_dir == path]:
+    if there := [each for each in runs if each.past.run_dir in (path, path + SUFFIX)]:
         return there[-1]
     named = [each for each in runs if each.past.run_id.startswith(run)] if len(run) >= LEAST_LETTERS else []
     if len(named) == 1:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from millrace import lock
 from millrace.errors import RefusedError
+from millrace.plan import run_place
 from millrace.rundir import RunDir
 from millrace.watch.job import WatchedJob
 from millrace.watch.run import WatchedRun
@@ -51,7 +52,7 @@ def opened(names: Sequence[str], environ: Mapping[str, str]) -> Iterator[list[Wa
 
 
 def _open(name: str, environ: Mapping[str, str]) -> Watched:
-    folder = Path(name)
+    folder = run_place.of(name)
     if is_workflow(folder):
         return WatchedJob(folder, name, environ)
     if not lock.shows_life(folder / "lock"):
