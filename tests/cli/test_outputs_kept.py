@@ -139,9 +139,10 @@ def test_a_resume_does_not_write_over_what_somebody_has_put_into_an_output_in_wh
     stopped = site.run(f"sh -c 'echo $$ > pid; exec {line}'")
     assert stopped.code == 143 and not (site.work / "out").read_bytes(), stopped.shown
     site.run("echo mine >> out")
-    ended = site.run(line)
-    assert ended.code == 2 and "out: somebody has changed it since this run was stopped" in ended.err, ended.shown
-    assert (site.work / "out").read_bytes() == b"mine\n"
+    for _ in range(2):
+        ended = site.run(line)
+        assert ended.code == 2 and "out: somebody has changed it since this run was stopped" in ended.err, ended.shown
+        assert (site.work / "out").read_bytes() == b"mine\n"
     assert site.run(f": > out; {line}").code == 0
     assert (site.work / "out").read_bytes() == (site.work / "in.fa").read_bytes()
 

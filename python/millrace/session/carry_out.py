@@ -68,7 +68,6 @@ def run(
         claim = claim_run(plan, supervision, stack)
         # Also where nothing is left to do, so that nothing of a dead run stays.
         work = crew.work if crew else workdir.choose(claim.plan.work_place)
-        left.check(claim.plan, claim.rundir, claim.manifest)
         if done := already_complete(claim, supervision):
             past.sweep(claim.plan.command.environ)
             if outbox:

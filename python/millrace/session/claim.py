@@ -18,6 +18,7 @@ from millrace.launch.heart import BEAT_SECONDS
 from millrace.launch.supervisor_link import Supervision
 from millrace.launch.sweep import NAME as JOB
 from millrace.lock import Lock
+from millrace.output import left
 from millrace.plan import fingerprint
 from millrace.plan.plan import Plan
 from millrace.plan.privacy import folder_mode
@@ -49,7 +50,7 @@ def claim_run(plan: Plan, supervision: Supervision, stack: ExitStack) -> Claim:
     """Take over the run directory of ``plan`` until ``stack`` closes.
 
     Raises:
-        MillraceError: Somebody else has it, or it holds another run.
+        MillraceError: Somebody else has it, it holds another run, or somebody has changed what an earlier start wrote.
     """
     rundir = RunDir(plan.run_dir)
     if supervision.active:
@@ -60,6 +61,7 @@ def claim_run(plan: Plan, supervision: Supervision, stack: ExitStack) -> Claim:
         earlier_run.put_back(rundir)  # what a start that was killed had set aside
     plan = as_before(plan, rundir)
     manifest, resuming = take_over(plan, rundir)
+    left.check(plan, rundir, manifest)  # refused, it stays as it is: the next start is to see the same
     stack.push(remove_if_fruitless(rundir, supervised=supervision.active))
     return Claim(plan, rundir, manifest, lock, resuming)
 
