@@ -67,6 +67,9 @@ def test_however_a_run_ends_it_is_listed_once_with_its_last_end(shell: Shell, st
     for run in ("o.millrace", "o", f"{shell.work}/o"):
         assert "records done: 2 (whole from the start: 3), quarantined: 1" in shell.run(f"millrace status {run}").out
     assert shell.run("millrace report --json o").code == 0
+    shell.run(line.replace("o -- bad2 in.fa o", "p -- bad2 in.fa p"))
+    both = shell.run("millrace status").out
+    assert "o.millrace: done\n" in both and "p.millrace: done\n" in both
     assert shell.run("millrace gather o --stream o").out == (shell.work / "o").read_text()
     assert "o: quarantined" in shell.run("millrace watch o").out
 

@@ -14,15 +14,28 @@ if TYPE_CHECKING:
 
 
 @click.command("status", short_help="Say how far a run is.")
-@click.argument("run", metavar="RUN")
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def command(run: str, as_json: bool) -> None:
+def command(runs: tuple[str, ...], as_json: bool) -> None:
     """Say how far a run is: running, stopped or done, from its run directory alone; of a job in phases, each of them. RUN is that
-    directory, or an output that it lies beside. If it is gone, or RUN is a name in ``millrace runs``: how the run ended.
+    directory, or an output that it lies beside. If it is gone, or RUN is a name in ``millrace runs``: how the run ended. Without
+    RUN: all run directories in this folder.
 
     \b
     millrace status hits.tsv
     """
+    from millrace.cli.run import here
+    from millrace.errors import RefusedError
+    from millrace.rundir import SUFFIX
+
+    names = runs or tuple(path.name for path in sorted(here().glob(f"*{SUFFIX}")) if path.is_dir())
+    if not names:
+        raise RefusedError("no run directory in this folder", "millrace runs lists runs that have ended")
+    for name in names:
+        _of_run(name, as_json=as_json)
+
+
+def _of_run(name: str, *, as_json: bool) -> None:
     from millrace.cli.run import print_json
     from millrace.output import status
     from millrace.plan import run_place
@@ -30,12 +43,12 @@ def command(run: str, as_json: bool) -> None:
     from millrace.storage import past
     from millrace.workflow.folder import is_workflow
 
-    run_dir = run_place.of(run)
+    run_dir = run_place.of(name)
     if is_workflow(run_dir):
         _of_phases(run_dir, as_json=as_json)
         return
     if not run_dir.is_dir():
-        ended = past.find(run, os.environ).past
+        ended = past.find(name, os.environ).past
         print_json(ended) if as_json else _tell(ended)
         return
     found = status.look(run_dir)
