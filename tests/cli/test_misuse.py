@@ -298,6 +298,17 @@ RUN_DIRS = [
          "records 2 to 2", "wrong checksum", "computed again"),
 ]
 
+#: What every task would read, and the first would take from all others.
+PIPES = [
+    fails("pipe_as_an_argument", "bash -c 'millrace run -q --format fasta --input in.fa --verify 0 -- grep -f <(cat in.fa) in.fa'", "/dev/fd/63: is a pipe", "into a file"),
+    fails("pipe_behind_an_option", "bash -c 'millrace run -q --format fasta --input in.fa --verify 0 -- grep --file=<(cat in.fa) in.fa'", "is a pipe", "into a file"),
+    fails("pipe_with_a_name", "mkfifo p; millrace run -q --input in.fa --verify 0 -- grep -f p in.fa; e=$?; rm p; exit $e", "p: is a pipe"),
+    fails("pipe_that_is_shared", "bash -c 'millrace run -q --input in.fa --verify 0 --shared <(cat in.fa) -- copy in.fa'", "is a pipe"),
+    fails("pipe_for_a_known_tool", "bash -c 'millrace run -q -- blastp -query in.fa -subject <(cat in.fa) -outfmt 6'", "is a pipe"),
+    fails("standard_input_that_is_not_cut", "millrace run -q --input in.fa --verify 0 -- grep -f - in.fa < in.fa", "- in its arguments may be standard input", "< /dev/null"),
+    case("pipe_to_write_to", "bash -c 'millrace run -q --input in.fa --output o --verify 0 -- tee2 in.fa o /dev/fd/7 7> >(cat)'", 0),
+]
+
 OTHER_VERBS = [
     fails("status_without_a_run", "millrace status .", ".: no run here", ".millrace folder"),
     fails("status_of_nothing", "millrace status no", "no: no run here", ".millrace folder"),
@@ -386,7 +397,20 @@ SURROUNDINGS = [
 
 @pytest.mark.parametrize(
     "wanted",
-    [*OPTIONS, *JOBS, *PROGRAMS, *INPUTS, *OUTPUTS, *JOINS, *RUN_DIRS, *OTHER_VERBS, *TOOLS, *NAMES, *SURROUNDINGS],
+    [
+        *OPTIONS,
+        *JOBS,
+        *PROGRAMS,
+        *INPUTS,
+        *OUTPUTS,
+        *PIPES,
+        *JOINS,
+        *RUN_DIRS,
+        *OTHER_VERBS,
+        *TOOLS,
+        *NAMES,
+        *SURROUNDINGS,
+    ],
 )
 def test_misuse(shell: Shell, wanted: Case, request: pytest.FixtureRequest) -> None:
     need_what_the_line_names(wanted.line)

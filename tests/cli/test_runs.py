@@ -43,6 +43,18 @@ def test_a_run_that_is_done_can_be_looked_at_by_its_name_and_by_where_it_was(she
     name = first["run_id"][:8]
     shown = shell.run("millrace runs").out
     assert name in shown and "3 records" in shown and "tee2 in.fa p" in shown and str(shell.work) in shown
+    watched = shell.run("millrace watch o")
+    assert watched.code == 0 and watched.out.startswith("o: done, 100 %, 3 records"), watched.shown
+    gathered = shell.run("millrace gather o")
+    assert gathered.code == 2 and f"the run was done, and {shell.work}/o.millrace is gone" in gathered.err, (
+        gathered.shown
+    )
+    refused = shell.run("millrace report o -o o")
+    assert (
+        refused.code == 2
+        and "o: is there, and no report" in refused.err
+        and shell.work.joinpath("o").read_bytes()[:1] == b">"
+    )
     for run in (name, "o", "o.millrace", f"{shell.work}/o.millrace"):
         said = shell.run(f"millrace status {run}")
         assert said.code == 0 and f"{shell.work}/o.millrace: done at 2" in said.out and "records done: 3," in said.out
@@ -72,6 +84,9 @@ def test_however_a_run_ends_it_is_listed_once_with_its_last_end(shell: Shell, st
     assert "o.millrace: done\n" in both and "p.millrace: done\n" in both
     assert shell.run("millrace gather o --stream o").out == (shell.work / "o").read_text()
     assert "o: quarantined" in shell.run("millrace watch o").out
+    own = shell.run("millrace gather o --stream o -o o")
+    assert own.code == 2 and "o: is the output of the run itself" in own.err, own.shown
+    assert shell.run("mv o x; millrace gather o --stream o -o o; cmp o x").code == 0
 
 
 def test_a_state_folder_that_cannot_be_used_is_no_fault_of_a_run(shell: Shell, state: Path) -> None:

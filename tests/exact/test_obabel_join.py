@@ -10,7 +10,7 @@ from tool_batches import SIZES, call, cut, in_batches, need, still, understand
 from turns import some
 
 from millrace import _core
-from millrace.tools.obabel import JOINS
+from millrace.tools.obabel import JOINS, WRITTEN
 
 
 @pytest.mark.parametrize("form", some(sorted(JOINS), "cml", "mol2", "pdb", "report", "sdf", "smi", "txt", "xyz"))
@@ -70,6 +70,21 @@ def test_options_that_treat_each_molecule_alone_join_exactly(data: Path, tmp_pat
     for size in SIZES:
         joined = in_batches(use, (tmp_path / "drugs.smi").read_bytes(), size, tmp_path)["stdout"]
         assert still(joined, use.outputs[0].volatile) == still(serial, use.outputs[0].volatile), size
+
+
+@pytest.mark.parametrize("forms", sorted(WRITTEN))
+@pytest.mark.parametrize("name", ["drugs.smi", "ligands.mol2"])
+def test_ways_to_write_a_molecule_join_exactly(data: Path, tmp_path: Path, name: str, forms: str) -> None:
+    need("obabel")
+    form = "smiles" if name.endswith("smi") else "mol2"
+    text = b"".join(cut((data / name).read_bytes(), form)[:15])
+    (tmp_path / name).write_bytes(text)
+    for letter in WRITTEN[forms]:
+        command = ["obabel", name, f"-o{forms.split()[0]}", f"-x{letter}"]
+        use = understand(command, tmp_path)
+        serial, _ = call(command, tmp_path)
+        joined = in_batches(use, text, 4, tmp_path)["stdout"]
+        assert still(joined, use.outputs[0].volatile) == still(serial, use.outputs[0].volatile), command
 
 
 def test_standard_input_joins_exactly(data: Path, tmp_path: Path) -> None:

@@ -133,6 +133,14 @@ def main() -> None:
         say(f"{os.fsdecode(error.filename or 'standard output')}: {error.strerror}" if error.errno else str(error))
         drop_output()
         sys.exit(ExitCode.STOPPED)
+    except RuntimeError as error:
+        if "start new thread" not in str(error):
+            raise
+        say(
+            f"no thread more may be started here: {error}\n\nhint: raise the limit of memory (ulimit -v) or of processes (ulimit -u)"
+        )
+        drop_output()
+        sys.exit(ExitCode.STOPPED)
     finally:
         # What follows is Python's own end, which would show a traceback.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

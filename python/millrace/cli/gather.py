@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -24,10 +25,17 @@ def command(run: str, stream: str, output: str, ignore_errors: bool) -> None:
     millrace gather hits.tsv.millrace -o hits.tsv
     millrace gather scan.millrace --stream tblout > t.txt
     """
+    from millrace.errors import RefusedError
     from millrace.output import gather
     from millrace.plan import run_place
+    from millrace.storage import past
 
-    found = gather.gather(run_place.of(run), stream, output or "-", ignore_errors=ignore_errors)
+    if not (run_dir := run_place.of(run)).is_dir():
+        ended = past.find(run, os.environ).past
+        raise RefusedError(
+            f"{run}: the run was {ended.status}, and {ended.run_dir} is gone", "--keep-run-dir keeps it for gather"
+        )
+    found = gather.gather(run_dir, stream, output or "-", ignore_errors=ignore_errors)
     for problem in (*found.damaged, *found.missing):
         click.echo(f"millrace: {problem}", err=True)
     sys.exit(ExitCode.CORRUPT if found.damaged else ExitCode.STOPPED if found.missing else ExitCode.DONE)

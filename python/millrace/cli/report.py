@@ -7,6 +7,9 @@ from pathlib import Path
 
 import click
 
+#: How a page begins, in lower case.
+PAGE = b"<!doctype html>"
+
 
 @click.command("report", short_help="Write a page that shows how a run went.")
 @click.argument("run", metavar="RUN")
@@ -45,8 +48,17 @@ def command(run: str, output: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(summary.summarise(read(events)))
         return
+    _check_page(output)
     html.write(shown, output or page, events)
     click.echo(str(output or page))
+
+
+def _check_page(output: Path | None) -> None:
+    """A slip of the hand may not cost an output."""
+    from millrace.errors import RefusedError
+
+    if output and output.is_file() and (begin := output.open("rb").read(len(PAGE))) and begin.lower() != PAGE:
+        raise RefusedError(f"{output}: is there, and no report", "name another file, or remove it before")
 
 
 def _of_phases(folder: Path, output: Path | None, *, as_json: bool) -> None:
@@ -63,5 +75,6 @@ def _of_phases(folder: Path, output: Path | None, *, as_json: bool) -> None:
     if as_json:
         print_json({phase.name: summary.of_runs(list(phase.runs)) for phase in view.phases if phase.runs})
         return
+    _check_page(output)
     phases.write(view, folder, output or folder / "report.html")
     click.echo(str(output or folder / "report.html"))

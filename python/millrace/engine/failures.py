@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Iterable, Sequence
 
@@ -117,16 +119,22 @@ def too_little_memory(tool: str, reason: str) -> MillraceError:
 
 def disk_full(plan: Plan, detail: str) -> MillraceError:
     """The error of a full disk: where, how much, and that nothing is lost."""
+    if os.strerror(errno.EFBIG) in detail:
+        return MillraceError(
+            f"a file may not become so large here: {detail}",
+            "raise the limit (ulimit -f), then type the same command again: it resumes",
+        )
     if f"/{workdir.prefix()}" in detail:
         return MillraceError(
             f"no space left: {detail}",
             "the files of the tasks at work lie there: free some space, use fewer --slots or a smaller --batch, "
             "then type the same command again: it resumes",
         )
+    place = f"on the disk of {plan.run_dir} (results need about twice the size of the output)"
+    if detail.startswith("standard output"):
+        place = "where standard output goes"
     return MillraceError(
-        f"no space left: {detail}",
-        f"free some space on the disk of {plan.run_dir} (results need about twice the size of the output), "
-        "then type the same command again: it resumes",
+        f"no space left: {detail}", f"free some space {place}, then type the same command again: it resumes"
     )
 
 
@@ -143,4 +151,11 @@ def not_kept(ended: Ended, plan: Plan) -> MillraceError:
     """The error of a result that could not be brought to the journal."""
     if ended.disk_full:
         return disk_full(plan, ended.detail)
-    return MillraceError(f"a result could not be kept: {ended.detail}", "nothing is lost: the same command resumes")
+    return MillraceError(f"a result could not be kept: {ended.detail}", resumes(ended.detail))
+
+
+def resumes(problem: str) -> str:
+    """What to do about an error of the system, after which the run can go on."""
+    if os.strerror(errno.EMFILE) in problem:
+        return "raise the limit of open files (ulimit -n), then type the same command again: it resumes"
+    return "nothing is lost: the same command resumes"

@@ -17,6 +17,9 @@ MOST_LINES = 20
 _COLOUR = r"\x1b\[[0-9;]*[A-Za-z]"
 _CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 
+#: Letters from which on the name of a record is found anywhere in a message, and from which on as a word of its own.
+SHORTEST_NAME, SHORTEST_WORD = 6, 3
+
 #: Lines of a failure's standard error that are shown.
 SHOWN_LINES = 8
 
@@ -142,7 +145,10 @@ def signal_name(number: int) -> str:
 def signature(event: Ended, names: Iterable[str]) -> str:
     """What two failures of the same kind share: everything but names of records, numbers and paths."""
     text = "\n".join(lines(event.stderr))
-    for name in sorted(filter(None, names), key=len, reverse=True):
-        text = text.replace(name, "")
+    for name in sorted(names, key=len, reverse=True):
+        if len(name) >= SHORTEST_NAME:
+            text = text.replace(name, "#")
+        elif len(name) >= SHORTEST_WORD:  # which could be part of another word
+            text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "#", text)
     text = re.sub(r"\S*/\S*", "", text)
     return f"{event.ending.value} {event.exit_status} {event.signal} " + re.sub(r"\d+", "#", text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -11,7 +13,7 @@ from millrace.committed import Committed
 from millrace.errors import CorruptError, RefusedError
 from millrace.output import unfit
 from millrace.output.order import effective_tasks
-from millrace.output.streams import Streams
+from millrace.output.streams import Streams, destination
 from millrace.rundir import Manifest, RunDir
 
 
@@ -30,12 +32,13 @@ def gather(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> Gathe
     Of a run that is not finished, everything up to the first gap is written; with ``ignore_errors`` what follows, too.
 
     Raises:
-        RefusedError: There is no run, or no such stream.
+        RefusedError: There is no run, or no such stream, or ``to`` is an output that the run itself has written.
         CorruptError: A record is damaged, or missing in a run that was finished, and ``ignore_errors`` is not given.
     """
     rundir = RunDir(run_dir)
     manifest = rundir.read_manifest()
     name = _stream(manifest, stream)
+    _check_destination(to, manifest)
     journals = rundir.journals() or [rundir.journal]
     try:
         scans = [(path, _core.scan(str(path), True)) for path in journals]
@@ -68,6 +71,17 @@ def gather(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> Gathe
             damaged.append(str(error))
     streams.finish()
     return Gathered(damaged, missing)
+
+
+def _check_destination(to: str, manifest: Manifest) -> None:
+    for output in manifest.use.outputs:
+        place = destination(output, Path(manifest.cwd))
+        with suppress(OSError):
+            if to != "-" and place and os.path.samefile(to, place) and place.is_file():
+                raise RefusedError(
+                    f"{to}: is the output of the run itself, which takes it for changed by somebody if another writes it",
+                    "name another file with -o; the command of the run, typed again, goes on with this one",
+                )
 
 
 def _stream(manifest: Manifest, wanted: str) -> str:

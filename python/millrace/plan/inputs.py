@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import stat
 
 import msgspec
@@ -13,6 +15,9 @@ from millrace.errors import RefusedError
 from millrace.job import Job
 from millrace.model import Command, ToolUse
 from millrace.tools.base import NUL, file_records, grows, join_names
+
+#: What a shell has opened for a command, wherever it stands in an argument; with its number.
+OPENED = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
 
 
 def with_files(use: ToolUse, command: Command) -> ToolUse:
@@ -103,6 +108,32 @@ def check_inputs(use: ToolUse, command: Command) -> None:
                 )
             if not os.access(path, os.R_OK):
                 raise RefusedError(f"{name}: permission denied", "make it readable with chmod, or ask its owner")
+
+
+def check_pipes(use: ToolUse, command: Command) -> None:
+    """Refuse a pipe that every task would read, such as ``<(...)``: the first would empty it for all others."""
+    words = [word for word in use.argv[1:] if isinstance(word, str)]
+    names = [
+        name
+        for word in words
+        for name in (word, word.partition("=")[2], *(match[0] for match in OPENED.finditer(word)))
+    ]
+    for name in (*names, *map(str, use.databases)):
+        if name and _is_pipe_to_read(os.path.join(command.cwd, name)):
+            raise RefusedError(
+                f"{name}: is a pipe, and every task would read it: the first would leave nothing to the others",
+                "write what comes through it into a file, and name that",
+            )
+
+
+def _is_pipe_to_read(path: str) -> bool:
+    try:
+        if not stat.S_ISFIFO(os.stat(path).st_mode):
+            return False
+        number = OPENED.fullmatch(path)
+        return not number or fcntl.fcntl(int(number[1]), fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
+    except (OSError, ValueError):  # no such file: a word that is no path
+        return False
 
 
 def brings_data(descriptor: int, *, pipes: bool = True) -> bool:

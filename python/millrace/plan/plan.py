@@ -16,7 +16,7 @@ from millrace.plan import fingerprint, heads, learnt, run_place, workplace, worl
 from millrace.plan.doubts import check_note, version_note
 from millrace.plan.first_word import check_starters
 from millrace.plan.in_fragments import decided_by_queries, with_fragments
-from millrace.plan.inputs import brings_data, check_boundaries, check_inputs, with_files, with_formats
+from millrace.plan.inputs import brings_data, check_boundaries, check_inputs, check_pipes, with_files, with_formats
 from millrace.plan.outputs import check_outputs
 from millrace.plan.programs import find_program
 from millrace.plan.queries import look
@@ -93,6 +93,7 @@ def _make(
     check_joins(job, use)
     check_statuses(job, use)
     check_inputs(use, seen)
+    check_pipes(use, seen)
     files = world.of_plan(use, seen)  # before anything is read of them that decides
     use = with_formats(use, seen)
     heads.refuse_old_mac(use, seen)

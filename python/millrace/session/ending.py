@@ -10,7 +10,7 @@ from contextlib import suppress
 import msgspec
 
 from millrace import _core, history, run_folder
-from millrace.engine.failures import disk_full
+from millrace.engine.failures import disk_full, resumes
 from millrace.engine.loop import Engine
 from millrace.errors import (
     CorruptError,
@@ -224,7 +224,7 @@ def translated(error: BaseException, plan: Plan) -> MillraceError | None:
     if isinstance(error, BrokenPipeError):
         return nobody_reads(plan.run_dir)
     if isinstance(error, OSError):
-        return MillraceError(str(error), "nothing is lost: the same command resumes")
+        return MillraceError(str(error), resumes(str(error)))
     if isinstance(error, _core.CorruptJournal):
         return CorruptError(str(error))
     return None

@@ -108,7 +108,7 @@ def _check_operands(use: Use, found: Sequence[Word], program: str) -> None:
 
 
 def _check_refusal(rule: Refusal, use: Use, found: Sequence[Word], program: str) -> None:
-    if rule.unless_with and _given(use, found, rule.unless_with):
+    if rule.unless_with and _has_value(_given(use, found, rule.unless_with), rule.with_value):
         return
     for word in _given(use, found, rule.option):
         if not (rule.unless and word.values and re.fullmatch(rule.unless, word.value)):
@@ -116,15 +116,21 @@ def _check_refusal(rule: Refusal, use: Use, found: Sequence[Word], program: str)
 
 
 def _check_need(need: Need, use: Use, found: Sequence[Word], program: str) -> None:
-    given = _given(use, found, need.option)
-    if not any(not need.value or (word.values and re.fullmatch(need.value, word.value)) for word in given):
+    if not _has_value(_given(use, found, need.option), need.value):
         raise RefusedError(f"{program} {need.why}", need.instead)
+
+
+def _has_value(given: Sequence[Word], value: str) -> bool:
+    """Whether one of these options has such a value, or takes none."""
+    return any(not value or not word.values or re.fullmatch(value, word.value) for word in given)
 
 
 def _place(place: Input | Output | Database, use: Use, found: Sequence[Word], program: str) -> Word | None:
     """The word that a place names; None: it is not there."""
     if place.option:
         given = _given(use, found, place.option)
+        if len(given) > 1 and given[0].typed != given[1].typed:
+            raise RefusedError(f"{program}: {given[0].typed} and {given[1].typed} are both given", "give one of them")
         if len(given) > 1:
             raise RefusedError(f"{program}: {given[1].typed} is given twice", "give it once")
         return given[0] if given else None
@@ -133,12 +139,22 @@ def _place(place: Input | Output | Database, use: Use, found: Sequence[Word], pr
     return operands[at] if place.operand and 0 <= at < len(operands) else None
 
 
+def _check_one_file(word: Word, command: Command, program: str) -> None:
+    names = word.value.split(",")
+    if len(names) > 1 and all((command.cwd / name).is_file() for name in names):
+        raise RefusedError(
+            f"{program}: {word.typed} {word.value} are several files, which are not cut together",
+            "give one at a time, or all in one: cat A B | millrace run -- ...",
+        )
+
+
 def _inputs(use: Use, found: Sequence[Word], command: Command, tokens: Tokens, program: str) -> tuple[InputUse, ...]:
     inputs: list[InputUse] = []
     for place in use.input:
         word = _place(place, use, found, program)
         if word is None or word.value == "-":
             continue
+        _check_one_file(word, command, program)
         form = command.format or place.format
         if place.each_file or place.why_not_one:
             names = file_records([word.value], command)

@@ -67,6 +67,8 @@ class Refusal(_Table, frozen=True, kw_only=True):
     unless: str = ""
     #: Unless one of these options is given too.
     unless_with: str = ""
+    #: With this value, as a regular expression.
+    with_value: str = ""
     why: str
     instead: str = "leave it out"
 
@@ -76,7 +78,7 @@ class Need(_Table, frozen=True, kw_only=True):
 
     #: Any of these, by spaces.
     option: str
-    #: With this value, as a regular expression.
+    #: With this value, as a regular expression, if it takes one.
     value: str = ""
     why: str
     instead: str
@@ -215,7 +217,11 @@ def _check(use: Use, path: Path) -> None:
             joins.check(join)
         except RefusedError as error:
             raise RefusedError(f"{path}: {error.message}", error.hint) from error
-    for text in (*(each.unless for each in use.refuse), *(each.value for each in use.need)):
+    for text in (
+        *(each.unless for each in use.refuse),
+        *(each.with_value for each in use.refuse),
+        *(each.value for each in use.need),
+    ):
         try:
             re.compile(text)
         except re.error as error:

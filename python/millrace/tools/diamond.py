@@ -257,6 +257,10 @@ def _outputs(found: Sequence[Word], tokens: Tokens, added: bool) -> tuple[Output
             if kind != "100"
             else "use --outfmt 6 with the columns you need, or 0, 5, 101",
         )
+    if form and "qnum" in form.values[1:]:
+        raise RefusedError(
+            "diamond: qnum numbers the queries through the whole input", "leave it out: qseqid tells which query it is"
+        )
     unaligned = last(found, "unal")
     if (unaligned is not None and unaligned.value != "0") or (unaligned is None and kind in ("0", "5")):
         raise RefusedError(

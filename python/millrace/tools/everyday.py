@@ -106,6 +106,10 @@ def both(*conditions: Callable[[Call], bool]) -> Callable[[Call], bool]:
     return lambda call: all(condition(call) for condition in conditions)
 
 
+def either(*conditions: Callable[[Call], bool]) -> Callable[[Call], bool]:
+    return lambda call: any(condition(call) for condition in conditions)
+
+
 def without(condition: Callable[[Call], bool]) -> Callable[[Call], bool]:
     return lambda call: not condition(call)
 
@@ -170,6 +174,9 @@ _GREP = (
     Rule("with context lines looks beyond a record", _PIPE, option("-A", "-B", "-C", "--after-context", "--before-context", "--context")),
     Rule(_DIGESTS, _PIPE, option("-q", "-l", "-L", "--quiet", "--files-with-matches", "--files-without-match")),
 )  # fmt: skip
+_FASTP_AUTO = either(
+    value(("-a", "--adapter_sequence"), "auto"), exactly("--adapter_sequence=auto", "-a=auto", "-aauto")
+)
 _TRIMMOMATIC = (
     Rule("guesses the encoding of the qualities from the first reads", "say it: PROGRAM ... -phred33", without(exactly("-phred33", "-phred64"))),
 )  # fmt: skip
@@ -260,7 +267,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         Rule("with --dedup " + _CLUSTERS, _OWN_THREADS, exactly("-D", "--dedup")),
         Rule(
             "guesses the adapter from the first reads", "name it with -a, or add --disable_adapter_trimming (-A)",
-            without(exactly("-A", "--disable_adapter_trimming", "-a", "--adapter_sequence", "--adapter_fasta")),
+            without(either(exactly("-A", "--disable_adapter_trimming"), both(exactly("-a", "--adapter_sequence"), without(_FASTP_AUTO)))),
         ),
     ),
     "cutadapt": (
@@ -272,7 +279,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         Rule(_ORDERS, _PIPE, verb("sort", "rmdup", "rename", "common", "pair", "concat")),
         Rule(_DRAWS, _PIPE, verb("sample", "shuffle")),
         Rule(_INDEXES, "run it by itself", verb("faidx")),
-        Rule("with {nr} " + _COUNTS, _PIPE, both(verb("replace"), text(r"\{nr\}"))),
+        Rule("with {nr} " + _COUNTS, _PIPE, both(verb("replace"), text(r"\{(nr|NR)\}"))),
         Rule("with -H writes a header at each start", _HEADER, both(verb("fx2tab"), option("-H", "--header-line")), frozenset({"header"})),
         Rule("writes a header at each start", _HEADER, both(verb("locate"), without(exactly("--bed", "--gtf"))), frozenset({"header"})),
     ),

@@ -23,6 +23,9 @@ from millrace.tools.everyday import BINARY_FOUND, CARRIES, NOTHING_FOUND, Call, 
 from millrace.tools.joins import joined, ways, words
 from millrace.tools.read_whole import refuse_read_whole, speaks_of
 
+#: Arguments that may be standard input.
+STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+
 
 class Generic:
     """``millrace run --input q.fa --output out.txt -- mytool -i q.fa -o out.txt``."""
@@ -35,6 +38,7 @@ class Generic:
         inputs = tuple(
             _input(typed, index, command, tokens) for index, typed in enumerate(_inputs_named(command, program))
         )
+        _refuse_standard_input(program, inputs, command, tokens)
         outputs = joined(_outputs(command, tokens, inputs), command.joins)
         failures: tuple[str, ...] = ()
         if takes_for_binary(program, command.argv[1:]) and not any(_is_one_each(path) for path in command.outputs):
@@ -68,6 +72,19 @@ def _refuse_whole_input(program: str, command: Command) -> None:
     if known:
         why, instead = known
         raise RefusedError(f"{program} {why}: its results on parts do not make its result on the whole", instead)
+
+
+def _refuse_standard_input(program: str, inputs: Sequence[InputUse], command: Command, tokens: Sequence[Token]) -> None:
+    """What every task would have to read there, such as patterns, none of them has."""
+    if (
+        command.stdin_is_data
+        and not any(item.path == "-" for item in inputs)
+        and any(word in STDIN for word in tokens[1:])
+    ):
+        raise RefusedError(
+            f"{program}: - in its arguments may be standard input, on which data comes in, and tasks have none of it",
+            "if it is read, write it into a file and name that; if not, add < /dev/null",
+        )
 
 
 def _is_one_each(path: str) -> bool:

@@ -48,6 +48,29 @@ JOINS = {
 #: The second line of a MOL block has the minute in which it was written.
 VOLATILE = dict.fromkeys(words("sdf sd mol mdl"), (r"^ OpenBabel\d{10}",))
 
+#: Letters behind -x that change how each molecule is written, by output format; seen with each format in
+#: ``tests/exact/test_obabel_join.py``.
+WRITTEN = {
+    "smi smiles": "acUIhiknrtxRO",
+    "can": "ahinrt",
+    "inchi inchikey": "KtwalrsFM",
+    "sdf sd mol mdl": "3amwvSAEH",
+    "mol2 ml2 sy2": "lcu",
+    "pdb ent": "no",
+    "pdbqt": "brcphn",
+    "cml": "aA",
+}
+#: Letters behind -x that do more, by output format.
+WHOLE = {
+    "inchi inchikey": {
+        "u": "compares each molecule with all before it",
+        "U": "compares each molecule with all before it, and orders the whole input",
+        "e": "compares each molecule with the first",
+    },
+    "smi smiles": {"C": "orders atoms at random, which goes on from molecule to molecule"},
+    "cml": {"1": "writes CML 1, of which one molecule has another form than several"},
+}
+
 #: General options of one letter that change each molecule by itself.
 LETTERS = frozenset("bcdehkprsv")
 #: Options that keep only some molecules, so that the count says nothing.
@@ -212,11 +235,9 @@ def _output(found: Sequence[Word], tokens: Tokens) -> OutputUse:
     form = types[-1] if types else _extension(path)
     if path.endswith(".gz"):
         raise RefusedError("obabel: a .gz output is one gzip stream of the whole output", HINTS["z"])
-    if form == "cml" and any(word.name == "x" and "1" in word.typed for word in found):
-        raise RefusedError(
-            "obabel: -x1 writes CML 1, of which one molecule has another form than several: not joined",
-            "leave the 1 out for CML 2, or run this step without millrace",
-        )
+    for word in found:
+        if word.name == "x":
+            _check_written(word.typed.removeprefix("-x"), form)
     if form not in JOINS:
         raise RefusedError(
             f"obabel: output format '{form}' is not known to be joined exactly",
@@ -227,6 +248,16 @@ def _output(found: Sequence[Word], tokens: Tokens) -> OutputUse:
         return OutputUse(name="stdout", path="-", stdout=True, join=JOINS[form], volatile=volatile)
     tokens.output(files[-1], 0)
     return OutputUse(name="out", path=path, join=JOINS[form], volatile=volatile)
+
+
+def _check_written(letters: str, form: str) -> None:
+    """Refuse what changes more than how each molecule is written."""
+    known = "".join(each for names, each in WRITTEN.items() if form in names.split())
+    whole = {letter: why for names, each in WHOLE.items() if form in names.split() for letter, why in each.items()}
+    for letter in letters:
+        if letter not in known:
+            why = whole.get(letter, f"is not known to treat each molecule of format '{form}' by itself")
+            raise RefusedError(f"obabel: -x{letter} {why}", "leave it out, or run this step without millrace")
 
 
 ADAPTER = Obabel()

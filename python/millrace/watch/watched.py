@@ -12,6 +12,7 @@ from millrace import lock
 from millrace.errors import RefusedError
 from millrace.plan import run_place
 from millrace.rundir import RunDir
+from millrace.storage import past
 from millrace.watch.job import WatchedJob
 from millrace.watch.run import WatchedRun
 from millrace.watch.view import View
@@ -55,6 +56,8 @@ def _open(name: str, environ: Mapping[str, str]) -> Watched:
     folder = run_place.of(name)
     if is_workflow(folder):
         return WatchedJob(folder, name, environ)
+    if not folder.is_dir():
+        return WatchedRun(past.find(name, environ).events.parent, name, environ)
     if not lock.shows_life(folder / "lock"):
         RunDir(folder).read_manifest()  # while one begins, its manifest may not be there yet
     elif not os.access(folder, os.R_OK | os.X_OK):
