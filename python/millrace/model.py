@@ -346,6 +346,8 @@ class ToolUse(Frozen, frozen=True):
     #: Versions, as they stand in that line, for which the adapter's rules were compared with serial runs. Empty: the
     #: adapter does not tell them apart.
     tested: tuple[str, ...] = ()
+    #: Whether it has more options than were compared, so that parts of each input are looked at as if it were not known.
+    is_doubtful: bool = False
     #: The program stays alive from task to task; None: it is started for each.
     served: Served | None = None
     #: Tasks may run in forks of a tool that waits where it first touches its input.

@@ -78,12 +78,14 @@ def test_ways_to_write_a_molecule_join_exactly(data: Path, tmp_path: Path, name:
     need("obabel")
     form = "smiles" if name.endswith("smi") else "mol2"
     text = b"".join(cut((data / name).read_bytes(), form)[:15])
-    (tmp_path / name).write_bytes(text)
     for letter in WRITTEN[forms]:
+        folder = tmp_path / letter
+        folder.mkdir()
+        (folder / name).write_bytes(text)
         command = ["obabel", name, f"-o{forms.split()[0]}", f"-x{letter}"]
-        use = understand(command, tmp_path)
-        serial, _ = call(command, tmp_path)
-        joined = in_batches(use, text, 4, tmp_path)["stdout"]
+        use = understand(command, folder)
+        serial, _ = call(command, folder)
+        joined = in_batches(use, text, 4, folder)["stdout"]
         assert still(joined, use.outputs[0].volatile) == still(serial, use.outputs[0].volatile), command
 
 

@@ -10,7 +10,7 @@ from millrace.model import ToolUse
 
 def is_unknown(use: ToolUse) -> bool:
     """Whether the user alone knows whether the tool treats each record by itself."""
-    return use.adapter in ("generic", "records") or use.adapter.startswith("file:")
+    return use.adapter in ("generic", "records") or use.adapter.startswith("file:") or use.is_doubtful
 
 
 def is_untested(use: ToolUse) -> bool:
@@ -22,6 +22,8 @@ def is_untested(use: ToolUse) -> bool:
 
 def doubts(use: ToolUse, tool: str) -> str:
     """Why some of the input is run again and compared, even if nobody asks for it; empty: no reason."""
+    if use.is_doubtful:
+        return f"not every option of {tool} was compared"
     if is_unknown(use):
         return f"{tool} is not known to millrace"
     if is_untested(use):

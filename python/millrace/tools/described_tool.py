@@ -73,6 +73,7 @@ class Described:
             failures_said=about.failures_said,
             version=first_line(command, *about.version) if about.version else "",
             tested=about.tested,
+            is_doubtful=self.ours and not several,
             notes=() if self.ours else (f"{program} is described by a file of yours",),
         )
 
