@@ -52,6 +52,8 @@ def serve(path: str) -> None:
 def spawn(command: bytes, streams: list[int]) -> int:
     """Start a login's shell with ``command``."""
     environ = {"HOME": os.environ.get("HOME", "/"), "PATH": os.environ["PATH"], "USER": "root"}
+    # What tests run is no run of the user's, nor is it what the user of this machine says of his.
+    environ |= {"XDG_STATE_HOME": "/dev/null/none", "XDG_CONFIG_HOME": "/dev/null/none"}
     moves = [(os.POSIX_SPAWN_DUP2, stream, number) for number, stream in enumerate(streams)]
     return os.posix_spawn(
         "/bin/sh", ["sh", "-c", command], environ, file_actions=moves, setsid=True, setsigdef=[signal.SIGPIPE]
