@@ -44,7 +44,7 @@ def test_a_run_that_is_done_can_be_looked_at_by_its_name_and_by_where_it_was(she
     shown = shell.run("millrace runs").out
     assert name in shown and "3 records" in shown and "tee2 in.fa p" in shown and str(shell.work) in shown
     watched = shell.run("millrace watch o")
-    assert watched.code == 0 and watched.out.startswith("o: done, 100 %, 3 records"), watched.shown
+    assert watched.code == 0 and watched.out.startswith("o: done, ") and "3 records" in watched.out, watched.shown
     gathered = shell.run("millrace gather o")
     assert gathered.code == 2 and f"the run was done, and {shell.work}/o.millrace is gone" in gathered.err, (
         gathered.shown

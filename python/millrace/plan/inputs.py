@@ -16,6 +16,9 @@ from millrace.job import Job
 from millrace.model import Command, ToolUse
 from millrace.tools.base import NUL, file_records, grows, join_names
 
+#: Names of what every process has open, with their numbers.
+STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
+
 #: What a shell has opened for a command, wherever it stands in an argument; with its number.
 OPENED = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
 
@@ -130,8 +133,9 @@ def _is_pipe_to_read(path: str) -> bool:
     try:
         if not stat.S_ISFIFO(os.stat(path).st_mode):
             return False
-        number = OPENED.fullmatch(path)
-        return not number or fcntl.fcntl(int(number[1]), fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
+        opened = OPENED.fullmatch(path)
+        number = int(opened[1]) if opened else STANDARD.get(path)
+        return number is None or fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
     except (OSError, ValueError):  # no such file: a word that is no path
         return False
 
