@@ -61,6 +61,7 @@ REFUSED = {
     "fastp -A -D -G -j /dev/null -h /dev/null -i r1.fq -o o": "-D",
     "bowtie2 -x bt -U r1.fq -1 r1.fq -2 r2.fq -S o": "-U and -1 are both given",
     "bowtie2 -x bt -U r1.fq,r2.fq -S o": "are several files",
+    "clustalo -i families -o o -v": "others in each run",
     "fastp -a auto -G -j /dev/null -h /dev/null -i r1.fq -o o": "guesses the adapter",
     "fastp --adapter_sequence=auto -G -j /dev/null -h /dev/null -i r1.fq -o o": "guesses the adapter",
     "fastp --adapter_fasta contigs.fna -G -j /dev/null -h /dev/null -i r1.fq -o o": "guesses the adapter",

@@ -291,6 +291,7 @@ def test_passes_are_kept_whole_for_long_or_unknown_proteins(desk: Desk) -> None:
     [
         "blastn -db ndb -outfmt 11",
         "blastn -db ndb -ungapped",
+        "blastn -db ndb -sum_stats true",
         "blastn -task blastn -db ndb",
         "blastn -task dc-megablast -db ndb -evalue 1e-5",
         "blastx -db db -query_loc 1-30",

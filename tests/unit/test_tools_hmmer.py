@@ -243,3 +243,31 @@ def test_option_arguments_come_from_the_help_page() -> None:
 
 def test_c_integer() -> None:
     assert [c_integer(text) for text in ("42", "0x10", "-0", "")] == [42, 0, 0, 0]
+
+
+@pytest.mark.parametrize("program", ["hmmsearch", "nhmmer"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_profiles_of_several_alphabets_are_refused_wherever_they_stand(
+    folder: Path, program: str, packed: bool
+) -> None:
+    one, other = (b"HMMER3/f [3.3.2]\nNAME  x\nLENG  1\nALPH  %s\nHMM\n//\n" % name for name in (b"DNA", b"RNA"))
+    # The line lies across the end of what is read at once.
+    filled = (one * ((1 << 20) // len(one) + 1))[: (1 << 20) - other.index(b"PH")]
+    name = "mixed.hmm.gz" if packed else "mixed.hmm"
+    for text, is_mixed in (
+        (one * 3, False),
+        (one + other, True),
+        (filled[: filled.rindex(b"HMMER3")] + one * 2, False),
+    ):
+        (folder / name).write_bytes(gzip.compress(text) if packed else text)
+        if not is_mixed:
+            understand(folder, f"{program} {name} db.faa")
+            continue
+        with pytest.raises(RefusedError, match=r"several alphabets \(dna, rna\)"):
+            understand(folder, f"{program} {name} db.faa")
+    for cut in range(12):
+        text = filled[: filled.rindex(b"HMMER3")]
+        text += b"#" * ((1 << 20) - len(text) - other.index(b"ALPH") - 6 + cut) + b"\n" + other
+        (folder / name).write_bytes(gzip.compress(text) if packed else text)
+        with pytest.raises(RefusedError, match="several alphabets"):
+            understand(folder, f"{program} {name} db.faa")

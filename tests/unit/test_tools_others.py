@@ -137,6 +137,7 @@ def test_diamond_arguments(cwd: Path) -> None:
         ("diamond blastp -q q.faa -d db --unal 1", "not reported alike"),
         ("diamond blastp -q q.faa -d db -f 6 qseqid qnum", "numbers the queries"),
         ("diamond blastp -q q.faa -d db --compress 1", "one compressed stream"),
+        ("diamond blastp -q q.faa -d db --log", "writes a second file"),
         ("diamond blastp -q q.faa -d db --iterate", "changes ties"),
         ("diamond blastp -q q.faa -d db --multiprocessing", "spreads the work itself"),
         ("diamond blastp -q q.faa -d db --outfmt=6", "--outfmt=6 is not known"),

@@ -68,6 +68,7 @@ OPTIONS = Options(
 )
 REFUSED = {
     "iterate": ("searches again the queries that are left over, which changes ties", "leave --iterate out"),
+    "log": ("writes a second file, diamond.log", "leave --log out"),
     "target-indexed": ("could not be checked to treat each query alone", "leave --target-indexed out"),
     "lin-stage1": ("compares queries with each other", "leave --lin-stage1 out"),
     "freq-masking": ("counts seeds over all queries", "leave --freq-masking out"),

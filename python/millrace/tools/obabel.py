@@ -141,6 +141,7 @@ class Obabel:
                 f"obabel: with -{countless[0]} a molecule that cannot be read ends the serial run unnoticed",
                 "add -e, with which obabel goes on behind such a molecule",
             )
+        _check_minimize(found)
         if not operands and typed_in == "":
             raise RefusedError("obabel: no input file and no input format", "name the format: -ismi, -isdf, -imol2")
         notes = []
@@ -159,6 +160,16 @@ class Obabel:
             version=first_line(command, "-V"),
             tested=("3.1.1",),
             notes=tuple(notes),
+        )
+
+
+def _check_minimize(found: Sequence[Word]) -> None:
+    """With MMFF94 some molecules (metformin) have other coordinates in each serial run."""
+    field = next((word.value for word in reversed(found) if word.name.lower() == "ff"), "MMFF94")
+    if field.upper().startswith("MMFF94") and any(word.name.lower() == "minimize" for word in found):
+        raise RefusedError(
+            "obabel: --minimize with MMFF94, its default, gives some molecules other coordinates in each run",
+            "name another force field: --ff UFF, GAFF or Ghemical",
         )
 
 

@@ -133,7 +133,7 @@ def _fixed(program: str, options: dict[str, str], archive: bool, queries: Path |
     """Sums of hits (translated or without gaps) are judged by the mean length of the queries of a pass, and the
     statistics that rpsblast prints are those of whatever the pass searched last."""
     residues = PASS_RESIDUES[program]
-    together = archive or program in _TOGETHER or "ungapped" in options
+    together = archive or program in _TOGETHER or "ungapped" in options or _sums_hits(options)
     if not together and program == "blastp":
         lengths = measure(queries) if queries else None
         together = lengths is None or lengths.longest >= _LONG_PROTEIN
@@ -193,12 +193,16 @@ def _why_together(
     options: dict[str, str], archive: bool, lengths: Lengths | None, command: Command
 ) -> RefusedError | None:
     """Why the output depends on which queries share a pass, whatever their lengths."""
-    for what, there in (("-outfmt 11", archive), ("-ungapped", "ungapped" in options)):
+    for what, there in (
+        ("-outfmt 11", archive),
+        ("-ungapped", "ungapped" in options),
+        ("-sum_stats true", _sums_hits(options)),
+    ):
         if there:
             return RefusedError(
                 f"blastn {what} cannot be joined exactly: it depends on which queries share a pass over the "
                 "database, and blastn sizes its passes by the hits found so far",
-                f"{'use -outfmt 5' if archive else 'leave -ungapped out'}, {_or_set_passes()}",
+                f"{'use -outfmt 5' if archive else f'leave {what} out'}, {_or_set_passes()}",
             )
     scores = _scores(options)
     score = _doubtful_score(options, *scores)
@@ -215,6 +219,11 @@ def _why_together(
         f"of {least:.2g}",
         f"use -evalue {_below(least)} or less, or -task megablast, {_or_set_passes()}",
     )
+
+
+def _sums_hits(options: dict[str, str]) -> bool:
+    """Whether hits are judged together although the program does not do so by itself."""
+    return options.get("sum_stats", "false").lower() not in ("false", "f", "0", "no", "n")
 
 
 def _scores(options: dict[str, str]) -> tuple[int, int]:

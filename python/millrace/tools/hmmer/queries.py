@@ -18,6 +18,9 @@ from millrace.tools.hmmer.command import Parsed
 from millrace.tools.hmmer.programs import Program
 from millrace.tools.hmmer.targets import _refuse_stale
 
+#: Where a profile says its alphabet.
+ALPHABET = b"\nALPH"
+
 
 def find_query(name: str, program: Program, command: Command, parsed: Parsed) -> tuple[InputUse, tuple[str, ...]]:
     """The file to be cut, and the options that nhmmer needs to read every batch as it reads the whole file.
@@ -45,6 +48,7 @@ def find_query(name: str, program: Program, command: Command, parsed: Parsed) ->
         kind = _format(name, program, path, head)
         if kind == "hmm":
             _refuse_stale(name, command.cwd / path, path)
+            _refuse_alphabets(name, command.cwd / path, path)
     if name == "nhmmer" and kind == "hmm" and parsed.value("hmmout") is not None:
         raise RefusedError("nhmmer --hmmout writes nothing when the queries are profiles", "leave --hmmout away")
     added: tuple[str, ...] = ()
@@ -93,6 +97,26 @@ def _refuse_alignment(file: Path, path: str) -> None:
     if (second := next(lengths, None)) == first and all(length == second for length in lengths):
         raise RefusedError(
             f"nhmmer: {path} could be either aligned or unaligned: all its sequences have {first:,} residues", hint
+        )
+
+
+def _refuse_alphabets(name: str, file: Path, path: str) -> None:
+    """Refuse profiles of several alphabets: the first sets that of the run, which ends at the first of another."""
+    found = set[bytes]()
+    with _unpacked(file) as profiles:
+        rest = b""
+        while block := profiles.read(1 << 20):
+            text = rest + block
+            at = text.find(ALPHABET)
+            while at >= 0 and (end := text.find(b"\n", at + 1)) >= 0:
+                found.add(text[at + len(ALPHABET) : end].strip().lower())
+                at = text.find(ALPHABET, end)
+            rest = text[at:] if at >= 0 else text[-len(ALPHABET) :]
+    if len(found) > 1:
+        named = ", ".join(sorted(each.decode(errors="replace") for each in found))
+        raise RefusedError(
+            f"{name}: {path} has profiles of several alphabets ({named}): {name} ends at the first of another one",
+            "put the profiles of each alphabet into a file of its own",
         )
 
 
