@@ -47,7 +47,7 @@ class Described:
             verb = next(iter(command.argv[1:]), "")
             if verb not in about.verb:
                 return GENERIC.understand(command)
-            use, first = about.verb[verb], 2
+            use, first = about.use_of(verb), 2
         found = scan(command.argv, options_of(about, use), program, first=first)
         _check(use, found, program)
         return self._tool_use(use, found, command)

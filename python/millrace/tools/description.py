@@ -129,8 +129,16 @@ class Description(_Table, frozen=True, kw_only=True):
     #: Words on standard error that mean failure.
     failures_said: tuple[str, ...] = ()
     use: Use = Use()
-    #: By first argument.
+    #: By first argument; what ``use`` says holds for each as well.
     verb: dict[str, Use] = {}
+
+    def use_of(self, verb: str) -> Use:
+        """All that is said of a verb; of any other word, what ``use`` says."""
+        if verb not in self.verb:
+            return self.use
+        pairs = [(name, getattr(self.use, name), getattr(self.verb[verb], name)) for name in Use.__struct_fields__]
+        joined = {name: f"{of_all} {own}" if isinstance(own, str) else of_all + own for name, of_all, own in pairs}
+        return msgspec.structs.replace(self.use, **joined | {"threads": self.verb[verb].threads or self.use.threads})
 
 
 def options_of(description: Description, use: Use) -> Options:

@@ -52,7 +52,7 @@ def places(
 
 
 def _described(found: Description, argv: Sequence[str]) -> tuple[str, ...]:
-    use = next((found.verb[word] for word in argv[1:] if word in found.verb), found.use)
+    use = found.use_of(next((word for word in argv[1:] if word in found.verb), ""))
     meant = {name for output in use.output for name in output.option.split()}
     pairs = (pair.split("=") for pair in use.names.split())
     return (*meant, *(short for short, long in pairs if long in meant))
