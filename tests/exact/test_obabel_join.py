@@ -72,17 +72,16 @@ def test_options_that_treat_each_molecule_alone_join_exactly(data: Path, tmp_pat
         assert still(joined, use.outputs[0].volatile) == still(serial, use.outputs[0].volatile), size
 
 
-@pytest.mark.parametrize("forms", sorted(WRITTEN))
+@pytest.mark.parametrize("form", sorted(WRITTEN))
 @pytest.mark.parametrize("name", ["drugs.smi", "ligands.mol2"])
-def test_ways_to_write_a_molecule_join_exactly(data: Path, tmp_path: Path, name: str, forms: str) -> None:
+def test_ways_to_write_a_molecule_join_exactly(data: Path, tmp_path: Path, name: str, form: str) -> None:
     need("obabel")
-    form = "smiles" if name.endswith("smi") else "mol2"
-    text = b"".join(cut((data / name).read_bytes(), form)[:15])
-    for letter in WRITTEN[forms]:
+    text = b"".join(cut((data / name).read_bytes(), "smiles" if name.endswith("smi") else "mol2")[:15])
+    for letter in WRITTEN[form]:
         folder = tmp_path / letter
         folder.mkdir()
         (folder / name).write_bytes(text)
-        command = ["obabel", name, f"-o{forms.split()[0]}", f"-x{letter}"]
+        command = ["obabel", name, f"-o{form}", f"-x{letter}"]
         use = understand(command, folder)
         serial, _ = call(command, folder)
         joined = in_batches(use, text, 4, folder)["stdout"]

@@ -136,9 +136,8 @@ def main() -> None:
     except RuntimeError as error:
         if "start new thread" not in str(error):
             raise
-        say(
-            f"no thread more may be started here: {error}\n\nhint: raise the limit of memory (ulimit -v) or of processes (ulimit -u)"
-        )
+        hint = "raise the limit of memory (ulimit -v) or of processes (ulimit -u)"
+        say(str(MillraceError(f"no thread more may be started here: {error}", hint)))
         drop_output()
         sys.exit(ExitCode.STOPPED)
     finally:

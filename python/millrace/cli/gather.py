@@ -22,7 +22,7 @@ def command(run: str, stream: str, output: str, ignore_errors: bool) -> None:
     Of a run that is not finished, everything up to the first gap is written, and the exit code is 1.
 
     \b
-    millrace gather hits.tsv.millrace -o hits.tsv
+    millrace gather hits.tsv -o again.tsv
     millrace gather scan.millrace --stream tblout > t.txt
     """
     from millrace.errors import RefusedError

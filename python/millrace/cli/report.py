@@ -57,7 +57,11 @@ def _check_page(output: Path | None) -> None:
     """A slip of the hand may not cost an output."""
     from millrace.errors import RefusedError
 
-    if output and output.is_file() and (begin := output.open("rb").read(len(PAGE))) and begin.lower() != PAGE:
+    if not output or not output.is_file():
+        return
+    with output.open("rb") as file:
+        begin = file.read(len(PAGE)).lower()
+    if begin not in (b"", PAGE):
         raise RefusedError(f"{output}: is there, and no report", "name another file, or remove it before")
 
 

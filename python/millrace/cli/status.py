@@ -26,9 +26,9 @@ def command(runs: tuple[str, ...], as_json: bool) -> None:
     """
     from millrace.cli.run import here
     from millrace.errors import RefusedError
-    from millrace.rundir import SUFFIX
+    from millrace.plan import run_place
 
-    names = runs or tuple(path.name for path in sorted(here().glob(f"*{SUFFIX}")) if path.is_dir())
+    names = runs or tuple(path.name for path in run_place.inside(here()))
     if not names:
         raise RefusedError("no run directory in this folder", "millrace runs lists runs that have ended")
     for name in names:

@@ -9,7 +9,7 @@ from millrace.model import ToolUse
 
 
 def is_unknown(use: ToolUse) -> bool:
-    """Whether the user alone knows whether the tool treats each record by itself."""
+    """Whether it is not known of all that the tool can be told whether it treats each record by itself."""
     return use.adapter in ("generic", "records") or use.adapter.startswith("file:") or use.is_doubtful
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
 import stat
 
 import msgspec
@@ -14,13 +13,7 @@ from millrace import _core, formats
 from millrace.errors import RefusedError
 from millrace.job import Job
 from millrace.model import Command, ToolUse
-from millrace.tools.base import NUL, file_records, grows, join_names
-
-#: Names of what every process has open, with their numbers.
-STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
-
-#: What a shell has opened for a command, wherever it stands in an argument; with its number.
-OPENED = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
+from millrace.tools.base import NUL, OPENED, file_records, grows, join_names, opened
 
 
 def with_files(use: ToolUse, command: Command) -> ToolUse:
@@ -133,8 +126,7 @@ def _is_pipe_to_read(path: str) -> bool:
     try:
         if not stat.S_ISFIFO(os.stat(path).st_mode):
             return False
-        opened = OPENED.fullmatch(path)
-        number = int(opened[1]) if opened else STANDARD.get(path)
+        number = opened(path)
         return number is None or fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
     except (OSError, ValueError):  # no such file: a word that is no path
         return False

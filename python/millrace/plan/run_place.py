@@ -38,6 +38,11 @@ def of(name: str) -> Path:
     return beside if beside.is_dir() and not RunDir(Path(name)).holds_a_run() else Path(name)
 
 
+def inside(folder: Path) -> list[Path]:
+    """The run directories in a folder, by name."""
+    return [path for path in sorted(folder.glob(f"*{SUFFIX}")) if path.is_dir()]
+
+
 def _is_writable(folder: Path) -> bool:
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 

@@ -15,6 +15,9 @@ from millrace.model import Command, Frozen, OutputUse, ToolUse
 #: What follows the name of a folder that another phase still fills, in an `InputUse.path` of format ``files``.
 EACH = "/*"
 
+#: What a shell has opened for a command, wherever it stands in an argument; with its number.
+OPENED = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
+
 #: What separates the names of files in an `InputUse.path` of format ``files``.
 NUL = "\0"
 
@@ -142,6 +145,16 @@ def file_records(names: Sequence[str], command: Command) -> list[str] | None:
 def is_stream(path: str) -> bool:
     """Whether a path, as it was typed, is that of a device, or of what a process has open (``/dev/stdout``, ``/proc/self/fd/1``)."""
     return path.startswith(("/dev/", "/proc/"))
+
+
+def opened(path: str) -> int | None:
+    """The number of what each process has open under a name, such as ``/dev/stdin``; None: it is no such name.
+
+    >>> opened("/dev/stdin"), opened("/proc/self/fd/1"), opened("/dev/fd/63"), opened("/dev/null")
+    (0, 1, 63, None)
+    """
+    numbered = OPENED.fullmatch(path)
+    return int(numbered[1]) if numbered else {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}.get(path)
 
 
 def grows(name: str, command: Command) -> bool:

@@ -1,8 +1,8 @@
 """What a `millrace.tools.description` says, done: an adapter of a program that has no code of its own.
 
 *Exactness.* As the description says; that of each which comes along is in its file in ``described/``, and
-``tests/exact/test_described_join.py`` compares bytes. One that somebody else wrote is checked on parts of each input, as
-a tool that is not known at all.
+``tests/exact/test_described_join.py`` compares bytes. There are more options than were compared, so parts of each input are
+checked, as for a tool that is not known at all.
 """
 
 from __future__ import annotations

@@ -18,13 +18,10 @@ import msgspec
 from millrace import formats
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputArg, InputUse, OutputArg, OutputUse, Token, ToolUse
-from millrace.tools.base import grows
+from millrace.tools.base import grows, opened
 from millrace.tools.everyday import BINARY_FOUND, CARRIES, NOTHING_FOUND, Call, refusal, takes_for_binary
 from millrace.tools.joins import joined, ways, words
 from millrace.tools.read_whole import refuse_read_whole, speaks_of
-
-#: Arguments that may be standard input.
-STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
 class Generic:
@@ -79,7 +76,7 @@ def _refuse_standard_input(program: str, inputs: Sequence[InputUse], command: Co
     if (
         command.stdin_is_data
         and not any(item.path == "-" for item in inputs)
-        and any(word in STDIN for word in tokens[1:])
+        and any(word == "-" or (isinstance(word, str) and opened(word) == 0) for word in tokens[1:])
     ):
         raise RefusedError(
             f"{program}: - in its arguments may be standard input, on which data comes in, and tasks have none of it",

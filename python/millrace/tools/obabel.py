@@ -51,23 +51,25 @@ VOLATILE = dict.fromkeys(words("sdf sd mol mdl"), (r"^ OpenBabel\d{10}",))
 #: Letters behind -x that change how each molecule is written, by output format; seen with each format in
 #: ``tests/exact/test_obabel_join.py``.
 WRITTEN = {
-    "smi smiles": "acUIhiknrtxRO",
+    **dict.fromkeys(words("smi smiles"), "acUIhiknrtxRO"),
     "can": "ahinrt",
-    "inchi inchikey": "KtwalrsFM",
-    "sdf sd mol mdl": "3amwvSAEH",
-    "mol2 ml2 sy2": "lcu",
-    "pdb ent": "no",
+    **dict.fromkeys(words("inchi inchikey"), "KtwalrsFM"),
+    **dict.fromkeys(words("sdf sd mol mdl"), "3amwvSAEH"),
+    **dict.fromkeys(words("mol2 ml2 sy2"), "lcu"),
+    **dict.fromkeys(words("pdb ent"), "no"),
     "pdbqt": "brcphn",
     "cml": "aA",
 }
+_COMPARED = {
+    "u": "compares each molecule with all before it",
+    "U": "compares each molecule with all before it, and orders the whole input",
+    "e": "compares each molecule with the first",
+}
+_DRAWN = {"C": "orders atoms at random, which goes on from molecule to molecule"}
 #: Letters behind -x that do more, by output format.
 WHOLE = {
-    "inchi inchikey": {
-        "u": "compares each molecule with all before it",
-        "U": "compares each molecule with all before it, and orders the whole input",
-        "e": "compares each molecule with the first",
-    },
-    "smi smiles": {"C": "orders atoms at random, which goes on from molecule to molecule"},
+    **dict.fromkeys(words("inchi inchikey"), _COMPARED),
+    **dict.fromkeys(words("smi smiles"), _DRAWN),
     "cml": {"1": "writes CML 1, of which one molecule has another form than several"},
 }
 
@@ -263,11 +265,9 @@ def _output(found: Sequence[Word], tokens: Tokens) -> OutputUse:
 
 def _check_written(letters: str, form: str) -> None:
     """Refuse what changes more than how each molecule is written."""
-    known = "".join(each for names, each in WRITTEN.items() if form in names.split())
-    whole = {letter: why for names, each in WHOLE.items() if form in names.split() for letter, why in each.items()}
     for letter in letters:
-        if letter not in known:
-            why = whole.get(letter, f"is not known to treat each molecule of format '{form}' by itself")
+        if letter not in WRITTEN.get(form, ""):
+            why = WHOLE.get(form, {}).get(letter, f"is not known to treat each molecule of format '{form}' by itself")
             raise RefusedError(f"obabel: -x{letter} {why}", "leave it out, or run this step without millrace")
 
 

@@ -31,7 +31,7 @@ class Watched(Protocol):
 
 def going_on(cwd: Path) -> list[str]:
     """Run directories in a folder in which somebody is at work."""
-    return [path.name for path in sorted(cwd.glob("*.millrace")) if lock.shows_life(path / "lock")]
+    return [path.name for path in run_place.inside(cwd) if lock.shows_life(path / "lock")]
 
 
 @contextmanager
