@@ -8,13 +8,13 @@ from pathlib import Path
 from millrace.model import InputUse
 from millrace.node.feed import Batch, End, Feeder, Limits
 from millrace.node.spool import open_reader
-from millrace.schedule.stretches import SHORT_BYTES, Short
+from millrace.schedule.stretches import SHARE, SHORT_BYTES, Choice
 
 LINE = "x" * 99 + "\n"
 N = 20_000
 
 
-def batches(folder: Path, short: Short | None) -> list[Batch]:
+def batches(folder: Path, short: Choice | None) -> list[Batch]:
     """An input of 2 MB, cut as large as a batch may be, a quarter of it at once."""
     item = InputUse(path="in.txt", format="lines")
     (folder / "in.txt").write_text(LINE * N)
@@ -30,7 +30,7 @@ def batches(folder: Path, short: Short | None) -> list[Batch]:
 
 
 def test_what_is_run_again_is_little_of_a_large_input(tmp_path: Path) -> None:
-    found = batches(tmp_path, Short(b"run"))
+    found = batches(tmp_path, Choice(SHARE, b"run"))
     assert found[0].first == 0 and found[-1].last == N
     assert all(each.bytes <= SHORT_BYTES + len(LINE) for each in found[:2])
     assert sum(each.bytes for each in found[:2]) < len(LINE) * N / 50

@@ -8,7 +8,18 @@ from itertools import accumulate, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.schedule.stretches import COST, FREE_SECONDS, MOST_ALONE, Extent, Short, Stretches, variants
+from millrace.schedule.stretches import (
+    COST,
+    FREE_SECONDS,
+    MOST_ALONE,
+    SHARE,
+    SLOW_SECONDS,
+    START_RECORDS,
+    Choice,
+    Extent,
+    Stretches,
+    variants,
+)
 
 sizes = st.lists(st.integers(1, 20), min_size=1, max_size=40)
 shares = st.sampled_from([None, 0.0, 0.05, 0.5, 1.0])
@@ -67,7 +78,7 @@ def test_both_ends_are_always_looked_at_and_nothing_is_kept(
 
 @given(sizes)
 def test_what_is_cut_short_is_what_is_looked_at(sizes: list[int]) -> None:
-    stretches, short = Stretches(None, b"run"), Short(b"run")
+    stretches, short = Stretches(None, b"run"), Choice(SHARE, b"run")
     assert [short.next(first) for first, _ in extents_of(sizes)] == [stretches.cut(*each) for each in extents_of(sizes)]
 
 
@@ -100,6 +111,39 @@ def test_what_was_given_up_is_not_waited_for() -> None:
         stretches.committed(*extent, 0.1)
     stretches.given_up(1, 2)
     assert stretches.ready(8, done=True) == [((4, 6), (6, 8))]
+
+
+@given(sizes, st.sampled_from([0.01, 3.0]), st.randoms(use_true_random=False))
+def test_the_start_is_more_than_a_few_records_unless_these_take_long(
+    sizes: list[int], seconds: float, shuffle: random.Random
+) -> None:
+    stretches = Stretches(None, b"run")
+    extents = extents_of(sizes)
+    found = run(stretches, sizes, shuffle, seconds)
+    if len(extents) == 1:
+        return
+    start = next(batches for batches in found if batches[0][0] == 0)
+    if len(extents) * seconds > SLOW_SECONDS and 2 * seconds >= SLOW_SECONDS:
+        assert len(start) == 2
+    else:
+        assert start[-1][1] >= min(START_RECORDS, extents[-1][1])
+    assert len(start) == 2 or start[-2][1] < START_RECORDS or start[-1][1] == extents[-1][1]
+
+
+def test_the_start_goes_up_to_what_was_given_up() -> None:
+    for first in (1, 4):
+        stretches = Stretches(None, b"run")
+        for at in range(6):
+            stretches.cut(at, at + 1)
+        stretches.given_up(first, first + 1)
+        for at in range(6, 40):
+            stretches.cut(at, at + 1)
+        for at in range(40):
+            if at != first:
+                stretches.committed(at, at + 1, 0.1)
+        found = stretches.ready(None, done=False)
+        assert [batches[-1][1] for batches in found if batches[0][0] == 0] == [first][first == 1 :]
+        assert stretches.start_is_open == (first != 1)
 
 
 @given(sizes, st.floats(0, 1000), st.booleans(), st.booleans(), st.booleans())

@@ -9,7 +9,7 @@ from millrace.committed import Committed
 from millrace.plan.doubts import doubts, is_unknown
 from millrace.plan.plan import Plan
 from millrace.report.words import count
-from millrace.schedule.stretches import Short, Stretches
+from millrace.schedule.stretches import SHARE, Choice, Stretches
 
 
 def tool_of(plan: Plan) -> str:
@@ -24,10 +24,10 @@ def stretches(plan: Plan, run_id: bytes) -> Stretches:
     return Stretches(looks, run_id, divisible=plan.use.cost.max_records != 1)
 
 
-def short(plan: Plan, run_id: bytes) -> Short | None:
+def short(plan: Plan, run_id: bytes) -> Choice | None:
     """What is cut short to be looked at: nothing where the user says how much, or how batches are cut."""
     is_sampled = plan.job.verify is None and is_unknown(plan.use) and plan.use.cost.max_records != 1
-    return Short(run_id) if is_sampled and not plan.job.batch_size[0] and not plan.job.batch_size[1] else None
+    return Choice(SHARE, run_id) if is_sampled and not plan.job.batch_size[0] and not plan.job.batch_size[1] else None
 
 
 def kept(stretches: Stretches, tasks: Sequence[Committed]) -> frozenset[int]:

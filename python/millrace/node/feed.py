@@ -16,7 +16,7 @@ from millrace import _core
 from millrace.errors import CorruptError, MillraceError, RefusedError
 from millrace.model import Frozen, InputUse
 from millrace.report.words import records
-from millrace.schedule.stretches import SHORT_BYTES, Short
+from millrace.schedule.stretches import SHORT_BYTES, Choice
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -176,7 +176,7 @@ class Feeder(msgspec.Struct):
     #: First records of the committed extents whose bytes are wanted all the same.
     keep: Set[int] = frozenset()
     #: Says which batches are cut short, and at how many bytes.
-    short: Short | None = None
+    short: Choice | None = None
     results: deque[Batch | Skipped | End | BaseException] = msgspec.field(default_factory=deque)
     _requests: queue.SimpleQueue[tuple[Limits, int] | None] = msgspec.field(default_factory=queue.SimpleQueue)
     _next: int = 0

@@ -1,8 +1,8 @@
 """Which stretches of the input are run again at other boundaries, and at which ones. Pure.
 
 A stretch is a run of records whose batches are committed: as a rule two neighbours. What the tool writes for the same
-records in other pieces must join to the same bytes. The first two batches and the last two always are a stretch;
-others are chosen by their first record, so that a resumed run chooses alike.
+records in other pieces must join to the same bytes. The first two batches, more if these are a few records, and the last
+two always are a stretch; others are chosen by their first record, so that a resumed run chooses alike.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ COST, FREE_SECONDS = 0.01, 0.2
 #: long, and does no more work.
 WHOLE_CPU_SECONDS, WHOLE_SECONDS, WHOLE_BYTES = 0.5, 5.0, 1 << 20
 
+#: Records up to which the start takes further batches, if the user names no share: two records tell little.
+START_RECORDS = 12
+
 #: Bytes after which a batch that is to be looked at is closed, if the user names no share.
 SHORT_BYTES = 16 << 10
 
 #: Seconds that records run alone may take in a stretch, and how many there are at most.
 ALONE_SECONDS, MOST_ALONE = 0.5, 8
 
-#: Seconds of a stretch from which on it is run again in one way alone.
+#: Seconds of a stretch from which on it is run again in one way alone, and has two batches.
 SLOW_SECONDS = 5.0
 
 
@@ -43,24 +46,38 @@ def is_chosen(first: int, share: float, key: bytes) -> bool:
     return first == 0 or int.from_bytes(digest, "little") < share / (2 - share) * 2**64
 
 
-class Short(msgspec.Struct):
-    """Says which batches are cut short, as they are looked at: so that a look costs little, however large batches are.
+class Choice(msgspec.Struct):
+    """Says of each batch in input order, by its first record, whether it is part of a stretch.
 
     Args:
+        share: Of the input that is looked at.
         key: As in `Stretches`.
+        start: Records up to which the start goes on after its second batch.
     """
 
+    share: float
     key: bytes
-    _follows: bool = False
+    start: int = START_RECORDS
+    #: Batches of the stretch so far.
+    _n: int = 0
+    _is_start: bool = False
 
     def next(self, first: int) -> bool:
         """Whether the batch that is cut next, from record ``first``, is part of a stretch."""
-        self._follows, was_head = not self._follows and is_chosen(first, SHARE, self.key), self._follows
-        return was_head or self._follows
+        if self.goes_on(first):
+            self._n += 1
+        else:
+            self._n = int(is_chosen(first, self.share, self.key))
+            self._is_start = first == 0
+        return self._n > 0
+
+    def goes_on(self, first: int) -> bool:
+        """Whether the batch from record ``first`` is part of the stretch that the batch before is part of."""
+        return self._n == 1 or (self._n > 1 and self._is_start and first < self.start)
 
     def passed(self) -> None:
         """Records were read past that an earlier run has committed."""
-        self._follows = False
+        self._n = 0
 
 
 class Stretches(msgspec.Struct):
@@ -80,7 +97,9 @@ class Stretches(msgspec.Struct):
     #: Batches whose bytes are the same at other boundaries: see `equal`.
     checked: set[Extent] = msgspec.field(default_factory=set)
     n_committed: int = 0
-    _head: Extent | None = None
+    _choice: Choice = msgspec.field(default_factory=lambda: Choice(0.0, b""))
+    #: Of the stretch that is being cut.
+    _head: list[Extent] = msgspec.field(default_factory=list)
     #: Chosen, and not yet all committed.
     _open: list[Extent] = msgspec.field(default_factory=list)
     _given_out: list[Extent] = msgspec.field(default_factory=list)
@@ -95,6 +114,9 @@ class Stretches(msgspec.Struct):
     #: All stretches that were given out.
     _looked_at: set[Extent] = msgspec.field(default_factory=set)
 
+    def __post_init__(self) -> None:
+        self._choice = Choice(SHARE, self.key) if self.share is None else Choice(self.share, self.key, start=0)
+
     # Batches as they are cut
 
     def cut(self, first: int, last: int) -> bool:
@@ -102,24 +124,25 @@ class Stretches(msgspec.Struct):
         self._has_begun = True
         if self.share == 0 or first == last:
             return False
-        if self._head and self._head[1] == first:
-            self._open.append((self._head[0], last))
-            self._head = None
-            return True
-        self._close()
-        if is_chosen(first, SHARE if self.share is None else self.share, self.key):
-            self._head = (first, last)
-        return self._head is not None
+        if not self._choice.goes_on(first):
+            self._close()
+        if self._choice.next(first):
+            self._head.append((first, last))
+        is_part = bool(self._head)
+        if not self._choice.goes_on(last):
+            self._close()
+        return is_part
 
     def passed(self, first: int, last: int) -> None:
         """The next batch in input order has no bytes that could be looked at."""
         self._has_begun = True
+        self._choice.passed()
         self._close()
 
     def _close(self) -> None:
         if self._head:
-            self._open.append(self._head)
-            self._head = None
+            self._open.append((self._head[0][0], self._head[-1][1]))
+            self._head = []
 
     # Batches as they are committed
 
@@ -138,8 +161,14 @@ class Stretches(msgspec.Struct):
         self._drop()
 
     def given_up(self, first: int, last: int) -> None:
-        """Records have no result: a stretch with them is not looked at."""
-        self._open = [each for each in self._open if last <= each[0] or each[1] <= first]
+        """Records have no result: a stretch with them is not looked at, but for the start up to there."""
+        if self._head and first < self._head[-1][1] and self._head[0][0] < last:
+            self._choice.passed()
+            self._close()
+        hit = [each for each in self._open if first < each[1] and each[0] < last]
+        self._open = [each for each in self._open if each not in hit]
+        if any(each[0] == 0 for each in hit) and first > 1:
+            self._open.append((0, first))
 
     @property
     def _is_small(self) -> bool:
@@ -170,7 +199,7 @@ class Stretches(msgspec.Struct):
 
     @property
     def _at_work(self) -> tuple[Extent, ...]:
-        return *self._open, *self._given_out, *([self._head] if self._head else [])
+        return *self._open, *self._given_out, *self._head
 
     def ready(self, total: int | None, *, done: bool) -> list[tuple[Extent, ...]]:
         """Stretches to look at now, as the batches they consist of; each is to be `released` in the end.
@@ -181,30 +210,41 @@ class Stretches(msgspec.Struct):
         """
         if total is not None:
             self._has_begun = True
-            self._head = None  # it is the last one, which the end has
+            if len(self._head) == 1:
+                self._head = []  # it is the last one, which the end has
+            self._close()
+        found = self._give_out()
+        if total is not None:
             self._add_the_end(total, done=done)
-        found = []
-        for stretch in list(self._open):
-            if batches := self._batches_of(stretch):
-                self._open.remove(stretch)
-                if self._is_worth_it(batches):
-                    self._given_out.append(stretch)
-                    self._looked_at.add(stretch)
-                    found.append(batches)
+            found += self._give_out()
         if done:
             self._open.clear()
         self._drop()
         return found
 
+    def _give_out(self) -> list[tuple[Extent, ...]]:
+        found = []
+        for stretch in list(self._open):
+            if batches := self._batches_of(stretch):
+                self._open.remove(stretch)
+                if self._is_worth_it(batches):
+                    extent = (batches[0][0], batches[-1][1])
+                    self._given_out.append(extent)
+                    self._looked_at.add(extent)
+                    found.append(batches)
+        return found
+
     def _batches_of(self, stretch: Extent) -> tuple[Extent, ...]:
-        """The committed batches of a stretch; none if one is missing."""
-        inside = sorted(each for each in self.kept if stretch[0] <= each[0] and each[1] <= stretch[1])
-        at = stretch[0]
-        for first, last in inside:
-            if first != at:
+        """The committed batches of a stretch, two of a start that is slow; none if one is missing."""
+        found, seconds = list[Extent](), 0.0
+        for extent in sorted(each for each in self.kept if stretch[0] <= each[0] and each[1] <= stretch[1]):
+            if extent[0] != (found[-1][1] if found else stretch[0]):
                 return ()
-            at = last
-        return tuple(inside) if at == stretch[1] else ()
+            found.append(extent)
+            seconds += self.kept[extent]
+            if stretch[0] == 0 and len(found) == 2 and seconds >= SLOW_SECONDS:
+                return tuple(found)
+        return tuple(found) if found and found[-1][1] == stretch[1] else ()
 
     def _add_the_end(self, total: int, *, done: bool) -> None:
         """The last two batches are a stretch, once it is known that they are the last."""
@@ -215,13 +255,13 @@ class Stretches(msgspec.Struct):
         is_all = self._is_small and len(self._batches_of((0, total))) > 1
         if is_all:
             self._has_end = True
-            if (0, total) not in self._looked_at:
+            if (0, total) not in (*self._looked_at, *self._open):
                 self._open.append((0, total))
             return
         before, last = self._last[0], self._last[-1]
         are_neighbours = before[1] == last[0]
         known = (*self._open, *self._given_out)
-        if not (done or (are_neighbours and last[1] == total)):
+        if not (done or (are_neighbours and last[1] == total and not self.start_is_open)):
             return
         self._has_end = True
         # One task for all of the input is the serial run itself.
