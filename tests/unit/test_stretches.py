@@ -42,7 +42,7 @@ def run(
             waiting.append(left.pop(0))
         else:
             first, last = waiting.pop(shuffle.randrange(len(waiting)))
-            stretches.committed(first, last, seconds)
+            stretches.committed(first, last, seconds, 0, seconds)
         total = None if left else extents[-1][1]
         for batches in stretches.ready(total, done=not left and not waiting):
             assert all(each in stretches.kept for each in batches), "their bytes are there"

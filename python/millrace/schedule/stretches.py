@@ -18,6 +18,9 @@ Extent = tuple[int, int]
 #: Share of the input that is looked at, besides both ends, if the user names none.
 SHARE = 0.1
 
+#: A machine may be so many times slower than an idle one: see `effort`.
+BUSY = 10.0
+
 #: What that may cost, as part of the time that the tool takes, but for so many seconds.
 COST, FREE_SECONDS = 0.01, 0.2
 
@@ -37,6 +40,14 @@ ALONE_SECONDS, MOST_ALONE = 0.5, 8
 
 #: Seconds of a stretch from which on it is run again in one way alone, and has two batches.
 SLOW_SECONDS = 5.0
+
+
+def effort(seconds: float, cpu_seconds: float) -> float:
+    """About how many seconds the tool would have taken on an idle machine.
+
+    A busy machine makes it slow, not its work more. A tool that only waits, for a server say, takes long on any machine.
+    """
+    return max(min(seconds, cpu_seconds), seconds / BUSY)
 
 
 def is_chosen(first: int, share: float, key: bytes) -> bool:
@@ -92,7 +103,7 @@ class Stretches(msgspec.Struct):
     share: float | None
     key: bytes
     divisible: bool = True
-    #: The committed batches that are needed, or may be.
+    #: The committed batches that are needed, or may be, and their `effort`.
     kept: dict[Extent, float] = msgspec.field(default_factory=dict)
     #: Batches whose bytes are the same at other boundaries: see `equal`.
     checked: set[Extent] = msgspec.field(default_factory=set)
@@ -110,6 +121,7 @@ class Stretches(msgspec.Struct):
     _spent: float = 0.0
     _seconds: float = 0.0
     _cpu_seconds: float = 0.0
+    _effort: float = 0.0
     _bytes: int = 0
     #: All stretches that were given out.
     _looked_at: set[Extent] = msgspec.field(default_factory=set)
@@ -156,8 +168,9 @@ class Stretches(msgspec.Struct):
         self._bytes += n_bytes
         extent = (first, last)
         self._last = sorted([*self._last, extent])[-2:]
+        self._effort += effort(seconds, cpu_seconds)
         if self._is_wanted(extent):
-            self.kept[extent] = seconds
+            self.kept[extent] = effort(seconds, cpu_seconds)
         self._drop()
 
     def given_up(self, first: int, last: int) -> None:
@@ -273,7 +286,7 @@ class Stretches(msgspec.Struct):
     def _is_worth_it(self, batches: Sequence[Extent]) -> bool:
         seconds = sum(self.kept[each] for each in batches)
         at_an_end = batches[0][0] == 0 or self._last[-1] in batches
-        if self.share is None and not at_an_end and self._spent + seconds > max(FREE_SECONDS, COST * self._seconds):
+        if self.share is None and not at_an_end and self._spent + seconds > max(FREE_SECONDS, COST * self._effort):
             return False
         self._spent += seconds
         return True
@@ -297,7 +310,7 @@ def variants(
     their own at both ends of the input show what it carries over each record, and what it does at its first.
 
     Args:
-        seconds: That the tool took for these batches.
+        seconds: That the tool took for these batches, as `effort` has it.
         whole: Whether the tool takes more than one record at a time.
 
     >>> variants([(0, 3), (3, 9)], 0.1, at_start=True, at_end=False, whole=True)

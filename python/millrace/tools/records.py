@@ -11,7 +11,8 @@ import os
 
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputUse, OutputUse, Served, ToolUse
-from millrace.tools.generic import files_in_arguments, path_and_format
+from millrace.tools.arguments import files_in_arguments
+from millrace.tools.generic import path_and_format
 from millrace.tools.joins import joined
 
 #: Tells a program that it is spoken to in the record protocol.

@@ -1,0 +1,100 @@
+"""Paths in the arguments of a command: where they stand, and which other files and folders are named there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from millrace.errors import RefusedError
+from millrace.model import Command, Token
+
+
+def is_one_each(path: str) -> bool:
+    """Whether each record has an output of its own at this path, named by ``{name}`` or ``{stem}``."""
+    return "{name}" in path or "{stem}" in path
+
+
+def places_of(path: str, tokens: Sequence[Token]) -> list[tuple[int, str]]:
+    """Where ``path`` stands in the arguments, alone or behind ``--option=``."""
+    found = []
+    for at, token in enumerate(tokens):
+        if at == 0 or not isinstance(token, str):
+            continue
+        before, equal, after = token.partition("=")
+        if token == path:
+            found.append((at, ""))
+        elif equal and after == path:
+            found.append((at, before + equal))
+    return found
+
+
+def beginnings_of(path: str, tokens: Sequence[Token]) -> Iterator[tuple[int, str, str]]:
+    """Where the name of a file for each record begins in the arguments, and the tool adds its end by itself.
+
+    >>> list(beginnings_of("out/{stem}.treefile", ["iqtree2", "--prefix=out/{stem}", "{stem}", "out"]))
+    [(1, '--prefix=', '.treefile')]
+    """
+    for at, token in enumerate(tokens[1:], start=1):
+        if not isinstance(token, str):
+            continue
+        before, equal, after = token.partition("=")
+        for prefix, word in (("", token), (before + equal, after)):
+            cut = path.removeprefix(word) if word and path.startswith(word) else ""
+            # A place holder by itself may be a word of the tool's own, as in jq '{name}'.
+            if cut and is_one_each(word) and word not in ("{name}", "{stem}") and not is_one_each(cut):
+                yield at, prefix, cut
+
+
+def refuse_other_spelling(path: str, command: Command, tokens: Sequence[Token], option: str) -> None:
+    """Refuse a file of ``option`` that the arguments name by another path.
+
+    Raises:
+        RefusedError: They do.
+    """
+    wanted = real(command, path)
+    for token in tokens[1:]:
+        if isinstance(token, str) and token and real(command, token.rpartition("=")[2]) == wanted:
+            raise RefusedError(
+                f"{option} {path}: the arguments spell it '{token}'", "spell it the same way in both places"
+            )
+
+
+def real(command: Command, path: str) -> str:
+    """Where ``path`` leads to in the end; unlike ``Path.resolve``, does not fail on circles of links."""
+    return os.path.realpath(command.cwd / path)
+
+
+def refuse_absolute(path: str, option: str) -> None:
+    """Refuse a file of ``option`` that is not in the arguments and has an absolute path.
+
+    Raises:
+        RefusedError: It has.
+    """
+    # A relative name means the same in the private directory of each task; an absolute one is the user's
+    # own file.
+    if Path(path).is_absolute():
+        raise RefusedError(
+            f"{option} {path} is not in the arguments, so the tool cannot be told of a part of it",
+            "name it by a relative path, or put it into the arguments",
+        )
+
+
+def files_in_arguments(tokens: Sequence[Token], command: Command) -> list[Path]:
+    """Files that the arguments name, such as a script: as much a part of the command as the program."""
+    own = {real(command, path) for path in (*command.outputs, *(each.partition(":")[0] for each in command.inputs))}
+    found = (command.cwd / word for word in _words(tokens))
+    return [path for path in found if os.path.isfile(path) and os.path.realpath(path) not in own]
+
+
+def folders_not_watched(tokens: Sequence[Token], command: Command) -> list[str]:
+    """Folders that the arguments name, and of which nobody has said whether tools read or write there."""
+    said = {real(command, path) for path in (*command.shared, *command.outputs)}
+    folders = [word for word in _words(tokens) if os.path.isdir(command.cwd / word)]
+    return [word for word in dict.fromkeys(folders) if os.path.realpath(command.cwd / word) not in said]
+
+
+def _words(tokens: Sequence[Token]) -> list[str]:
+    """What may be a path in the arguments."""
+    texts = (token for token in tokens[1:] if isinstance(token, str) and "\0" not in token)
+    return [word for text in texts for word in (text, text.partition("=")[2]) if word]
