@@ -17,8 +17,9 @@ from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputUse, OutputUse, ToolUse
 from millrace.tools import joins
 from millrace.tools.base import file_records, record_output
+from millrace.tools.calls import Call
 from millrace.tools.description import Database, Description, Input, Need, Output, Refusal, Use, options_of
-from millrace.tools.everyday import Call, refusal
+from millrace.tools.everyday import refusal
 from millrace.tools.generic import ADAPTER as GENERIC
 from millrace.tools.options import Tokens, Word, count_of, last, scan
 from millrace.tools.version import first_line

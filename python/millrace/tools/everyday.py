@@ -8,35 +8,9 @@ whole input: a rule only spares the user the attempt.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
-
-class Call(NamedTuple):
-    """How a program is called."""
-
-    program: str
-    arguments: Sequence[str]
-    #: Names of the joins that the user asks for.
-    joins: Collection[str]
-
-    @property
-    def verb(self) -> str:
-        """The first argument that is no option, nor a number behind one."""
-        return next((word for word in self.arguments if not word.startswith("-") and not word.isdigit()), "")
-
-
-class Rule(NamedTuple):
-    """A way to call a program that depends on the whole input."""
-
-    #: Completes "PROGRAM ...".
-    why: str
-    #: What works instead.
-    instead: str
-    when: Callable[[Call], bool] = lambda call: True
-    #: With these joins it is exact after all.
-    joins: frozenset[str] = frozenset()
-
+from millrace.tools.calls import Call, Rule, both, either, exactly, option, text, value, verb, without
 
 #: Exit statuses of programs that are no failures: nothing was found.
 NOTHING_FOUND = dict.fromkeys(
@@ -68,60 +42,6 @@ def refusal(call: Call) -> tuple[str, str] | None:
         if rule.when(call) and not (rule.joins and rule.joins <= set(call.joins)):
             return rule.why, rule.instead.replace("PROGRAM", call.program)
     return None
-
-
-# When a rule applies
-
-
-def verb(*names: str) -> Callable[[Call], bool]:
-    """One of these sub-commands."""
-    return lambda call: call.verb in names
-
-
-def option(*names: str) -> Callable[[Call], bool]:
-    """One of these options; one of a single dash and letter also among others behind one dash."""
-    letters = "".join(name[1] for name in names if len(name) == 2)
-    attached = f"-[A-Za-z]*[{letters}]" if letters else None
-
-    def given(call: Call) -> bool:
-        return any(
-            word.partition("=")[0] in names or (attached is not None and re.match(attached, word) is not None)
-            for word in call.arguments
-        )
-
-    return given
-
-
-def exactly(*names: str) -> Callable[[Call], bool]:
-    """One of these words, as it is or before ``=``."""
-    return lambda call: any(word in names or word.partition("=")[0] in names for word in call.arguments)
-
-
-def text(pattern: str) -> Callable[[Call], bool]:
-    """An argument in which ``pattern`` is found."""
-    return lambda call: any(re.search(pattern, word) for word in call.arguments)
-
-
-def both(*conditions: Callable[[Call], bool]) -> Callable[[Call], bool]:
-    return lambda call: all(condition(call) for condition in conditions)
-
-
-def either(*conditions: Callable[[Call], bool]) -> Callable[[Call], bool]:
-    return lambda call: any(condition(call) for condition in conditions)
-
-
-def without(condition: Callable[[Call], bool]) -> Callable[[Call], bool]:
-    return lambda call: not condition(call)
-
-
-def value(names: tuple[str, ...], pattern: str) -> Callable[[Call], bool]:
-    """A value that is ``pattern`` as a whole, in the word behind one of these options."""
-
-    def given(call: Call) -> bool:
-        pairs = zip(call.arguments, call.arguments[1:], strict=False)
-        return any(word in names and re.fullmatch(pattern, after) is not None for word, after in pairs)
-
-    return given
 
 
 # What works instead

@@ -28,7 +28,8 @@ from millrace.tools.arguments import (
     refuse_other_spelling,
 )
 from millrace.tools.base import grows, opened
-from millrace.tools.everyday import BINARY_FOUND, NOTHING_FOUND, Call, refusal, takes_for_binary
+from millrace.tools.calls import Call
+from millrace.tools.everyday import BINARY_FOUND, NOTHING_FOUND, refusal, takes_for_binary
 from millrace.tools.generic_notes import notes
 from millrace.tools.joins import joined, ways
 from millrace.tools.read_whole import refuse_read_whole

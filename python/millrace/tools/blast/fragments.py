@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from millrace.errors import RefusedError
 from millrace.model import (
@@ -36,6 +36,7 @@ from millrace.tools.blast.ids import without_ids
 from millrace.tools.blast.lists import Listed
 from millrace.tools.blast.options import OPTIONS
 from millrace.tools.blast.search_path import SearchPath, split_names
+from millrace.tools.blast.thresholds import evalue_of, threshold
 from millrace.tools.blast.volumes import cut, ending, whole_volumes
 from millrace.tools.options import scan, words
 
@@ -65,32 +66,6 @@ _REFUSED = {
     **dict.fromkeys(words("ipglist negative_ipglist"), "which entries it leaves is not known"),
     "entrez_query": "it is for searches at NCBI",
 }
-
-#: E-values that tasks have by themselves; 10 for all others.
-_EVALUES = {"blastp-short": 20000.0, "blastn-short": 1000.0}
-
-#: How many times the user's E-value a fragment's may be. A preliminary E-value may be 5 times the final one where
-#: the composition of sequences counts (``EVALUE_STRETCH``); ambiguous bases and sums of hits move it further.
-_STRETCH = {"blastp": 10.0, "psiblast": 10.0}
-_STRETCH_MOVED = 100.0
-
-#: Up to this E-value blastp first aligns with gaps at some places only (``RESTRICTED_ALIGNMENT_WORST_EVALUE``), and then
-#: finds more or less as the limit happens to lie; above, it aligns fully, and what a subject scores is never less.
-_RESTRICTED = 10.0
-_LEAST_EVALUE = 20.0
-
-#: How many times the user's E-value the preliminary stage of blastp allows in composition modes 2 and 3, and by which
-#: part of its size the database of a fragment is called smaller where that makes an E-value above `_RESTRICTED`.
-_PRELIMINARY, _SMALLER = 5, 6
-
-#: First letters that mean these modes; any other than these and 1 means none (``s_SetCompositionBasedStats``).
-_ADJUSTED = frozenset("23DdTt")
-
-#: What moves a limit by less than any E-value could differ, and by more than the rounding of numbers.
-_ABOVE_ROUNDING = 1 + 1e-12
-
-#: Options with which it is not the size of the database alone by which E-values differ.
-_OTHER_STATISTICS = frozenset(("dbsize", "searchsp", "ungapped"))
 
 #: Columns that tell subjects apart.
 _SUBJECT = ("saccver", "sseqid", "sacc", "sallseqid", "sallacc")
@@ -148,7 +123,7 @@ def fragment(
     listed = _listed(options, database, command)
     counted = (listed.entries, listed.residues) if listed else database.counted
     limit = _limit(options)
-    argv = _search(use, program, options, limit, _threshold(program, options, counted[1], command.environ))
+    argv = _search(use, program, options, limit, threshold(program, options, counted[1], command.environ))
     runs = whole_volumes(database.volumes)
     if sizes:
         runs = listed.cut(sizes) if listed else cut(database.volumes, sizes)
@@ -230,7 +205,7 @@ def _database(program: str, options: dict[str, str], command: Command) -> Databa
         )
     if options.get("num_iterations", "1") != "1":
         raise NotInFragments("a second iteration searches with what the first found in all fragments")
-    _evalue(options)
+    evalue_of(options)
     for name, why in _REFUSED.items():
         if name in options:
             raise NotInFragments(f"-{name}: {why}")
@@ -325,34 +300,6 @@ def _search(
     # the preliminary list and not in the final one.
     argv += ["-max_hsps", "1", "-html", "-num_descriptions", str(2 * limit), "-num_alignments", "0"]
     return tuple(argv)
-
-
-def _evalue(options: dict[str, str]) -> float:
-    text = options.get("evalue", str(_EVALUES.get(options.get("task", ""), 10.0)))
-    try:
-        return float(text)
-    except ValueError:
-        raise NotInFragments(f"-evalue {text} is not a number") from None
-
-
-def _threshold(program: str, options: dict[str, str], residues: int, environ: Mapping[str, str]) -> list[str]:
-    """The options of a fragment that say what is worth to be told, without the composition of sequences.
-
-    Where blastp aligns with restricted gaps, a fragment has the very limit of the preliminary stage of the user's
-    search, so that this stage does in it what it does there. Mostly that is 5 times 10: fragments say the same of a
-    database of a sixth of the size, in which E-values are a sixth (``BLAST_SpougeStoE``).
-    """
-    evalue = _evalue(options)
-    if (
-        program != "blastp" or not 0 < evalue <= _RESTRICTED or not _OTHER_STATISTICS.isdisjoint(options)
-        or "OLD_FSC" in environ or residues < _SMALLER
-    ):  # fmt: skip
-        return ["-evalue", repr(max(evalue * _STRETCH.get(program, _STRETCH_MOVED), _LEAST_EVALUE))]
-    limit = _PRELIMINARY * evalue if options.get("comp_based_stats", "2")[:1] in _ADJUSTED else evalue
-    if limit <= _RESTRICTED:
-        return ["-evalue", repr(limit)]
-    size = residues // _SMALLER
-    return ["-evalue", repr(limit * size / residues * _ABOVE_ROUNDING), "-dbsize", str(size)]
 
 
 def _finish(use: ToolUse) -> tuple[Token, ...]:
