@@ -14,6 +14,7 @@ from millrace.schedule.stretches import (
     MOST_ALONE,
     SHARE,
     SLOW_SECONDS,
+    START_PATIENCE_SECONDS,
     START_RECORDS,
     Choice,
     Extent,
@@ -44,7 +45,7 @@ def run(
             first, last = waiting.pop(shuffle.randrange(len(waiting)))
             stretches.committed(first, last, seconds, 0, seconds)
         total = None if left else extents[-1][1]
-        for batches in stretches.ready(total, done=not left and not waiting):
+        for batches in stretches.ready(total, 0.0, done=not left and not waiting):
             assert all(each in stretches.kept for each in batches), "their bytes are there"
             found.append(batches)
             assert stretches.start_is_open or batches[0][0] != 0
@@ -110,7 +111,7 @@ def test_what_was_given_up_is_not_waited_for() -> None:
     for extent in ((0, 1), (4, 6), (6, 8), (2, 4)):  # the first batch was split
         stretches.committed(*extent, 0.1)
     stretches.given_up(1, 2)
-    assert stretches.ready(8, done=True) == [((4, 6), (6, 8))]
+    assert stretches.ready(8, 0.0, done=True) == [((4, 6), (6, 8))]
 
 
 @given(sizes, st.sampled_from([0.01, 3.0]), st.randoms(use_true_random=False))
@@ -141,9 +142,19 @@ def test_the_start_goes_up_to_what_was_given_up() -> None:
         for at in range(40):
             if at != first:
                 stretches.committed(at, at + 1, 0.1)
-        found = stretches.ready(None, done=False)
+        found = stretches.ready(None, 0.0, done=False)
         assert [batches[-1][1] for batches in found if batches[0][0] == 0] == [first][first == 1 :]
         assert stretches.start_is_open == (first != 1)
+
+
+def test_the_start_does_not_wait_for_what_does_not_come() -> None:
+    stretches = Stretches(None, b"run")
+    for at in range(3):
+        stretches.cut(at, at + 1)
+        stretches.committed(at, at + 1, 0.3, cpu_seconds=0.3)
+    assert not stretches.ready(None, 5.0, done=False)
+    assert not stretches.ready(None, 5.0 + START_PATIENCE_SECONDS / 2, done=False)
+    assert stretches.ready(None, 5.0 + START_PATIENCE_SECONDS, done=False) == [((0, 1), (1, 2), (2, 3))]
 
 
 @given(sizes, st.floats(0, 1000), st.booleans(), st.booleans(), st.booleans())

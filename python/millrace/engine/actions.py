@@ -154,7 +154,7 @@ class Actions(msgspec.Struct):
 
     def look_again(self) -> None:
         """Have run again what is to be compared."""
-        for piece in self.verifier.take(done=self.scheduler.is_done):
+        for piece in self.verifier.take(self.now(), done=self.scheduler.is_done):
             part = self.batches.add(piece.batch)
             self._pieces[part.batch] = piece
             self.tell(LookWanted(part, piece.attempt, self.verifier.is_urgent(piece)))

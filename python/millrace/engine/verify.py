@@ -116,9 +116,9 @@ class Verifier(msgspec.Struct):
     def done(self) -> bool:
         return not self._at_work and not self._queue
 
-    def take(self, *, done: bool) -> list[Piece]:
-        """Pieces to be run now; ``done``: everything is committed or given up."""
-        for batches in self.stretches.ready(self._total, done=done):
+    def take(self, now: float, *, done: bool) -> list[Piece]:
+        """Pieces to be run ``now``, in seconds of the run; ``done``: everything is committed or given up."""
+        for batches in self.stretches.ready(self._total, now, done=done):
             self._begin(batches)
         self._kept.keep_only(self.stretches.kept.keys())
         pieces, self._queue = self._queue, []

@@ -32,6 +32,9 @@ WHOLE_CPU_SECONDS, WHOLE_SECONDS, WHOLE_BYTES = 0.5, 5.0, 1 << 20
 #: Records up to which the start takes further batches, if the user names no share: two records tell little.
 START_RECORDS = 12
 
+#: The start does not wait longer for further batches, as from a pipe on which little comes in.
+START_PATIENCE_SECONDS = 1.0
+
 #: Bytes after which a batch that is to be looked at is closed, if the user names no share.
 SHORT_BYTES = 16 << 10
 
@@ -116,6 +119,8 @@ class Stretches(msgspec.Struct):
     _given_out: list[Extent] = msgspec.field(default_factory=list)
     #: The last two of those that are committed.
     _last: list[Extent] = msgspec.field(default_factory=list)
+    #: Since when all of it is committed, if it is.
+    _idle_since: float | None = None
     _has_begun: bool = False
     _has_end: bool = False
     _spent: float = 0.0
@@ -140,6 +145,7 @@ class Stretches(msgspec.Struct):
             self._close()
         if self._choice.next(first):
             self._head.append((first, last))
+            self._idle_since = None
         is_part = bool(self._head)
         if not self._choice.goes_on(last):
             self._close()
@@ -214,11 +220,12 @@ class Stretches(msgspec.Struct):
     def _at_work(self) -> tuple[Extent, ...]:
         return *self._open, *self._given_out, *self._head
 
-    def ready(self, total: int | None, *, done: bool) -> list[tuple[Extent, ...]]:
+    def ready(self, total: int | None, now: float, *, done: bool) -> list[tuple[Extent, ...]]:
         """Stretches to look at now, as the batches they consist of; each is to be `released` in the end.
 
         Args:
             total: Records of the input, once all of it is cut; None before.
+            now: Seconds since the run began.
             done: Everything is committed or given up.
         """
         if total is not None:
@@ -226,6 +233,11 @@ class Stretches(msgspec.Struct):
             if len(self._head) == 1:
                 self._head = []  # it is the last one, which the end has
             self._close()
+        elif len(self._head) > 1 and all(each in self.kept for each in self._head):
+            self._idle_since = now if self._idle_since is None else self._idle_since
+            if now - self._idle_since >= START_PATIENCE_SECONDS:
+                self._choice.passed()
+                self._close()
         found = self._give_out()
         if total is not None:
             self._add_the_end(total, done=done)
