@@ -71,9 +71,9 @@ EVERYDAY = (
     Everyday("bedtools", "bedtools merge -i a.bed", "--input a.bed:lines", 2, "| bedtools"),
     Everyday("awk-NR", "awk '{print NR, $1}' t.tsv", "--input t.tsv:lines", 2, "with NR"),
     # Nothing in these words can be known: the check alone finds them.
-    Everyday("awk-n", "awk '{print ++n, $1}' t.tsv", "--input t.tsv:lines", 5, "numbers that run on"),
-    Everyday("awk-file", "awk -f number.awk t.tsv", "--input t.tsv:lines", 5, "numbers that run on"),
-    Everyday("sed", "sed = t.tsv", "--input t.tsv:lines", 5, "numbers that run on"),
+    Everyday("awk-n", "awk '{print ++n, $1}' t.tsv", "--input t.tsv:lines", 2, "keeps n from one line to the next"),
+    Everyday("awk-file", "awk -f number.awk t.tsv", "--input t.tsv:lines", 2, "keeps line from one line to the next"),
+    Everyday("sed", "sed = t.tsv", "--input t.tsv:lines", 2, "numbers the lines"),
     Everyday("csv", "to-csv t.tsv", "--input t.tsv:lines", 5, "--join csv", ("--input t.tsv:lines --join csv", "to-csv t.tsv")),
 )
 # fmt: on

@@ -295,3 +295,31 @@ def test_a_version_that_was_never_tested_is_checked_and_says_so(filled: Shell) -
     assert new.err.count("blastp: 2.12.01+ was never tested with millrace (but 2.12.0+, ") == 1, new.shown
     assert "blastp: 2.12.01+ was never tested with millrace: checked on" in new.err, new.shown
     assert "checked on" not in filled.run(search.format("--fresh --verify 0")).err
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("awk '/r200/ {exit} {print}' in.tsv", "awk: the script has exit"),
+        ("awk '/r200/ {on = 1} on' in.tsv", "awk: the script keeps on from one line to the next"),
+        ("sed '/r200/,$d' in.tsv", "sed: the script has a range of lines"),
+        ("sed -f late.sed in.tsv", "sed: the script ends at a line"),
+        ("perl -ne 'last if /r200/; print' in.tsv", "perl: the script has last"),
+    ],
+)
+def test_a_script_that_carries_something_is_refused_unless_the_user_says_what_is_compared(
+    filled: Shell, line: str, says: str
+) -> None:
+    (filled.work / "late.sed").write_text("/r200/q\n")
+    ended = filled.run(f"millrace run --input in.tsv:lines -- {line}")
+    assert ended.code == 2 and says in ended.err and "--verify 1" in ended.err, ended.shown
+    assert not filled.run_dirs()
+    compared = filled.run(f"millrace run --input in.tsv:lines --slots 2 --batch {BATCH} --verify 1 -- {line}")
+    assert compared.code == 5 and "verification failed" in compared.err, compared.shown
+
+
+def test_a_script_may_carry_what_ends_within_a_record(filled: Shell) -> None:
+    line = "awk '/^>/ {name = $1; next} {print name, length($0)}' in.fa"
+    ended = filled.run(f"millrace run --slots 2 --batch {BATCH} --input in.fa:fasta -- {line}")
+    assert ended.code == 0 and ended.out == filled.run(line).out, ended.shown
+    assert filled.run(f"millrace run --input in.fa:lines -- {line}").code == 2

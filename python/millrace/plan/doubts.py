@@ -1,11 +1,17 @@
-"""Whether a tool, or its version, is known well enough to be believed unchecked."""
+"""Whether a tool, its version, or a script, is known well enough to be believed unchecked."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+from millrace.errors import RefusedError
 from millrace.job import Job
-from millrace.model import ToolUse
+from millrace.model import Command, ToolUse
+from millrace.tools.scripts.command import carried
+
+#: Formats whose records are lines, or what a script may be told to take for lines.
+_LINES = frozenset(("lines", "nul", "jsonl", "smiles"))
 
 
 def is_unknown(use: ToolUse) -> bool:
@@ -29,6 +35,25 @@ def doubts(use: ToolUse, tool: str) -> str:
     if is_untested(use):
         return f"{use.version or f'{tool}, which does not tell its version,'} was never tested with millrace"
     return ""
+
+
+def check_script(job: Job, use: ToolUse, command: Command) -> None:
+    """Refuse a script that is seen to carry something from record to record, unless the user says what is compared.
+
+    Raises:
+        RefusedError: It does.
+    """
+    if use.adapter != "generic" or job.verify is not None or any(item.format == "files" for item in use.inputs):
+        return
+    tool = Path(command.argv[0]).name
+    found = carried(tool, command.argv[1:], command.cwd)
+    if found and not (found.is_local and _LINES.isdisjoint(item.format for item in use.inputs)):
+        raise RefusedError(
+            f"{tool}: the script {found}: its results on parts do not make its result on the whole",
+            "let millrace run the step before it, and pipe the result: millrace run -- ... | "
+            f"{tool}; if it treats each record by itself all the same, add --verify 1, and all of the input is run again, "
+            "cut elsewhere",
+        )
 
 
 def version_note(use: ToolUse, job: Job, tool: str) -> tuple[str, ...]:

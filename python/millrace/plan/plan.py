@@ -13,7 +13,7 @@ from millrace.errors import RefusedError
 from millrace.job import Job
 from millrace.model import Command, Frozen, Served, ToolUse, View
 from millrace.plan import fingerprint, heads, learnt, run_place, workplace, world
-from millrace.plan.doubts import check_note, version_note
+from millrace.plan.doubts import check_note, check_script, version_note
 from millrace.plan.first_word import check_starters
 from millrace.plan.in_fragments import decided_by_queries, with_fragments
 from millrace.plan.inputs import brings_data, check_boundaries, check_inputs, check_pipes, with_files, with_formats
@@ -96,6 +96,7 @@ def _make(
     check_pipes(use, seen)
     files = world.of_plan(use, seen)  # before anything is read of them that decides
     use = with_formats(use, seen)
+    check_script(job, use, seen)
     heads.refuse_old_mac(use, seen)
     warnings = (*heads.unpacked(use, seen), *version_note(use, job, Path(job.command[0]).name))
     check_boundaries(job, use)

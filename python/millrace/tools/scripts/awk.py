@@ -1,0 +1,243 @@
+"""What a script of awk carries from record to record (POSIX awk, and what gawk adds)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import NamedTuple
+
+from millrace.tools.options import words
+from millrace.tools.scripts.carried import Carried
+
+_TOKEN = re.compile(
+    r"""(?P<space>(?:[ \t\r]|\\\r?\n|\#[^\n]*)+)|(?P<string>"(?:\\.|[^"\\])*")|(?P<number>\d[\w.]*|\.\d+)
+    |(?P<name>[A-Za-z_]\w*)|(?P<op>\+\+|--|\*\*=|[-+*/%^!<>=]=|&&|\|\||.|\n)""",
+    re.VERBOSE | re.DOTALL,
+)
+_REGEX = re.compile(r"/(?:\\.|\[\^?\]?(?:\[:\w+:\]|\\.|[^]\\])*\]|[^/\\\[])*/", re.DOTALL)
+
+_WORDS = words("if else while for do in break continue next print printf delete return function func")
+_ENDS = frozenset(("exit", "nextfile", "getline"))
+_FUNCTIONS = words("""
+    length substr index split sub gsub gensub match sprintf sin cos atan2 exp log sqrt int rand srand tolower toupper system close fflush strftime mktime systime strtonum and or xor lshift rshift compl asort asorti patsplit typeof isarray
+""")
+#: Variables of awk's own that hold nothing over from the record before unless they are assigned.
+_OWN = words("NF FILENAME ENVIRON ARGC ARGV RSTART RLENGTH RT SUBSEP CONVFMT OFMT PROCINFO OFS ORS")
+#: Assigned in the midst, they hold for the next record.
+_FOR_THE_NEXT = words("FS RS FIELDWIDTHS FPAT IGNORECASE")
+#: Functions and which of their arguments, from 0, they change; and fill anew.
+_SET = frozenset((("split", 1), ("patsplit", 1), ("match", 2)))
+_CHANGED = _SET | {("sub", 2), ("gsub", 2), ("asort", 0), ("asort", 1), ("asorti", 0), ("asorti", 1)}
+_ASSIGN = frozenset(("=", "+=", "-=", "*=", "/=", "%=", "^=", "**="))
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+
+
+#: Where something stands: the numbers of the blocks that it is in, from the outside.
+_Place = tuple[int, ...]
+
+
+class _Use(NamedTuple):
+    """A variable that is set or read."""
+
+    name: str
+    #: It is given a value whatever it was before, wherever its block is run.
+    is_set: bool
+    is_assigned: bool
+    is_changed: bool
+    is_read: bool
+    place: _Place
+
+
+def carried(script: str) -> Carried | None:
+    """What the script carries from line to line; None: nothing is seen.
+
+    >>> carried('{ x = $1; print x }')
+    >>> for script in ('/a/ { on = 1 } on', '/a/,/b/', '/b/ { exit } 1'):
+    ...     print(carried(script))
+    keeps on from one line to the next
+    has a range of patterns, which goes over lines
+    has exit: what follows depends on the lines before
+    """
+    uses, numbers = list[_Use](), count()
+    for pattern, action in _items(list(_tokens(script))):
+        first = pattern[0].text if pattern else ""
+        if first == "BEGIN":
+            continue
+        is_function = first in ("function", "func")
+        if not is_function and _has_range(pattern):
+            return Carried("has a range of patterns, which goes over lines")
+        head = [] if is_function else pattern
+        tokens = head if action is None else [*head, _Token("op", "{"), *action, _Token("op", "}")]
+        for token in tokens:
+            if token.kind == "name" and token.text in _ENDS:
+                return Carried(f"has {token.text}: what follows depends on the lines before", token.text == "getline")
+            if token.kind == "name" and token.text == "rand":
+                return Carried("has rand(): what it draws depends on the lines before", is_local=False)
+        own = {token.text for token in pattern if is_function}
+        uses += (use for use in _uses(tokens, numbers, is_always=not pattern) if use.name not in own)
+    return _judged(uses)
+
+
+def _judged(uses: Sequence[_Use]) -> Carried | None:
+    changed = {use.name for use in uses if use.is_changed}
+    for name in changed & _FOR_THE_NEXT:
+        return Carried(f"sets {name}, which holds from the next record on")
+    set_at: dict[str, list[_Place]] = {}
+    for use in uses:
+        if use.name not in changed or use.name in _OWN:
+            continue
+        if use.is_set:
+            set_at.setdefault(use.name, []).append(use.place)
+        if use.is_read and not any(use.place[: len(place)] == place for place in set_at.get(use.name, ())):
+            return Carried(f"keeps {use.name} from one line to the next")
+    return None
+
+
+def _tokens(script: str) -> Iterator[_Token]:
+    at, last = 0, _Token("op", "\n")
+    while at < len(script):
+        is_value = last.kind in ("string", "number", "regex") or last.text in (")", "]", "$")
+        is_value = is_value or (last.kind == "name" and last.text not in _WORDS)
+        if script[at] == "/" and not is_value and (found := _REGEX.match(script, at)):
+            last = _Token("regex", found.group())
+        else:
+            found = _TOKEN.match(script, at)
+            assert found and found.lastgroup  # its last alternative takes anything
+            if found.lastgroup != "space":
+                last = _Token(found.lastgroup, found.group())
+        at = found.end()
+        if found.lastgroup != "space":
+            yield last
+
+
+def _items(tokens: Sequence[_Token]) -> Iterator[tuple[list[_Token], list[_Token] | None]]:
+    """Patterns (or ``function f(x)``) and their actions; None: it prints."""
+    at = 0
+    while at < len(tokens):
+        if tokens[at].text in ("\n", ";"):
+            at += 1
+            continue
+        pattern, depth = list[_Token](), 0
+        while at < len(tokens):
+            text = tokens[at].text
+            goes_on = bool(pattern) and pattern[-1].text in (",", "&&", "||")
+            is_head = bool(pattern) and pattern[0].text in ("function", "func")
+            if depth == 0 and (text == "{" or (text in ("\n", ";") and not goes_on and not is_head)):
+                break
+            depth += (text in ("(", "[")) - (text in (")", "]"))
+            if text != "\n":
+                pattern.append(tokens[at])
+            at += 1
+        if at == len(tokens) or tokens[at].text != "{":
+            yield pattern, None
+            continue
+        start, depth = at + 1, 0
+        while at < len(tokens):
+            depth += (tokens[at].text == "{") - (tokens[at].text == "}")
+            at += 1
+            if depth == 0:
+                break
+        yield pattern, [*tokens[start : at - (depth == 0)]]
+
+
+def _has_range(pattern: Sequence[_Token]) -> bool:
+    depth = 0
+    for token in pattern:
+        depth += (token.text in ("(", "[")) - (token.text in (")", "]"))
+        if token.text == "," and depth == 0:
+            return True
+    return False
+
+
+def _uses(tokens: Sequence[_Token], numbers: Iterator[int], *, is_always: bool) -> Iterator[_Use]:
+    """Variables in the order of the text.
+
+    Args:
+        numbers: For blocks.
+        is_always: What the outer braces hold is run for every record.
+    """
+    blocks, parens = list[int | None](), list[str]()
+    is_start, is_condition = True, False
+    waiting = list[_Use]()  # set by a statement, and not before its end
+    for at, token in enumerate(tokens):
+        text, before = token.text, tokens[at - 1].text if at else ""
+        if _is_variable(tokens, at):
+            place = tuple(block for block in blocks if block is not None)
+            use = _use(tokens, at, place, is_start=is_start or (before == "=" and bool(waiting)))
+            if use.is_set and use.is_assigned:
+                waiting.append(use)
+            else:
+                yield use
+        if text in (";", "\n", "}"):
+            yield from waiting
+            waiting.clear()
+        if text == "{":
+            blocks.append(None if is_always and not blocks else next(numbers))
+        elif text == "}" and blocks:
+            blocks.pop()
+        elif text == "(":
+            parens.append(before)
+        if text == ")" and parens and parens.pop() in ("if", "while", "for"):
+            is_start, is_condition = False, True  # without braces, what follows is run for some records only
+        elif text != "\n":
+            is_start, is_condition = text in ("{", "}", ";"), text in ("else", "do", "&&", "||", ",")
+        elif not is_condition:
+            is_start = True
+    yield from waiting
+
+
+def _is_variable(tokens: Sequence[_Token], at: int) -> bool:
+    text, behind = tokens[at].text, tokens[at + 1].text if at + 1 < len(tokens) else ""
+    return tokens[at].kind == "name" and text not in _WORDS and text not in _FUNCTIONS and behind != "("
+
+
+def _follows_for(tokens: Sequence[_Token], at: int) -> bool:
+    """``for (x = ...`` and ``for (x in ...``."""
+    return [token.text for token in tokens[max(at - 2, 0) : at]] == ["for", "("]
+
+
+def _use(tokens: Sequence[_Token], at: int, place: _Place, *, is_start: bool) -> _Use:
+    before = tokens[at - 1].text if at else ""
+    behind = tokens[at + 1].text if at + 1 < len(tokens) else ""
+    is_element = behind == "["  # others stay what they were
+    if is_element:
+        end = _closing(tokens, at + 1)
+        behind = tokens[end].text if end < len(tokens) else ""
+    argument = None if is_element else _argument(tokens, at)
+    is_loop = _follows_for(tokens, at)
+    is_filled = before == "delete" or argument in _SET or (is_loop and behind == "in")
+    is_set = not is_element and (is_filled or (behind == "=" and (is_start or is_loop)))
+    is_counted = before in ("++", "--") or behind in ("++", "--")
+    is_changed = is_filled or is_counted or behind in _ASSIGN or argument in _CHANGED
+    is_assigned = behind == "="
+    return _Use(tokens[at].text, is_set, is_assigned, is_changed, not (is_filled or is_assigned), place)
+
+
+def _closing(tokens: Sequence[_Token], at: int) -> int:
+    """The place behind the bracket that closes the one at ``at``."""
+    depth = 0
+    for k in range(at, len(tokens)):
+        depth += (tokens[k].text in ("(", "[")) - (tokens[k].text in (")", "]"))
+        if depth == 0:
+            return k + 1
+    return len(tokens)
+
+
+def _argument(tokens: Sequence[_Token], at: int) -> tuple[str, int] | None:
+    """The function of which the token is an argument by itself, and which one; None: it is in no call."""
+    if at + 1 < len(tokens) and tokens[at + 1].text not in (",", ")"):
+        return None
+    depth = position = 0
+    for k in range(at - 1, -1, -1):
+        text = tokens[k].text
+        depth += (text in (")", "]")) - (text in ("(", "["))
+        if depth == 0 and text == ",":
+            position += 1
+        if depth < 0:
+            return (tokens[k - 1].text, position) if k and tokens[k - 1].kind == "name" else None
+    return None

@@ -1,0 +1,81 @@
+"""The scripts that a command of awk, sed or perl runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from millrace.tools.scripts import awk, perl, sed
+from millrace.tools.scripts.carried import Carried
+
+_READERS = {
+    **dict.fromkeys(("awk", "gawk", "mawk", "original-awk"), awk.carried),
+    **dict.fromkeys(("sed", "gsed"), sed.carried),
+    "perl": perl.carried,
+}
+
+#: Letters of options that take a value, and those among them that take the script and the file with it.
+_VALUES = {"awk": "Fvfeilo", "sed": "efl", "perl": "eEfFiImM0ClxVD"}
+_LONG = {
+    "awk": {"--source": "e", "--file": "f", "--field-separator": "F", "--assign": "v", "--include": "i", "--load": "l"},
+    "sed": {"--expression": "e", "--file": "f", "--line-length": "l"},
+}
+
+
+def carried(program: str, arguments: Sequence[str], cwd: Path) -> Carried | None:
+    """What the command carries from line to line, as its scripts show it; None: nothing is seen."""
+    if not (read := _READERS.get(program)):
+        return None
+    texts = scripts(program, arguments, cwd)
+    # Perl without a loop reads as it likes: nothing is known of that.
+    if program == "perl" and not any(re.match(r"-[a-zA-Z0-9]*[np]", word) for word in arguments):
+        return None
+    return read("\n".join(texts)) if texts else None
+
+
+def scripts(program: str, arguments: Sequence[str], cwd: Path) -> list[str]:
+    """The texts of the scripts, one after another; of files as well, if they can be read."""
+    kind = {"sed": "sed", "gsed": "sed", "perl": "perl"}.get(program, "awk")
+    found, is_named = list[str](), False
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            word = next(words, "")
+        elif word.startswith("-") and word != "-":
+            for letter, value in _options(kind, word, words):
+                is_named |= letter in "eEf"
+                if letter in "eE":
+                    found.append(value)
+                elif letter == "f" and kind != "perl":
+                    found += _text(cwd / value)
+            continue
+        if not is_named and kind != "perl":
+            found.append(word)
+        break  # what follows are files, and options behind them are rare
+    return found
+
+
+def _options(kind: str, word: str, words: Iterator[str]) -> Iterator[tuple[str, str]]:
+    """The letters of options in a word and their values."""
+    if word.startswith("--"):
+        name, equal, value = word.partition("=")
+        if letter := _LONG.get(kind, {}).get(name, ""):
+            yield letter, value if equal else next(words, "")
+        return
+    for at, letter in enumerate(word[1:], start=2):
+        if letter not in _VALUES[kind]:
+            continue
+        if kind == "perl" and letter not in "eE":
+            if letter not in "0lx" and word[at:]:
+                return  # -F, -i and others take what is attached
+            continue
+        yield letter, word[at:] or next(words, "")
+        return
+
+
+def _text(path: Path) -> list[str]:
+    try:
+        return [path.read_text(errors="replace")]
+    except OSError:
+        return []

@@ -1,0 +1,211 @@
+"""Scripts of awk, sed and perl: those of which nothing is said write the same for each part of the lines."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millrace.tools.scripts.command import carried, scripts
+
+LINES = [
+    "r1 4 a,b,c\n", "##FASTA\n", ">s1 x y\n", "r2 17 b\n", "\n", "r3 5 c/d a=1\n", ">s2\n", "r1 2 a,b\n", "# no 9 10\n", "1 2 3\n",
+]  # fmt: skip
+
+FINE = {
+    "awk": r"""
+        { x = $1; print x }
+        { n = split($3, a, ","); for (i = 1; i <= n; i++) print a[i] }
+        BEGIN { FS = OFS = " "; m["r1"] = 1 } $2 > 3 { print $1, m[$1] }
+        { gsub(/a\/b/, "x"); print }
+        { $1 = $1 } 1
+        NF > 2 && $1 ~ /^r/
+        /^>/ { print substr($0, 2); next } { print length($0) }
+        function f(a, b,   c) { c = a + b; return c } { print f($1, $2) }
+        { s = 0; for (i = 2; i <= NF; i++) s += $i; print $1, s / (NF + 1) }
+        { if ($2 > 5) { y = "high"; print y } else print "low" }
+        { OFS = "\t"; $1 = $1; print }
+        { t = $2; sub(/1/, "y", t); print t }
+        !/^#/ { print $1 }
+        { print (($2 > 5) ? "a" : "b") }
+        { split($0, q, " "); delete w; w[q[1]] = 1; for (k in w) print k }
+        { x = $1; if (x ~ /r/) x = "b"; print x }
+        { a = b = 0; a += $2; print a, b }
+        { c = gsub(/a/, ""); print c } # s += c
+        length > 5
+    """,
+    "sed": r"""
+        s/a/b/
+        /^#/d
+        s/>/>x/;s/ .*//
+        y/abc/def/
+        s|c/d|q|g
+        /r/!s/a/b/p
+        /a/{s/1/y/;/2/d}
+        G
+        i\hello, world, 1q
+        s/a/1,2q/
+        \,x,d
+        s/\//|/g;p
+        :a;s/^\([^,]*\),/\1;/;ta
+        /a,b/s/1,*/z/I
+    """,
+    "perl": r"""
+        s/^(..)/$1 /; print
+        print if /x/
+        my $n = () = /a/g; print "$n\n"
+        tr/a-z/A-Z/; print
+        my ($u, $v) = split / /; print "$u\n"
+        s{c/d}{q}g; print
+        for my $i (0..3) { print $i }
+        chomp; @c = split /,/; print join("|", @c), "\n"
+        s/\.\././; print unless m{^..$}
+        BEGIN { $x = 3 } print if length > $x
+        $_ = uc; print
+        my %h; $h{$_}++ for split / /; print sort keys %h
+        print "a..b\n"
+        s/(\d+)/$1+1/e; print # last
+        s{a} {b}g; print
+    """,
+}
+CARRIED = {
+    "awk": r"""
+        /a/ { on = 1 } on
+        /a/,/b/
+        { s += $2; print $1, s }
+        { print prev; prev = $1 }
+        !seen[$1]++
+        { if ($1 in seen) next; seen[$1] = 1; print }
+        { a[$1] = $2 } /1/ { print a["r1"] }
+        { if ($1 == "r1") x = 5; print x }
+        { if ($1 == "r1") { x = 5 } print x }
+        { if ($1) { x = 1 } } { if ($2) { print x } }
+        { getline; print }
+        { FS = ":"; print $1 }
+        /##FASTA/ { exit } { print }
+        { print rand() }
+        function f() { g = g "x"; return g } { print f() }
+        BEGIN { n = 3 } n-- > 0
+        { do x = x "a"; while (0); print x }
+    """,
+    "sed": r"""
+        /a/,/b/p
+        1,5d
+        $d
+        /##FASTA/,$d
+        /r2/q
+        N;s/\n/ /
+        /a/h;/b/{x;p}
+        1~2d
+        s/a/b/;=
+        0,/r/s//y/
+    """,
+    "perl": r"""
+        print if /a/ .. /b/
+        print if /a/../b/
+        $n++; print if $n % 2
+        last if /FASTA/; print
+        print if !$seen{$_}++
+        push @a, $_; print "@a"
+        if (/^>/) { $id = $_ } else { print $id, $_ }
+        print $p; $p = $_
+        $on = 1 if /a/; print if $on
+        s/x/$n++/e; print
+        print rand
+    """,
+}
+
+
+def _cases(table: dict[str, str]) -> list[tuple[str, str]]:
+    return [(tool, line.strip()) for tool, text in table.items() for line in text.splitlines() if line.strip()]
+
+
+def _arguments(tool: str, script: str) -> list[str]:
+    return ["-ne", script] if tool == "perl" else [script]
+
+
+def _run(tool: str, script: str, lines: list[str]) -> bytes:
+    given = "".join(lines).encode()
+    return subprocess.run(
+        [tool, *_arguments(tool, script)], input=given, capture_output=True, check=True, timeout=300
+    ).stdout
+
+
+def _is_same_in_parts(tool: str, script: str) -> bool:
+    return _run(tool, script, LINES) == b"".join(_run(tool, script, [line]) for line in LINES)
+
+
+@pytest.mark.parametrize(("tool", "script"), _cases(FINE))
+def test_what_treats_each_line_by_itself_is_let_through(tool: str, script: str) -> None:
+    assert carried(tool, _arguments(tool, script), Path()) is None
+    assert _is_same_in_parts(tool, script), "or it is not what it seems"
+
+
+@pytest.mark.parametrize(("tool", "script"), _cases(CARRIED))
+def test_what_goes_from_line_to_line_is_seen(tool: str, script: str) -> None:
+    assert carried(tool, _arguments(tool, script), Path()) is not None
+
+
+names = st.sampled_from(["x", "y"])
+values = st.sampled_from(["$1", "$2 + 1", "x", "y $1", "1", "x + 1", "length($0)", "n[1]"])
+statements = st.recursive(
+    st.one_of(
+        st.builds("{} = {}".format, names, values),
+        st.builds("{} += {}".format, names, values),
+        st.builds("{}++".format, names),
+        st.builds("print {}".format, values),
+        st.just('split($3, n, ",")'),
+        st.builds("n[{}] = 1".format, values),
+    ),
+    lambda inner: st.one_of(
+        st.builds("if ({}) {}".format, values, inner),
+        st.builds("if ({}) {{ {} }} else {{ {} }}".format, values, inner, inner),
+        st.builds("{{ {}; {} }}".format, inner, inner),
+        st.builds("for (k = 1; k < 3; k++) {}".format, inner),
+        st.builds("if ({})\n{}".format, values, inner),
+    ),
+    max_leaves=6,
+)
+rules = st.builds(
+    "{}{{ {}\n{} }}".format, st.sampled_from(["", "$1 ~ /r/ ", "x ", "/a/ && y "]), statements, statements
+)
+
+
+@pytest.mark.skipif(not shutil.which("awk"), reason="awk is not installed")
+@settings(deadline=None, max_examples=60)
+@given(st.lists(rules, min_size=1, max_size=3).map("\n".join))
+def test_no_program_of_awk_that_is_let_through_carries_anything(script: str) -> None:
+    if carried("awk", [script], Path()) is None:
+        assert _is_same_in_parts("awk", script)
+
+
+commands = st.sampled_from(
+    ["s/a/b/", "d", "p", "N", "G", "h", "g", "x", "/a/d", "/r/!d", "/a/,/1/p", "2p", "$p", "y/a1/b2/", "n", "q", "/r/{p;d}", "/r/!{s/r/,/;x}",
+     "s,/,N;h,g", "D", "=", "a\\1,2q\n", "/##/q", "i\\x\n"]
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(commands, min_size=1, max_size=4).map(";".join))
+def test_no_script_of_sed_that_is_let_through_carries_anything(script: str) -> None:
+    if carried("sed", [script], Path()) is None:
+        assert _is_same_in_parts("sed", script)
+
+
+def test_scripts_are_found_where_the_command_has_them(tmp_path: Path) -> None:
+    (tmp_path / "s.txt").write_text("/a/,/b/p")
+    for tool, arguments in (
+        ("awk", ["-F", "\t", "-vx=1", "-v", "y=2", "SCRIPT", "file"]), ("gawk", ["--re-interval", "-F,", "SCRIPT"]),
+        ("sed", ["-n", "SCRIPT", "file"]), ("sed", ["-ne", "SCRIPT", "file"]), ("sed", ["--expression=SCRIPT"]),
+        ("perl", ["-F,", "-lane", "SCRIPT", "x"]), ("perl", ["-0777", "-pe", "SCRIPT"]), ("perl", ["-Mstrict", "-l", "-n", "-e", "SCRIPT"]),
+    ):  # fmt: skip
+        assert scripts(tool, arguments, tmp_path) == ["SCRIPT"], arguments
+    for tool, arguments in (("awk", ["-f", "s.txt", "x"]), ("sed", ["-nf", "s.txt"]), ("sed", ["--file=s.txt", "x"])):
+        assert scripts(tool, arguments, tmp_path) == ["/a/,/b/p"]
+        assert carried(tool, arguments, tmp_path)
+    assert scripts("perl", ["script.pl", "-e", "x"], tmp_path) == []
+    assert carried("awk", ["-f", "missing"], tmp_path) is None
