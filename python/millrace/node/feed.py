@@ -304,13 +304,7 @@ class Feeder(msgspec.Struct):
                 "give a file, with the longest records first",
             )
         for item, path in zip(self.inputs, paths, strict=True):
-            if item.text and b"\0" in path.read_bytes():
-                raise MillraceError(
-                    f"{'standard input' if item.path == '-' else item.path}: there is a NUL byte in "
-                    f"{records(self._next, self._next + found.records)}: from there on the tool takes all for binary, which it "
-                    "does not see in parts",
-                    "tell the tool that it is text (grep -a), or take the byte out (tr -d '\\0')",
-                )
+            _check_bytes(item, path, records(self._next, self._next + found.records))
         first = self._next
         self._next += found.records
         return self._batch(first, [part for part in parts if part is not None], paths)
@@ -333,3 +327,20 @@ class Feeder(msgspec.Struct):
 
     def _offset(self) -> int:
         return sum(source.offset for source in self.sources)
+
+
+def _check_bytes(item: InputUse, path: Path, extent: str) -> None:
+    """Stop before a batch whose bytes mean something else to the tool than they would in the whole input."""
+    if not (item.text or item.quoted):
+        return
+    name, found = "standard input" if item.path == "-" else item.path, path.read_bytes()
+    if item.text and b"\0" in found:
+        raise MillraceError(
+            f"{name}: there is a NUL byte in {extent}: from there on the tool takes all for binary, which it does not see in parts",
+            "tell the tool that it is text (grep -a), or take the byte out (tr -d '\\0')",
+        )
+    if item.quoted and found.count(b'"') % 2:
+        raise MillraceError(
+            f"{name}: a field in quotes goes over the end of a line in {extent}, and was cut there",
+            "take the line breaks out of the fields before, or run the command by itself",
+        )

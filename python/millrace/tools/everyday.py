@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 from millrace.tools.calls import Call, Rule, both, either, exactly, option, text, value, verb, without
+from millrace.tools.tables import csvcut_takes_names, miller_names_columns, miller_takes_all
 
 #: Exit statuses of programs that are no failures: nothing was found.
 NOTHING_FOUND = dict.fromkeys(
@@ -125,7 +126,20 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "perl": (Rule("with $. or END " + _COUNTS, _PIPE, text(r"\$\.(?![\w*+?])|\bEND\s*\{")),),
     "cat": (Rule("with -n, -b or -s " + _COUNTS, _PIPE, option("-n", "-b", "-s", "--number", "--number-nonblank", "--squeeze-blank")),),
     "jq": (Rule("with --slurp or --null-input " + _DIGESTS, _PIPE, option("-s", "-n", "--slurp", "--null-input")),),
-    **dict.fromkeys(("csvgrep", "csvlook", "csvsort", "csvstat", "csvjson", "csvsql"), (_TABLE,)),
+    **dict.fromkeys(("csvgrep", "csvjoin", "csvjson", "csvlook", "csvsort", "csvsql", "csvstack", "csvstat"), (_TABLE,)),
+    "csvclean": (Rule(_COUNTS, _PIPE),),
+    "csvcut": (
+        Rule("with -l or -n " + _COUNTS, _PIPE, option("-l", "-n", "--linenumbers", "--names")),
+        _TABLE._replace(when=csvcut_takes_names, instead="name columns by numbers (-c 1,3), or " + _TABLE.instead),
+    ),
+    "mlr": (
+        Rule("with such a verb or expression " + _ORDERS, _PIPE, miller_takes_all),
+        _TABLE._replace(when=miller_names_columns, instead=_TABLE.instead + ", and add --implicit-csv-header"),
+    ),
+    **dict.fromkeys(
+        ("zcat", "gunzip", "gzcat", "bzcat", "bunzip2", "xzcat", "unxz", "zstdcat", "unzstd", "lz4cat"),
+        (Rule("would get its input unpacked, as millrace unpacks it", "name the next step instead: millrace run --input FILE.gz -- ..., or run PROGRAM by itself"),),
+    ),
     "prodigal": (
         Rule("trains on the whole input, and numbers its sequences even with -p meta", _folder("genome", "gff", "-f gff -i FOLDER -o 'OUT/{stem}.gff'")),
     ),

@@ -33,6 +33,7 @@ from millrace.tools.everyday import BINARY_FOUND, NOTHING_FOUND, refusal, takes_
 from millrace.tools.generic_notes import notes
 from millrace.tools.joins import joined, ways
 from millrace.tools.read_whole import refuse_read_whole
+from millrace.tools.tables import reads_quotes
 
 
 class Generic:
@@ -52,6 +53,8 @@ class Generic:
         if takes_for_binary(program, command.argv[1:]) and not any(is_one_each(path) for path in command.outputs):
             inputs = tuple(msgspec.structs.replace(item, text=item.format != "files") for item in inputs)
             failures = (BINARY_FOUND,)
+        if reads_quotes(program, command.argv[1:]):
+            inputs = tuple(msgspec.structs.replace(item, quoted=item.format == "lines") for item in inputs)
         statuses = tuple(dict.fromkeys((*command.ok_statuses, *NOTHING_FOUND.get(program, ()))))
         shared = [path for name in command.shared for path in _shared(name, command)]
         one_each = any(output.layout == "record" for output in outputs)
