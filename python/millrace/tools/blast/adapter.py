@@ -113,7 +113,7 @@ class Blast:
                     path=query,
                     format="fasta",
                     stdin=query == "-",
-                    glue_empty=True,
+                    glue_empty=PASS_RESIDUES.get(program) != 0,
                     pass_residues=shared.residues,
                     too_long=shared.too_long,
                 ),
