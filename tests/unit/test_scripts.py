@@ -90,6 +90,9 @@ CARRIED = {
         { print rand() }
         function f() { g = g "x"; return g } { print f() }
         BEGIN { n = 3 } n-- > 0
+        function count(names) { names[$1]++ } { count(seen); print seen[$1] }
+        NR == 3
+        { n = $1 } END { print n }
         { do x = x "a"; while (0); print x }
     """,
     "sed": r"""

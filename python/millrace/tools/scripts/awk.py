@@ -68,6 +68,8 @@ def carried(script: str) -> Carried | None:
         first = pattern[0].text if pattern else ""
         if first == "BEGIN":
             continue
+        if first == "END":
+            return Carried("has END, which is for the whole input", is_local=False)
         is_function = first in ("function", "func")
         if not is_function and _has_range(pattern):
             return Carried("has a range of patterns, which goes over lines")
@@ -76,6 +78,8 @@ def carried(script: str) -> Carried | None:
         for token in tokens:
             if token.kind == "name" and token.text in _ENDS:
                 return Carried(f"has {token.text}: what follows depends on the lines before", token.text == "getline")
+            if token.kind == "name" and token.text in ("NR", "FNR"):
+                return Carried(f"counts lines with {token.text}", is_local=False)
             if token.kind == "name" and token.text == "rand":
                 return Carried("has rand(): what it draws depends on the lines before", is_local=False)
         own = {token.text for token in pattern if is_function}
@@ -214,6 +218,8 @@ def _use(tokens: Sequence[_Token], at: int, place: _Place, *, is_start: bool) ->
     is_set = not is_element and (is_filled or (behind == "=" and (is_start or is_loop)))
     is_counted = before in ("++", "--") or behind in ("++", "--")
     is_changed = is_filled or is_counted or behind in _ASSIGN or argument in _CHANGED
+    # A function of the script may change an array that it is given.
+    is_changed |= argument is not None and argument[0] not in _FUNCTIONS and argument[0] not in _WORDS
     is_assigned = behind == "="
     return _Use(tokens[at].text, is_set, is_assigned, is_changed, not (is_filled or is_assigned), place)
 
