@@ -62,7 +62,8 @@ class InputUse(Frozen, frozen=True):
     stdin: bool = False
     #: Suffixes of companion files (an index, a binary form) that the tool would read instead of the batch.
     hide: tuple[str, ...] = ()
-    #: Whether a record without residues stays with the record before it (the tool fails on such a record alone).
+    #: Whether a record without residues stays with the record before it: for a tool that fails on such a record alone, and
+    #: passes over it among others.
     glue_empty: bool = False
     #: Where the output depends on which records share a pass of the tool: residues that fill a pass. Each batch is
     #: then a whole number of passes; a pass ends with the record that brings its residues to this number or more, or

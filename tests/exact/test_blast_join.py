@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -295,23 +294,6 @@ def test_line_ends_and_empty_lines(bench: Bench, proteins: Records, fmt: str) ->
 def test_record_without_residues_in_a_batch(bench: Bench, proteins: Records, fmt: str) -> None:
     queries = [proteins[0], proteins[1], b">empty\n", proteins[2], b">empty too\n\n", proteins[3]]
     bench.check(f"blastp -db proteins -evalue 1 -outfmt {fmt}", queries, sizes=(4,))
-
-
-def test_psiblast_loses_no_result_for_an_empty_record_behind_it(bench: Bench, proteins: Records) -> None:
-    """It dies of such a record, which is set aside by itself; other programs go on, and have it in one batch with others."""
-    healthy, db = b"".join(proteins[:4]), bench.folder / "proteins"
-    folder = bench.folder / "empty-record"
-    folder.mkdir()
-    (folder / "q.faa").write_bytes(b"".join([*proteins[:3], b">empty\n", proteins[3], b">empty_too\n"]))
-    (folder / "healthy.faa").write_bytes(healthy)
-    search = f"psiblast -db {db} -num_iterations 2 -outfmt 6 -query"
-    serial = subprocess.run([*search.split(), "healthy.faa"], cwd=folder, capture_output=True, check=True)
-    run = [sys.executable, "-m", "millrace", "run", "--progress", "none", "--", *search.split(), "q.faa"]
-    ended = subprocess.run(run, cwd=folder, capture_output=True, check=False, stdin=subprocess.DEVNULL)
-    assert ended.returncode == 3, ended.stderr.decode()
-    assert ended.stdout == serial.stdout
-    assert b"2 records quarantined" in ended.stderr
-    assert b"record 4 (empty)" in ended.stderr and b"record 6 (empty_too)" in ended.stderr
 
 
 def test_tblastx_depends_on_neighbours_and_whole_passes_cure_it(bench: Bench, genes: Records) -> None:

@@ -324,6 +324,20 @@ def test_a_tool_that_never_works_is_stopped_soon(ways: str, choose: st.DataObjec
     assert world.executions <= 2 * slots + 2 * MOST_WITNESSES
 
 
+@settings(max_examples=50)
+@given(st.data())
+def test_records_without_units_are_no_witnesses_against_a_tool_that_works(choose: st.DataObject) -> None:
+    n_empty = choose.draw(st.integers(WITNESSES, 2 * MOST_WITNESSES), "empty records, before one that is not")
+    lives = lives_of(
+        choose.draw(st.integers(1, 4), "slots"), CostHint(unit="bytes"), 1, (choose.draw(st.integers(1, 9), "batch"), 0),
+        limit=QuarantineLimit(share=1.0),
+    )  # fmt: skip
+    world = World(lives, n_empty + 1, dict.fromkeys(range(n_empty), "x"), sizes=[*[0] * n_empty, 5])
+    world.run(choose)
+    assert not world.stopped
+    assert world.done == [n_empty] and sorted(world.quarantined) == list(range(n_empty))
+
+
 @settings(max_examples=5)
 @given(st.data())
 def test_few_records_that_fail_each_in_its_own_way_are_quarantined_one_by_one(choose: st.DataObject) -> None:

@@ -279,6 +279,11 @@ def test_passes_are_kept_whole_where_neighbours_matter(desk: Desk, command: str,
     assert desk.understand(*command.split(), "-query", "q.fa").inputs[0].pass_residues == residues
 
 
+@pytest.mark.parametrize(("program", "stays"), [("blastp", True), ("rpsblast", True), ("psiblast", False)])
+def test_an_empty_query_stays_with_its_neighbour_but_for_psiblast(desk: Desk, program: str, stays: bool) -> None:
+    assert desk.understand(program, "-query", "q.fa", "-db", "db").inputs[0].glue_empty is stays
+
+
 def test_passes_are_kept_whole_for_long_or_unknown_proteins(desk: Desk) -> None:
     (desk.folder / "long.fa").write_bytes(b">a\nMK\n>b\n" + b"MKVLAAGI" * 1300 + b"\n>c\nMK\n")
     assert desk.understand("blastp", "-db", "db", "-query", "long.fa").inputs[0].pass_residues == 10_000

@@ -49,7 +49,8 @@ class _Batch(msgspec.Struct):
     starved: int = 0
 
 
-#: So many different single records that fail alike, and none that succeeds, mean that the tool does not work.
+#: So many different single records that fail alike, and none that succeeds, mean that the tool does not work. Records
+#: without any units do not count: a tool that works may fail on each of them.
 WITNESSES = 3
 
 #: The same for records that fail in different ways: a message may hold something random.
@@ -234,9 +235,9 @@ class Lives:
     def _verdict(self) -> list[Step]:
         if self.proven or not self._held:
             return []
-        alike = len(set(self._witnesses.values())) == 1
-        if len(self._witnesses) >= (WITNESSES if alike else MOST_WITNESSES):
+        if self._enough_witnesses():
             return [self._stop()]
+        alike = len(set(self._witnesses.values())) == 1
         running = any(item.state is _State.RUNNING for item in self._batches.values())
         more = [batch for batch in self._held if batch not in self._witnesses]
         if running:
@@ -259,6 +260,10 @@ class Lives:
                 self._held.remove(batch)
                 return [self._run(batch, urgent=True)]
         return [self._stop()]
+
+    def _enough_witnesses(self) -> bool:
+        said = [words for batch, words in self._witnesses.items() if self._batches[batch].units > 0]
+        return len(said) >= (WITNESSES if len(set(said)) == 1 else MOST_WITNESSES)
 
     def _stop(self) -> Stop:
         """No witness was done."""

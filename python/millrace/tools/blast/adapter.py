@@ -113,6 +113,7 @@ class Blast:
                     path=query,
                     format="fasta",
                     stdin=query == "-",
+                    # One that has a pass to itself would take its neighbour along into failure.
                     glue_empty=PASS_RESIDUES.get(program) != 0,
                     pass_residues=shared.residues,
                     too_long=shared.too_long,

@@ -23,7 +23,8 @@ from millrace.tools.blast import lists
 from millrace.tools.blast.database import NotInFragments, read_database
 from millrace.tools.blast.search_path import SearchPath
 
-#: Residues of queries that share one pass over the database (seen in the archive format: one archive a pass).
+#: Residues of queries that share one pass over the database (seen in the archive format: one archive a pass). 0: one
+#: query; one without residues then takes the next one along, and psiblast refuses the two or, at the end, crashes.
 PASS_RESIDUES = {
     "blastp": 10_000,
     "rpsblast": 10_000,
