@@ -7,7 +7,7 @@ import shutil
 import pytest
 from shell import Shell
 
-N = 4000
+N = 400
 LINES = ("csvformat -D ; t.csv", "csvcut -c 1,3 t.csv", "mlr --icsv --ojsonl --implicit-csv-header cat t.csv")
 
 
@@ -29,7 +29,7 @@ def test_a_field_over_several_lines_is_not_cut(shell: Shell, line: str) -> None:
     serial, ended = shell.run(line), shell.run(run)
     assert serial.code == 0, serial.shown
     assert ended.code == 1, ended.shown
-    assert "t.csv: a field in quotes goes over the end of a line in records 2001-2050" in ended.err
+    assert "t.csv: a field in quotes goes over the end of a line in records 201-250" in ended.err
     assert serial.out.startswith(ended.out), "what is written is right"
     # Where no batch ends within the field, all is well.
     ended = shell.run(run.replace("--batch 50", "--batch 5000"))
