@@ -8,7 +8,6 @@ from pathlib import Path
 from millrace.errors import RefusedError
 from millrace.job import Job
 from millrace.model import Command, ToolUse
-from millrace.tools.scripts.command import carried
 
 #: Formats whose records are lines, or what a script may be told to take for lines.
 _LINES = frozenset(("lines", "nul", "jsonl", "smiles"))
@@ -45,11 +44,13 @@ def check_script(job: Job, use: ToolUse, command: Command) -> None:
     """
     if use.adapter != "generic" or job.verify is not None or any(item.format == "files" for item in use.inputs):
         return
+    from millrace.tools.scripts.command import carried  # no other start is to wait for it
+
     tool = Path(command.argv[0]).name
     found = carried(tool, command.argv[1:], command.cwd)
     if found and not (found.is_local and _LINES.isdisjoint(item.format for item in use.inputs)):
         raise RefusedError(
-            f"{tool}: the script {found}: its results on parts do not make its result on the whole",
+            f"{tool}: the script {found.why}: its results on parts do not make its result on the whole",
             "let millrace run the step before it, and pipe the result: millrace run -- ... | "
             f"{tool}; if it treats each record by itself all the same, add --verify 1, and all of the input is run again, "
             "cut elsewhere",

@@ -143,10 +143,10 @@ class Stretches(msgspec.Struct):
             return False
         if not self._choice.goes_on(first):
             self._close()
-        if self._choice.next(first):
+        is_part = self._choice.next(first)
+        if is_part:
             self._head.append((first, last))
             self._idle_since = None
-        is_part = bool(self._head)
         if not self._choice.goes_on(last):
             self._close()
         return is_part
@@ -174,9 +174,10 @@ class Stretches(msgspec.Struct):
         self._bytes += n_bytes
         extent = (first, last)
         self._last = sorted([*self._last, extent])[-2:]
-        self._effort += effort(seconds, cpu_seconds)
+        spent = effort(seconds, cpu_seconds)
+        self._effort += spent
         if self._is_wanted(extent):
-            self.kept[extent] = effort(seconds, cpu_seconds)
+            self.kept[extent] = spent
         self._drop()
 
     def given_up(self, first: int, last: int) -> None:

@@ -5,18 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from millrace.tools.calls import Call
+from millrace.tools.calls import Call, both, either, exactly, text, value, without
 from millrace.tools.options import words
 
 #: Programs of csvkit, xsv and qsv; all read quotes.
-_CSV = re.compile(r"csv(?:clean|cut|format|grep|join|json|look|sort|sql|stack|stat)|xsv|qsv")
+_CSV = r"csv(?:clean|cut|format|grep|join|json|look|sort|sql|stack|stat)|xsv|qsv"
 
-#: Flags of Miller by which its input is CSV (``csvlite`` reads quotes too), or has the names of columns in its first line.
-_MILLER_CSV = re.compile(r"-c|--c2\w|--i?csv(?:lite)?")
-_MILLER_NAMED = re.compile(r"-[ct]|--[ct]2\w|--i?(?:csv|tsv)(?:lite)?|--i?asv|--i?usv|--i?pprint|--p2\w")
-_MILLER_UNNAMED = frozenset(
-    ("-N", "--hi", "--implicit-csv-header", "--implicit-tsv-header", "--implicit-pprint-header")
-)
+#: Flags of Miller by which its input is CSV (``csvlite`` reads quotes too).
+_MILLER_CSV = r"-c|--c2\w|--i?csv(?:lite)?"
 
 #: Verbs of Miller that look at more than a record, and words of its language that do.
 _MILLER_WHOLE = words("""
@@ -24,7 +20,7 @@ _MILLER_WHOLE = words("""
     join least-frequent most-frequent nothing regularize reshape sample seqgen shuffle sort split stats1 stats2 step
     summary tac tail top uniq unsparsify
 """)
-_MILLER_WORDS = re.compile(r"\b(?:F?NR|M_NR)\b|@\w|\b(?:begin|end)\s*\{|\burand")
+_MILLER_WORDS = r"\b(?:F?NR|M_NR)\b|@\w|\b(?:begin|end)\s*\{|\burand"
 
 
 def reads_quotes(program: str, arguments: Sequence[str]) -> bool:
@@ -34,13 +30,8 @@ def reads_quotes(program: str, arguments: Sequence[str]) -> bool:
     (True, True, False)
     """
     if program == "mlr":
-        return any(_MILLER_CSV.fullmatch(word) for word in arguments)
-    return _CSV.fullmatch(program) is not None
-
-
-def miller_names_columns(call: Call) -> bool:
-    """Whether Miller takes the first line of its input for the names of columns."""
-    return any(map(_MILLER_NAMED.fullmatch, call.arguments)) and _MILLER_UNNAMED.isdisjoint(call.arguments)
+        return any(re.fullmatch(_MILLER_CSV, word) for word in arguments)
+    return re.fullmatch(_CSV, program) is not None
 
 
 def miller_takes_all(call: Call) -> bool:
@@ -49,12 +40,18 @@ def miller_takes_all(call: Call) -> bool:
     return any(
         (word in _MILLER_WHOLE and not re.fullmatch(r"-[^ctjnNpIx]", before))
         or (word == "cat" and after in ("-n", "-N", "-g"))
-        or (before in ("put", "filter", "-q", "-S", "-x") and _MILLER_WORDS.search(word))
+        or (before in ("put", "filter", "-q", "-S", "-x") and re.search(_MILLER_WORDS, word))
         for before, word, after in zip(["", *given], given, [*given[1:], ""], strict=False)
     )
 
 
-def csvcut_takes_names(call: Call) -> bool:
-    """Whether csvcut looks for columns by the names in the first line, or numbers the lines."""
-    values = [after for word, after in zip(call.arguments, call.arguments[1:], strict=False) if word in ("-c", "-C")]
-    return not values or not all(re.fullmatch(r"[\d,:-]+", each) for each in values)
+#: Miller takes the first line of its input for the names of columns.
+miller_names_columns = both(
+    text(r"^(?:-[ct]|--[ct]2\w|--i?(?:csv|tsv)(?:lite)?|--i?asv|--i?usv|--i?pprint|--p2\w)$"),
+    without(exactly("-N", "--hi", "--implicit-csv-header", "--implicit-tsv-header", "--implicit-pprint-header")),
+)
+
+_COLUMNS = ("-c", "-C")
+
+#: csvcut looks for columns by the names in the first line.
+csvcut_takes_names = either(without(value(_COLUMNS, ".*")), value(_COLUMNS, r"(?![\d,:-]+$).*"))

@@ -29,6 +29,8 @@ _FOR_THE_NEXT = words("FS RS FIELDWIDTHS FPAT IGNORECASE")
 #: Functions and which of their arguments, from 0, they change; and fill anew.
 _SET = frozenset((("split", 1), ("patsplit", 1), ("match", 2)))
 _CHANGED = _SET | {("sub", 2), ("gsub", 2), ("asort", 0), ("asort", 1), ("asorti", 0), ("asorti", 1)}
+#: What brackets add to the depth.
+_DEPTH = {"(": 1, "[": 1, ")": -1, "]": -1}
 _ASSIGN = frozenset(("=", "+=", "-=", "*=", "/=", "%=", "^=", "**="))
 
 
@@ -58,7 +60,7 @@ def carried(script: str) -> Carried | None:
 
     >>> carried('{ x = $1; print x }')
     >>> for script in ('/a/ { on = 1 } on', '/a/,/b/', '/b/ { exit } 1'):
-    ...     print(carried(script))
+    ...     print(carried(script).why)
     keeps on from one line to the next
     has a range of patterns, which goes over lines
     has exit: what follows depends on the lines before
@@ -133,7 +135,7 @@ def _items(tokens: Sequence[_Token]) -> Iterator[tuple[list[_Token], list[_Token
             is_head = bool(pattern) and pattern[0].text in ("function", "func")
             if depth == 0 and (text == "{" or (text in ("\n", ";") and not goes_on and not is_head)):
                 break
-            depth += (text in ("(", "[")) - (text in (")", "]"))
+            depth += _DEPTH.get(text, 0)
             if text != "\n":
                 pattern.append(tokens[at])
             at += 1
@@ -152,7 +154,7 @@ def _items(tokens: Sequence[_Token]) -> Iterator[tuple[list[_Token], list[_Token
 def _has_range(pattern: Sequence[_Token]) -> bool:
     depth = 0
     for token in pattern:
-        depth += (token.text in ("(", "[")) - (token.text in (")", "]"))
+        depth += _DEPTH.get(token.text, 0)
         if token.text == "," and depth == 0:
             return True
     return False
@@ -228,7 +230,7 @@ def _closing(tokens: Sequence[_Token], at: int) -> int:
     """The place behind the bracket that closes the one at ``at``."""
     depth = 0
     for k in range(at, len(tokens)):
-        depth += (tokens[k].text in ("(", "[")) - (tokens[k].text in (")", "]"))
+        depth += _DEPTH.get(tokens[k].text, 0)
         if depth == 0:
             return k + 1
     return len(tokens)
@@ -241,7 +243,7 @@ def _argument(tokens: Sequence[_Token], at: int) -> tuple[str, int] | None:
     depth = position = 0
     for k in range(at - 1, -1, -1):
         text = tokens[k].text
-        depth += (text in (")", "]")) - (text in ("(", "["))
+        depth -= _DEPTH.get(text, 0)
         if depth == 0 and text == ",":
             position += 1
         if depth < 0:

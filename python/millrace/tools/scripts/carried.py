@@ -6,16 +6,9 @@ from typing import NamedTuple
 
 
 class Carried(NamedTuple):
-    """Something that a script carries from line to line.
-
-    >>> str(Carried("has a range"))
-    'has a range'
-    """
+    """Something that a script carries from line to line."""
 
     #: Completes "the script ...".
     why: str
     #: Records of several lines may have all of it within them.
     is_local: bool = True
-
-    def __str__(self) -> str:
-        return self.why

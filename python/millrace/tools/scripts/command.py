@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 
-from millrace.tools.scripts import awk, perl, sed
 from millrace.tools.scripts.carried import Carried
 
-_READERS = {
-    **dict.fromkeys(("awk", "gawk", "mawk", "original-awk"), awk.carried),
-    **dict.fromkeys(("sed", "gsed"), sed.carried),
-    "perl": perl.carried,
+#: The module here that reads the scripts of a program.
+_KINDS = {
+    **dict.fromkeys(("awk", "gawk", "mawk", "original-awk"), "awk"),
+    **dict.fromkeys(("sed", "gsed"), "sed"),
+    "perl": "perl",
 }
 
 #: Letters of options that take a value, and those among them that take the script and the file with it.
@@ -25,18 +26,21 @@ _LONG = {
 
 def carried(program: str, arguments: Sequence[str], cwd: Path) -> Carried | None:
     """What the command carries from line to line, as its scripts show it; None: nothing is seen."""
-    if not (read := _READERS.get(program)):
+    if not (kind := _KINDS.get(program)):
         return None
     texts = scripts(program, arguments, cwd)
     # Perl without a loop reads as it likes: nothing is known of that.
-    if program == "perl" and not any(re.match(r"-[a-zA-Z0-9]*[np]", word) for word in arguments):
+    if kind == "perl" and not any(re.match(r"-[a-zA-Z0-9]*[np]", word) for word in arguments):
         return None
-    return read("\n".join(texts)) if texts else None
+    if not texts:
+        return None
+    read: Callable[[str], Carried | None] = import_module(f"millrace.tools.scripts.{kind}").carried
+    return read("\n".join(texts))
 
 
 def scripts(program: str, arguments: Sequence[str], cwd: Path) -> list[str]:
     """The texts of the scripts, one after another; of files as well, if they can be read."""
-    kind = {"sed": "sed", "gsed": "sed", "perl": "perl"}.get(program, "awk")
+    kind = _KINDS[program]
     found, is_named = list[str](), False
     words = iter(arguments)
     for word in words:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from millrace.tools.scripts.carried import Carried
+from millrace.tools.scripts.quoted import behind
 
 _PAIRS = {"{": "}", "(": ")", "[": "]", "<": ">"}
 
@@ -31,7 +32,7 @@ def carried(code: str) -> Carried | None:
     >>> carried('s/^(..)/$1 /; print if /x/')
     >>> carried('my $n = () = /a/g; print "$n\\n"')
     >>> for code in ('print if /a/ .. /b/', '$n++; print if $n % 2', 'last if /x/; print'):
-    ...     print(carried(code))
+    ...     print(carried(code).why)
     has a range of conditions, which goes over lines
     keeps $n from one line to the next
     has last: what follows depends on the lines before
@@ -39,7 +40,7 @@ def carried(code: str) -> Carried | None:
     code = _bare(code)
     begun = re.search(r"\bBEGIN\s*\{", code)
     if begun:
-        code = code[: begun.start()] + code[_closing(code, begun.end() - 1) :]
+        code = code[: begun.start()] + code[_behind(code, begun.end(), "{") :]
     if ".." in _LIST.sub("", re.sub(r'"[^"]*"', '""', code)):
         return Carried("has a range of conditions, which goes over lines")
     if found := _STOPS.search(code):
@@ -81,11 +82,11 @@ def _bare(code: str) -> str:
         end = match["end"] or ("/" if match["regex"] else "")
         at = match.end()
         if end:
-            middle = at = _part(code, at, end)
+            middle = at = _behind(code, at, end)
             if match["two"]:
                 if end in _PAIRS:
                     middle += len(code[at:]) - len(code[at:].lstrip()) + 1
-                at = _part(code, middle, code[middle - 1])
+                at = _behind(code, middle, code[middle - 1])
             flags = at
             while at < len(code) and code[at].isalpha():
                 at += 1
@@ -94,21 +95,6 @@ def _bare(code: str) -> str:
     return re.sub(r"\\.", "", found + code[at:])
 
 
-def _part(code: str, at: int, end: str) -> int:
-    """The place behind what closes a part that began with ``end``."""
-    close, depth = _PAIRS.get(end, end), 1
-    while at < len(code):
-        if code[at] == "\\":
-            at += 1
-        elif code[at] == close:
-            depth -= 1
-        elif code[at] == end:
-            depth += 1
-        at += 1
-        if not depth:
-            break
-    return at
-
-
-def _closing(code: str, at: int) -> int:
-    return _part(code, at + 1, "{")
+def _behind(code: str, at: int, first: str) -> int:
+    """The place behind what closes a part that began with ``first``."""
+    return behind(code, at, _PAIRS.get(first, first), first)

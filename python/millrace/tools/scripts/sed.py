@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from millrace.tools.scripts.carried import Carried
+from millrace.tools.scripts.quoted import behind
 
 #: Commands by which a line's output depends on others, and why.
 _WHY = {
@@ -24,7 +25,7 @@ def carried(script: str) -> Carried | None:
 
     >>> carried("s/a/b/g; /x/!d; /y/{s,/,|,;p}")
     >>> for script in ("/a/,/b/d", "1d", "y/abc/xyz/;N", "/>/q"):
-    ...     print(carried(script))
+    ...     print(carried(script).why)
     has a range of lines
     has numbers of lines
     reads the next line
@@ -42,13 +43,13 @@ def _found(script: str) -> Iterator[Carried]:
         if script[at] == "#":
             at = _past(script, at, r"[^\n]*")
             continue
-        behind = _address(script, at)
-        if behind != at:
+        end = _address(script, at)
+        if end != at:
             if script[at] not in "/\\":
                 yield _LINE
-            if re.compile(r"\s*,").match(script, behind):
+            if re.compile(r"\s*,").match(script, end):
                 yield _RANGE
-        at = _past(script, behind, r"[\s!]*")
+        at = _past(script, end, r"[\s!]*")
         if at >= len(script):
             return
         command = script[at]
@@ -60,9 +61,9 @@ def _found(script: str) -> Iterator[Carried]:
 def _address(script: str, at: int) -> int:
     """The place behind the address that begins there, if one does."""
     if script[at] == "/":
-        return _past(script, _part(script, at + 1, "/"), "[IM]*")
+        return _past(script, behind(script, at + 1, "/"), "[IM]*")
     if script[at] == "\\" and at + 1 < len(script):
-        return _past(script, _part(script, at + 2, script[at + 1]), "[IM]*")
+        return _past(script, behind(script, at + 2, script[at + 1]), "[IM]*")
     return _past(script, at, r"\$|[\d~+]*")
 
 
@@ -70,7 +71,7 @@ def _end(script: str, at: int, command: str) -> int:
     """The place behind what belongs to a command."""
     if command in "sy" and at < len(script):
         end = script[at]
-        at = _part(script, _part(script, at + 1, end), end)
+        at = behind(script, behind(script, at + 1, end), end)
         return _past(script, at, r"[\w ]*w [^\n]*|\w*")
     if command in "aic":  # text goes to the end of the line, and on where a backslash stands there
         return _past(script, at, r"(?:\\\n|\\.|[^\n\\])*")
@@ -79,13 +80,6 @@ def _end(script: str, at: int, command: str) -> int:
     if command in "rRwWev":
         return _past(script, at, r"[^\n]*")
     return at
-
-
-def _part(script: str, at: int, end: str) -> int:
-    """The place behind the next ``end`` that is not escaped."""
-    while at < len(script) and script[at] != end:
-        at += 2 if script[at] == "\\" else 1
-    return at + 1
 
 
 def _past(script: str, at: int, pattern: str) -> int:
