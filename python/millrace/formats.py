@@ -43,6 +43,7 @@ FORMATS: dict[str, RecordFormat] = {
         RecordFormat("genbank", "annotated sequences; a record begins at LOCUS", (".gb", ".gbk", ".gbff")),
         RecordFormat("pdbqt", "docking models; a record ends with ENDMDL", (".pdbqt",)),
         RecordFormat("jsonl", "JSON values, one a line", (".jsonl", ".ndjson")),
+        RecordFormat("csv", "rows of a table; a field in quotes may hold line breaks"),
         RecordFormat("lines", "each line is a record", (".txt", ".tsv", ".list")),
         RecordFormat("nul", "each record ends with a NUL byte, as find -print0 writes them"),
         RecordFormat("regex", "a record begins or ends at lines that match --record-start or --record-end"),

@@ -72,8 +72,6 @@ class InputUse(Frozen, frozen=True):
     pass_residues: int = 0
     #: Whether a NUL byte changes what the tool makes of all that follows: the run stops before a batch with one.
     text: bool = False
-    #: Whether fields in quotes may hold what else ends a record: the run stops before a batch that is cut within one.
-    quoted: bool = False
     #: Residues from which on a record's output would depend on neighbours that are not known: the run stops before it.
     #: 0: no such length.
     too_long: int = 0

@@ -363,7 +363,7 @@ class Chaos:
             "manifest": lambda: (run_dir / "job.json").exists(),
             "journal": lambda: size(case.journal) > share * total,
             "output": lambda: size(output) > share * len(case.expected[case.outputs[0]]),
-            "complete": lambda: any(run_dir.glob("complete.json*")),
+            "complete": lambda: any((run_dir / name).exists() for name in ("complete.json", "complete.json.new")),
             "cleanup": lambda: self._had_journal and not case.journal.exists(),
         }  # fmt: skip
         self._had_journal = False

@@ -331,16 +331,9 @@ class Feeder(msgspec.Struct):
 
 def _check_bytes(item: InputUse, path: Path, extent: str) -> None:
     """Stop before a batch whose bytes mean something else to the tool than they would in the whole input."""
-    if not (item.text or item.quoted):
-        return
-    name, found = "standard input" if item.path == "-" else item.path, path.read_bytes()
-    if item.text and b"\0" in found:
+    if item.text and b"\0" in path.read_bytes():
+        name = "standard input" if item.path == "-" else item.path
         raise MillraceError(
             f"{name}: there is a NUL byte in {extent}: from there on the tool takes all for binary, which it does not see in parts",
             "tell the tool that it is text (grep -a), or take the byte out (tr -d '\\0')",
-        )
-    if item.quoted and found.count(b'"') % 2:
-        raise MillraceError(
-            f"{name}: a field in quotes goes over the end of a line in {extent}, and was cut there",
-            "take the line breaks out of the fields before, or run the command by itself",
         )

@@ -54,7 +54,9 @@ class Generic:
             inputs = tuple(msgspec.structs.replace(item, text=item.format != "files") for item in inputs)
             failures = (BINARY_FOUND,)
         if reads_quotes(program, command.argv[1:]):
-            inputs = tuple(msgspec.structs.replace(item, quoted=item.format == "lines") for item in inputs)
+            inputs = tuple(
+                msgspec.structs.replace(item, format="csv") if item.format == "lines" else item for item in inputs
+            )
         statuses = tuple(dict.fromkeys((*command.ok_statuses, *NOTHING_FOUND.get(program, ()))))
         shared = [path for name in command.shared for path in _shared(name, command)]
         one_each = any(output.layout == "record" for output in outputs)

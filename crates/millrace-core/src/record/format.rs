@@ -7,6 +7,7 @@ use super::error::Error;
 use super::fasta::Fasta;
 use super::fastq::Fastq;
 use super::lines::{Blank, Lines, Rules, Which};
+use super::rows::Rows;
 use super::scan::Scanner;
 
 /// A record format.
@@ -24,6 +25,7 @@ pub enum Format {
     Genbank,
     Pdbqt,
     Jsonl,
+    Csv,
     Lines,
     Nul,
     Regex,
@@ -31,7 +33,7 @@ pub enum Format {
 
 impl Format {
     /// All formats, by name.
-    pub const ALL: [(&'static str, Self); 14] = [
+    pub const ALL: [(&'static str, Self); 15] = [
         ("fasta", Self::Fasta),
         ("fastq", Self::Fastq),
         ("mol2", Self::Mol2),
@@ -43,6 +45,7 @@ impl Format {
         ("genbank", Self::Genbank),
         ("pdbqt", Self::Pdbqt),
         ("jsonl", Self::Jsonl),
+        ("csv", Self::Csv),
         ("lines", Self::Lines),
         ("nul", Self::Nul),
         ("regex", Self::Regex),
@@ -99,6 +102,7 @@ impl Cutter {
         match self.format {
             Format::Fasta => Box::new(Fasta::default()),
             Format::Fastq => Box::new(Fastq::default()),
+            Format::Csv => Box::new(Rows::default()),
             Format::Lines => Box::new(Delimited { delimiter: b'\n' }),
             Format::Nul => Box::new(Delimited { delimiter: 0 }),
             _ => Box::new(Lines::new(self.rules())),
@@ -143,8 +147,8 @@ impl Cutter {
             Format::Cm => head.starts_with(INFERNAL),
             Format::Jsonl => head.first().is_some_and(u8::is_ascii_graphic),
             Format::Sdf | Format::Hmm | Format::Stockholm | Format::Pdbqt | Format::Lines => true,
-            // A blank line anywhere in the first SMILES file would hide the second.
-            Format::Smiles | Format::Nul | Format::Regex => false,
+            // A blank line anywhere in the first SMILES file would hide the second; a quote that is still open, a table.
+            Format::Smiles | Format::Csv | Format::Nul | Format::Regex => false,
         }
     }
 

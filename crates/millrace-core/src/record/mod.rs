@@ -12,6 +12,7 @@ mod format;
 mod lengths;
 mod lines;
 mod reader;
+mod rows;
 mod scan;
 mod sniff;
 mod source;

@@ -152,6 +152,35 @@ fn simple_records() {
 }
 
 #[test]
+fn rows_are_cut_outside_quotes_only() {
+    for row in
+        ["a,b", "", "\"a\nb\",c", "a;\"x\"\"\n\"\"\n\";c\r", "a,\"\"", "\"\"\"\n\"", "a\t\"\n\"", "x, \"y\n\",'\"z\"'"]
+    {
+        let input = format!("{row}\n{row}\nz");
+        assert_eq!(records(Format::Csv, &input), [format!("{row}\n"), format!("{row}\n"), "z".to_owned()]);
+    }
+    assert_eq!(records(Format::Csv, "a\n\"b\nc"), ["a\n", "\"b\nc"]);
+    for (row, line) in [("5\" pipe", 3), ("\"a\"b", 3), ("a \"b,\"c\"", 3), ("\"a\n\"b", 4)] {
+        for piece in [1, 3, 100] {
+            let mut scanner = cutter(Format::Csv).scanner();
+            let input = format!("\n\n{row}\n");
+            let (mut at, mut seen) = (0, 0);
+            let fault = loop {
+                match scanner.scan(&input.as_bytes()[at..seen], seen == input.len()) {
+                    Ok(step) => at += step.len,
+                    Err(fault) => break fault,
+                }
+                if at == seen {
+                    assert!(seen < input.len(), "no fault");
+                    seen = (seen + piece).min(input.len());
+                }
+            };
+            assert_eq!((fault.line, fault.problem.as_str()), (Some(line), "a quote in the middle of a field"));
+        }
+    }
+}
+
+#[test]
 fn regex_records_begin_and_end_where_told() {
     let cut = |start, end, input: &str| {
         let cutter = Cutter::new(Format::Regex, start, end).unwrap();
