@@ -13,8 +13,9 @@ def table(note: str) -> str:
     return "".join(f'{k},"a, b {k}",{note if k == N // 2 else "x"}\n' for k in range(N))
 
 
-@pytest.mark.parametrize("line", LINES, ids=[line.split()[0] for line in LINES])
-@pytest.mark.parametrize("form", ["lines", "csv"])
+@pytest.mark.parametrize(
+    ("line", "form"), [*zip(LINES, ("lines", "csv", "lines"), strict=True)], ids=["csvformat", "csvcut", "mlr"]
+)
 def test_a_field_over_several_lines_is_not_cut(shell: Shell, line: str, form: str) -> None:
     line = line.replace(";", "';'")
     (shell.work / "t.csv").write_text(table('"' + "note\n" * 70 + '"'))

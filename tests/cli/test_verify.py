@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 from shell import Shell
+from turns import again
 
 #: Records of `table`, and of a batch.
 N, BATCH = 300, 12
@@ -121,7 +122,7 @@ sys.stdout.writelines(dict.fromkeys(line.partition("|")[2] for line in sys.stdin
 """
 
 
-@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("batch", [again(1), 3])
 def test_small_batches_of_a_tool_with_a_slow_start_are_looked_at_for_more_than_a_few_records(
     filled: Shell, batch: int
 ) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 
@@ -13,8 +16,7 @@ def once(folder: Path, make: Callable[[Path], None]) -> Path:
 
     What is made must not depend on the folder's name, which it has only when it is whole.
     """
-    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _alone(folder):
         if not folder.exists():
             half_made = folder.with_name(f"{folder.name}.new")
             shutil.rmtree(half_made, ignore_errors=True)
@@ -22,3 +24,32 @@ def once(folder: Path, make: Callable[[Path], None]) -> Path:
             make(half_made)
             half_made.rename(folder)
     return folder
+
+
+@contextmanager
+def shared(folder: Path, start: Callable[[Path], AbstractContextManager[dict[str, str]]]) -> Iterator[dict[str, str]]:
+    """Let the first who comes ``start`` a server; who started it ends it, when nobody uses it any more."""
+    told = folder / "told.json"
+    with ExitStack() as own, folder.with_name(f"{folder.name}.users").open("w") as users:
+        with _alone(folder):
+            is_owner = not told.exists()
+            if is_owner:
+                folder.mkdir()
+                told.write_text(json.dumps(own.enter_context(start(folder))))
+            fcntl.flock(users, fcntl.LOCK_SH)
+        yield json.loads(told.read_text())
+        fcntl.flock(users, fcntl.LOCK_UN)
+        while is_owner:
+            with _alone(folder), suppress(BlockingIOError):
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                own.close()
+                shutil.rmtree(folder)
+                is_owner = False
+            time.sleep(0.1)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from exact_cases import MILLRACE, records
 from tool_batches import need
+from turns import again
 
 #: Where the empty queries are: an ``e`` each; an ``h`` is one with hits.
 PLACES = {"last": "hhhe", "everywhere": "eehehheehe", "many-first": "eeeeehh"}
@@ -33,9 +34,9 @@ def search(folder: Path, queries: Sequence[bytes], fmt: str, *before: str) -> su
     ("fmt", "places", "slots", "batch"),
     [
         ("0", "everywhere", 2, "auto"),
-        ("5", "everywhere", 2, "3"),
-        ("6", "last", 2, "auto"),
-        ("6", "everywhere", 1, "3"),
+        again("5", "everywhere", 2, "3"),
+        again("6", "last", 2, "auto"),
+        again("6", "everywhere", 1, "3"),
         ("6", "many-first", 1, "auto"),
         ("7", "everywhere", 1, "1"),
     ],

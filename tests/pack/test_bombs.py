@@ -19,19 +19,19 @@ from millrace.pack.recipe import Original, Queries, Recipe
 ZEROS = bytes(MOST_BYTES)
 
 
-def bomb(path: Path, says: int, pieces: int) -> None:
-    """A pack that says so many bytes of its output, and has so many pieces of 64 MiB."""
+def bomb(path: Path, says: int, *pieces: bytes) -> None:
+    """A pack that says so many bytes of its output, and has these pieces of it."""
     original = Original(name="out", bytes=says, sha256=recipe.UNKNOWN)
     writer = Writer(path)
     writer.add(Kind.RECIPE, recipe.encode(Recipe(codec="zstd", millrace="0", outputs=(original,))))
-    for _ in range(pieces):
-        writer.add(Kind.PLAIN, ZEROS, note=bytes([0]))
+    for piece in pieces:
+        writer.add(Kind.PLAIN, piece, note=bytes([0]))
     writer.finish(lambda _: None)
 
 
 def test_no_more_is_written_than_the_pack_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    bomb(tmp_path / "bomb.mrp", MOST_BYTES + 5, 3)
+    bomb(tmp_path / "bomb.mrp", MOST_BYTES + 5, ZEROS, ZEROS[:100])
     assert (tmp_path / "bomb.mrp").stat().st_size < 30_000
     code, words = told(unpack.command, "bomb.mrp", "-o", "out")
     assert code == 5
@@ -41,7 +41,7 @@ def test_no_more_is_written_than_the_pack_says(tmp_path: Path, monkeypatch: pyte
 
 def test_what_has_no_room_is_refused_before_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    bomb(tmp_path / "bomb.mrp", 1 << 60, 1)
+    bomb(tmp_path / "bomb.mrp", 1 << 60, ZEROS[:100])
     code, words = told(unpack.command, "bomb.mrp", "-o", "out")
     assert code == 2
     assert "has room for" in words

@@ -13,6 +13,7 @@ import pytest
 import servers
 import sftp_server
 import web_server
+from once import shared
 
 REPO = Path(__file__).resolve().parent.parent.parent
 
@@ -88,12 +89,12 @@ def bucket(moto: str, environment: Path, monkeypatch: pytest.MonkeyPatch) -> str
 
 
 @pytest.fixture(scope="session")
-def small_hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """An HDFS with two DataNodes, all of it in one Java process, which ends with its input: its URL, and the address of WebHDFS."""
+def small_hdfs(session_folder: Path) -> Iterator[dict[str, str]]:
+    """An HDFS with two DataNodes, one for all workers: its URL, and the address of WebHDFS."""
     pytest.importorskip("hdfs_native")
     if reason := servers.no_hdfs():
         pytest.skip(reason)
-    with servers.hdfs(tmp_path_factory.mktemp("hdfs")) as told:
+    with shared(session_folder / "hdfs", servers.hdfs) as told:
         yield told
 
 
@@ -104,12 +105,13 @@ def name_node(small_hdfs: dict[str, str]) -> str:
 
 
 @pytest.fixture
-def hdfs(name_node: str) -> Callable[[str, bytes], str]:
-    """Writes a file, and gives its URL."""
+def hdfs(name_node: str, tmp_path: Path) -> Callable[[str, bytes], str]:
+    """Writes a file into a folder of this test's own, and gives its URL."""
+    own = f"{tmp_path.parent.name}-{tmp_path.name}"
 
     def put(name: str, content: bytes) -> str:
-        servers.put(name_node, f"/{name}", content)
-        return f"{name_node}/{quote(name)}"
+        servers.put(name_node, f"/{own}/{name}", content)
+        return f"{name_node}/{own}/{quote(name)}"
 
     return put
 

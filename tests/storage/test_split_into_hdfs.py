@@ -39,6 +39,8 @@ class Site:
     """A folder with a database and queries, and an HDFS."""
 
     here: Path
+    #: Its folder in HDFS.
+    top: str
     uri: str
     web: str
     environ: dict[str, str] = field(default_factory=dict)
@@ -90,7 +92,9 @@ def site(small_hdfs: dict[str, str], tmp_path: Path) -> Site:
     (tmp_path / "q").write_text("".join(entries[3::7]))
     words = ["makeblastdb", "-in", "in", "-dbtype", "prot", "-parse_seqids", "-title", "t", "-out", "prot"]
     subprocess.run(words, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
-    found = Site(tmp_path, small_hdfs["uri"], small_hdfs["http"].partition("//")[2])
+    found = Site(
+        tmp_path, f"{tmp_path.parent.name}-{tmp_path.name}", small_hdfs["uri"], small_hdfs["http"].partition("//")[2]
+    )
     found.environ = found.settings(found.web)
     return found
 
@@ -101,7 +105,7 @@ def search(folder: Path) -> bytes:
 
 
 def test_what_is_split_into_hdfs_is_the_database(site: Site) -> None:
-    top = site.here.name
+    top = site.top
     url = f"{site.uri}/{top}/prot"
     done = site.split(url)
     assert done.returncode == 0, done.stderr
@@ -121,7 +125,7 @@ def test_what_is_split_into_hdfs_is_the_database(site: Site) -> None:
 
 
 def test_what_cannot_be_written_is_told_before_anything_is_made(site: Site) -> None:
-    top = site.here.name
+    top = site.top
     made = site.here / "made"
     (site.here / "bin").mkdir()
     (site.here / "bin" / "makeblastdb").write_text(f"#!/bin/sh\ntouch {made}; exit 1\n")
@@ -140,7 +144,7 @@ def test_what_cannot_be_written_is_told_before_anything_is_made(site: Site) -> N
 
 
 def test_a_killed_split_leaves_no_database_and_the_next_one_takes_its_place(site: Site) -> None:
-    top = site.here.name
+    top = site.top
     url = f"{site.uri}/{top}/prot"
     files = [str(path) for path in sorted(site.here.glob("prot.p*"))]
     killed = subprocess.run([sys.executable, "-c", CUT_OFF, url, *files], cwd=site.here, env=site.environ)
@@ -157,7 +161,7 @@ def test_a_write_that_comes_late_does_not_make_the_folder_again(site: Site) -> N
     """DataNodes go on with what a killed process has asked for, when the next one has removed its folder already."""
     import hdfs_native
 
-    top = site.here.name
+    top = site.top
     with NewFolder(f"{site.uri}/{top}/prot", site.environ) as new:
         (begun,) = site.names(top)
         hdfs_native.Client(site.uri).delete(f"/{top}/{begun}", recursive=True)

@@ -13,9 +13,9 @@ from millrace.model import CostHint, Learnt
 SPREAD = 0.5
 
 #: Seconds that a batch takes at most, so that a crash loses little and output keeps flowing; and, of a tool that takes
-#: long to start, so many starts: they cost 4 %.
+#: long to start, so many starts: they cost 2.5 %.
 LONGEST_SECONDS = 30.0
-LONGEST_STARTS = 25.0
+LONGEST_STARTS = 40.0
 
 #: While it is not known what the start costs, so many times the most that it can be: what the shortest task took.
 LONGEST_GUESS = 4.0
@@ -44,7 +44,7 @@ GROWTH = 8.0
 #: few slots whose tool takes so many seconds to start; all slots together have at most so many bytes then.
 MOST_BYTES = 16 << 20
 LONG_START = 0.1
-MOST_BYTES_OF_ALL = 256 << 20
+MOST_BYTES_OF_ALL = 512 << 20
 
 #: A batch of what is cut beforehand is at most this part of what is left for one slot.
 TAIL_PART = 0.5
@@ -129,7 +129,7 @@ class CostModel(msgspec.Struct):
     def _fit(self) -> None:
         n, x, y, xx, xy = self._sums
         spread = n * xx - x * x
-        known = min(self.hint.startup_seconds, self._shortest)
+        known = min(self._known_start(), self._shortest)
         least, most = known, self._shortest
         # Batches of alike size cannot tell start from slope: keep the start that is known, fit the slope.
         if spread > 0.05 * n * xx:
@@ -146,6 +146,13 @@ class CostModel(msgspec.Struct):
         n, x, y, total = self._plain
         self.record_units = x / total
         self.per_unit = max((y - self.startup * n) / x, 1e-12)
+
+    def _known_start(self) -> float:
+        """Seconds of the start, by what is known of the tool: in seconds, or in units, which options change less."""
+        n, units, seconds, _ = self._plain
+        if not self.hint.start_units:
+            return self.hint.startup_seconds
+        return self.hint.start_units * seconds / (units + n * self.hint.start_units)
 
     @property
     def batch_units(self) -> float:
