@@ -281,3 +281,10 @@ def test_the_first_of_several_slots_gets_no_more_than_its_share_where_the_cost_i
     """A file has more bytes than units, which only reading it tells."""
     known = Learnt(sums=(4.0, 4e3, 4.0, 4e6, 4e3), plain=(4.0, 4e3, 4.0, 40.0), shortest=1.0, largest=1000)
     assert Intake(CostHint(learnt=known if learnt else None), 1000, slots).remaining == remaining
+
+
+def test_a_start_that_is_known_in_units_follows_what_the_options_make_of_it() -> None:
+    model = CostModel(CostHint(unit="residues", startup_seconds=1.0, start_units=2_000_000))
+    assert model.startup == 1.0
+    model.observe(48_000_000, 100.0)  # --sensitive: four times as long as the hint says
+    assert model.startup == pytest.approx(4.0) and model.per_unit == pytest.approx(2e-6)
