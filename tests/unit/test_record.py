@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
+import io
 import lzma
 import os
 import random
@@ -16,8 +18,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from millrace import _core, formats
 from millrace.errors import RefusedError
@@ -420,3 +425,22 @@ def test_parse_input_takes_a_format_from_the_end_of_a_name(tmp_path: Path) -> No
         formats.parse_input("-:smi", tmp_path)
     with pytest.raises(RefusedError, match="formats are fasta, fastq"):
         formats.parse_input("q.fa:", tmp_path)
+
+
+CELLS = st.text(st.sampled_from("ab 1.,;\t\n\r\"'é-"), max_size=6)
+
+
+@given(
+    rows=st.lists(st.lists(CELLS, min_size=2, max_size=4), min_size=1, max_size=8), separator=st.sampled_from(",;\t"),
+    end=st.sampled_from(["\n", "\r\n"]),
+)  # fmt: skip
+def test_rows_are_those_that_a_writer_of_csv_has_written(rows: list[list[str]], separator: str, end: str) -> None:
+    """Whatever separates the cells, and whatever stands in them."""
+    written = []
+    for row in rows:
+        csv.writer(one := io.StringIO(), delimiter=separator, lineterminator=end).writerow(row)
+        written.append(one.getvalue().encode())
+    with TemporaryDirectory() as folder:
+        path, dest = Path(folder, "in"), Path(folder, "out")
+        path.write_bytes(b"".join(written))
+        assert [cut for _, cut in cut_all(reader([path], "csv"), dest, 1, 0, 0)] == written
