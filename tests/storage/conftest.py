@@ -105,13 +105,18 @@ def name_node(small_hdfs: dict[str, str]) -> str:
 
 
 @pytest.fixture
-def hdfs(name_node: str, tmp_path: Path) -> Callable[[str, bytes], str]:
+def hdfs_folder(tmp_path: Path) -> str:
+    """The name of a folder in HDFS that no other test of any worker uses."""
+    return f"{tmp_path.parent.name}-{tmp_path.name}"
+
+
+@pytest.fixture
+def hdfs(name_node: str, hdfs_folder: str) -> Callable[[str, bytes], str]:
     """Writes a file into a folder of this test's own, and gives its URL."""
-    own = f"{tmp_path.parent.name}-{tmp_path.name}"
 
     def put(name: str, content: bytes) -> str:
-        servers.put(name_node, f"/{own}/{name}", content)
-        return f"{name_node}/{own}/{quote(name)}"
+        servers.put(name_node, f"/{hdfs_folder}/{name}", content)
+        return f"{name_node}/{hdfs_folder}/{quote(name)}"
 
     return put
 

@@ -31,7 +31,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         (tmp_path / "there").mkdir()
         return f"{server}{tmp_path}/there"
     if request.param == "hdfs":
-        return str(server(f"{tmp_path.name}/begin", b"x")).rpartition("/")[0]
+        return str(server("begin", b"x")).rpartition("/")[0]
     return f"{server}/{tmp_path.name}"
 
 

@@ -83,7 +83,7 @@ class Site:
 
 
 @pytest.fixture
-def site(small_hdfs: dict[str, str], tmp_path: Path) -> Site:
+def site(small_hdfs: dict[str, str], hdfs_folder: str, tmp_path: Path) -> Site:
     if shutil.which("makeblastdb") is None:
         pytest.skip("BLAST+ is not installed")
     chance = random.Random(8)
@@ -92,9 +92,7 @@ def site(small_hdfs: dict[str, str], tmp_path: Path) -> Site:
     (tmp_path / "q").write_text("".join(entries[3::7]))
     words = ["makeblastdb", "-in", "in", "-dbtype", "prot", "-parse_seqids", "-title", "t", "-out", "prot"]
     subprocess.run(words, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
-    found = Site(
-        tmp_path, f"{tmp_path.parent.name}-{tmp_path.name}", small_hdfs["uri"], small_hdfs["http"].partition("//")[2]
-    )
+    found = Site(tmp_path, hdfs_folder, small_hdfs["uri"], small_hdfs["http"].partition("//")[2])
     found.environ = found.settings(found.web)
     return found
 

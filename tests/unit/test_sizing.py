@@ -17,7 +17,6 @@ from millrace.schedule.protocol import Result, Split
 from millrace.schedule.sizing import (
     GROWTH,
     HANDLING_SECONDS,
-    LONGEST_STARTS,
     MOST_BYTES,
     MOST_BYTES_OF_ALL,
     SPREAD,
@@ -209,7 +208,7 @@ def test_starts_take_a_small_part_of_a_long_run(slots: int, start: float, guess:
 
 def test_on_a_guess_several_slots_get_no_more_than_some_starts_worth() -> None:
     model = CostModel(CostHint(unit="residues", startup_seconds=0.1, start_units=100))
-    assert next_units(model, 2, 3_000_000) == LONGEST_STARTS * 100
+    assert next_units(model, 2, 3_000_000) == 4000
     assert next_units(model, 1, 30_000) == 30_000  # nobody waits for it
     model = CostModel(CostHint(unit="residues", startup_seconds=0.1, start_units=100, longest=400))
     assert next_units(model, 2, 6000) < 0.85 * 3000  # a record may be a large part of a share
@@ -225,7 +224,7 @@ def test_a_start_that_nobody_knew_is_learnt_from_the_first_tasks() -> None:
     for units in (1000, 1000, 4000, 4000, 30_000):
         model.observe(units, 60.0 + 1e-3 * units)
     assert (model.startup, model.longest_startup) == pytest.approx((60.0, 60.0), abs=0.1)
-    assert model.longest == pytest.approx(LONGEST_STARTS * 60.0, rel=0.01)
+    assert model.longest == pytest.approx(40 * 60.0, rel=0.01)
 
 
 def test_records_of_very_different_cost_are_not_taken_for_a_start() -> None:
