@@ -40,9 +40,9 @@ def main(arguments: Sequence[str]) -> int:
     return int(any("MISSED" in verdict(row) or not row["same"] for row in rows))
 
 
-def _exactly(write: Callable[[Path, int], None], number: int, case: Case) -> int:
+def _exactly(write: Callable[[Path, int], None], number: int, case: Case) -> tuple[int, None]:
     write(case.folder, number)
-    return number
+    return number, None
 
 
 def database(megabytes: int, folder: Path) -> None:

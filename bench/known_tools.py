@@ -241,9 +241,14 @@ def main(arguments: Sequence[str]) -> int:
     return int(any("MISSED" in verdict(row) or not row["same"] for row in done.values()))
 
 
-def compare(tool: Tool, size: str, repeats: int, write: Callable[[Case], int]) -> dict[str, Any]:
-    """Millrace beside the tool alone and the tool's own ways, in turn; ``write`` makes the input, and says how many
-    records it has."""
+def compare(
+    tool: Tool, size: str, repeats: int, write: Callable[[Case], tuple[int, measure.Run | None]]
+) -> dict[str, Any]:
+    """Millrace beside the tool alone and the tool's own ways, in turn.
+
+    Args:
+        write: Makes the input; says how many records it has, and what the tool alone took, if it was run on it just then.
+    """
     n_cores = len(os.sched_getaffinity(0))
     millrace = Path(sys.executable).parent / "millrace"
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
@@ -252,7 +257,7 @@ def compare(tool: Tool, size: str, repeats: int, write: Callable[[Case], int]) -
             tool.prepare(folder)
         out = "out.sdf" if tool.name == "obabel" else "out"
         case = Case(tool.name, tool.command, folder, [], out, tool.volatile)
-        n_records = write(case)
+        n_records, tried = write(case)
         ways = ["", *(way.format(n=n_cores) for way in tool.own)]
         # What the first run learns of the tool is of use to the others, as it is to users.
         known = {"XDG_STATE_HOME": str(folder / "state")}
@@ -260,8 +265,14 @@ def compare(tool: Tool, size: str, repeats: int, write: Callable[[Case], int]) -
         contenders += [Contender(way or "alone", tool.alone(way)) for way in ways]
         series = {each.name: measure.Series() for each in contenders}
         digests = {}
+        if tried and repeats == 1:
+            # Of large work, each run counts.
+            series["alone"].runs.append(tried)
+            digests["alone"] = digest(case)
         for repeat in range(repeats):
             for each in contenders[repeat % len(contenders) :] + contenders[: repeat % len(contenders)]:
+                if len(series[each.name].runs) == repeats:
+                    continue
                 series[each.name].runs.append(_run(tool, case, each))
                 digests[each.name] = digest(case)
         best = min((each for each in contenders[1:]), key=lambda each: series[each.name].median)
@@ -283,8 +294,8 @@ def _run(tool: Tool, case: Case, contender: Contender) -> measure.Run:
     return measure.run(contender.command, case.folder, contender.environ)
 
 
-def _enough(tool: Tool, case: Case, seconds: float) -> int:
-    """Write an input with which the tool alone takes about ``seconds`` of CPU; returns its number of records."""
+def _enough(tool: Tool, case: Case, seconds: float) -> tuple[int, measure.Run | None]:
+    """Write an input with which the tool alone takes about ``seconds`` of CPU; see `compare`."""
     number, least, before = 1, 0.0, 0
     while True:
         tool.write(case.folder, number)
@@ -299,12 +310,12 @@ def _enough(tool: Tool, case: Case, seconds: float) -> int:
     wanted = int(max(1.0, min((seconds - least) / slope, MOST_RECORDS))) if number > 1 else 1
     for _ in range(CORRECTIONS):  # records differ
         tool.write(case.folder, wanted)
-        took = _run(tool, case, Contender("trial", tool.alone())).cpu
-        if number == 1 or wanted >= MOST_RECORDS or took >= CLOSE * seconds:
-            break
-        wanted = int(min(wanted * seconds / took, MOST_RECORDS)) + 1
+        trial = _run(tool, case, Contender("trial", tool.alone()))
+        if number == 1 or wanted >= MOST_RECORDS or trial.cpu >= CLOSE * seconds:
+            return wanted, trial
+        wanted = int(min(wanted * seconds / trial.cpu, MOST_RECORDS)) + 1
     tool.write(case.folder, wanted)
-    return wanted
+    return wanted, None
 
 
 def verdict(row: dict[str, Any]) -> str:
