@@ -24,6 +24,17 @@ def test_a_field_over_several_lines_is_not_cut(shell: Shell, line: str, form: st
     assert (ended.code, ended.out) == (0, serial.out), ended.shown
 
 
+def test_a_table_as_spreadsheets_write_it(shell: Shell) -> None:
+    """With a byte order mark, semicolons, and line breaks of two characters."""
+    rows = "".join(f'"gene; {k}";{k},5;"two\r\nlines"\r\n' for k in range(N))
+    (shell.work / "t.csv").write_bytes(b"\xef\xbb\xbf" + rows.encode())
+    line = "csvformat -d ';' t.csv"
+    serial = shell.run(line)
+    ended = shell.run(f"millrace run --slots 2 --batch 50 --input t.csv:csv -- {line}")
+    assert serial.code == 0 and serial.out.startswith('gene; 0,"0,5"'), serial.shown
+    assert (ended.code, ended.out) == (0, serial.out), ended.shown
+
+
 def test_rows_that_fail_are_found_one_by_one(shell: Shell) -> None:
     """On the way down to the row that fails, no cut is within a field."""
     fails = shell.work / "fails"

@@ -40,7 +40,7 @@ RECORDS: dict[str, list[bytes]] = {
     "genbank": [b"header\n\nLOCUS       A\n//\n", b"LOCUS       B\n//\n"],
     "pdbqt": [b"MODEL 1\nATOM\nENDMDL\n", b"MODEL 2\nATOM\nENDMDL\n"],
     "jsonl": [b'{"a": 1}\n', b"[]\n\n", b"3"],
-    "csv": [b'a,"b\n",c\n', b"\n", b'"""\n";d\r\n', b"e"],
+    "csv": [b'a,"b\n",c\n', b"\n", b'"""\n",d\r\n', b"e"],
     "lines": [b"a\n", b"\n", b"b\r\n", b"c"],
     "nul": [b"a\nb\0", b"\0", b"c"],
     "regex": [b"ID a\nx\n", b"ID b\n"],
