@@ -319,8 +319,28 @@ def test_a_script_that_carries_something_is_refused_unless_the_user_says_what_is
     assert compared.code == 5 and "verification failed" in compared.err, compared.shown
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("sed 200d in.tsv", "sed: the script has numbers of lines"),
+        ("awk 'NR < 200' in.tsv", "awk: the script counts lines with NR"),
+        ("perl -ne 'print if $. < 200' in.tsv", "perl: the script counts lines with $."),
+        ("perl -e 'while (<>) { print if $. < 200 }' in.tsv", "perl: the script counts lines with $."),
+    ],
+)
+@pytest.mark.parametrize("form", ["lines", "fasta"])
+def test_a_script_that_counts_lines_is_refused_whatever_is_compared(
+    filled: Shell, line: str, says: str, form: str
+) -> None:
+    """Parts shorter than its count give the same bytes wherever they are cut."""
+    ended = filled.run(f"millrace run --input in.tsv:{form} --verify 1 -- {line}")
+    assert ended.code == 2 and says in ended.err and "--verify" not in ended.err, ended.shown
+
+
 def test_a_script_may_carry_what_ends_within_a_record(filled: Shell) -> None:
     line = "awk '/^>/ {name = $1; next} {print name, length($0)}' in.fa"
     ended = filled.run(f"millrace run --slots 2 --batch {BATCH} --input in.fa:fasta -- {line}")
     assert ended.code == 0 and ended.out == filled.run(line).out, ended.shown
     assert filled.run(f"millrace run --input in.fa:lines -- {line}").code == 2
+    never_ends = "awk '!seen[$0]++' in.fa"
+    assert "keeps seen" in filled.run(f"millrace run --input in.fa:fasta -- {never_ends}").err

@@ -119,6 +119,8 @@ CARRIED = {
         $on = 1 if /a/; print if $on
         s/x/$n++/e; print
         print rand
+        print if $. > 3
+        $n++; END { print $n }
     """,
 }
 

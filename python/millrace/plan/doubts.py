@@ -37,24 +37,29 @@ def doubts(use: ToolUse, tool: str) -> str:
 
 
 def check_script(job: Job, use: ToolUse, command: Command) -> None:
-    """Refuse a script that is seen to carry something from record to record, unless the user says what is compared.
+    """Refuse a script that is seen to carry something from record to record.
+
+    Where a comparison would show it, the user may say instead how much is compared.
 
     Raises:
         RefusedError: It does.
     """
-    if use.adapter != "generic" or job.verify is not None or any(item.format == "files" for item in use.inputs):
+    if use.adapter != "generic" or any(item.format == "files" for item in use.inputs):
         return
     from millrace.tools.scripts.command import carried  # no other start is to wait for it
 
     tool = Path(command.argv[0]).name
     found = carried(tool, command.argv[1:], command.cwd)
-    if found and not (found.is_local and _LINES.isdisjoint(item.format for item in use.inputs)):
-        raise RefusedError(
-            f"{tool}: the script {found.why}: its results on parts do not make its result on the whole",
-            "let millrace run the step before it, and pipe the result: millrace run -- ... | "
-            f"{tool}; if it treats each record by itself all the same, add --verify 1, and all of the input is run again, "
-            "cut elsewhere",
-        )
+    if not found or (found.is_local and _LINES.isdisjoint(item.format for item in use.inputs)):
+        return
+    hint = f"let millrace run the step before it, and pipe the result: millrace run -- ... | {tool}"
+    if not found.is_counted:
+        if job.verify is not None:
+            return
+        hint += "; if it treats each record by itself all the same, add --verify 1, and all of the input is run again, cut elsewhere"
+    raise RefusedError(
+        f"{tool}: the script {found.why}: its results on parts do not make its result on the whole", hint
+    )
 
 
 def version_note(use: ToolUse, job: Job, tool: str) -> tuple[str, ...]:

@@ -82,9 +82,6 @@ _TABLE = Rule(
     "take the line off before, as in: tail -n +2 FILE | millrace run --format lines -- ...",
 )
 _AWK = (
-    Rule("with NR " + _COUNTS, _PIPE, text(r"\bF?NR\b")),
-    Rule("with END sums up the whole input", _PIPE, text(r"\bEND\s*\{")),
-    Rule("with !x[...]++ " + _ORDERS, _PIPE, text(r"!\s*\w+\[[^\]]*\]\s*\+\+")),
     Rule(
         "with BEGIN prints at each start", _HEADER, text(r"\bBEGIN\s*\{[^}]*\b(print|printf|getline|system)\b"),
         frozenset({"header"}),
@@ -120,10 +117,6 @@ RULES: dict[str, tuple[Rule, ...]] = {
     ),
     **dict.fromkeys(("awk", "gawk", "mawk", "original-awk"), _AWK),
     **dict.fromkeys(("grep", "egrep", "fgrep"), _GREP),
-    "sed": (
-        Rule("with line numbers " + _COUNTS, _PIPE, lambda call: re.match(r"(\d+|\$)\s*[,~!acdDgGhHilnNpPqQrsxy{=]", call.verb) is not None),
-    ),
-    "perl": (Rule("with $. or END " + _COUNTS, _PIPE, text(r"\$\.(?![\w*+?])|\bEND\s*\{")),),
     "cat": (Rule("with -n, -b or -s " + _COUNTS, _PIPE, option("-n", "-b", "-s", "--number", "--number-nonblank", "--squeeze-blank")),),
     "jq": (Rule("with --slurp or --null-input " + _DIGESTS, _PIPE, option("-s", "-n", "--slurp", "--null-input")),),
     **dict.fromkeys(("csvgrep", "csvjoin", "csvjson", "csvlook", "csvsort", "csvsql", "csvstack", "csvstat"), (_TABLE,)),

@@ -52,6 +52,8 @@ class _Use(NamedTuple):
     is_assigned: bool
     is_changed: bool
     is_read: bool
+    #: One element of an array.
+    is_element: bool
     place: _Place
 
 
@@ -71,7 +73,7 @@ def carried(script: str) -> Carried | None:
         if first == "BEGIN":
             continue
         if first == "END":
-            return Carried("has END, which is for the whole input", is_local=False)
+            return Carried("has END, which is for the whole input", is_local=False, is_counted=True)
         is_function = first in ("function", "func")
         if not is_function and _has_range(pattern):
             return Carried("has a range of patterns, which goes over lines")
@@ -81,7 +83,7 @@ def carried(script: str) -> Carried | None:
             if token.kind == "name" and token.text in _ENDS:
                 return Carried(f"has {token.text}: what follows depends on the lines before", token.text == "getline")
             if token.kind == "name" and token.text in ("NR", "FNR"):
-                return Carried(f"counts lines with {token.text}", is_local=False)
+                return Carried(f"counts lines with {token.text}", is_local=False, is_counted=True)
             if token.kind == "name" and token.text == "rand":
                 return Carried("has rand(): what it draws depends on the lines before", is_local=False)
         own = {token.text for token in pattern if is_function}
@@ -100,7 +102,9 @@ def _judged(uses: Sequence[_Use]) -> Carried | None:
         if use.is_set:
             set_at.setdefault(use.name, []).append(use.place)
         if use.is_read and not any(use.place[: len(place)] == place for place in set_at.get(use.name, ())):
-            return Carried(f"keeps {use.name} from one line to the next")
+            # An array that is never emptied has what all lines before gave.
+            is_local = not use.is_element or any(each.is_set for each in uses if each.name == use.name)
+            return Carried(f"keeps {use.name} from one line to the next", is_local)
     return None
 
 
@@ -223,7 +227,7 @@ def _use(tokens: Sequence[_Token], at: int, place: _Place, *, is_start: bool) ->
     # A function of the script may change an array that it is given.
     is_changed |= argument is not None and argument[0] not in _FUNCTIONS and argument[0] not in _WORDS
     is_assigned = behind == "="
-    return _Use(tokens[at].text, is_set, is_assigned, is_changed, not (is_filled or is_assigned), place)
+    return _Use(tokens[at].text, is_set, is_assigned, is_changed, not (is_filled or is_assigned), is_element, place)
 
 
 def _closing(tokens: Sequence[_Token], at: int) -> int:

@@ -12,3 +12,5 @@ class Carried(NamedTuple):
     why: str
     #: Records of several lines may have all of it within them.
     is_local: bool = True
+    #: It counts from the first line, or waits for the last: parts that are shorter than the count do not show it.
+    is_counted: bool = False

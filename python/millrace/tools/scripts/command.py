@@ -28,13 +28,12 @@ def carried(program: str, arguments: Sequence[str], cwd: Path) -> Carried | None
     """What the command carries from line to line, as its scripts show it; None: nothing is seen."""
     if not (kind := _KINDS.get(program)):
         return None
-    texts = scripts(program, arguments, cwd)
-    # Perl without a loop reads as it likes: nothing is known of that.
+    if not (texts := scripts(program, arguments, cwd)):
+        return None
+    reader = import_module(f"millrace.tools.scripts.{kind}")
+    read: Callable[[str], Carried | None] = reader.carried
     if kind == "perl" and not any(re.match(r"-[a-zA-Z0-9]*[np]", word) for word in arguments):
-        return None
-    if not texts:
-        return None
-    read: Callable[[str], Carried | None] = import_module(f"millrace.tools.scripts.{kind}").carried
+        read = reader.counted  # without a loop it reads as it likes: no more is known of that
     return read("\n".join(texts))
 
 

@@ -37,15 +37,17 @@ def carried(code: str) -> Carried | None:
     keeps $n from one line to the next
     has last: what follows depends on the lines before
     """
+    if found := counted(code):
+        return found
     code = _bare(code)
     begun = re.search(r"\bBEGIN\s*\{", code)
     if begun:
         code = code[: begun.start()] + code[_behind(code, begun.end(), "{") :]
     if ".." in _LIST.sub("", re.sub(r'"[^"]*"', '""', code)):
         return Carried("has a range of conditions, which goes over lines")
-    if found := _STOPS.search(code):
+    if stops := _STOPS.search(code):
         return Carried(
-            f"has {found.group()}: what follows depends on the lines before", found.group() not in ("last", "exit")
+            f"has {stops.group()}: what follows depends on the lines before", stops.group() not in ("last", "exit")
         )
     if re.search(r"\brand\b", code):
         return Carried("has rand: what it draws depends on the lines before", is_local=False)
@@ -55,6 +57,19 @@ def carried(code: str) -> Carried | None:
         if name not in _OWN and is_read and not _is_fresh(code, name):
             sigil = change["sigil"] or ("$" if change["counted"] else "@")
             return Carried(f"keeps {sigil}{name} from one line to the next")
+    return None
+
+
+def counted(code: str) -> Carried | None:
+    """What the code, with or without ``-n``, counts or sums up; None: nothing is seen.
+
+    >>> [counted(code).why for code in ('print "$. $_"', 'END { print $n }')], counted("s/x$.//")
+    (['counts lines with $.', 'has END, which is for the whole input'], None)
+    """
+    if re.search(r"\$\.(?![\w*+?/])", code):
+        return Carried("counts lines with $.", is_local=False, is_counted=True)
+    if re.search(r"\bEND\s*\{", code):
+        return Carried("has END, which is for the whole input", is_local=False, is_counted=True)
     return None
 
 

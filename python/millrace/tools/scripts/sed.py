@@ -13,10 +13,10 @@ _WHY = {
     **dict.fromkeys("qQ", Carried("ends at a line: what follows depends on the lines before", is_local=False)),
     **dict.fromkeys("nND", Carried("reads the next line")),
     **dict.fromkeys("hHgx", Carried("uses the hold space, which goes on from line to line")),
-    "=": Carried("numbers the lines", is_local=False),
+    "=": Carried("numbers the lines", is_local=False, is_counted=True),
     "R": Carried("reads a line of another file for each", is_local=False),
 }
-_LINE = Carried("has numbers of lines", is_local=False)
+_LINE = Carried("has numbers of lines", is_local=False, is_counted=True)
 _RANGE = Carried("has a range of lines")
 
 
