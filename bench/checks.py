@@ -28,7 +28,7 @@ from bench.tools import CASES
 CHECKS = (
     "millrace.plan.world:of_plan", "millrace.plan.world:of_program", "millrace.plan.world:identity",
     "millrace.output.guard:Guard.look", "millrace.output.guard:GuardedWriter.put", "millrace.output.guard:GuardedWriter.turn",
-    "millrace.node.feed:changed_files", "millrace.output.streams:Streams.changed", "millrace.output.left:check",
+    "millrace.node.file_list:changed_files", "millrace.output.streams:Streams.changed", "millrace.output.left:check",
     "millrace.output.left:note", "millrace.run_folder:foreign", "millrace.plan.privacy:folder_mode",
     "millrace.own:why_not_own", "millrace.own:why_open", "millrace.own:is_own", "millrace.own:open_private",
     "millrace.lock:take", "millrace.lock:Lock.is_ours", "millrace.sealed:seal", "millrace.sealed:unseal",

@@ -36,7 +36,7 @@ from millrace.launch.command import ALLOW_ROOT
 from millrace.launch.mpi_environment import find
 from millrace.model import HdfsRead, InputUse, OutputUse, ToolUse
 from millrace.node import workdir
-from millrace.node.feed import Batch
+from millrace.node.batch import Batch
 from millrace.plan import workplace
 from millrace.tasks import Ended, Ending, SlotsChanged, Started, Task, Whole
 
@@ -49,7 +49,7 @@ USE = ToolUse(
 
 
 class Sleepers:
-    """Slots whose tasks only take time; the face of a node (`millrace.node.agent.Slots`).
+    """Slots whose tasks only take time; the face of a node (`millrace.node.slots.Slots`).
 
     A slot takes the next task at the moment at which the one before ended, whenever somebody asks what happened.
     """

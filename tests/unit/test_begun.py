@@ -12,7 +12,8 @@ import pytest
 from millrace import _core
 from millrace.errors import RefusedError
 from millrace.model import InputUse
-from millrace.node.feed import Batch, End, Feeder, Limits, Skipped
+from millrace.node.batch import Batch, End, Limits, Skipped
+from millrace.node.feed import Feeder
 from millrace.resume import begun
 
 

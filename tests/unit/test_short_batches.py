@@ -6,7 +6,8 @@ import threading
 from pathlib import Path
 
 from millrace.model import InputUse
-from millrace.node.feed import Batch, End, Feeder, Limits
+from millrace.node.batch import Batch, End, Limits
+from millrace.node.feed import Feeder
 from millrace.node.spool import open_reader
 from millrace.schedule.stretches import SHARE, SHORT_BYTES, Choice
 

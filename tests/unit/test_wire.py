@@ -17,7 +17,7 @@ from millrace.cluster import wire
 from millrace.errors import CorruptError
 from millrace.ids import BatchId, SlotId, TaskId
 from millrace.model import Command, Fetched, InputArg, InputUse, OutputUse, ToolUse, View
-from millrace.node.feed import Batch
+from millrace.node.batch import Batch
 from millrace.output.parts import Part, Written
 from millrace.plan import staging, world
 from millrace.tasks import Ended, Ending, Slice, Started, Task

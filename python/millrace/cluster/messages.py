@@ -10,7 +10,7 @@ import msgspec
 from millrace.errors import MillraceError
 from millrace.ids import TaskId
 from millrace.model import Command, HdfsRead, ToolUse, View
-from millrace.node.feed import Batch
+from millrace.node.batch import Batch
 from millrace.output.parts import Part, Written
 from millrace.plan.world import File
 from millrace.tasks import Ended, Ending, Started, Task

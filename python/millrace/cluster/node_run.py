@@ -21,8 +21,9 @@ from millrace.errors import CorruptError, RefusedError
 from millrace.ids import SlotId, TaskId
 from millrace.model import HdfsRead
 from millrace.node import names
-from millrace.node.agent import SHORT_FAREWELL_SECONDS, Node
-from millrace.node.feed import Batch
+from millrace.node.agent import Node
+from millrace.node.batch import Batch
+from millrace.node.slots import SHORT_FAREWELL_SECONDS
 from millrace.node.workdir import WorkDir
 from millrace.output.commit import GroupCommit, commit
 from millrace.output.guard import Guard

@@ -16,8 +16,8 @@ from millrace.cluster.membership import Member, Membership
 from millrace.cluster.naps import NAP_SECONDS, naps
 from millrace.ids import TaskId
 from millrace.model import HdfsRead, ToolUse
-from millrace.node.agent import SHORT_FAREWELL_SECONDS, Slots
-from millrace.node.feed import Batch
+from millrace.node.batch import Batch
+from millrace.node.slots import SHORT_FAREWELL_SECONDS, Slots
 from millrace.output.parts import Written
 from millrace.report.events import VolumesEvent
 from millrace.report.words import count

@@ -19,7 +19,7 @@ from millrace.model import Frozen
 
 #: Modules whose values travel.
 MODULES = frozenset(
-    {"millrace.cluster.messages", "millrace.cluster.keeper", "millrace.model", "millrace.node.feed", "millrace.output.parts", "millrace.plan.staging", "millrace.plan.world", "millrace.tasks"}
+    {"millrace.cluster.messages", "millrace.cluster.keeper", "millrace.model", "millrace.node.batch", "millrace.output.parts", "millrace.plan.staging", "millrace.plan.world", "millrace.tasks"}
 )  # fmt: skip
 
 #: What else they contain.

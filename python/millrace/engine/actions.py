@@ -15,8 +15,10 @@ from millrace.engine.failures import stopped
 from millrace.engine.quarantine import QuarantineWriter
 from millrace.engine.verify import Piece, Verifier
 from millrace.ids import BatchId
-from millrace.node.agent import Slots
-from millrace.node.feed import Batch, Feeder, changed_files
+from millrace.node.batch import Batch
+from millrace.node.feed import Feeder
+from millrace.node.file_list import changed_files
+from millrace.node.slots import Slots
 from millrace.output.guard import Guard, GuardedWriter
 from millrace.plan.plan import Plan
 from millrace.report.event_log import EventLog

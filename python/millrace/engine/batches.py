@@ -8,7 +8,7 @@ from itertools import count
 
 from millrace.ids import BatchId
 from millrace.model import InputUse
-from millrace.node.feed import Batch, Skipped
+from millrace.node.batch import Batch, Skipped
 from millrace.node.spool import split_batch
 from millrace.plan.plan import Plan
 from millrace.schedule.protocol import Part

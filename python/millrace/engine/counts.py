@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from millrace.node.feed import Batch, Skipped
+from millrace.node.batch import Batch, Skipped
 
 
 class Counts(msgspec.Struct):

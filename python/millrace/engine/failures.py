@@ -12,7 +12,7 @@ from millrace.engine.tool_messages import failure_words, hint_of, signature
 from millrace.errors import ExitCode, MillraceError, ToolError, UnequalError
 from millrace.model import ToolUse
 from millrace.node import workdir
-from millrace.node.feed import Batch
+from millrace.node.batch import Batch
 from millrace.plan.plan import Plan
 from millrace.schedule.protocol import Failure, Stop, Why
 from millrace.schedule.quarantine_limit import QuarantineLimit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millrace.model import CostHint
-from millrace.node.feed import Batch, Skipped
+from millrace.node.batch import Batch, Skipped
 
 #: Units of a byte at the least, before anything is read: the rest may be names and qualities.
 LEAST_UNITS = 0.4

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Sequence
 
 from millrace.committed import Committed
-from millrace.node.feed import Batch
+from millrace.node.batch import Batch
 from millrace.schedule.stretches import Extent
 
 

@@ -19,8 +19,9 @@ from millrace.engine.verify import Verifier
 from millrace.engine.watcher import Watcher
 from millrace.interrupt import Interrupt
 from millrace.model import Snapshot
-from millrace.node.agent import Slots
-from millrace.node.feed import Batch, End, Feeder, Limits, Skipped
+from millrace.node.batch import Batch, End, Limits, Skipped
+from millrace.node.feed import Feeder
+from millrace.node.slots import Slots
 from millrace.output.commit import GroupCommit
 from millrace.output.guard import Guard, GuardedWriter
 from millrace.plan.plan import Plan

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from millrace.errors import CorruptError
 from millrace.model import ToolUse
-from millrace.node.feed import Batch
+from millrace.node.batch import Batch
 from millrace.node.mirror import PRIVATE, SLOT_MARK
 from millrace.rundir import delete
 

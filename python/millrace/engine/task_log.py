@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from millrace.ids import TaskId
-from millrace.node.feed import Batch
+from millrace.node.batch import Batch
 from millrace.report.event_log import EventLog
 from millrace.report.events import TaskEvent
 from millrace.schedule.protocol import Action, Looked, Output

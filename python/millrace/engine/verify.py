@@ -16,7 +16,7 @@ from millrace.engine.compared import Found, accusation, compare
 from millrace.engine.kept_batches import KeptBatches, remove_files
 from millrace.engine.looked_at import outcome, tool_of
 from millrace.errors import UnverifiedError
-from millrace.node.feed import Batch, Skipped
+from millrace.node.batch import Batch, Skipped
 from millrace.node.spool import recut
 from millrace.plan.plan import Plan
 from millrace.schedule.stretches import Extent, Stretches, variants

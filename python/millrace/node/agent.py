@@ -1,4 +1,4 @@
-"""The node agent: the slots of this machine, and what one task needs to run in them."""
+"""The node agent: the slots of this machine."""
 
 from __future__ import annotations
 
@@ -7,61 +7,25 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from millrace import _core
 from millrace.ids import TaskId
 from millrace.model import Fragmented, HdfsRead, OutputUse, ToolUse, View
 from millrace.node import mirror
-from millrace.node.execution import Execution, Output, Placement
-from millrace.node.feed import Batch
+from millrace.node.batch import Batch
+from millrace.node.execution import Execution
+from millrace.node.executions import Executions
 from millrace.node.lent import Lender, Share
+from millrace.node.slots import FAREWELL_SECONDS
 from millrace.node.workdir import WorkDir
 from millrace.plan import memory, world
 from millrace.task_numbers import number_of
 from millrace.tasks import Compare, Ended, News, Search, SlotsChanged, Started, Task, Whole, news_of
-from millrace.tools.base import record_path
 from millrace.waiting import until
 
 #: Seconds between looks at whether programs that end are still waited for.
 LOOK_SECONDS = 0.1
-
-#: A program that stays alive has so long to end by itself when all is done; on several nodes, whose ends wait for each
-#: other, less.
-FAREWELL_SECONDS, SHORT_FAREWELL_SECONDS = 60.0, 5.0
-
-
-class Slots(Protocol):
-    """Where batches are run: the slots of this machine (`Node`), or of several."""
-
-    #: Machines that have a memory of their own for what is read again and again.
-    n_nodes: int
-
-    def events(self, timeout_seconds: float) -> Sequence[News]:
-        """Wait for events, at most so long; return all that are there."""
-
-    def submit(self, task: Task, batch: Batch) -> None:
-        """Queue a task; ``batch`` has the bytes of its records."""
-
-    def withdraw(self) -> list[TaskId]:
-        """Take back the tasks that no slot has taken; others may follow as `millrace.tasks.Withdrawn`."""
-
-    def kill_all(self) -> None:
-        """End the tools that run."""
-
-    def argv(self, batch: Batch) -> list[bytes]:
-        """The tool's arguments for ``batch``."""
-
-    def no_more(self) -> None:
-        """All batches are there, except for retries and parts of those that fail."""
-
-    def part(self, patience_seconds: float = FAREWELL_SECONDS, look: Callable[[], object] = bool) -> str:
-        """All is done: let programs that stay alive end; what they did then that speaks against them, in words.
-
-        Args:
-            look: Called now and then; what it raises ends them at once.
-        """
-
 
 if TYPE_CHECKING:
     from millrace.node.absence import Absence
@@ -104,6 +68,7 @@ class Node:
 
             seen = without_volumes(names, use.fragmented)
         self._mirror = mirror.lay_out(use, cwd, hidden, seen)
+        self._executions = Executions(use, self._mirror)
         roots = [work.slot(number) for number in range(slots)]
         for root in roots:
             self._mirror.build(root)
@@ -200,14 +165,16 @@ class Node:
         match task.kind:
             case Whole() | Compare() if self._searcher:
                 self._searcher.whole(
-                    task, self._whole(batch), list(batch.files), batch.last - batch.first, queue, self.wake
+                    task, self._executions.of(batch), list(batch.files), batch.last - batch.first, queue, self.wake
                 )
             case Whole() | Compare():
-                queue(self._whole(batch))
+                queue(self._executions.of(batch))
             case Search(fragment):
-                self._fragments.search(task.id, fragment, list(batch.files), self._inputs(batch), queue, self.wake)
+                self._fragments.search(
+                    task.id, fragment, list(batch.files), self._executions.inputs(batch), queue, self.wake
+                )
             case _:
-                self._fragments.finish(task, self._whole(batch), list(batch.files), queue, self.wake)
+                self._fragments.finish(task, self._executions.of(batch), list(batch.files), queue, self.wake)
 
     @property
     def _fragments(self) -> Searcher:
@@ -280,56 +247,9 @@ class Node:
         if self._searcher:
             self._searcher.close()
 
-    def _whole(self, batch: Batch) -> Execution:
-        placements = self._inputs(batch)
-        for output, place in zip(self._use.outputs, self._mirror.outputs, strict=True):
-            if output.layout == "directory":
-                placements.append(("folder", "", place.path))
-        names = self._record_names(batch)
-        return Execution(self._argv(batch, names), placements, self._outputs(names))
-
     def argv(self, batch: Batch) -> list[bytes]:
         """The tool's arguments for ``batch``, in which `mirror.SLOT_MARK` stands for the slot."""
-        return self._argv(batch, self._record_names(batch))
-
-    def _argv(self, batch: Batch, names: Mapping[int, str]) -> list[bytes]:
-        rendered = {
-            k: os.path.join(os.path.dirname(self._mirror.outputs[k].text), os.fsencode(os.path.basename(name)))
-            for k, name in names.items()
-        }
-        return mirror.render(self._use.argv, self._use, self._mirror, list(batch.files), rendered)
-
-    def _inputs(self, batch: Batch) -> list[Placement]:
-        found: list[Placement] = []
-        for item, place, spooled in zip(self._use.inputs, self._mirror.inputs, batch.spooled, strict=True):
-            if item.format == "files":
-                continue
-            found.append(("stdin", str(spooled), "") if item.stdin else ("batch", str(spooled), place.path))
-        return found
-
-    def _outputs(self, names: Mapping[int, str]) -> list[Output]:
-        found: list[Output] = []
-        for k, (output, place) in enumerate(zip(self._use.outputs, self._mirror.outputs, strict=True)):
-            name = os.fsencode(names.get(k, ""))
-            if output.stdout:
-                found.append((k, "stdout", "", name, output.optional))
-            elif output.layout == "directory":
-                found.append((k, "folder", place.path, b"", output.optional))
-            elif output.layout == "record":
-                folder = os.path.dirname(place.path)
-                found.append((k, "file", os.path.join(folder, os.path.basename(names[k])), name, output.optional))
-            else:
-                found.append((k, "file", place.path, b"", output.optional))
-        return found
-
-    def _record_names(self, batch: Batch) -> dict[int, str]:
-        """Path of the output of a batch that is one file, by index of the output, as the user would type it."""
-        if not batch.files:
-            return {}
-        return {
-            k: record_path(output.path, batch.files[0])
-            for k, output in enumerate(self._use.outputs) if output.layout == "record"
-        }  # fmt: skip
+        return self._executions.argv(batch)
 
 
 def _stream(output: OutputUse) -> tuple[str, str, list[str]]:

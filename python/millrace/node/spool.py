@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from millrace import _core
 from millrace.model import InputUse
-from millrace.node.feed import Batch, FileBatch, FileList, digest_of_files
+from millrace.node.batch import Batch
+from millrace.node.file_list import FileBatch, FileList, digest_of_files
 
 
 def split_batch(whole: Batch, records: int, inputs: Sequence[InputUse], cwd: Path, start: str, end: str) -> list[Batch]:

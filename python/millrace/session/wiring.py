@@ -14,8 +14,11 @@ from millrace.engine.quarantine import QuarantineWriter
 from millrace.engine.verify import Verifier
 from millrace.errors import RefusedError
 from millrace.model import InputUse
-from millrace.node.agent import Node, Slots
-from millrace.node.feed import Batch, End, Feeder, FileList, Skipped, Source
+from millrace.node.agent import Node
+from millrace.node.batch import Batch, End, Skipped
+from millrace.node.feed import Feeder, Source
+from millrace.node.file_list import FileList
+from millrace.node.slots import Slots
 from millrace.node.spool import open_reader
 from millrace.output.commit import GroupCommit
 from millrace.output.guard import Guard, GuardedWriter

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from millrace.job import Job
 from millrace.model import InputUse
-from millrace.node.feed import FileBatch, FileList, Source
+from millrace.node.feed import Source
+from millrace.node.file_list import FileBatch, FileList
 from millrace.node.spool import open_reader
 from millrace.tools.base import EACH
 from millrace.workflow import follow

@@ -9,55 +9,21 @@ comes of it too. ``docs/exactness-fragments.md`` has the argument, its sources a
 from __future__ import annotations
 
 import re
-import zlib
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 
 from millrace.errors import RefusedError
-from millrace.model import (
-    BlastDatabase,
-    Carried,
-    Command,
-    DatabaseArg,
-    Fetched,
-    Fragment,
-    Fragmented,
-    Index,
-    OutputArg,
-    OutputUse,
-    Ranked,
-    Token,
-    ToolUse,
-)
+from millrace.model import BlastDatabase, Command, Fragment, Fragmented, OutputUse, Ranked, ToolUse
 from millrace.tools.base import Fragmentable
-from millrace.tools.blast import lists
+from millrace.tools.blast import fetched, lists, searches
 from millrace.tools.blast.database import Database, NotInFragments, read_database
-from millrace.tools.blast.ids import without_ids
 from millrace.tools.blast.lists import Listed
-from millrace.tools.blast.options import OPTIONS
 from millrace.tools.blast.search_path import SearchPath, split_names
 from millrace.tools.blast.thresholds import evalue_of, threshold
-from millrace.tools.blast.volumes import cut, ending, whole_volumes
-from millrace.tools.options import scan, words
+from millrace.tools.blast.volumes import cut, whole_volumes
+from millrace.tools.options import words
 
 #: Databases of the programs that are searched in fragments.
 _LETTERS = {"blastp": "p", "blastx": "p", "psiblast": "p", "blastn": "n", "tblastn": "n", "tblastx": "n"}
-
-#: Options that say how the result is written, or how much of it.
-_WRITTEN = words("""
-    outfmt out num_descriptions num_alignments max_target_seqs html show_gis sorthits sorthsps line_length db
-""") | frozenset((*lists.OPTIONS, lists.EXACT_TAXA))
-
-#: Options that do not belong into the search of a fragment: how the result is written, and what chooses among the
-#: subjects or hits that the preliminary search has found.
-_OWN = _WRITTEN | words("""
-    max_hsps evalue comp_based_stats use_sw_tback qcov_hsp_perc perc_identity xdrop_gap_final culling_limit
-    best_hit_overhang best_hit_score_edge subject_besthit
-""")
-
-#: Options that may drop the best alignment of a subject after it was given its place in the order: its place does not
-#: show then in what is written, in rows or in the list of hits.
-_DROPPED_LATE = frozenset({"qcov_hsp_perc"})
 
 #: Options with which a database is not searched in fragments.
 _REFUSED = {
@@ -83,16 +49,6 @@ _RANKED_OTHERWISE = frozenset(
 
 #: Fewest subjects of a query, from which on it is not certain that all of a fragment are in its list.
 _FEWEST = 5000
-
-#: Endings of what has the ids of a volume: names, and numbers of GenBank.
-_IDS = ("db", "og")
-
-#: Bytes of a file up to which it is looked at whether it packs well; and of what nodes are told with the command, or the part
-#: of the file that this may be.
-_LOOKED_AT, _CARRIED, _CARRIED_SHARE = 1 << 20, 1 << 10, 16
-
-#: The larger X-dropoff is that of the final alignment, so that it finds what the preliminary one did.
-_XDROP_FINAL = 100
 
 
 def fragmentable(program: str, options: dict[str, str], command: Command) -> Fragmentable:
@@ -123,18 +79,18 @@ def fragment(
     listed = _listed(options, database, command)
     counted = (listed.entries, listed.residues) if listed else database.counted
     limit = _limit(options)
-    argv = _search(use, program, options, limit, threshold(program, options, counted[1], command.environ))
+    argv = searches.of_fragment(use, program, options, limit, threshold(program, options, counted[1], command.environ))
     runs = whole_volumes(database.volumes)
     if sizes:
         runs = listed.cut(sizes) if listed else cut(database.volumes, sizes)
-    carried = () if sizes else tuple(_carried(database, command))
+    carried = () if sizes else tuple(fetched.carried(database, command))
     return Fragmented(
-        volumes=() if sizes else _later(database, command),
-        indices=() if sizes else tuple(_indices(database, command, {each.name for each in carried})),
+        volumes=() if sizes else fetched.later(database, command),
+        indices=() if sizes else tuple(fetched.indices(database, command, {each.name for each in carried})),
         carried=carried,
         fragments=tuple(Fragment(first=first, last=last, size=size, argv=argv) for first, last, size in runs),
         found=OutputUse(name="found", path="found"),
-        finish=_finish(use),
+        finish=searches.of_candidates(use),
         database=options["db"],
         divisible=True,
         ranked=_ranked(use, program, options, columns),
@@ -151,47 +107,6 @@ def fragment(
             shortest=listed.shortest if listed else 0,
         ),
     )
-
-
-def _later(database: Database, command: Command) -> tuple[tuple[Fetched, ...], ...]:
-    """The files of each volume that are fetched when it is searched."""
-    later: dict[str, list[Fetched]] = defaultdict(list)
-    for file in command.view.later if command.view else ():
-        later[file.name.rpartition(".")[0]].append(file)
-    return tuple(tuple(later[volume.base.name]) for volume in database.volumes if volume.entries)
-
-
-def _indices(database: Database, command: Command, carried: Collection[str]) -> Iterator[Index]:
-    """The index of each volume that has entries, and its ids."""
-    files = {file.name: file for file in command.view.files} if command.view else {}
-    for volume in database.volumes:
-        if volume.entries:
-            with volume.index.open("rb") as index:
-                head = zlib.compress(index.read(volume.head))
-            yield Index(file=files[volume.index.name], pieces=((0, head),))
-        for suffix in _IDS if volume.entries else ():
-            path = ending(volume.base, f"{volume.letter}{suffix}")
-            if path.name in carried or not (file := files.get(path.name)):
-                continue
-            pages = without_ids(path) if suffix == "db" else []
-            if pages is not None:  # else all nodes get it
-                packed = tuple((at, zlib.compress(page)) for at, page in pages)
-                yield Index(file=file, pieces=packed, is_part=False)
-
-
-def _carried(database: Database, command: Command) -> Iterator[Carried]:
-    """Aliases, and what is empty for the most part, as lists of ids are where none were parsed."""
-    indices = {volume.index.name for volume in database.volumes}
-    for file in command.view.files if command.view else ():
-        if (
-            re.search(rf"\.{database.letter}[a-z][a-z]$", file.name)
-            and file.name not in indices
-            and file.size <= _LOOKED_AT
-        ):
-            assert command.view
-            packed = zlib.compress((command.view.folder / file.name).read_bytes())
-            if len(packed) <= max(_CARRIED, file.size // _CARRIED_SHARE):
-                yield Carried(name=file.name, packed=packed)
 
 
 def _database(program: str, options: dict[str, str], command: Command) -> Database:
@@ -224,16 +139,8 @@ def _database(program: str, options: dict[str, str], command: Command) -> Databa
             "-outfmt 0 tells the databases of one -db apart: name them in one alias (blastdb_aliastool)"
         )
     if command.view and command.view.later:
-        _check_volumes(options["db"], database, command)
+        fetched.check_volumes(options["db"], database, command)
     return database
-
-
-def _check_volumes(db: str, database: Database, command: Command) -> None:
-    """Raises `NotInFragments` if a database cannot be searched whose volumes are fetched later."""
-    if len(split_names(db)) > 1:
-        raise NotInFragments("volumes are left in HDFS of one database, not of several")
-    if not all(len(files) == 2 for files in _later(database, command)):
-        raise NotInFragments("not all of the database is volumes in HDFS (NAME.00, NAME.01 ...)")
 
 
 def _listed(options: dict[str, str], database: Database, command: Command) -> Listed | None:
@@ -269,56 +176,5 @@ def _ranked(use: ToolUse, program: str, options: dict[str, str], columns: Sequen
     return Ranked(
         subject=columns.index(subject), bits=columns.index("bitscore"),
         evalue=columns.index("evalue") if by_evalue else None, most=int(most),
-        argv=_ranks(use, most) if by_evalue else (),
+        argv=searches.of_ranks(use, most) if by_evalue else (),
     )  # fmt: skip
-
-
-def _ranks(use: ToolUse, most: str) -> tuple[Token, ...]:
-    """The user's own search of some candidates, of which only the list of hits is written."""
-    argv: list[Token] = [use.argv[0]]
-    for name, tokens in _by_option(use.argv[1:]):
-        if name not in _WRITTEN | _DROPPED_LATE:
-            argv += tokens
-    argv += ["-db", DatabaseArg(), "-out", OutputArg(index=0)]
-    return (*argv, "-html", "-num_descriptions", most, "-num_alignments", "0")
-
-
-def _search(
-    use: ToolUse, program: str, options: dict[str, str], limit: int, threshold: Sequence[str]
-) -> tuple[Token, ...]:
-    """The program and its arguments for the search of a fragment: only which entries are found counts."""
-    argv: list[Token] = [use.argv[0]]
-    for name, tokens in _by_option(use.argv[1:]):
-        if name not in _OWN:
-            argv += tokens
-    argv += ["-db", DatabaseArg(), *threshold, "-out", OutputArg(index=0)]
-    if program not in ("blastn", "tblastx"):
-        argv += ["-comp_based_stats", "0"]
-    if "xdrop_gap" in options:
-        argv += ["-xdrop_gap_final", str(max(_XDROP_FINAL, 2 * float(options["xdrop_gap"])))]
-    # One alignment of each subject, chosen when all are made, is enough to name it. Twice the limit: a subject may be in
-    # the preliminary list and not in the final one.
-    argv += ["-max_hsps", "1", "-html", "-num_descriptions", str(2 * limit), "-num_alignments", "0"]
-    return tuple(argv)
-
-
-def _finish(use: ToolUse) -> tuple[Token, ...]:
-    """The user's own arguments with the place of the database marked, which heeds a list of entries itself."""
-    argv: list[Token] = [use.argv[0]]
-    for name, tokens in _by_option(use.argv[1:]):
-        if name in lists.OPTIONS:
-            continue
-        if name != "db":
-            argv += tokens
-        elif len(tokens) == 1:
-            argv.append(DatabaseArg(prefix="-db="))
-        else:
-            argv += [tokens[0], DatabaseArg()]
-    return tuple(argv)
-
-
-def _by_option(arguments: Sequence[Token]) -> Iterator[tuple[str, tuple[Token, ...]]]:
-    """Each option by its name, with all its tokens: itself and, unless that stands behind ``=``, its value."""
-    texts = [token if isinstance(token, str) else getattr(token, "prefix", "") for token in arguments]
-    for word in scan(texts, OPTIONS, "BLAST", first=0):
-        yield word.name, tuple(arguments[word.at : max(word.at, word.value_at if word.values else 0) + 1])

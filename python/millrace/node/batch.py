@@ -1,0 +1,60 @@
+"""What the feeder is asked for, and what it answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from millrace.model import Frozen
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """When a batch is closed: the record that reaches a limit is its last. 0: no limit."""
+
+    records: int = 0
+    units: int = 0
+    bytes: int = 0
+
+
+class Batch(Frozen, frozen=True):
+    """Consecutive records ``[first, last)``, spooled and ready to run."""
+
+    first: int
+    last: int
+    units: int
+    bytes: int
+    #: (bytes, CRC-32C) in each input.
+    digests: tuple[tuple[int, int], ...]
+    #: Spooled bytes of each input; empty text for inputs of format ``files``.
+    spooled: tuple[Path, ...]
+    #: Files of the batch, for the input of format ``files``.
+    files: tuple[str, ...] = ()
+    #: Bytes of the inputs' files read up to the end of this batch.
+    offset: int = 0
+
+    @property
+    def n_records(self) -> int:
+        return self.last - self.first
+
+    @property
+    def weight(self) -> float:
+        """How much there is to do, compared with other batches."""
+        return float(self.units or self.n_records)
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """Records that an earlier run had committed, read past and found unchanged."""
+
+    first: int
+    last: int
+    units: int
+    offset: int
+    #: Its bytes, if the feeder was asked to keep them.
+    batch: Batch | None = None
+
+
+class End(msgspec.Struct, frozen=True):
+    """There is nothing more; ``records`` in all."""
+
+    records: int

@@ -1,0 +1,77 @@
+"""The executions of the user's own command: what one needs for its batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from millrace.model import ToolUse
+from millrace.node import mirror
+from millrace.node.batch import Batch
+from millrace.node.execution import Execution, Output, Placement
+from millrace.tools.base import record_path
+
+
+class Executions:
+    """Makes them.
+
+    Args:
+        use: The tool, and what it reads and writes.
+        laid_out: Where the slots have that.
+    """
+
+    def __init__(self, use: ToolUse, laid_out: mirror.Mirror) -> None:
+        self._use, self._mirror = use, laid_out
+
+    def of(self, batch: Batch) -> Execution:
+        """Arguments and files for ``batch``."""
+        placements = self.inputs(batch)
+        for output, place in zip(self._use.outputs, self._mirror.outputs, strict=True):
+            if output.layout == "directory":
+                placements.append(("folder", "", place.path))
+        names = self._record_names(batch)
+        return Execution(self._argv(batch, names), placements, self._outputs(names))
+
+    def argv(self, batch: Batch) -> list[bytes]:
+        """The tool's arguments for ``batch``, in which `mirror.SLOT_MARK` stands for the slot."""
+        return self._argv(batch, self._record_names(batch))
+
+    def _argv(self, batch: Batch, names: Mapping[int, str]) -> list[bytes]:
+        rendered = {
+            k: os.path.join(os.path.dirname(self._mirror.outputs[k].text), os.fsencode(os.path.basename(name)))
+            for k, name in names.items()
+        }
+        return mirror.render(self._use.argv, self._use, self._mirror, list(batch.files), rendered)
+
+    def inputs(self, batch: Batch) -> list[Placement]:
+        """Where the bytes of ``batch`` go."""
+        found: list[Placement] = []
+        for item, place, spooled in zip(self._use.inputs, self._mirror.inputs, batch.spooled, strict=True):
+            if item.format == "files":
+                continue
+            found.append(("stdin", str(spooled), "") if item.stdin else ("batch", str(spooled), place.path))
+        return found
+
+    def _outputs(self, names: Mapping[int, str]) -> list[Output]:
+        found: list[Output] = []
+        for k, (output, place) in enumerate(zip(self._use.outputs, self._mirror.outputs, strict=True)):
+            name = os.fsencode(names.get(k, ""))
+            if output.stdout:
+                found.append((k, "stdout", "", name, output.optional))
+            elif output.layout == "directory":
+                found.append((k, "folder", place.path, b"", output.optional))
+            elif output.layout == "record":
+                folder = os.path.dirname(place.path)
+                found.append((k, "file", os.path.join(folder, os.path.basename(names[k])), name, output.optional))
+            else:
+                found.append((k, "file", place.path, b"", output.optional))
+        return found
+
+    def _record_names(self, batch: Batch) -> dict[int, str]:
+        """Path of the output of a batch that is one file, by index of the output, as the user would type it."""
+        if not batch.files:
+            return {}
+        return {
+            k: record_path(output.path, batch.files[0])
+            for k, output in enumerate(self._use.outputs) if output.layout == "record"
+        }  # fmt: skip

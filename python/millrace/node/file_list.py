@@ -1,0 +1,94 @@
+"""Inputs in which each file is one record."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from millrace import _core
+from millrace.model import InputUse
+from millrace.node.batch import Batch
+
+
+class FileBatch(msgspec.Struct, frozen=True):
+    """A batch of files, with the fields of a `millrace._core.Batch`."""
+
+    records: int
+    bytes: int
+    cost: int
+    crc32c: int
+    files: tuple[str, ...] = ()
+
+
+class FileList:
+    """An input in which each file is one record; its bytes are read by the tool alone.
+
+    A file's digest is its size and time of change, so that a resume notices another file under the same name.
+    """
+
+    def __init__(self, paths: Sequence[str], cwd: Path) -> None:
+        self.paths = [*paths]
+        self._cwd = cwd
+        #: (size, time of change) of each, as they are now.
+        self.stats = [_stat(os.path.join(cwd, path)) for path in paths]
+        self._next = 0
+        self.offset = 0
+        self.total: int | None = sum(size for size, _ in self.stats)
+
+    def cut(self, dest: str, max_records: int, max_cost: int, max_bytes: int) -> FileBatch | None:
+        if self._next == len(self.paths):
+            return None
+        first, size, limit = self._next, 0, max_cost or max_bytes
+        while self._next < len(self.paths):
+            size += self.stats[self._next][0]
+            self._next += 1
+            if (max_records and self._next - first >= max_records) or (limit and size >= limit):
+                break
+        return self._batch(first, size)
+
+    def skip(self, n_records: int) -> FileBatch | None:
+        return self.cut("", n_records, 0, 0)
+
+    def add(self, path: str) -> int:
+        """One more file; returns its bytes."""
+        self.paths.append(path)
+        self.stats.append(_stat(os.path.join(self._cwd, path)))
+        return self.stats[-1][0]
+
+    def _batch(self, first: int, size: int) -> FileBatch:
+        self.offset += size
+        files = tuple(self.paths[first : self._next])
+        return FileBatch(len(files), size, size, _checksum(files, self.stats[first : self._next]), files)
+
+
+def digest_of_files(paths: Sequence[str], cwd: Path) -> tuple[int, int]:
+    """(bytes, checksum of names, sizes and times of change) of files that are one record each."""
+    stats = [_stat(os.path.join(cwd, path)) for path in paths]
+    return sum(size for size, _ in stats), _checksum(paths, stats)
+
+
+def changed_files(batch: Batch, inputs: Sequence[InputUse], cwd: Path) -> str:
+    """What has become of the files of a batch in which each is one record, in words; empty: nothing."""
+    for item, digest in zip(inputs, batch.digests, strict=True):
+        if item.format == "files":
+            try:
+                same = digest_of_files(batch.files, cwd) == digest
+            except OSError:
+                same = False
+            if not same:
+                names = batch.files[0] if len(batch.files) == 1 else f"one of {batch.files[0]} to {batch.files[-1]}"
+                return f"input {names}: is not what it was"
+    return ""
+
+
+def _stat(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns
+
+
+def _checksum(paths: Sequence[str], stats: Sequence[tuple[int, int]]) -> int:
+    text = "\0".join(f"{path}\0{size}\0{changed}" for path, (size, changed) in zip(paths, stats, strict=True))
+    return _core.crc32c(os.fsencode(text))
