@@ -390,7 +390,7 @@ class PoolEvent:
         """Seconds since it happened."""
     @property
     def status(self) -> str:
-        """``done``, ``failed``, ``timeout``, ``still``, ``killed``, ``missing``, ``said``,
+        """``done``, ``failed``, ``timeout``, ``still``, ``killed``, ``missing``, ``changed``, ``said``,
         ``misplaced``, ``shapeless``, ``spawn`` or ``io``."""
     @property
     def exit_status(self) -> int | None:

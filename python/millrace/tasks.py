@@ -88,6 +88,8 @@ class Ending(Enum):
     KILLED = "killed"
     #: An output is not there.
     MISSING = "missing"
+    #: An input was changed, of which the tool has but a part.
+    CHANGED = "changed"
     #: What the tool said means failure.
     SAID = "said"
     #: The rows of a slice are not those that it is for, or there are no slices.

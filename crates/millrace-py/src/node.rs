@@ -76,7 +76,7 @@ impl PoolEvent {
         }
     }
 
-    /// `done`, `failed`, `timeout`, `still`, `killed`, `missing`, `said`, `misplaced`, `shapeless`, `unequal`, `spawn` or `io`; empty unless ended.
+    /// `done`, `failed`, `timeout`, `still`, `killed`, `missing`, `changed`, `said`, `misplaced`, `shapeless`, `unequal`, `spawn` or `io`; empty unless ended.
     #[getter]
     fn status(&self) -> &'static str {
         match self.outcome().map(|outcome| &outcome.result) {
@@ -87,6 +87,7 @@ impl PoolEvent {
             Some(Err(Failure::StoodStill(_))) => "still",
             Some(Err(Failure::Killed)) => "killed",
             Some(Err(Failure::Missing(_))) => "missing",
+            Some(Err(Failure::Changed(_))) => "changed",
             Some(Err(Failure::Said(_))) => "said",
             Some(Err(Failure::Misplaced)) => "misplaced",
             Some(Err(Failure::Doubtful)) => unreachable!("a slot runs such a task again"),
@@ -117,7 +118,7 @@ impl PoolEvent {
     #[getter]
     fn detail(&self) -> String {
         match self.failure() {
-            Some(Failure::Missing(path)) => path.display().to_string(),
+            Some(Failure::Missing(path) | Failure::Changed(path)) => path.display().to_string(),
             Some(Failure::Said(words) | Failure::Shapeless(words) | Failure::Unequal(words)) => words.clone(),
             Some(Failure::Spawn(error) | Failure::Io(error)) => error.to_string(),
             Some(Failure::StoodStill(limit)) => {

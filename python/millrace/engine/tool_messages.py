@@ -20,6 +20,10 @@ _CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 #: Letters from which on the name of a record is found anywhere in a message, and from which on as a word of its own.
 SHORTEST_NAME, SHORTEST_WORD = 6, 3
 
+#: What is said of a tool that writes to its input, of which it has but a part, and what to do.
+CHANGES_INPUT = "changes its input"
+IN_PLACE_HINT = "let it leave its input as it is, and write the result to standard output or to another file"
+
 #: Lines of a failure's standard error that are shown.
 SHOWN_LINES = 8
 
@@ -104,6 +108,8 @@ def failure_words(event: Ended, record_timeout: float | None, where: str = "") -
         how = f"stood still: {event.detail}"
     elif event.ending is Ending.MISSING:
         how = f"exit status {event.exit_status or 0}, but it did not write {event.detail}"
+    elif event.ending is Ending.CHANGED:
+        how = f"it {CHANGES_INPUT} {event.detail}"
     elif event.ending in (Ending.SAID, Ending.SHAPELESS):
         how = f"exit status {event.exit_status or 0}, but {event.detail}"
     elif event.ending is Ending.SPAWN:
@@ -129,6 +135,8 @@ def hint_of(adapter: str, reason: str, other: str) -> str:
     >>> hint_of("generic", "exit status 1", "try again")
     'if exit status 1 is no failure (as where nothing is found), say so with --ok-status 1; else, try again'
     """
+    if CHANGES_INPUT in reason:
+        return IN_PLACE_HINT
     found = re.fullmatch(r"exit status (\d+)", reason)
     if not found or adapter != "generic":
         return other

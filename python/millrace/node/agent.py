@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from millrace import _core
 from millrace.ids import TaskId
 from millrace.model import Fragmented, HdfsRead, OutputUse, ToolUse, View
@@ -21,7 +23,7 @@ from millrace.node.slots import FAREWELL_SECONDS
 from millrace.node.workdir import WorkDir
 from millrace.plan import memory, world
 from millrace.task_numbers import number_of
-from millrace.tasks import Compare, Ended, News, Search, SlotsChanged, Started, Task, Whole, news_of
+from millrace.tasks import Compare, Ended, Ending, News, Search, SlotsChanged, Started, Task, Whole, Woken, news_of
 from millrace.waiting import until
 
 #: Seconds between looks at whether programs that end are still waited for.
@@ -187,7 +189,7 @@ class Node:
         Raises:
             MillraceError: The candidates of a batch could not be put together.
         """
-        found: list[News] = [*map(news_of, self._pool.events(timeout_seconds))]
+        found: list[News] = [self._as_typed(news_of(event)) for event in self._pool.events(timeout_seconds)]
         ended = [news for news in found if isinstance(news, Ended)]
         if self._share:
             self._tell(self._share, found, ended)
@@ -200,6 +202,14 @@ class Node:
         if self._absence:
             found = self._absence.pass_on(found, time.monotonic())
         return [*found, *changed, *self._said()]
+
+    def _as_typed(self, news: Started | Ended | Woken) -> Started | Ended | Woken:
+        """An input that was changed by the name that the user knows."""
+        if isinstance(news, Ended) and news.ending is Ending.CHANGED:
+            places = zip(self._use.inputs, self._mirror.inputs, strict=True)
+            typed = next(item.path for item, place in places if place.path == news.detail)
+            return msgspec.structs.replace(news, detail=typed)
+        return news
 
     def _said(self) -> list[News]:
         words, self._words[:] = [*self._words], []

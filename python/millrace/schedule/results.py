@@ -18,6 +18,6 @@ def result_of(ended: Ended, fatal_statuses: Container[int]) -> Result:
         return Result.AWAY
     if ended.out_of_memory:
         return Result.CROWDED if ended.side_by_side > 1 else Result.STARVED
-    if ended.ending is Ending.SPAWN or ended.exit_status in fatal_statuses:
+    if ended.ending in (Ending.SPAWN, Ending.CHANGED) or ended.exit_status in fatal_statuses:
         return Result.FATAL
     return {Ending.TIMEOUT: Result.TIMED_OUT, Ending.STILL: Result.STILL}.get(ended.ending, Result.FAILED)

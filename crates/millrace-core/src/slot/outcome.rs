@@ -23,6 +23,8 @@ pub enum Failure {
     Missing(PathBuf),
     /// The tool ended well, but what it said or left shows that it did not do its work.
     Said(String),
+    /// The tool ended well, but changed this input, relative to the slot.
+    Changed(PathBuf),
     /// The tool ended well, but what it wrote is not the part of the whole that it was taken for.
     Misplaced,
     /// Somebody wrote a file that the tool shares with other tasks, perhaps the tool: the task is to run again, without

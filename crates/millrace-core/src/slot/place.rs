@@ -6,8 +6,8 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,10 +18,41 @@ use super::links::Watch;
 use super::live::Live;
 use super::mark::Mark;
 use super::memory::Kills;
+use super::outcome::Failure;
 use super::private::Private;
 use super::task::{Placement, Task};
 use super::text;
 use super::warm::{Server, Warmth};
+
+/// What was put in its place for one task.
+#[derive(Default)]
+pub(super) struct Placed<'a> {
+    /// The standard input, if there is one.
+    pub(super) stdin: Option<File>,
+    /// The inputs: where they are in the slot, and what they are.
+    batches: Vec<(&'a Path, State)>,
+}
+
+/// Which file it is, and when it was written last: device, number, bytes, and time in seconds and nanoseconds.
+type State = (u64, u64, u64, i64, i64);
+
+fn state(path: &Path) -> io::Result<State> {
+    let found = fs_err::symlink_metadata(path)?;
+    Ok((found.dev(), found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+}
+
+impl Placed<'_> {
+    /// An input that the tool has written, or put another file in the place of: what it makes of its part would be lost.
+    pub(super) fn look_at_inputs(&self, root: &Path) -> Result<(), Failure> {
+        for (to, before) in &self.batches {
+            // One that is gone is no result of the tool's.
+            if state(&root.join(to)).is_ok_and(|now| now != *before) {
+                return Err(Failure::Changed(to.to_path_buf()));
+            }
+        }
+        Ok(())
+    }
+}
 
 /// The part of a slot that does not change from task to task.
 pub(super) struct Place {
@@ -62,18 +93,22 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Puts the inputs in their places; returns the standard input, if there is one.
-    pub(super) fn place(&self, task: &Task) -> io::Result<Option<File>> {
-        let mut stdin = None;
+    /// Puts the inputs in their places.
+    pub(super) fn place<'a>(&self, task: &'a Task) -> io::Result<Placed<'a>> {
+        let mut placed = Placed::default();
         for placement in &task.placements {
             match placement {
-                Placement::Batch { from, to } => fs_err::hard_link(from, self.root.join(to))?,
-                Placement::Stdin(from) => stdin = Some(fs_err::File::open(from)?.into_file()),
+                Placement::Batch { from, to } => {
+                    let path = self.root.join(to);
+                    fs_err::hard_link(from, &path)?;
+                    placed.batches.push((to, state(&path)?));
+                }
+                Placement::Stdin(from) => placed.stdin = Some(fs_err::File::open(from)?.into_file()),
                 Placement::Folder(path) => fs_err::create_dir_all(self.root.join(path))?,
                 Placement::Link { target, to } => fs_err::os::unix::fs::symlink(target, self.root.join(to))?,
             }
         }
-        Ok(stdin)
+        Ok(placed)
     }
 
     pub(super) fn argument(&self, argument: &[u8]) -> io::Result<CString> {

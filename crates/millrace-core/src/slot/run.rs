@@ -81,14 +81,16 @@ impl Place {
         server: Option<&mut Server>,
     ) -> Result<Outputs, Failure> {
         let Attempt { task, control, .. } = *attempt;
-        let stdin = self.place(task).map_err(Failure::Io)?;
+        let placed = self.place(task).map_err(Failure::Io)?;
         let mut said =
             Said { stdout: self.scratch().map_err(Failure::Io)?, stderr: self.scratch().map_err(Failure::Io)? };
         *control.words() = said.to_cut(task).map_err(Failure::Io)?;
         let begun = Instant::now();
         let watch = self.kills.watch();
         let process = match server {
-            None => self.start(task, control, stdin.as_ref().unwrap_or(&self.null), &said.stdout, &said.stderr)?,
+            None => {
+                self.start(task, control, placed.stdin.as_ref().unwrap_or(&self.null), &said.stdout, &said.stderr)?
+            }
             Some(server) => self.fork(server, control, &mut said)?,
         };
         let waited = self.wait(process, task.timeout, control, &mut outcome.usage);
@@ -107,6 +109,7 @@ impl Place {
             outcome.stderr = self.said(&mut said.stdout, &pairs).map_err(Failure::Io)?;
         }
         judged?;
+        placed.look_at_inputs(&self.root)?;
         self.outputs_of(attempt, said.stdout, &outcome.stderr)
     }
 

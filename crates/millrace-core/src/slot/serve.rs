@@ -41,7 +41,8 @@ impl Place {
         outcome: &mut Outcome<S::Receipt>,
     ) -> Result<(), Failure> {
         let Attempt { task, control, .. } = *attempt;
-        let mut batch = self.place(task).map_err(Failure::Io)?.ok_or_else(|| Failure::Io(broken("no records")))?;
+        let mut batch =
+            self.place(task).map_err(Failure::Io)?.stdin.ok_or_else(|| Failure::Io(broken("no records")))?;
         let mut found = vec![];
         if let Some(path) = task.placements.iter().find_map(batch_of) {
             found = lengths.of(path).map_err(Failure::Io)?;

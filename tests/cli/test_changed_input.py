@@ -1,0 +1,38 @@
+"""Programs that write to their input, of which each task has but a part."""
+
+from __future__ import annotations
+
+import pytest
+from shell import Shell
+
+#: Changes the second half of its input where that is, and counts what it finds there.
+IN_PLACE = "import sys; f = open(sys.argv[1], 'r+'); f.seek(4); f.write('x'); f.seek(0); print(f.read().count('x'))"
+
+
+@pytest.mark.parametrize(
+    ("line", "tool"),
+    [
+        ("sed -i s/a/b/ in.tsv", "sed"),
+        ("sed -i s/a/b/ {here}/in.tsv", "sed"),
+        ("perl -pi -e s/a/b/ in.tsv", "perl"),
+        (f'python3 -c "{IN_PLACE}" in.tsv', "python3"),
+    ],
+)
+def test_a_program_that_changes_its_input_is_stopped_before_that_is_lost(shell: Shell, line: str, tool: str) -> None:
+    table = "".join(f"a{k}\n" for k in range(400))
+    (shell.work / "in.tsv").write_text(table)
+    line = line.format(here=shell.work)
+    name = line.rpartition(" ")[2]
+    ended = shell.run(f"millrace run --slots 2 --batch 20 --input {name}:lines -- {line}")
+    assert (ended.code, ended.out) == (4, ""), ended.shown
+    assert f"{tool} cannot do this work: it changes its input {name}\n" in ended.err, ended.shown
+    assert "write the result to standard output or to another file" in ended.err
+    assert (shell.work / "in.tsv").read_text() == table
+
+
+def test_a_program_may_remove_its_input(shell: Shell) -> None:
+    (shell.work / "in.tsv").write_text("a\n" * 400)
+    shell.tool("takes", 'cat "$1"; rm "$1"')
+    ended = shell.run("millrace run --slots 2 --batch 20 --input in.tsv:lines -- takes in.tsv")
+    assert (ended.code, ended.out) == (0, "a\n" * 400), ended.shown
+    assert (shell.work / "in.tsv").exists()
