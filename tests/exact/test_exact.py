@@ -12,7 +12,6 @@ from exact_cases import CASES, MILLRACE, Case, differing, run, serially
 #: Go all ways: one case for each way to read, to join and to write. A format more, or an option of the tool, goes the
 #: way that cuts worst, and the others with ``-m slow``: slots and batches do not know of formats.
 ALL_WAYS = (
-    "blastp-0",
     "blastp-6",
     "blastp-stdin",
     "hmmscan",
