@@ -39,6 +39,10 @@ REFUSED = [
     ("seqtk sample in.fa 10", "draws at random", "| seqtk"),
     ("bedtools merge -i in.fa", "orders or compares", "| bedtools"),
     ("awk BEGIN{print(1)}{print} in.fa", "with BEGIN prints at each start", "--join header"),
+    ("sed -Ei.old s/a/b/ in.fa", "with -i changes its input", "sed ... > OUT"),
+    ("sed --in-place s/a/b/ in.fa", "with -i changes its input", "sed ... > OUT"),
+    ("perl -pi -e s/a/b/ in.fa", "with -i changes its input", "perl ... > OUT"),
+    ("gawk -i inplace {print($1)} in.fa", "with inplace changes its input", "gawk ... > OUT"),
     ("grep -vc x in.fa", "with -c", "| grep"),
     ("cat -n in.fa", "with -n", "| cat"),
     ("jq -cs . in.fa", "one result for the whole input", "| jq"),
@@ -60,7 +64,7 @@ REFUSED = [
     ("samtools view -q 30 in.sam", "reads a header before the alignments", "-@"),
 ]
 SOUND = [
-    "awk $2>500 in.fa", "awk BEGIN{OFS=FS}{$1=$1}1 in.fa", "awk -F: {for(i=1;i<=NF;i++)print($i)} in.fa", "sed s/1d/x/ in.fa",
+    "awk $2>500 in.fa", "awk BEGIN{OFS=FS}{$1=$1}1 in.fa", "awk -F: {for(i=1;i<=NF;i++)print($i)} in.fa", "sed s/1d/x/ in.fa", "sed -es/-i/x/ in.fa", "perl -MList::Util=sum -pe s/-i// in.fa",
     "sed -n /x/p in.fa", "grep -v x in.fa", "grep -Ei x in.fa", "cat in.fa", "jq -c .a in.fa", "seqkit seq -r in.fa",
     "seqkit replace -p ^ -r x_ in.fa", "seqkit fx2tab -n -l in.fa", "seqtk seq -A in.fa", "bedtools intersect -a in.fa -b g.bed",
     "bowtie2 --no-hd -p 1 -x ref -U in.fa", "cutadapt --quiet -a ACGT -o o in.fa",

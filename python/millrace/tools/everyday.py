@@ -81,7 +81,10 @@ _TABLE = Rule(
     "takes the first line of the input for the names of columns, which only the first batch has",
     "take the line off before, as in: tail -n +2 FILE | millrace run --format lines -- ...",
 )
+_IN_PLACE = "changes its input, of which each task has but a part"
+_TO_A_FILE = "leave that out, and name another file for the result: millrace run -- PROGRAM ... > OUT"
 _AWK = (
+    Rule("with inplace " + _IN_PLACE, _TO_A_FILE, exactly("inplace", "-iinplace")),
     Rule(
         "with BEGIN prints at each start", _HEADER, text(r"\bBEGIN\s*\{[^}]*\b(print|printf|getline|system)\b"),
         frozenset({"header"}),
@@ -117,6 +120,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
     ),
     **dict.fromkeys(("awk", "gawk", "mawk", "original-awk"), _AWK),
     **dict.fromkeys(("grep", "egrep", "fgrep"), _GREP),
+    **dict.fromkeys(("sed", "gsed"), (Rule("with -i " + _IN_PLACE, _TO_A_FILE, text("^-[nErsuz]*i|^--in-place")),)),
+    "perl": (Rule("with -i " + _IN_PLACE, _TO_A_FILE, text("^-[lnpaw0-9]*i")),),
     "cat": (Rule("with -n, -b or -s " + _COUNTS, _PIPE, option("-n", "-b", "-s", "--number", "--number-nonblank", "--squeeze-blank")),),
     "jq": (Rule("with --slurp or --null-input " + _DIGESTS, _PIPE, option("-s", "-n", "--slurp", "--null-input")),),
     **dict.fromkeys(("csvgrep", "csvjoin", "csvjson", "csvlook", "csvsort", "csvsql", "csvstack", "csvstat"), (_TABLE,)),
