@@ -42,17 +42,28 @@ def verb(*names: str) -> Callable[[Call], bool]:
 
 
 def option(*names: str) -> Callable[[Call], bool]:
-    """One of these options; one of a single dash and letter also among others behind one dash."""
+    """One of these options; one of a single dash and letter also among others behind one dash, a long one also cut short."""
     letters = "".join(name[1] for name in names if len(name) == 2)
     attached = f"-[A-Za-z]*[{letters}]" if letters else None
 
     def given(call: Call) -> bool:
         return any(
-            word.partition("=")[0] in names or (attached is not None and re.match(attached, word) is not None)
+            word.partition("=")[0] in names
+            or is_short_for(word.partition("=")[0], names)
+            or (attached is not None and re.match(attached, word) is not None)
             for word in call.arguments
         )
 
     return given
+
+
+def is_short_for(word: str, names: Sequence[str]) -> bool:
+    """Whether GNU programs take ``word`` for one of the long options.
+
+    >>> is_short_for("--max", ("-m", "--max-count")), is_short_for("--m", ("--max-count",)), is_short_for("--", ("--x",))
+    (True, True, False)
+    """
+    return len(word) > len("--") and word.startswith("--") and any(name.startswith(word) for name in names)
 
 
 def exactly(*names: str) -> Callable[[Call], bool]:

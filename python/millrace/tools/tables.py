@@ -20,6 +20,8 @@ _MILLER_WHOLE = words("""
     join least-frequent most-frequent nothing regularize reshape sample seqgen shuffle sort split stats1 stats2 step
     summary tac tail top uniq unsparsify
 """)
+#: Flags that make a verb look at more than a record, or take its expression from a file, which is not read.
+_MILLER_FLAGS = {"cat": ("-n", "-N", "-g"), "nest": ("--ivar", "--implode"), "put": ("-f",), "filter": ("-f",)}
 _MILLER_WORDS = r"\b(?:F?NR|M_NR)\b|@\w|\b(?:begin|end)\s*\{|\burand"
 
 
@@ -39,7 +41,7 @@ def miller_takes_all(call: Call) -> bool:
     given = list(call.arguments)
     return any(
         (word in _MILLER_WHOLE and not re.fullmatch(r"-[^ctjnNpIx]", before))
-        or (word == "cat" and after in ("-n", "-N", "-g"))
+        or after in _MILLER_FLAGS.get(word, ())
         or (before in ("put", "filter", "-q", "-S", "-x") and re.search(_MILLER_WORDS, word))
         for before, word, after in zip(["", *given], given, [*given[1:], ""], strict=False)
     )
