@@ -84,5 +84,9 @@ class UnverifiedError(MillraceError):
     exit_code = ExitCode.CORRUPT
 
 
+class LostOutputError(ToolError):
+    """The tool wrote what nobody collects: what was kept of the run is not its result."""
+
+
 class UnequalError(UnverifiedError):
     """The tool gave other bytes in a fork than in a process of its own: no result of the run is to be believed."""

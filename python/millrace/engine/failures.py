@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from millrace.engine.quarantine import QuarantineWriter
 from millrace.engine.tool_messages import failure_words, hint_of, signature
@@ -82,31 +81,6 @@ def too_many_failures(use: ToolUse, tool: str, limit: QuarantineLimit, reason: s
             "command resumes; --max-quarantined allows more",
         ),
     )  # fmt: skip
-
-
-def named_in(argv: Sequence[str], written: Sequence[str]) -> str:
-    """The first of the files that the tool has written, and nobody collects, of which its command speaks; else empty.
-
-    >>> named_in(["minimap2", "-o", "a.sam", "ref", "q.fa"], ["q.fa.tmp", "a.sam"])
-    'a.sam'
-    >>> named_in(["awk", "{print > \\"even.txt\\"}"], ["even.txt"])
-    'even.txt'
-    >>> named_in(["tool", "in.fa"], ["a", "fa", "in"])
-    ''
-    """
-    for name in written:
-        alone = re.compile(rf"(?<![\w./-])(?:\./)?{re.escape(name)}(?![\w/-]|\.\w)")
-        if any(alone.search(word) for word in argv[1:]):
-            return name
-    return ""
-
-
-def not_collected(tool: str, name: str) -> ToolError:
-    """The error of a tool that writes a file of which Millrace does not know that it is an output."""
-    return ToolError(
-        f"{tool} writes {name}, which is no output of this run: it would be lost",
-        f"name it: --output {name}, and each other file that the command writes",
-    )
 
 
 def too_little_memory(tool: str, reason: str) -> MillraceError:

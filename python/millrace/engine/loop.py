@@ -10,9 +10,10 @@ from millrace import _core
 from millrace.engine.actions import Actions
 from millrace.engine.batches import Batches
 from millrace.engine.counts import Counts
-from millrace.engine.failures import failure_of, named_in, not_collected, not_kept, unequal
+from millrace.engine.failures import failure_of, not_kept, unequal
 from millrace.engine.intake import Intake
 from millrace.engine.quarantine import QuarantineWriter
+from millrace.engine.strays import Strays
 from millrace.engine.task_log import TaskLog
 from millrace.engine.tool_messages import ToolMessages
 from millrace.engine.verify import Verifier
@@ -100,6 +101,7 @@ class Engine(msgspec.Struct, dict=True):
         )  # fmt: skip
         self.batches = Batches(self.plan, self.feeder.inputs)
         self.said = ToolMessages(use.argv[0] if isinstance(use.argv[0], str) else "tool", self.message)
+        self._strays = Strays(self.plan.command, use, self.said.tool)
         self._intake = Intake(use.cost, self.feeder.total, self.plan.slots)
         self._log = TaskLog(self.events, self.batches.units)
         self.actions = Actions(
@@ -139,6 +141,8 @@ class Engine(msgspec.Struct, dict=True):
         self.show(self._snapshot())
         if self._n_signals:
             raise self.interrupt.error(self.plan.run_dir)
+        if not self.counts.resumed:
+            self._strays.look_at_all()
 
     def _is_over(self) -> bool:
         return self.scheduler.is_done and (bool(self._n_signals) or self.verifier.done)
@@ -217,8 +221,7 @@ class Engine(msgspec.Struct, dict=True):
         else:
             actions = [] if ended.ending is Ending.IO else self._failed(task, batch, ended)
         self._log.ended(task, batch, ended, self.now() - ended.ago_seconds, actions)
-        if lost := named_in(self.plan.command.argv, ended.extra):
-            raise not_collected(self.said.tool, lost)
+        self._strays.look(ended)
         self.said.extra(ended.extra)
         if ended.is_done and task.speaks:
             self.said.hear(ended.stderr, batch.first, batch.last)

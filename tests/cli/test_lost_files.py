@@ -1,0 +1,54 @@
+"""Files that a program writes beside its outputs: a run never ends well with a result that was not kept."""
+
+from __future__ import annotations
+
+import pytest
+from shell import Shell
+
+TABLE = "".join(f"{k}\tx\n" for k in range(1, 401))
+
+
+@pytest.fixture
+def filled(shell: Shell) -> Shell:
+    (shell.work / "in.tsv").write_text(TABLE)
+    (shell.work / "sub").mkdir()
+    return shell
+
+
+RUN = "millrace run --slots 2 --batch 20 --input in.tsv:lines"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "awk '{print > \"sub/out.txt\"}' in.tsv",
+        "sed -n 'w sub/out.txt' in.tsv",
+        "cp in.tsv sub/out.txt",
+        "dd if=in.tsv of=sub/out.txt status=none",
+        "awk '{print | \"sort > sub/out.txt\"}' in.tsv",
+    ],
+)
+def test_a_file_below_a_folder_that_the_command_names_is_missed(filled: Shell, line: str) -> None:
+    for _ in range(2):  # nothing of the first run counts for the second
+        ended = filled.run(f"rm -f sub/out.txt; {RUN} -- {line}")
+        assert ended.code == 4 and "writes sub/out.txt, which is no output of this run" in ended.err, ended.shown
+        assert "--output sub/out.txt" in ended.err
+
+
+def test_it_is_kept_where_it_is_named(filled: Shell) -> None:
+    ended = filled.run(f"{RUN} --output sub/out.txt -- cp in.tsv sub/out.txt")
+    assert ended.code == 0 and (filled.work / "sub/out.txt").read_text() == TABLE, ended.shown
+
+
+def test_a_path_in_a_script_at_which_nothing_comes_is_no_matter(filled: Shell) -> None:
+    ended = filled.run(f"{RUN} -- awk '$2 != \"sub/none\"' in.tsv")
+    assert (ended.code, ended.out) == (0, TABLE), ended.shown
+
+
+def test_files_that_no_word_of_the_command_names_are_missed_if_there_is_nothing_else(filled: Shell) -> None:
+    line = 'awk \'{print > "k" ($1 % 3) ".txt"}\' in.tsv'
+    for _ in range(2):
+        ended = filled.run(f"{RUN} -- {line}")
+        assert ended.code == 4 and "and nothing to the outputs of this run: it would be lost" in ended.err, ended.shown
+    ended = filled.run(f'{RUN} -- awk \'{{print > "k" ($1 % 3) ".txt"; print}}\' in.tsv')
+    assert (ended.code, ended.out) == (0, TABLE) and "which is not kept" in ended.err, ended.shown
