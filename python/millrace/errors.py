@@ -88,5 +88,9 @@ class LostOutputError(ToolError):
     """The tool wrote what nobody collects: what was kept of the run is not its result."""
 
 
+class TogetherError(UnverifiedError):
+    """The tool fails on records together, and on no part of them: what the parts gave is not its result."""
+
+
 class UnequalError(UnverifiedError):
     """The tool gave other bytes in a fork than in a process of its own: no result of the run is to be believed."""

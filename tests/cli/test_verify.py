@@ -188,6 +188,38 @@ def test_nothing_is_written_before_the_start_was_looked_at(filled: Shell) -> Non
     assert let.code == 0 and let.out.count("head\n") == N // BATCH, let.shown
 
 
+#: Fails on records 102 and 105 together, and on neither alone.
+TOGETHER = 'if grep -q "^r101\t" $1 && grep -q "^r104\t" $1; then {}; fi; cp $1 $2'
+
+
+def test_a_tool_that_fails_on_records_together_alone_is_not_believed(filled: Shell) -> None:
+    """As one that wants its input sorted, or every row as long as the first."""
+    filled.tool("tool", TOGETHER.format("exit 7"))
+    for _ in range(2):  # nothing of the first run counts for the second
+        ended = filled.run(f"{RUN} -- tool in.tsv out.tsv")
+        assert ended.code == 5, ended.shown
+        assert "tool fails on records 97-108 together, and on no part of them: exit status 7" in ended.err
+        assert not (filled.work / "out.tsv").exists() and not filled.run_dirs()
+
+
+def test_a_tool_that_fails_for_a_while_is_believed(filled: Shell) -> None:
+    """Its first two attempts at a batch fail; later it is done, in parts and as a whole."""
+    filled.tool("tool", TOGETHER.format('echo >> "$COUNT"; [ $(wc -l < "$COUNT") -gt 2 ] || exit 7'))
+    ended = filled.run(f"{RUN} -- tool in.tsv out.tsv")
+    assert ended.code == 0 and (filled.work / "out.tsv").read_text() == table(), ended.shown
+    assert "all bytes equal" in ended.err
+    assert int(filled.run('wc -l < "$COUNT"').out) >= 3, "it was run on all of them again"
+
+
+def test_records_that_fail_by_themselves_are_given_up_and_no_more(filled: Shell) -> None:
+    filled.tool("tool", 'if grep -q "^r101\t" $1; then exit 7; fi; cp $1 $2')
+    ended = filled.run(f"{RUN} -- tool in.tsv out.tsv")
+    assert ended.code == 3 and "quarantined record 102" in ended.err, ended.shown
+    assert (filled.work / "out.tsv").read_text() == "".join(
+        line for line in table().splitlines(True) if "r101\t" not in line
+    )
+
+
 def test_a_link_is_emptied_and_not_removed(filled: Shell) -> None:
     filled.tool("tool", "{ echo head; cat $1; } > $2")
     ended = filled.run(f"touch kept; ln -s kept out.tsv; {RUN} -- tool in.tsv out.tsv")

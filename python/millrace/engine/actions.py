@@ -94,6 +94,7 @@ class Actions(msgspec.Struct):
                     self._submit(task)
                 case Split(batch, records, reason):
                     if reason:
+                        self.verifier.failed(self.batches[batch], reason)
                         self._log_retry(self.batches[batch], f"split: {reason}")
                     self.tell(BatchSplit(batch, self.batches.split(batch, records)))
                 case Divide(batch, n_parts):

@@ -20,6 +20,10 @@ _CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 #: Letters from which on the name of a record is found anywhere in a message, and from which on as a word of its own.
 SHORTEST_NAME, SHORTEST_WORD = 6, 3
 
+#: What the words of a failure begin with where the tool ended with a status of its own, and what they have in them where
+#: there was too little memory.
+BY_ITSELF, OUT_OF_MEMORY = "exit status ", "as memory ran out"
+
 #: What is said of a tool that writes to its input, of which it has but a part, and what to do.
 CHANGES_INPUT = "changes its input"
 IN_PLACE_HINT = "let it leave its input as it is, and write the result to standard output or to another file"
@@ -117,12 +121,12 @@ def failure_words(event: Ended, record_timeout: float | None, where: str = "") -
     elif event.signal is not None:
         how = f"killed by {signal_name(event.signal)}"
     else:
-        how = f"exit status {event.exit_status}"
+        how = f"{BY_ITSELF}{event.exit_status}"
     if event.out_of_memory:
         how += (
-            ", as memory ran out"
+            f", {OUT_OF_MEMORY}"
             if event.signal is not None
-            else " (a process that it had started was killed, as memory ran out)"
+            else f" (a process that it had started was killed, {OUT_OF_MEMORY})"
         )
         how += " though nothing ran beside it" if event.side_by_side <= 1 else ""
     said = lines(event.stderr)

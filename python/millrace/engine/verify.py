@@ -15,10 +15,13 @@ from millrace.committed import Committed
 from millrace.engine.compared import Found, accusation, compare
 from millrace.engine.kept_batches import KeptBatches, remove_files
 from millrace.engine.looked_at import outcome, tool_of
-from millrace.errors import UnverifiedError
+from millrace.engine.tool_messages import BY_ITSELF, OUT_OF_MEMORY
+from millrace.errors import TogetherError, UnverifiedError
 from millrace.node.batch import Batch, Skipped
 from millrace.node.spool import recut
+from millrace.plan.doubts import is_unknown
 from millrace.plan.plan import Plan
+from millrace.report.words import records
 from millrace.schedule.stretches import Extent, Stretches, variants
 
 #: How often a piece is tried that fails: a sound tool may fail on a part alone, and is not accused for that.
@@ -76,6 +79,8 @@ class Verifier(msgspec.Struct):
     _queue: list[Piece] = msgspec.field(default_factory=list)
     _at_work: int = 0
     _serial: int = 0
+    #: Why the tool failed on batches that were run in parts then.
+    _reasons: dict[Extent, str] = msgspec.field(default_factory=dict)
 
     # What happens
 
@@ -101,6 +106,12 @@ class Verifier(msgspec.Struct):
         if extent in self.stretches.kept:
             self._kept.add(batch, task)
         self._kept.keep_only(self.stretches.kept.keys())
+
+    def failed(self, batch: Batch, reason: str) -> None:
+        """The tool failed on a batch, which is to be run in parts."""
+        if is_unknown(self.plan.use) and reason.startswith(BY_ITSELF) and OUT_OF_MEMORY not in reason:
+            self.stretches.suspect(batch.first, batch.last)
+            self._reasons[batch.first, batch.last] = reason
 
     def given_up(self, batch: Batch) -> None:
         """Records were given up."""
@@ -182,6 +193,9 @@ class Verifier(msgspec.Struct):
         stretch = way.stretch
         for piece in way.pieces:
             remove_files(piece.batch)
+        for piece in way.pieces:
+            if not piece.task and self.stretches.is_suspected(piece.batch.first, piece.batch.last):
+                self.error = self.error or self._fails_together(piece.batch)
         if way.pieces and all(piece.task for piece in way.pieces):
             self._judge(stretch, way)
         self._go_on(stretch)
@@ -207,6 +221,13 @@ class Verifier(msgspec.Struct):
         self._at_work -= 1
         self.stretches.released(stretch.batches)
         self._kept.keep_only(self.stretches.kept.keys())
+
+    def _fails_together(self, batch: Batch) -> TogetherError:
+        extent = next(each for each in self._reasons if batch.first <= each[0] and each[1] <= batch.last)
+        return TogetherError(
+            f"{tool_of(self.plan)} fails on {records(*extent)} together, and on no part of them: {self._reasons[extent]}",
+            "the command by itself fails there, too, or what it makes of a record depends on those before it: repair the input, or run it by itself",
+        )
 
     def _compared(self, stretch: _Stretch, way: _Way) -> Found | None:
         then = self._kept.results(stretch.batches)

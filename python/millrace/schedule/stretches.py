@@ -128,6 +128,8 @@ class Stretches(msgspec.Struct):
     _cpu_seconds: float = 0.0
     _effort: float = 0.0
     _bytes: int = 0
+    #: Batches on which the tool failed, and was then run on parts of them.
+    _suspects: list[Extent] = msgspec.field(default_factory=list)
     #: All stretches that were given out.
     _looked_at: set[Extent] = msgspec.field(default_factory=set)
 
@@ -185,10 +187,25 @@ class Stretches(msgspec.Struct):
         if self._head and first < self._head[-1][1] and self._head[0][0] < last:
             self._choice.passed()
             self._close()
+        self._suspects = [each for each in self._suspects if last <= each[0] or each[1] <= first]
         hit = [each for each in self._open if first < each[1] and each[0] < last]
         self._open = [each for each in self._open if each not in hit]
         if any(each[0] == 0 for each in hit) and first > 1:
             self._open.append((0, first))
+
+    def suspect(self, first: int, last: int) -> None:
+        """The tool has failed on this batch, and is run on parts of it: once they are all done, it is run on the whole again."""
+        if self.share == 0 or self.is_suspected(first, last, is_part=True):
+            return
+        self._suspects.append((first, last))
+        if not any(each[0] <= first and last <= each[1] for each in self._at_work):
+            self._open.append((first, last))
+
+    def is_suspected(self, first: int, last: int, *, is_part: bool = False) -> bool:
+        """Whether such a batch is among these records, or they are part of one."""
+        if is_part:
+            return any(each[0] <= first and last <= each[1] for each in self._suspects)
+        return any(first <= each[0] and each[1] <= last for each in self._suspects)
 
     @property
     def _is_small(self) -> bool:
@@ -297,6 +314,8 @@ class Stretches(msgspec.Struct):
             self._open.append((before[0] if are_neighbours else last[0], last[1]))
 
     def _is_worth_it(self, batches: Sequence[Extent]) -> bool:
+        if self.is_suspected(batches[0][0], batches[-1][1]):
+            return True
         seconds = sum(self.kept[each] for each in batches)
         at_an_end = batches[0][0] == 0 or self._last[-1] in batches
         if self.share is None and not at_an_end and self._spent + seconds > max(FREE_SECONDS, COST * self._effort):
