@@ -41,7 +41,7 @@ def test_one_molecule_alone_joins_exactly(data: Path, tmp_path: Path, form: str)
     "options",
     some(
         [
-            ["-osdf", "--minimize", "--steps", "5", "--ff", "UFF"],
+            ["-osdf", "--minimize", "--steps", "5", "--ff", "GAFF"],
             ["-osdf", "--energy"],
             ["-osdf", "--gen2d"],
             ["-osdf", "-h"],

@@ -82,6 +82,8 @@ def test_molecules_are_counted_unless_e_is_given(cwd: Path) -> None:
         (("d.smi", "-O", "o.smi.gz"), "gzip stream"),
         (("d.smi", "-osdf", "--gen3d"), "at random"),
         (("d.smi", "-osdf", "--gen3D", "fast"), "at random"),
+        (("d.smi", "-osdf", "--minimize", "--ff", "uff"), "energies in each run"),
+        (("d.smi", "-osdf", "--ff", "UFF", "--energy"), "energies in each run"),
         (("d.smi", "-osdf", "--minimize"), "other coordinates in each run"),
         (("d.smi", "-osdf", "--minimize", "--steps", "5", "--ff", "mmff94s"), "other coordinates in each run"),
         (("d.smi", "-osmi", "--canonical"), "numbers atoms differently"),

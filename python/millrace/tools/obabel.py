@@ -143,7 +143,7 @@ class Obabel:
                 f"obabel: with -{countless[0]} a molecule that cannot be read ends the serial run unnoticed",
                 "add -e, with which obabel goes on behind such a molecule",
             )
-        _check_minimize(found)
+        _check_force_field(found)
         if not operands and typed_in == "":
             raise RefusedError("obabel: no input file and no input format", "name the format: -ismi, -isdf, -imol2")
         notes = []
@@ -165,14 +165,18 @@ class Obabel:
         )
 
 
-def _check_minimize(found: Sequence[Word]) -> None:
-    """With MMFF94 some molecules (metformin) have other coordinates in each serial run."""
-    field = next((word.value for word in reversed(found) if word.name.lower() == "ff"), "MMFF94")
-    if field.upper().startswith("MMFF94") and any(word.name.lower() == "minimize" for word in found):
+def _check_force_field(found: Sequence[Word]) -> None:
+    """With MMFF94 some molecules (metformin) have other coordinates in each serial run; with UFF (erlotinib alone), other
+    energies, too."""
+    names = {word.name.lower() for word in found}
+    field = next((word.value for word in reversed(found) if word.name.lower() == "ff"), "MMFF94").upper()
+    other = "name another force field: --ff GAFF or Ghemical"
+    if field.startswith("MMFF94") and "minimize" in names:
         raise RefusedError(
-            "obabel: --minimize with MMFF94, its default, gives some molecules other coordinates in each run",
-            "name another force field: --ff UFF, GAFF or Ghemical",
+            "obabel: --minimize with MMFF94, its default, gives some molecules other coordinates in each run", other
         )
+    if field == "UFF" and names & {"minimize", "energy", "conformer"}:
+        raise RefusedError("obabel: UFF gives some molecules other coordinates and energies in each run", other)
 
 
 def _check(word: Word) -> None:
