@@ -45,6 +45,16 @@ def test_a_path_in_a_script_at_which_nothing_comes_is_no_matter(filled: Shell) -
     assert (ended.code, ended.out) == (0, TABLE), ended.shown
 
 
+def test_two_files_are_not_written_to_one(filled: Shell) -> None:
+    run = "millrace run --input d --output 'o/{stem}.out' -- cp d 'o/{stem}.out'"
+    ended = filled.run(f"mkdir d o; echo 1 > d/f.txt; echo 2 > d/f.fa; {run}")
+    assert ended.code == 2 and "d/f.fa and d/f.txt would both be written to o/f.out" in ended.err, ended.shown
+    ended = filled.run(f"rm d/f.fa; mkdir o/f.out; {run}")
+    assert ended.code == 2 and "o/f.out: is a folder, but the output of d/f.txt is a file" in ended.err, ended.shown
+    ended = filled.run(f"rmdir o/f.out; {run}; cat o/f.out")
+    assert (ended.code, ended.out) == (0, "1\n"), ended.shown
+
+
 def test_files_that_no_word_of_the_command_names_are_missed_if_there_is_nothing_else(filled: Shell) -> None:
     line = 'awk \'{print > "k" ($1 % 3) ".txt"}\' in.tsv'
     for _ in range(2):

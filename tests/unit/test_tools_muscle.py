@@ -87,11 +87,3 @@ def test_refused_by_name(families: Path, command: str, problem: str) -> None:
         understand(families, command)
     assert caught.value.message[0].islower()
     assert not caught.value.message.endswith(".")
-
-
-def test_two_inputs_of_one_name_are_refused(families: Path) -> None:
-    (families / "more").mkdir()
-    (families / "more" / "a.faa").write_text(">x\nMK\n")
-    (families / "names").write_text("families/a.faa\nmore/a.faa\n")
-    with pytest.raises(RefusedError, match="both be written"):
-        understand(families, "muscle3 -in names -out aln/")

@@ -31,6 +31,7 @@ def check_outputs(use: ToolUse, command: Command) -> None:
             )
         path = cwd / output.path
         if output.layout == "record":
+            _check_records(output, use, cwd)
             _check_writable((path if "{" not in path.parent.name else path.parent).parent, output)
             continue
         if path.is_dir() and output.layout == "file":
@@ -46,6 +47,18 @@ def check_outputs(use: ToolUse, command: Command) -> None:
             _check_writable(path.parent, output)
         if not path.is_dir() and path.exists() and not os.access(path, os.W_OK):
             raise RefusedError(f"{output.path}: permission denied", "make it writable with chmod, or write elsewhere")
+
+
+def _check_records(output: OutputUse, use: ToolUse, cwd: Path) -> None:
+    """Each input file has an output of its own, and no folder is in its place."""
+    names: dict[str, str] = {}
+    for name in (name for item in use.inputs if item.format == "files" for name in item.path.split(NUL)):
+        place = record_path(output.path, name)
+        if place in names:
+            raise RefusedError(f"{names[place]} and {name} would both be written to {place}", "rename one of them")
+        if (cwd / place).is_dir():
+            raise RefusedError(f"{place}: is a folder, but the output of {name} is a file", "move it away")
+        names[place] = name
 
 
 def _is_open_already(path: Path) -> bool:

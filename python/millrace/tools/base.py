@@ -191,14 +191,10 @@ def record_output(
         template = f"{typed.rstrip('/') or '/'}/{{name}}"
     else:
         return OutputUse(name=name, path=typed, volatile=volatile)
-    places: dict[str, str] = {}
     for file in files:
         place = record_path(template, file)
-        if place in places:
-            raise RefusedError(f"{places[place]} and {file} would both be written to {place}", "rename one of them")
         if _is_same_file(os.path.join(command.cwd, place), os.path.join(command.cwd, file)):
             raise RefusedError(f"{place} would be overwritten by its own result", "name another folder")
-        places[place] = file
     return OutputUse(name=name, path=template, layout="record", volatile=volatile)
 
 
