@@ -37,6 +37,19 @@ FINE = {
         { a = b = 0; a += $2; print a, b }
         { c = gsub(/a/, ""); print c } # s += c
         length > 5
+        BEGIN { m["r1"] = 1 } $1 in m { print }
+        BEGIN { m["r1"] = "x" } { print m[$1], m[$2] }
+        { delete s; s[$1]; for (k in s) print k }
+        BEGIN { OFS = "-"; ORS = ";" } { print $1, $2 }
+        { x = $1; OFS = ORS = "\n"; print x, $2 }
+        { OFS = ":" } /r/ { print $1, $2 }
+        { print ENVIRON["HOME"] }
+        { gsub(/a/, "b"); OFS = "-"; $1 = $1; print }
+        BEGIN { m["r1"] = "x" } $1 in m { print m[$1] }
+        BEGIN { m["r1"] = "x" } { print ($1 in m) ? m[$1] : "none" }
+        BEGIN { m["r1"] = "x" } { if ($1 in m) print m[$1]; else print "none" }
+        BEGIN { m["r1"] = 3 } $1 in m && m[$1] > 2
+        function f(a) { return a "x" } { OFS = "+"; print f($1), $2 }
     """,
     "sed": r"""
         s/a/b/
@@ -94,6 +107,34 @@ CARRIED = {
         NR == 3
         { n = $1 } END { print n }
         { do x = x "a"; while (0); print x }
+        $1 in s { next } { s[$1]; print }
+        !($1 in s) { print; s[$1] }
+        { s[$1]; if (length(s) > 2) print }
+        ($1 in s) == 0 { print s[$1] $1 }
+        { if ($1 in s) print; else print s[$1] "new" }
+        { if ($1 in s) print "old"; print s[$1] }
+        { if (!($1 in s)) print s[$1] "new" }
+        $1 in s || s[$1] == "" { print }
+        $1 in s { $1 = "x"; print s[$1] } { print "x" in s }
+        { sub(/1/, "y", $2); OFS = "-"; print }
+        { NF = 2; print NF, $0 } /FASTA/ { OFS = "-" }
+        { s[$1]; for (k in s) print k }
+        { s[$1] } ($1, $2) in s
+        function has(a) { return $2 in a } { s[$1]; print has(s) }
+        /FASTA/ { OFS = "-" } { print $1, $2 }
+        { print $1, $2; OFS = "-" }
+        { $2 = "x"; OFS = "-"; print }
+        /FASTA/ { ORS = ";" } 1
+        { if (/FASTA/) OFMT = "%.2f"; print $2 / 3 }
+        /FASTA/ { CONVFMT = "%d" } { x = $2 / 3 ""; print x }
+        /FASTA/ { SUBSEP = "-" } { print 1, 2 }
+        function f() { OFS = "-" } /FASTA/ { f() } { print $1, $2 }
+        { f(); OFS = "-" } function f() { print $1, $2 }
+        { f(); x = $1 } function f() { print x }
+        /FASTA/ { ENVIRON["x"] = 1 } { print ENVIRON["x"] }
+        /FASTA/ { PROCINFO["sorted_in"] = "@ind_str_asc" } { print }
+        /FASTA/ { SYMTAB["x"] = 1 } { print x }
+        ENDFILE { print "end" } { print }
     """,
     "sed": r"""
         /a/,/b/p

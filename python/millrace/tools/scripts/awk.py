@@ -23,14 +23,18 @@ _FUNCTIONS = words("""
     length substr index split sub gsub gensub match sprintf sin cos atan2 exp log sqrt int rand srand tolower toupper system close fflush strftime mktime systime strtonum and or xor lshift rshift compl asort asorti patsplit typeof isarray
 """)
 #: Variables of awk's own that hold nothing over from the record before unless they are assigned.
-_OWN = words("NF FILENAME ENVIRON ARGC ARGV RSTART RLENGTH RT SUBSEP CONVFMT OFMT PROCINFO OFS ORS")
+_OWN = words("NF RT")
 #: Assigned in the midst, they hold for the next record.
-_FOR_THE_NEXT = words("FS RS FIELDWIDTHS FPAT IGNORECASE")
+_FOR_THE_NEXT = words("FS RS FIELDWIDTHS FPAT IGNORECASE CONVFMT SUBSEP ENVIRON PROCINFO")
+#: What is written, or is written to a field, reads them.
+_OF_OUTPUT = ("OFS", "ORS", "OFMT")
 #: Functions and which of their arguments, from 0, they change; and fill anew.
 _SET = frozenset((("split", 1), ("patsplit", 1), ("match", 2)))
 _CHANGED = _SET | {("sub", 2), ("gsub", 2), ("asort", 0), ("asort", 1), ("asorti", 0), ("asorti", 1)}
 #: What brackets add to the depth.
 _DEPTH = {"(": 1, "[": 1, ")": -1, "]": -1}
+#: Behind these, a test before them says nothing any more.
+_ENDS_TEST = frozenset(("\n", ";", "}", "else", ":", "||", "++", "--", "getline", "sub", "gsub", "delete"))
 _ASSIGN = frozenset(("=", "+=", "-=", "*=", "/=", "%=", "^=", "**="))
 
 
@@ -55,6 +59,10 @@ class _Use(NamedTuple):
     #: One element of an array.
     is_element: bool
     place: _Place
+    #: It is asked which elements an array has: a mere mention of one makes it.
+    is_tested: bool = False
+    #: An element that may not have been there.
+    makes_element: bool = False
 
 
 def carried(script: str) -> Carried | None:
@@ -68,13 +76,14 @@ def carried(script: str) -> Carried | None:
     has exit: what follows depends on the lines before
     """
     uses, numbers = list[_Use](), count()
-    for pattern, action in _items(list(_tokens(script))):
+    # A function may be called before all that stands before it.
+    for pattern, action in sorted(_items(list(_tokens(script))), key=lambda item: not _is_function(item[0])):
         first = pattern[0].text if pattern else ""
         if first == "BEGIN":
             continue
-        if first == "END":
-            return Carried("has END, which is for the whole input", is_local=False, is_counted=True)
-        is_function = first in ("function", "func")
+        if first in ("END", "BEGINFILE", "ENDFILE"):
+            return Carried(f"has {first}, which is for the whole input", is_local=False, is_counted=True)
+        is_function = _is_function(pattern)
         if not is_function and _has_range(pattern):
             return Carried("has a range of patterns, which goes over lines")
         head = [] if is_function else pattern
@@ -86,14 +95,29 @@ def carried(script: str) -> Carried | None:
                 return Carried(f"counts lines with {token.text}", is_local=False, is_counted=True)
             if token.kind == "name" and token.text == "rand":
                 return Carried("has rand(): what it draws depends on the lines before", is_local=False)
+            if token.kind == "name" and token.text == "SYMTAB":
+                return Carried("has SYMTAB, by which any variable may be kept from one line to the next")
         own = {token.text for token in pattern if is_function}
         uses += (use for use in _uses(tokens, numbers, is_always=not pattern) if use.name not in own)
+        if action is None:
+            uses += _output(())
     return _judged(uses)
 
 
+def _is_function(pattern: Sequence[_Token]) -> bool:
+    return bool(pattern) and pattern[0].text in ("function", "func")
+
+
+def _output(place: _Place) -> Iterator[_Use]:
+    """What is read where something is written."""
+    for name in _OF_OUTPUT:
+        yield _Use(name, False, False, False, is_read=True, is_element=False, place=place)
+
+
 def _judged(uses: Sequence[_Use]) -> Carried | None:
-    changed = {use.name for use in uses if use.is_changed}
-    for name in changed & _FOR_THE_NEXT:
+    tested = {use.name for use in uses if use.is_tested}
+    changed = {use.name for use in uses if use.is_changed or (use.makes_element and use.name in tested)}
+    for name in sorted(changed & _FOR_THE_NEXT):
         return Carried(f"sets {name}, which holds from the next record on")
     set_at: dict[str, list[_Place]] = {}
     for use in uses:
@@ -103,7 +127,8 @@ def _judged(uses: Sequence[_Use]) -> Carried | None:
             set_at.setdefault(use.name, []).append(use.place)
         if use.is_read and not any(use.place[: len(place)] == place for place in set_at.get(use.name, ())):
             # An array that is never emptied has what all lines before gave.
-            is_local = not use.is_element or any(each.is_set for each in uses if each.name == use.name)
+            alike = [each for each in uses if each.name == use.name]
+            is_local = not any(each.is_element for each in alike) or any(each.is_set for each in alike)
             return Carried(f"keeps {use.name} from one line to the next", is_local)
     return None
 
@@ -183,6 +208,8 @@ def _uses(tokens: Sequence[_Token], numbers: Iterator[int], *, is_always: bool) 
                 waiting.append(use)
             else:
                 yield use
+        if _writes(tokens, at):
+            yield from _output(tuple(block for block in blocks if block is not None))
         if text in (";", "\n", "}"):
             yield from waiting
             waiting.clear()
@@ -199,6 +226,27 @@ def _uses(tokens: Sequence[_Token], numbers: Iterator[int], *, is_always: bool) 
         elif not is_condition:
             is_start = True
     yield from waiting
+
+
+def _writes(tokens: Sequence[_Token], at: int) -> bool:
+    """Whether it writes, or makes the record anew, there or in a function."""
+    token, behind = tokens[at], tokens[at + 1].text if at + 1 < len(tokens) else ""
+    if token.kind == "name" and token.text not in _WORDS and behind == "(":
+        return token.text not in _FUNCTIONS
+    if token.text == "NF":
+        return behind in _ASSIGN
+    return token.text in ("print", "printf") or (token.text == "$" and _is_field_changed(tokens, at))
+
+
+def _is_field_changed(tokens: Sequence[_Token], at: int) -> bool:
+    end = at + 2
+    for first, opens in ((at + 1, "("), (at + 2, "[")):
+        if first < len(tokens) and tokens[first].text == opens:
+            end = _closing(tokens, first)
+    if _argument(tokens, min(end, len(tokens)) - 1) in _CHANGED:
+        return True
+    behind = tokens[end].text if end < len(tokens) else ""
+    return behind in _ASSIGN or {behind, tokens[at - 1].text if at else ""} & {"++", "--"} != set()
 
 
 def _is_variable(tokens: Sequence[_Token], at: int) -> bool:
@@ -227,7 +275,34 @@ def _use(tokens: Sequence[_Token], at: int, place: _Place, *, is_start: bool) ->
     # A function of the script may change an array that it is given.
     is_changed |= argument is not None and argument[0] not in _FUNCTIONS and argument[0] not in _WORDS
     is_assigned = behind == "="
-    return _Use(tokens[at].text, is_set, is_assigned, is_changed, not (is_filled or is_assigned), is_element, place)
+    is_read = not (is_filled or is_assigned)
+    is_tested = not is_element and (before == "in" or (argument is not None and not is_filled))
+    makes = is_element and not _is_there(tokens, at)
+    return _Use(tokens[at].text, is_set, is_assigned, is_changed, is_read, is_element, place, is_tested, makes)
+
+
+def _is_there(tokens: Sequence[_Token], at: int) -> bool:
+    """Whether an element stands where ``x in array`` was found to hold just before: ``if (x in a) print a[x]``."""
+    key = [token.text for token in tokens[at + 2 : _closing(tokens, at + 1) - 1]]
+    test = [*key, "in", tokens[at].text]
+    for k in range(at - len(test), -1, -1):
+        places = range(k + len(test), at)
+        between = {tokens[n].text for n in places if (tokens[n - 1].text, tokens[n].text) != ("{", "\n")}
+        if between & (_ENDS_TEST | _ASSIGN):
+            return False
+        if [token.text for token in tokens[k : k + len(test)]] == test:
+            return _holds(tokens, k, k + len(test))
+    return False
+
+
+def _holds(tokens: Sequence[_Token], start: int, end: int) -> bool:
+    """Whether what follows a test is run only if it holds."""
+    before, behind = tokens[start - 1].text if start else "{", tokens[end].text
+    if before == "(" and behind == ")":
+        before, behind = tokens[start - 2].text if start > 1 else "{", tokens[end + 1].text
+        if before == "if":
+            return behind == "{" or tokens[end + 1].kind == "name"
+    return before in ("{", "}", ";", ",", "=", "if", "print") and behind in ("?", "&&", "{")
 
 
 def _closing(tokens: Sequence[_Token], at: int) -> int:
