@@ -253,5 +253,20 @@ def test_scripts_are_found_where_the_command_has_them(tmp_path: Path) -> None:
     for tool, arguments in (("awk", ["-f", "s.txt", "x"]), ("sed", ["-nf", "s.txt"]), ("sed", ["--file=s.txt", "x"])):
         assert scripts(tool, arguments, tmp_path) == ["/a/,/b/p"]
         assert carried(tool, arguments, tmp_path)
+    for tool, arguments in (
+        ("nawk", ["-f", "s.txt"]), ("gawk", ["-E", "s.txt", "-f", "x"]), ("gawk", ["--exec=s.txt"]), ("gawk", ["--ex", "s.txt"]),
+        ("gawk", ["--fil=s.txt"]), ("gawk", ["--inc", "s.txt", "1"]), ("gawk", ["-is.txt", "1"]), ("mawk", ["-W", "exec=s.txt"]),
+        ("gawk", ["-i", "s", "1"]), ("gawk", ["-e", "1", "-i", "s.txt"]), ("mawk", ["-W", "interactive", "/a/,/b/"]),
+        ("sed", ["x", "-e", "/a/q"]), ("sed", ["x", "--fi", "s.txt"]), ("sed", ["--exp=/a/q", "x"]), ("sed", ["--expr", "/a/q"]),
+        ("sed", ["/a/q", "x", "-n"]), ("sed", ["-nE", "/a/q"]), ("sed", ["-E", "-f", "s.txt"]), ("sed", ["-i.old", "/a/q"]), ("sed", ["--in=.old", "--", "/a/q"]),
+        ("perl", ["-n", "last.pl", "x"]), ("perl", ["-lp", "last.pl"]), ("perl", ["first.pl", "x"]),
+        ("perl", ["-F,", "-e", "last"]), ("perl", ["-I", "lib", "-ne", "last"]), ("perl", ["-CSD", "-ne", "last"]),
+    ):  # fmt: skip
+        (tmp_path / "s.awk").write_text("/a/,/b/")
+        (tmp_path / "last.pl").write_text("last if /a/; print")
+        (tmp_path / "first.pl").write_text("#!/usr/bin/perl -n\nlast if /a/; print")
+        assert carried(tool, arguments, tmp_path), arguments
+    assert scripts("gawk", ["-i", "inplace", "-i", "missing", "1"], tmp_path) == ["1"]
+    assert carried("perl", ["last.pl"], tmp_path) is None
     assert scripts("perl", ["script.pl", "-e", "x"], tmp_path) == []
     assert carried("awk", ["-f", "missing"], tmp_path) is None

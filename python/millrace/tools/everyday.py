@@ -84,7 +84,7 @@ _TABLE = Rule(
 _IN_PLACE = "changes its input, of which each task has but a part"
 _TO_A_FILE = "leave that out, and name another file for the result: millrace run -- PROGRAM ... > OUT"
 _AWK = (
-    Rule("with inplace " + _IN_PLACE, _TO_A_FILE, exactly("inplace", "-iinplace")),
+    Rule("with inplace " + _IN_PLACE, _TO_A_FILE, text(r"^(-i|--i\w*=)?inplace$")),
     Rule(
         "with BEGIN prints at each start", _HEADER, text(r"\bBEGIN\s*\{[^}]*\b(print|printf|getline|system)\b"),
         frozenset({"header"}),
@@ -118,9 +118,9 @@ RULES: dict[str, tuple[Rule, ...]] = {
         ("makeblastdb", "hmmpress", "bowtie2-build", "hisat2-build", "lastdb", "cmpress"),
         (Rule(_INDEXES, "run it by itself, before"),),
     ),
-    **dict.fromkeys(("awk", "gawk", "mawk", "original-awk"), _AWK),
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk", "original-awk"), _AWK),
     **dict.fromkeys(NOTHING_FOUND, _GREP),
-    **dict.fromkeys(("sed", "gsed"), (Rule("with -i " + _IN_PLACE, _TO_A_FILE, text("^-[nErsuz]*i|^--in-place")),)),
+    **dict.fromkeys(("sed", "gsed"), (Rule("with -i " + _IN_PLACE, _TO_A_FILE, text("^-[nErsuz]*i|^--i")),)),
     "perl": (Rule("with -i " + _IN_PLACE, _TO_A_FILE, text("^-[lnpaw0-9]*i")),),
     "tr": (
         Rule("squeezes line breaks, also those between records", _PIPE, both(option("-s", "--squeeze-repeats"), either(option("-c", "-C", "--complement"), text(r"\n|\\n|\\0?12|\[:(space|cntrl):\]")))),
@@ -247,7 +247,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
 
 #: Programs that may carry something from record to record in a way that their arguments do not show; what to look for.
 CARRIES = {
-    **dict.fromkeys(("awk", "gawk", "mawk", "original-awk"), "a variable that lives on between lines"),
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk", "original-awk"), "a variable that lives on between lines"),
     "sed": "ranges, the hold space and numbers of lines",
     "perl": "BEGIN or a variable that lives on between lines",
 }
