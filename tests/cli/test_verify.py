@@ -376,3 +376,41 @@ def test_a_script_may_carry_what_ends_within_a_record(filled: Shell) -> None:
     assert filled.run(f"millrace run --input in.fa:lines -- {line}").code == 2
     never_ends = "awk '!seen[$0]++' in.fa"
     assert "keeps seen" in filled.run(f"millrace run --input in.fa:fasta -- {never_ends}").err
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("sed -z s/a/b/ in.tsv", "-z"),
+        ("perl -00 -ne print in.tsv", "-00"),
+        ("perl -0pe 1 in.tsv", "-0"),
+        ("awk -v RS=a 1 in.tsv", "RS=a"),
+        ("awk 'BEGIN { RS = \"\" } 1' in.tsv", 'RS=""'),
+    ],
+)
+def test_records_that_are_not_lines_are_refused_on_lines_whatever_is_compared(
+    filled: Shell, line: str, word: str
+) -> None:
+    ended = filled.run(f"millrace run --input in.tsv:lines --verify 1 -- {line}")
+    assert ended.code == 2 and f"reads records that are not lines ({word})" in ended.err, ended.shown
+    assert "--verify" not in ended.err and not filled.run_dirs()
+
+
+@pytest.mark.parametrize(
+    "line", ["sed -z s/r/R/", "perl -0pe s/r/R/", "gawk 'BEGIN { RS = ORS = \"\\0\" } { print $1 }'"]
+)
+def test_records_that_end_with_nul_are_read_where_the_input_has_them(filled: Shell, line: str) -> None:
+    if not shutil.which(line.split()[0]):
+        pytest.skip(f"{line.split()[0]} is not installed")
+    (filled.work / "in.nul").write_text(table().replace("\n", "\0"))
+    serial = filled.run(f"{line} in.nul")
+    ended = filled.run(f"millrace run --slots 2 --batch {BATCH} --input in.nul:nul -- {line} in.nul")
+    assert ended.code == serial.code == 0 and ended.out == serial.out, ended.shown
+    wrong = "awk 'BEGIN { RS = \";\" } 1' in.nul"
+    assert filled.run(f"millrace run --input in.nul:nul -- {wrong}").code == 2
+
+
+def test_records_of_several_lines_may_be_read_as_what_they_are(filled: Shell) -> None:
+    line = 'awk \'BEGIN { RS = ">"; ORS = "" } $1 { print $1 }\' in.fa'
+    ended = filled.run(f"millrace run --slots 2 --batch {BATCH} --input in.fa:fasta -- {line}")
+    assert ended.code == 0 and ended.out == filled.run(line).out, ended.shown

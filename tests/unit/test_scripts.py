@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.tools.scripts.command import carried, scripts
+from millrace.tools.scripts.command import carried, scripts, separator
 
 LINES = [
     "r1 4 a,b,c\n", "##FASTA\n", ">s1 x y\n", "r2 17 b\n", "\n", "r3 5 c/d a=1\n", ">s2\n", "r1 2 a,b\n", "# no 9 10\n", "1 2 3\n",
@@ -270,3 +270,26 @@ def test_scripts_are_found_where_the_command_has_them(tmp_path: Path) -> None:
     assert carried("perl", ["last.pl"], tmp_path) is None
     assert scripts("perl", ["script.pl", "-e", "x"], tmp_path) == []
     assert carried("awk", ["-f", "missing"], tmp_path) is None
+
+
+def test_records_that_are_not_lines_are_seen(tmp_path: Path) -> None:
+    for tool, arguments, word in (
+        ("sed", ["-z", "s/a/b/"], "-z"), ("sed", ["s/a/b/", "--null-data"], "-z"), ("sed", ["-nzE", "p"], "-z"), ("sed", ["--zero", "p"], "-z"),
+        ("perl", ["-0pe", "1"], "-0"), ("perl", ["-00", "-ne", "1"], "-00"), ("perl", ["-lan0777e", "1"], "-0777"), ("perl", ["-0xFFne", "1"], "-0xFF"),
+        ("perl", ["-ne", "BEGIN { $/ = undef } 1"], "$/ = undef"), ("perl", ["-ne", "BEGIN { undef $/ } 1"], "$/ = undef"),
+        ("awk", ["-v", "RS=;", "1"], "RS=;"), ("awk", ["-vRS=", "1"], "RS="), ("gawk", ["--assign", "RS=>", "1"], "RS=>"), ("gawk", ["--ass=RS=>", "1"], "RS=>"),
+        ("awk", ["1", "RS=", "x"], "RS="), ("awk", ['BEGIN { RS = "" } 1'], 'RS=""'), ("awk", ['BEGIN { FS = RS = ">" } { print }'], 'RS=">"'),
+        ("awk", ["BEGIN { RS = FS } 1"], "RS=FS"), ("awk", ['BEGIN { RS = "a" "b" } 1'], "RS=..."), ("awk", ["BEGIN { if (x) { RS = ORS ORS } } 1"], "RS=..."),
+    ):  # fmt: skip
+        found = separator(tool, arguments, tmp_path)
+        assert found and found.word == word, (arguments, found)
+    for tool, arguments in (
+        ("sed", ["s/z/-z/", "--", "-z"]), ("sed", ["-e", "-z"]), ("perl", ["-lpe", "1"]), ("perl", ["-l0", "-pe", "1"]), ("perl", ["-012ne", "1"]),
+        ("perl", ["-0xAne", "1"]), ("perl", ["-F0", "-ane", "1"]), ("perl", ["-ne", 'BEGIN { $/ = "\\n" } 1']), ("cut", ["-z", "-f1"]),
+        ("awk", [r"-vRS=\n", "1"]), ("awk", [r'BEGIN { RS = "\r?\n"; FS = ";" } 1']), ("awk", ["BEGIN { ORS = RS } 1"]), ("awk", ["-F", "RS=x", "1"]),
+        ("awk", ['BEGIN { print "x" } $1 == "RS"']), ("awk", ['BEGIN { FS = RS = "\n" } 1']),
+    ):  # fmt: skip
+        assert not separator(tool, arguments, tmp_path), arguments
+    for tool, arguments in (("sed", ["-z", "p"]), ("perl", ["-0ne", "1"]), ("perl", ["-0x0", "-ne", "1"]), ("awk", [r'BEGIN { RS = "\0" } 1']), ("gawk", [r"-vRS=\0", "1"])):  # fmt: skip
+        found = separator(tool, arguments, tmp_path)
+        assert found and found.is_nul, arguments

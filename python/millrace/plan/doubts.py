@@ -37,20 +37,27 @@ def doubts(use: ToolUse, tool: str) -> str:
 
 
 def check_script(job: Job, use: ToolUse, command: Command) -> None:
-    """Refuse a script that is seen to carry something from record to record.
+    """Refuse a script that is seen to carry something from record to record, or to read records other than the input's.
 
     Where a comparison would show it, the user may say instead how much is compared.
 
     Raises:
         RefusedError: It does.
     """
-    if use.adapter != "generic" or any(item.format == "files" for item in use.inputs):
+    formats = {item.format for item in use.inputs}
+    if use.adapter != "generic" or "files" in formats:
         return
-    from millrace.tools.scripts.command import carried  # no other start is to wait for it
+    from millrace.tools.scripts.command import carried, separator  # no other start is to wait for it
 
     tool = Path(command.argv[0]).name
+    ends = separator(tool, command.argv[1:], command.cwd)
+    if ends and formats & _LINES and not (ends.is_nul and formats & _LINES == {"nul"}):
+        raise RefusedError(
+            f"{tool}: reads records that are not lines ({ends.word}): a part of the lines may hold a part of a record",
+            f"let it read lines, or let millrace run the step before it, and pipe the result: millrace run -- ... | {tool}",
+        )
     found = carried(tool, command.argv[1:], command.cwd)
-    if not found or (found.is_local and _LINES.isdisjoint(item.format for item in use.inputs)):
+    if not found or (found.is_local and formats.isdisjoint(_LINES)):
         return
     hint = f"let millrace run the step before it, and pipe the result: millrace run -- ... | {tool}"
     if not found.is_counted:

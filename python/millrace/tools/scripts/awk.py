@@ -8,7 +8,8 @@ from itertools import count
 from typing import NamedTuple
 
 from millrace.tools.options import words
-from millrace.tools.scripts.carried import Carried
+from millrace.tools.scripts.arguments import Arguments
+from millrace.tools.scripts.carried import Carried, Separator
 
 _TOKEN = re.compile(
     r"""(?P<space>(?:[ \t\r]|\\\r?\n|\#[^\n]*)+)|(?P<string>"(?:\\.|[^"\\])*")|(?P<number>\d[\w.]*|\.\d+)
@@ -36,6 +37,11 @@ _DEPTH = {"(": 1, "[": 1, ")": -1, "]": -1}
 #: Behind these, a test before them says nothing any more.
 _ENDS_TEST = frozenset(("\n", ";", "}", "else", ":", "||", "++", "--", "getline", "sub", "gsub", "delete"))
 _ASSIGN = frozenset(("=", "+=", "-=", "*=", "/=", "%=", "^=", "**="))
+
+
+#: Values of RS, as they are typed, that end a record where a line ends; and where a NUL stands.
+_LINE_ENDS = frozenset(("\n", r"\n", r"\r?\n", r"\r*\n", r"\012"))
+_NULS = frozenset((r"\0", r"\00", r"\000", r"\x00"))
 
 
 class _Token(NamedTuple):
@@ -102,6 +108,40 @@ def carried(script: str) -> Carried | None:
         if action is None:
             uses += _output(())
     return _judged(uses)
+
+
+def separators(script: str) -> Iterator[Separator]:
+    """The values of RS that BEGIN sets, but for those of lines.
+
+    >>> list(separators('BEGIN { FS = RS = ";" } BEGIN { RS = "\\n" } { print }'))
+    [Separator(word='RS=";"', is_nul=False)]
+    """
+    for pattern, action in _items(list(_tokens(script))):
+        if not pattern or pattern[0].text != "BEGIN":
+            continue
+        texts = [token.text for token in [*(action or ()), _Token("op", ";")]]
+        for at, text in enumerate(texts[:-2]):
+            if text != "RS" or texts[at + 1] not in _ASSIGN:
+                continue
+            value = at + 2
+            while texts[value + 1 : value + 2] == ["="]:  # RS = ORS = "x"
+                value += 2
+            is_plain = texts[at + 1] == "=" and texts[value + 1 : value + 2] in ([";"], ["\n"], ["}"])
+            yield from _separator(texts[value] if is_plain else "...")
+
+
+def separators_of_options(given: Arguments) -> Iterator[Separator]:
+    """The values of RS that options and operands set, but for those of lines."""
+    values = [value for letter, value in given.options if letter == "v"]
+    for value in [*values, *given.operands]:
+        if value.startswith("RS="):
+            yield from _separator(value.removeprefix("RS="))
+
+
+def _separator(typed: str) -> Iterator[Separator]:
+    value = typed.removeprefix('"').removesuffix('"')
+    if value not in _LINE_ENDS:
+        yield Separator(f"RS={typed}", value in _NULS)
 
 
 def _is_function(pattern: Sequence[_Token]) -> bool:

@@ -14,3 +14,11 @@ class Carried(NamedTuple):
     is_local: bool = True
     #: It counts from the first line, or waits for the last: parts that are shorter than the count do not show it.
     is_counted: bool = False
+
+
+class Separator(NamedTuple):
+    """What ends a record, where it is not the end of a line."""
+
+    #: As it is said in the command.
+    word: str
+    is_nul: bool = False

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from millrace.tools.scripts.arguments import Arguments, read
-from millrace.tools.scripts.carried import Carried
+from millrace.tools.scripts.carried import Carried, Separator
 
 #: The module here that reads the scripts of a program.
 _KINDS = {
@@ -37,6 +37,28 @@ def carried(program: str, arguments: Sequence[str], cwd: Path) -> Carried | None
     if kind == "perl" and not given.has(_LOOPS):
         look = reader.counted  # without a loop it reads as it likes: no more is known of that
     return look("\n".join(texts))
+
+
+def separator(program: str, arguments: Sequence[str], cwd: Path) -> Separator | None:
+    """What the command takes for the end of a record; None: that of a line."""
+    if not (kind := _KINDS.get(program)):
+        return None
+    given = _given(kind, arguments, cwd)
+    found = list(_separators(kind, given, cwd))
+    return next((each for each in found if not each.is_nul), next(iter(found), None))
+
+
+def _separators(kind: str, given: Arguments, cwd: Path) -> Iterator[Separator]:
+    """All that are not those of lines."""
+    if kind == "sed":
+        yield from (Separator("-z", is_nul=True) for _ in range(given.has("z")))
+        return
+    reader = import_module(f"millrace.tools.scripts.{kind}")
+    of_script: Callable[[str], Iterator[Separator]] = reader.separators
+    for text in _scripts(kind, given, cwd):
+        yield from of_script(text)
+    of_options: Callable[[Arguments], Iterator[Separator]] = reader.separators_of_options
+    yield from of_options(given)
 
 
 def scripts(program: str, arguments: Sequence[str], cwd: Path) -> list[str]:

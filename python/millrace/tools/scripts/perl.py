@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from millrace.tools.scripts.carried import Carried
+from millrace.tools.scripts.arguments import Arguments
+from millrace.tools.scripts.carried import Carried, Separator
 from millrace.tools.scripts.quoted import behind
 
 _PAIRS = {"{": "}", "(": ")", "[": "]", "<": ">"}
@@ -71,6 +73,30 @@ def counted(code: str) -> Carried | None:
     if re.search(r"\bEND\s*\{", code):
         return Carried("has END, which is for the whole input", is_local=False, is_counted=True)
     return None
+
+
+def separators(code: str) -> Iterator[Separator]:
+    r"""What BEGIN gives to ``$/``, but for the end of a line.
+
+    >>> list(separators(r'BEGIN { $/ = "\0" } print')), list(separators(r'BEGIN { $/ = "\n" } print'))
+    ([Separator(word='$/ = "\\0"', is_nul=True)], [])
+    """
+    for found in re.finditer(r"\bBEGIN\s*\{[^}]*?(?:\$/\s*=(?!~)\s*(?P<value>[^;}]*)|\bundef[\s(]*\$/)", code):
+        value = (found["value"] or "undef").strip()
+        if value not in (r'"\n"', r'"\012"'):
+            yield Separator(f"$/ = {value}", value in (r'"\0"', r'"\000"', r'"\x00"'))
+
+
+def separators_of_options(given: Arguments) -> Iterator[Separator]:
+    """What ``-0`` says, but for the end of a line."""
+    for letter, value in given.options:
+        if letter == "g":
+            yield Separator("-g")
+        elif letter == "0":
+            is_hex = value[:1] in ("x", "X")
+            number = int(value[1:] or "0", 16) if is_hex else int(value or "0", 8)
+            if number != ord("\n"):
+                yield Separator(f"-0{value}", not number and (is_hex or not value))  # -00: paragraphs
 
 
 def _is_fresh(code: str, name: str) -> bool:
