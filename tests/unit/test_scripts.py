@@ -83,6 +83,35 @@ FINE = {
         print "a..b\n"
         s/(\d+)/$1+1/e; print # last
         s{a} {b}g; print
+        s/(a)/$1$1/; print
+        print $1 if /(a)/
+        print "$1\n" if /^(\w+) (\d+)/ && $2 > 3
+        /(r.)/ && print $1
+        /(r.)/ and print "$1;\n"
+        if (/(a)/) { print $1 } else { print "none" }
+        if (/^>(\w+)/) { print "$1: $&\n" } elsif (/(\d)/) { print $h{$1}, $1 }
+        next unless /(\d+)/; print "$1\n"
+        /(\d+)/ or next; print "$1\n"
+        next if $_ !~ /(\d+)/; print "$1\n"
+        print /(\d)/ ? $1 : "-"
+        while (/(\d)/g) { print $1 }
+        print "$1," while /(\w)/g
+        print $+{x} if /(?<x>a)/
+        s/(\d)(\w*)/$2 . "{$1}"/e; print
+        my %s; push @{$s{$_}}, 1 for split / /; print sort keys %s
+        ($c, $d) = split / /; print $d, $c
+        my ($c, $d) = split / / if 1; print $d
+        if (my ($c) = /(\d)/) { print $c }
+        $, = "-"; $\ = "\n"; print 1, 2
+        chomp; $, = "-"; @c = split / /; print @c
+        local $, = "-" if /a/; print 1, 2
+        print "cost: $, $; = 1\n" if 0; print
+        s/a$/=/; print
+        chomp(my $x = $_); print $x
+        my @a = split / /; $#a--; print @a
+        $x = $_; chop $x; print $x
+        use List::Util; print List::Util::sum(1, 2)
+        print "is m?x?"
     """,
 }
 CARRIED = {
@@ -162,6 +191,34 @@ CARRIED = {
         print rand
         print if $. > 3
         $n++; END { print $n }
+        ($c, $d) = split / / if /FASTA/; print $c
+        if (/FASTA/) { ($c, $d) = split / / } print $d
+        /(FASTA)/; print "$1\t$_"
+        print $1 unless /(FASTA)/
+        if (/(FASTA)/) { print } else { print $1 }
+        /(FASTA)/ or print $1
+        if (!/(FASTA)/) { print $1 }
+        print $& . $_; /FASTA/
+        s/(FASTA)/x/; print "$1 $_"
+        print /(FASTA)/ ? "x" : $1
+        next unless /a/ || /(FASTA)/; print $1
+        /(FASTA)/; print $+{x}
+        $, = "-" if /FASTA/; print 1, 2
+        if (/FASTA/) { $\ = "x" } print
+        print 1, 2; $, = "-"
+        $/ = ">" if /FASTA/; print
+        /FASTA/ and $" = "-"; @a = (1, 2); print "@a"
+        $; = "-" if /FASTA/; print join ",", %h
+        $x = 1 if /b/; undef $x if /FASTA/; print $x
+        BEGIN { $x = 1 } undef $x if /FASTA/; print $x
+        push @{$s{x}}, $_; print @{$s{x}}
+        print if !$::s{$_}++
+        print if !$main::s{$_}++
+        print if !$Foo::s{$_}++
+        print if m?a?
+        BEGIN { $x = "abc" } chop $x; print $x
+        $#a++; print scalar @a
+        print @$s; @$s = (1)
     """,
 }
 

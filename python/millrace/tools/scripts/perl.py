@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from millrace.tools.scripts import captures
 from millrace.tools.scripts.arguments import Arguments
 from millrace.tools.scripts.carried import Carried, Separator
 from millrace.tools.scripts.quoted import behind
@@ -21,10 +22,20 @@ _LIST = re.compile(r"(?<=[(\[,])\s*[-+\w$#@{}>]+\s*\.\.\s*[-+\w$#@{}>]+\s*(?=[)\
 _NAME = r"(?P<name>[A-Za-z_]\w*)"
 _SUBSCRIPT = r"(?:->)?(?:\[[^\]]*\]|\{[^}]*\})"
 _CHANGE = re.compile(
-    rf"(?P<sigil>[$@%]){_NAME}(?:{_SUBSCRIPT})*\s*(?:=(?![=~])|(?:\*\*|\|\||&&|//|<<|>>|[-+*/.|&^x%])=|\+\+|--|=~\s*(?:s|tr|y)\b)"
-    rf"|(?:\+\+|--)\s*\$(?P<counted>[A-Za-z_]\w*)|\b(?:push|unshift|splice|pop|shift)\b[\s(]*@(?P<list>\w+)"
+    rf"(?P<sigil>[$@%])(?:#|\{{?\s*\$)?{_NAME}(?:{_SUBSCRIPT})*\}}?(?:{_SUBSCRIPT})*"
+    r"\s*(?:=(?![=~])|(?:\*\*|\|\||&&|//|<<|>>|[-+*/.|&^x%])=|\+\+|--|=~\s*(?:s|tr|y)\b)"
+    r"|(?:\+\+|--)\s*\$#?(?P<counted>[A-Za-z_]\w*)|\b(?:push|unshift|splice|pop|shift)\b[\s(]*@\{?\s*\$*(?P<list>\w+)"
+    r"|\b(?:undef|chop|chomp)\b[\s(]*[$@%](?P<undone>[A-Za-z_]\w*)"
 )
+#: What stands on the left of ``($a, $b) = ...``.
+_LEFT = re.compile(r"\((?P<names>[^()=]*)\)\s*=(?![=~])")
+#: Perl's own variables that say how it writes, and what is written by each.
+_HOW = {",": r"\b(?:print|say)\b", "\\": r"\b(?:print|say)\b", '"': '"', ";": r"[{\[]", "/": ""}
+_HOW_SET = re.compile(r"(?<!\\)\$(?P<name>[,\\\";/])\s*\.?=(?![=~>])(?P<value>[^;{}]*)")
 _OWN = frozenset(("_", "F", "ARGV", "ENV"))
+_IS_SOMETIMES = re.compile(r"\b(?:if|unless|for|foreach|while|and|or)\b")
+#: Stands for ``m?...?``.
+_ONCE = "FOUND_ONCE"
 _STOPS = re.compile(r"\b(?:last|exit|eof|readline|getc|state|redo)\b|<(?:STDIN|ARGV|\$?\w*)>")
 
 
@@ -41,7 +52,7 @@ def carried(code: str) -> Carried | None:
     """
     if found := counted(code):
         return found
-    code = _bare(code)
+    code = _bare(re.sub(r"(?<=\w)::(?=\w)", "_", re.sub(r"(?<=[$@%])(?:main)?::(?=\w)", "", code)))
     begun = re.search(r"\bBEGIN\s*\{", code)
     if begun:
         code = code[: begun.start()] + code[_behind(code, begun.end(), "{") :]
@@ -53,13 +64,40 @@ def carried(code: str) -> Carried | None:
         )
     if re.search(r"\brand\b", code):
         return Carried("has rand: what it draws depends on the lines before", is_local=False)
-    for change in _CHANGE.finditer(code):
-        name = change["name"] or change["counted"] or change["list"]
-        is_read = ("++" in change.group() or "--" in change.group()) or len(re.findall(rf"[$@%]{{?{name}\b", code)) > 1
+    if _ONCE in code:
+        return Carried("has m?...?, which is found once", is_local=False)
+    if captured := captures.kept(code):
+        return Carried(f"keeps {captured} from one line to the next")
+    for name in _how_changed(code):
+        return Carried(f"keeps ${name} from one line to the next")
+    for sigil, name, is_counted in _changed(code):
+        is_read = is_counted or len(re.findall(rf"[$@%]#?{{?\s*\$*{name}\b", code)) > 1
         if name not in _OWN and is_read and not _is_fresh(code, name):
-            sigil = change["sigil"] or ("$" if change["counted"] else "@")
             return Carried(f"keeps {sigil}{name} from one line to the next")
     return None
+
+
+def _changed(code: str) -> Iterator[tuple[str, str, bool]]:
+    """Variables that are given a value, and whether it comes from the one before."""
+    for change in _CHANGE.finditer(code):
+        name = change["name"] or change["counted"] or change["list"] or change["undone"]
+        sigil = change["sigil"] or ("@" if change["list"] else "$")
+        yield sigil, name, "++" in change.group() or "--" in change.group()
+    for left in _LEFT.finditer(code):
+        for sigil, name in re.findall(r"([$@%])([A-Za-z_]\w*)", left["names"]):
+            yield sigil, name, False
+
+
+def _how_changed(code: str) -> Iterator[str]:
+    """Variables of perl's own that are set for some records only, or behind what is written."""
+    code = re.sub(r'(?<!\$)"[^"]*(?<!\$)"', '""', code)
+    for found in _HOW_SET.finditer(code):
+        before = code[: found.start()]
+        if re.search(r"\blocal\s*$", before):
+            continue
+        is_first = before.rstrip()[-1:] in ("", ";", "=") and not re.search(_HOW[found["name"]], before)
+        if not is_first or before.count("{") != before.count("}") or _IS_SOMETIMES.search(found["value"]):
+            yield found["name"]
 
 
 def counted(code: str) -> Carried | None:
@@ -102,16 +140,20 @@ def separators_of_options(given: Arguments) -> Iterator[Separator]:
 def _is_fresh(code: str, name: str) -> bool:
     """Whether a variable is declared for the record, or first given a value by a statement that runs for each."""
     first = re.search(rf"[$@%]{{?{name}\b", code)
-    assert first
+    if not first:
+        return False
     if re.search(rf"\b(?:my|for|foreach)\b\s*(?:\([^)]*)?[$@%]{name}\b", code[: first.end()]):
         return True
     statement = re.match(rf"[$@%]{name}\s*=(?![=~])(?P<value>[^;{{}}]*)", code[first.start() :])
     before = code[: first.start()]
+    if left := next((left for left in _LEFT.finditer(code) if left.start() < first.start() < left.end()), None):
+        before, statement = code[: left.start()], re.compile(r"(?P<value>[^;{}]*)").match(code, left.end())
     return bool(
         statement
         and before.rstrip()[-1:] in ("", ";")
         and before.count("{") == before.count("}")
-        and not re.search(rf"\b(?:if|unless|for|foreach|while|and|or)\b|[$@%]{{?{name}\b", statement["value"])
+        and not _IS_SOMETIMES.search(statement["value"])
+        and not re.search(rf"[$@%]{{?{name}\b", statement["value"])
     )
 
 
@@ -132,8 +174,12 @@ def _bare(code: str) -> str:
             while at < len(code) and code[at].isalpha():
                 at += 1
             is_code = match["two"] == "s" and "e" in code[flags:at]
-            found += f" {match['two'] or ''} Q {code[middle : flags - 1] if is_code else ''} "
-    return re.sub(r"\\.", "", found + code[at:])
+            inner = re.sub(r"\$[1-9&]", "$_", code[middle : flags - 1]) if is_code else ""
+            is_match = (match["regex"] or match["one"] == "m") and not re.search(r"\bsplit[\s(]*$", found)
+            is_once = match["one"] == "m" and end == "?" and not found.count('"') % 2
+            word = _ONCE if is_once else captures.MATCH if is_match else "Q"
+            found += f" {match['two'] or ''} {captures.MATCH if match['two'] == 's' else word} {inner} "
+    return re.sub(r"(?<!\$)\\.", "", found + code[at:])
 
 
 def _behind(code: str, at: int, first: str) -> int:
