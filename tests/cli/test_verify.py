@@ -337,13 +337,20 @@ def test_a_version_that_was_never_tested_is_checked_and_says_so(filled: Shell) -
         ("awk '/r200/ {on = 1} on' in.tsv", "awk: the script keeps on from one line to the next"),
         ("sed '/r200/,$d' in.tsv", "sed: the script has a range of lines"),
         ("sed -f late.sed in.tsv", "sed: the script ends at a line"),
+        ("sed in.tsv -e '/r200/q'", "sed: the script ends at a line"),
+        ("sed --fil=late.sed in.tsv", "sed: the script ends at a line"),
+        ("awk '/r200/ {OFS = \"-\"} {print $1, $2}' in.tsv", "awk: the script keeps OFS from one line to the next"),
+        ("awk '$2 in s {next} {s[$2]; print}' in.tsv", "awk: the script keeps s from one line to the next"),
         ("perl -ne 'last if /r200/; print' in.tsv", "perl: the script has last"),
+        ("perl -n late.pl in.tsv", "perl: the script has last"),
+        ("perl -ne '/(r200)/; print \"$1 $_\"' in.tsv", "perl: the script keeps $1 from one line to the next"),
     ],
 )
 def test_a_script_that_carries_something_is_refused_unless_the_user_says_what_is_compared(
     filled: Shell, line: str, says: str
 ) -> None:
     (filled.work / "late.sed").write_text("/r200/q\n")
+    (filled.work / "late.pl").write_text("last if /r200/; print;\n")
     ended = filled.run(f"millrace run --input in.tsv:lines -- {line}")
     assert ended.code == 2 and says in ended.err and "--verify 1" in ended.err, ended.shown
     assert not filled.run_dirs()

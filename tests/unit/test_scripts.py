@@ -40,6 +40,8 @@ FINE = {
         BEGIN { m["r1"] = 1 } $1 in m { print }
         BEGIN { m["r1"] = "x" } { print m[$1], m[$2] }
         { delete s; s[$1]; for (k in s) print k }
+        match($0, /a+/) { print substr($0, RSTART, RLENGTH) }
+        { if (match($0, /a+/)) print RSTART; else print RLENGTH }
         BEGIN { OFS = "-"; ORS = ";" } { print $1, $2 }
         { x = $1; OFS = ORS = "\n"; print x, $2 }
         { OFS = ":" } /r/ { print $1, $2 }
@@ -137,6 +139,7 @@ CARRIED = {
         { n = $1 } END { print n }
         { do x = x "a"; while (0); print x }
         $1 in s { next } { s[$1]; print }
+        /FASTA/ { match($0, /F/) } { print RSTART }
         !($1 in s) { print; s[$1] }
         { s[$1]; if (length(s) > 2) print }
         ($1 in s) == 0 { print s[$1] $1 }

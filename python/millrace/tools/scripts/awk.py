@@ -248,6 +248,9 @@ def _uses(tokens: Sequence[_Token], numbers: Iterator[int], *, is_always: bool) 
                 waiting.append(use)
             else:
                 yield use
+        if text == "match" and tokens[at].kind == "name":
+            place = tuple(block for block in blocks if block is not None)
+            yield from (_Use(name, True, True, True, False, False, place) for name in ("RSTART", "RLENGTH"))
         if _writes(tokens, at):
             yield from _output(tuple(block for block in blocks if block is not None))
         if text in (";", "\n", "}"):
