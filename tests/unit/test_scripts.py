@@ -203,6 +203,7 @@ CARRIED = {
         if (!/(FASTA)/) { print $1 }
         print $& . $_; /FASTA/
         s/(FASTA)/x/; print "$1 $_"
+        /FASTA/; print $-[0]
         print /(FASTA)/ ? "x" : $1
         next unless /a/ || /(FASTA)/; print $1
         /(FASTA)/; print $+{x}
@@ -315,13 +316,14 @@ def test_scripts_are_found_where_the_command_has_them(tmp_path: Path) -> None:
         assert carried(tool, arguments, tmp_path)
     for tool, arguments in (
         ("nawk", ["-f", "s.txt"]), ("gawk", ["-E", "s.txt", "-f", "x"]), ("gawk", ["--exec=s.txt"]), ("gawk", ["--ex", "s.txt"]),
-        ("gawk", ["--fil=s.txt"]), ("gawk", ["--inc", "s.txt", "1"]), ("gawk", ["-is.txt", "1"]), ("mawk", ["-W", "exec=s.txt"]),
+        ("gawk", ["--fil=s.txt"]), ("gawk", ["--inc", "s.txt", "1"]), ("gawk", ["-is.txt", "1"]), ("mawk", ["-W", "exec=s.txt"]), ("gawk", ['@include "s.txt"\n1']), ("gawk", ["-f", "both.awk"]),
         ("gawk", ["-i", "s", "1"]), ("gawk", ["-e", "1", "-i", "s.txt"]), ("mawk", ["-W", "interactive", "/a/,/b/"]),
         ("sed", ["x", "-e", "/a/q"]), ("sed", ["x", "--fi", "s.txt"]), ("sed", ["--exp=/a/q", "x"]), ("sed", ["--expr", "/a/q"]),
         ("sed", ["/a/q", "x", "-n"]), ("sed", ["-nE", "/a/q"]), ("sed", ["-E", "-f", "s.txt"]), ("sed", ["-i.old", "/a/q"]), ("sed", ["--in=.old", "--", "/a/q"]),
         ("perl", ["-n", "last.pl", "x"]), ("perl", ["-lp", "last.pl"]), ("perl", ["first.pl", "x"]),
         ("perl", ["-F,", "-e", "last"]), ("perl", ["-I", "lib", "-ne", "last"]), ("perl", ["-CSD", "-ne", "last"]),
     ):  # fmt: skip
+        (tmp_path / "both.awk").write_text('@include "both.awk"\n@include "s"\n')
         (tmp_path / "s.awk").write_text("/a/,/b/")
         (tmp_path / "last.pl").write_text("last if /a/; print")
         (tmp_path / "first.pl").write_text("#!/usr/bin/perl -n\nlast if /a/; print")

@@ -7,7 +7,7 @@ import re
 #: Stands for a pattern in the code.
 MATCH = "MATCH"
 
-_VARIABLE = re.compile(r"\$(?:[1-9]\d*\b|&|\+\[)")
+_VARIABLE = re.compile(r"\$(?:[1-9]\d*\b|&|[-+]\[)")
 _NOT = re.compile(r"!|\b(?:unless|or|not)\b|\|\||//")
 #: What is found, if what stands behind is run.
 _FOUND = re.compile(rf"\b(?:if|elsif|while)\b.*\b{MATCH}\b|\b{MATCH}\b.*(?:&&|\band\b|\?)", re.DOTALL)

@@ -30,7 +30,7 @@ def carried(program: str, arguments: Sequence[str], cwd: Path) -> Carried | None
     if not (kind := _KINDS.get(program)):
         return None
     given = _given(kind, arguments, cwd)
-    if not (texts := list(_scripts(kind, given, cwd))):
+    if not (texts := _scripts(kind, given, cwd)):
         return None
     reader = import_module(f"millrace.tools.scripts.{kind}")
     look: Callable[[str], Carried | None] = reader.carried
@@ -64,7 +64,7 @@ def _separators(kind: str, given: Arguments, cwd: Path) -> Iterator[Separator]:
 def scripts(program: str, arguments: Sequence[str], cwd: Path) -> list[str]:
     """The texts of the scripts, one after another; of files as well, if they can be read."""
     kind = _KINDS[program]
-    return list(_scripts(kind, _given(kind, arguments, cwd), cwd))
+    return _scripts(kind, _given(kind, arguments, cwd), cwd)
 
 
 def _given(kind: str, arguments: Sequence[str], cwd: Path) -> Arguments:
@@ -77,7 +77,18 @@ def _given(kind: str, arguments: Sequence[str], cwd: Path) -> Arguments:
     return given
 
 
-def _scripts(kind: str, given: Arguments, cwd: Path) -> Iterator[str]:
+def _scripts(kind: str, given: Arguments, cwd: Path) -> list[str]:
+    """The scripts that the arguments name, and behind them those that they include."""
+    found, names = list(_named(kind, given, cwd)), set[str]()
+    for text in found if kind == "awk" else ():  # grows on the way
+        for name in re.findall(r'^\s*@include\s+"([^"]+)"', text, re.MULTILINE):
+            if name not in names:
+                names.add(name)
+                found += _text(kind, name, cwd)
+    return found
+
+
+def _named(kind: str, given: Arguments, cwd: Path) -> Iterator[str]:
     for letter, value in given.options:
         if letter in _FILES[kind] and value != "inplace":
             yield from _text(kind, value, cwd)
