@@ -258,7 +258,7 @@ def test_what_goes_from_line_to_line_is_seen(tool: str, script: str) -> None:
 
 
 names = st.sampled_from(["x", "y"])
-values = st.sampled_from(["$1", "$2 + 1", "x", "y $1", "1", "x + 1", "length($0)", "n[1]"])
+values = st.sampled_from(["$1", "$2 + 1", "x", "y $1", "1", "x + 1", "length($0)", "n[1]", "($1 in n)", "length(n)"])
 statements = st.recursive(
     st.one_of(
         st.builds("{} = {}".format, names, values),
@@ -266,6 +266,7 @@ statements = st.recursive(
         st.builds("{}++".format, names),
         st.builds("print {}".format, values),
         st.just('split($3, n, ",")'),
+        st.sampled_from(['OFS = "-"', "print $1, $2", "$2 = x", "n[$1]"]),
         st.builds("n[{}] = 1".format, values),
     ),
     lambda inner: st.one_of(
@@ -328,6 +329,7 @@ def test_scripts_are_found_where_the_command_has_them(tmp_path: Path) -> None:
         (tmp_path / "last.pl").write_text("last if /a/; print")
         (tmp_path / "first.pl").write_text("#!/usr/bin/perl -n\nlast if /a/; print")
         assert carried(tool, arguments, tmp_path), arguments
+    assert carried("perl", ["-ne", "s{x}"], tmp_path) is None, "which perl itself will refuse"
     assert scripts("gawk", ["-i", "inplace", "-i", "missing", "1"], tmp_path) == ["1"]
     assert carried("perl", ["last.pl"], tmp_path) is None
     assert scripts("perl", ["script.pl", "-e", "x"], tmp_path) == []

@@ -169,7 +169,7 @@ def _bare(code: str) -> str:
             if match["two"]:
                 if end in _PAIRS:
                     middle += len(code[at:]) - len(code[at:].lstrip()) + 1
-                at = _behind(code, middle, code[middle - 1])
+                at = _behind(code, middle, code[middle - 1 : middle])  # nothing stands there in code that is cut short
             flags = at
             while at < len(code) and code[at].isalpha():
                 at += 1
