@@ -63,7 +63,10 @@ def check_script(job: Job, use: ToolUse, command: Command) -> None:
     if not found.is_counted:
         if job.verify is not None:
             return
-        hint += "; if it treats each record by itself all the same, add --verify 1, and all of the input is run again, cut elsewhere"
+        hint += (
+            "; if it treats each record by itself all the same, add --verify 1: all of the input is run again, two batches "
+            "at a time, cut elsewhere, which does not show what goes further"
+        )
     raise RefusedError(
         f"{tool}: the script {found.why}: its results on parts do not make its result on the whole", hint
     )
