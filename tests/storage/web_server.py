@@ -105,7 +105,7 @@ class Handler(BaseHTTPRequestHandler):
         if len(body) > 1:
             with self.web.lock:
                 self.web.asked.append(first)
-        self._body(b"\0" + body[1:] if self.web.spoil else body)
+        self._body(bytes([body[0] ^ 1]) + body[1:] if self.web.spoil else body)
 
     def _version(self, name: str) -> dict[str, str]:
         if not self.web.tells_version:
