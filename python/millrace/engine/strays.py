@@ -79,7 +79,9 @@ def _to_come(command: Command, use: ToolUse) -> Iterator[str]:
         if not (folder and name) or word in read or not os.path.isdir(command.cwd / folder):
             continue
         real = os.path.realpath(command.cwd / word)
-        is_output = any(f"{real}/".startswith(f"{path}/") for path in written)
+        # Names there are of what a process has open, and nothing comes to be.
+        is_device = os.path.abspath(command.cwd / word).startswith(("/dev/", "/proc/"))
+        is_output = is_device or any(f"{real}/".startswith(f"{path}/") for path in written)
         if not is_output and not os.path.lexists(real):
             yield word
 

@@ -58,12 +58,12 @@ def option(*names: str) -> Callable[[Call], bool]:
 
 
 def is_short_for(word: str, names: Sequence[str]) -> bool:
-    """Whether GNU programs take ``word`` for one of the long options.
+    """Whether GNU programs take ``word`` for one of the long options; what is an option of its own is none.
 
     >>> is_short_for("--max", ("-m", "--max-count")), is_short_for("--m", ("--max-count",)), is_short_for("--", ("--x",))
     (True, True, False)
     """
-    return len(word) > len("--") and word.startswith("--") and any(name.startswith(word) for name in names)
+    return word not in ("--", "--file") and word.startswith("--") and any(name.startswith(word) for name in names)
 
 
 def exactly(*names: str) -> Callable[[Call], bool]:
