@@ -31,6 +31,8 @@ class MillraceError(Exception):
     """
 
     exit_code = ExitCode.STOPPED
+    #: Whether what was done of the run holds, so that the same command goes on from there.
+    keeps_results = True
 
     def __init__(self, message: str, hint: str = "") -> None:
         # Both fields, in order: pickle rebuilds an exception from its args.
@@ -87,10 +89,16 @@ class UnverifiedError(MillraceError):
 class LostOutputError(ToolError):
     """The tool wrote what nobody collects: what was kept of the run is not its result."""
 
+    keeps_results = False
+
 
 class TogetherError(UnverifiedError):
     """The tool fails on records together, and on no part of them: what the parts gave is not its result."""
 
+    keeps_results = False
+
 
 class UnequalError(UnverifiedError):
     """The tool gave other bytes in a fork than in a process of its own: no result of the run is to be believed."""
+
+    keeps_results = False

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from millrace import earlier_run, run_folder
-from millrace.errors import ExitCode, LostError, LostOutputError, MillraceError, TogetherError, UnequalError
+from millrace.errors import ExitCode, LostError, MillraceError
 from millrace.interrupt import StoppedBySignal
 from millrace.launch.heart import BEAT_SECONDS
 from millrace.launch.supervisor_link import Supervision
@@ -100,8 +100,7 @@ def remove_if_fruitless(rundir: RunDir, *, supervised: bool) -> Callable[..., bo
             return False
         # One that was asked to stop has told where it keeps its results, and may be about to be resumed.
         asked = isinstance(error, StoppedBySignal) and error.number != signal.SIGPIPE
-        is_fruitless = isinstance(error, MillraceError) and not asked and not rundir.holds_results()
-        if is_fruitless or isinstance(error, UnequalError | TogetherError | LostOutputError):
+        if isinstance(error, MillraceError) and not (error.keeps_results and (asked or rundir.holds_results())):
             run_folder.remove(rundir)
         return False
 

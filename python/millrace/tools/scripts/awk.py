@@ -201,8 +201,7 @@ def _items(tokens: Sequence[_Token]) -> Iterator[tuple[list[_Token], list[_Token
         while at < len(tokens):
             text = tokens[at].text
             goes_on = bool(pattern) and pattern[-1].text in (",", "&&", "||")
-            is_head = bool(pattern) and pattern[0].text in ("function", "func")
-            if depth == 0 and (text == "{" or (text in ("\n", ";") and not goes_on and not is_head)):
+            if depth == 0 and (text == "{" or (text in ("\n", ";") and not goes_on and not _is_function(pattern))):
                 break
             depth += _DEPTH.get(text, 0)
             if text != "\n":
@@ -241,18 +240,17 @@ def _uses(tokens: Sequence[_Token], numbers: Iterator[int], *, is_always: bool) 
     waiting = list[_Use]()  # set by a statement, and not before its end
     for at, token in enumerate(tokens):
         text, before = token.text, tokens[at - 1].text if at else ""
+        place = tuple(block for block in blocks if block is not None)
         if _is_variable(tokens, at):
-            place = tuple(block for block in blocks if block is not None)
             use = _use(tokens, at, place, is_start=is_start or (before == "=" and bool(waiting)))
             if use.is_set and use.is_assigned:
                 waiting.append(use)
             else:
                 yield use
-        if text == "match" and tokens[at].kind == "name":
-            place = tuple(block for block in blocks if block is not None)
+        if text == "match" and token.kind == "name":
             yield from (_Use(name, True, True, True, False, False, place) for name in ("RSTART", "RLENGTH"))
         if _writes(tokens, at):
-            yield from _output(tuple(block for block in blocks if block is not None))
+            yield from _output(place)
         if text in (";", "\n", "}"):
             yield from waiting
             waiting.clear()

@@ -51,7 +51,8 @@ def separator(program: str, arguments: Sequence[str], cwd: Path) -> Separator | 
 def _separators(kind: str, given: Arguments, cwd: Path) -> Iterator[Separator]:
     """All that are not those of lines."""
     if kind == "sed":
-        yield from (Separator("-z", is_nul=True) for _ in range(given.has("z")))
+        if given.has("z"):
+            yield Separator("-z", is_nul=True)
         return
     reader = import_module(f"millrace.tools.scripts.{kind}")
     of_script: Callable[[str], Iterator[Separator]] = reader.separators
