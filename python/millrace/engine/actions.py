@@ -92,20 +92,20 @@ class Actions(msgspec.Struct):
             match action:
                 case Submit(task):
                     self._submit(task)
-                case Split(batch, records, reason):
-                    if reason:
-                        self.verifier.failed(self.batches[batch], reason)
-                        self._log_retry(self.batches[batch], f"split: {reason}")
+                case Split(batch, records, failure):
+                    if failure:
+                        self.verifier.failed(self.batches[batch], failure)
+                        self._log_retry(self.batches[batch], f"split: {failure.reason}")
                     self.tell(BatchSplit(batch, self.batches.split(batch, records)))
                 case Divide(batch, n_parts):
                     self.tell(BatchDivided(batch, self.batches.divide(batch, n_parts)))
-                case Retry(batch, reason):
-                    self._log_retry(self.batches[batch], reason)
+                case Retry(batch, failure):
+                    self._log_retry(self.batches[batch], failure.reason)
                 case Output():
                     self._put(action)
-                case Quarantine(batch, reason):
+                case Quarantine(batch, failure):
                     self.guard.look()  # lest records be blamed for a file that is gone
-                    self._give_up(self.batches[batch], reason)
+                    self._give_up(self.batches[batch], failure.reason if failure else "failed")
                     self.tell(BatchQuarantined(batch))
                 case Release(batch):
                     self.batches.release(batch)
@@ -145,7 +145,7 @@ class Actions(msgspec.Struct):
         self.counts.quarantined += batch.n_records
         self.counts.done(batch, self.batches.units(batch))
         self.events.write(QuarantineEvent(t=self.now(), record=batch.first, name=name, reason=reason), self.now())
-        self.message(f"quarantined record {batch.first + 1} ({name}): {reason.splitlines()[0] if reason else 'failed'}")
+        self.message(f"quarantined record {batch.first + 1} ({name}): {reason.splitlines()[0]}")
 
     def _log_retry(self, batch: Batch, reason: str) -> None:
         self.events.write(RetryEvent(t=self.now(), first=batch.first, last=batch.last, reason=reason), self.now())

@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterable
 
 from millrace.engine.quarantine import QuarantineWriter
-from millrace.engine.tool_messages import failure_words, hint_of, signature
+from millrace.engine.tool_messages import failure_words, signature
 from millrace.errors import ExitCode, MillraceError, ToolError, UnequalError
 from millrace.model import ToolUse
 from millrace.node import workdir
 from millrace.node.batch import Batch
 from millrace.plan.plan import Plan
-from millrace.schedule.protocol import Failure, Stop, Why
+from millrace.schedule.protocol import Failure, Result, Stop, Why
 from millrace.schedule.quarantine_limit import QuarantineLimit
 from millrace.schedule.results import result_of
 from millrace.tasks import Ended, Task
@@ -33,6 +33,7 @@ def failure_of(task: Task, ended: Ended, plan: Plan, names: Iterable[str]) -> Fa
         result_of(ended, fatal),
         signature(ended, names),
         failure_words(ended, plan.job.record_timeout, where),
+        ended.exit_status if ended.signal is None else None,
     )
 
 
@@ -50,16 +51,17 @@ def stopped(
     Args:
         argv: The tool's arguments for ``batch``.
     """
-    reason = stop.reason or "it failed"
+    failure = stop.failure or Failure(Result.FAILED, reason="it failed")
+    reason = failure.reason
     if stop.why is Why.MEMORY:
         return too_little_memory(tool, reason)
     if stop.why is Why.MANY:
-        return too_many_failures(use, tool, limit, reason)
+        return too_many_failures(use, tool, limit, failure)
     if stop.why is Why.TOOL:
         return ToolError(
             f"{tool} cannot do this work: {reason}\n  command: {quarantine.shown(argv)}",
-            hint_of(
-                use.adapter, reason,
+            _hint(
+                use, failure,
                 "this failed in the same way for every record tried, so it is taken for a fault of the command, not of a record",
             ),
         )  # fmt: skip
@@ -71,16 +73,27 @@ def stopped(
     return error
 
 
-def too_many_failures(use: ToolUse, tool: str, limit: QuarantineLimit, reason: str) -> MillraceError:
+def too_many_failures(use: ToolUse, tool: str, limit: QuarantineLimit, failure: Failure) -> MillraceError:
     """The error of a tool that fails for more records than may be given up."""
     return ToolError(
-        f"{tool} failed for {limit.n_given_up:,} of {limit.n_ended:,} records, the last time so: {reason}",
-        hint_of(
-            use.adapter, reason,
+        f"{tool} failed for {limit.n_given_up:,} of {limit.n_ended:,} records, the last time so: {failure.reason}",
+        _hint(
+            use, failure,
             "that many failures are taken for a fault of the command or the machine, not of records; once it is gone the same "
             "command resumes; --max-quarantined allows more",
         ),
     )  # fmt: skip
+
+
+def _hint(use: ToolUse, failure: Failure, other: str) -> str:
+    """What helps where a tool failed for too many records: ``other``, and more if nothing is known of the tool."""
+    if failure.result is Result.CHANGED:
+        return "let it leave its input as it is, and write the result to standard output or to another file"
+    status, is_silent = failure.exit_status, "\n" not in failure.reason
+    is_unclear = is_silent and failure.result is Result.FAILED and status not in (None, 0, *use.ok_statuses)
+    if use.adapter == "generic" and is_unclear:
+        return f"if exit status {status} is no failure (as where nothing is found), say so with --ok-status {status}; else, {other}"
+    return other
 
 
 def too_little_memory(tool: str, reason: str) -> MillraceError:

@@ -20,14 +20,6 @@ _CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 #: Letters from which on the name of a record is found anywhere in a message, and from which on as a word of its own.
 SHORTEST_NAME, SHORTEST_WORD = 6, 3
 
-#: What the words of a failure begin with where the tool ended with a status of its own, and what they have in them where
-#: there was too little memory.
-BY_ITSELF, OUT_OF_MEMORY = "exit status ", "as memory ran out"
-
-#: What is said of a tool that writes to its input, of which it has but a part, and what to do.
-CHANGES_INPUT = "changes its input"
-IN_PLACE_HINT = "let it leave its input as it is, and write the result to standard output or to another file"
-
 #: Lines of a failure's standard error that are shown.
 SHOWN_LINES = 8
 
@@ -113,7 +105,7 @@ def failure_words(event: Ended, record_timeout: float | None, where: str = "") -
     elif event.ending is Ending.MISSING:
         how = f"exit status {event.exit_status or 0}, but it did not write {event.detail}"
     elif event.ending is Ending.CHANGED:
-        how = f"it {CHANGES_INPUT} {event.detail}"
+        how = f"it changes its input {event.detail}"
     elif event.ending in (Ending.SAID, Ending.SHAPELESS):
         how = f"exit status {event.exit_status or 0}, but {event.detail}"
     elif event.ending is Ending.SPAWN:
@@ -121,30 +113,16 @@ def failure_words(event: Ended, record_timeout: float | None, where: str = "") -
     elif event.signal is not None:
         how = f"killed by {signal_name(event.signal)}"
     else:
-        how = f"{BY_ITSELF}{event.exit_status}"
+        how = f"exit status {event.exit_status}"
     if event.out_of_memory:
         how += (
-            f", {OUT_OF_MEMORY}"
+            ", as memory ran out"
             if event.signal is not None
-            else f" (a process that it had started was killed, {OUT_OF_MEMORY})"
+            else " (a process that it had started was killed, as memory ran out)"
         )
         how += " though nothing ran beside it" if event.side_by_side <= 1 else ""
     said = lines(event.stderr)
     return "\n".join([how + where, *(f"  {line}" for line in said[-SHOWN_LINES:])])
-
-
-def hint_of(adapter: str, reason: str, other: str) -> str:
-    """What helps where a tool failed for too many records: ``other``, and more if nothing is known of the tool.
-
-    >>> hint_of("generic", "exit status 1", "try again")
-    'if exit status 1 is no failure (as where nothing is found), say so with --ok-status 1; else, try again'
-    """
-    if CHANGES_INPUT in reason:
-        return IN_PLACE_HINT
-    found = re.fullmatch(r"exit status (\d+)", reason)
-    if not found or adapter != "generic":
-        return other
-    return f"if {found[0]} is no failure (as where nothing is found), say so with --ok-status {found[1]}; else, {other}"
 
 
 def signal_name(number: int) -> str:

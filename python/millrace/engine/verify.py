@@ -15,13 +15,13 @@ from millrace.committed import Committed
 from millrace.engine.compared import Found, accusation, compare
 from millrace.engine.kept_batches import KeptBatches, remove_files
 from millrace.engine.looked_at import outcome, tool_of
-from millrace.engine.tool_messages import BY_ITSELF, OUT_OF_MEMORY
 from millrace.errors import TogetherError, UnverifiedError
 from millrace.node.batch import Batch, Skipped
 from millrace.node.spool import recut
 from millrace.plan.doubts import is_unknown
 from millrace.plan.plan import Plan
 from millrace.report.words import records
+from millrace.schedule.protocol import Failure, Result
 from millrace.schedule.stretches import Extent, Stretches, variants
 
 #: How often a piece is tried that fails: a sound tool may fail on a part alone, and is not accused for that.
@@ -107,11 +107,12 @@ class Verifier(msgspec.Struct):
             self._kept.add(batch, task)
         self._kept.keep_only(self.stretches.kept.keys())
 
-    def failed(self, batch: Batch, reason: str) -> None:
+    def failed(self, batch: Batch, failure: Failure) -> None:
         """The tool failed on a batch, which is to be run in parts."""
-        if is_unknown(self.plan.use) and reason.startswith(BY_ITSELF) and OUT_OF_MEMORY not in reason:
+        says_so = failure.result is Result.FAILED and failure.exit_status is not None
+        if says_so and is_unknown(self.plan.use):
             self.stretches.suspect(batch.first, batch.last)
-            self._reasons[batch.first, batch.last] = reason
+            self._reasons[batch.first, batch.last] = failure.reason
 
     def given_up(self, batch: Batch) -> None:
         """Records were given up."""
@@ -194,7 +195,7 @@ class Verifier(msgspec.Struct):
         for piece in way.pieces:
             remove_files(piece.batch)
         for piece in way.pieces:
-            if not piece.task and self.stretches.is_suspected(piece.batch.first, piece.batch.last):
+            if not piece.task and self.stretches.has_suspect(piece.batch.first, piece.batch.last):
                 self.error = self.error or self._fails_together(piece.batch)
         if way.pieces and all(piece.task for piece in way.pieces):
             self._judge(stretch, way)

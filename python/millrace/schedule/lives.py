@@ -187,7 +187,7 @@ class Lives:
     def attempt_failed(self, batch: BatchId, failure: Failure) -> list[Step]:
         """An attempt gave nothing."""
         item, result, signature = self._batches[batch], failure.result, failure.signature
-        if result is Result.FATAL:
+        if result.is_of_the_tool:
             return [Stop(batch, Why.TOOL)]
         if result in (Result.CROWDED, Result.AWAY):
             item.starved += result is Result.CROWDED

@@ -43,8 +43,15 @@ class Result(Enum):
     CROWDED = "crowded"
     #: Memory ran out, though nothing ran beside it.
     STARVED = "starved"
+    #: Wrote to its input: no result of it is to be had.
+    CHANGED = "changed"
     #: Failed in a way that has nothing to do with records.
     FATAL = "fatal"
+
+    @property
+    def is_of_the_tool(self) -> bool:
+        """Whether it shows by itself that the tool cannot do this work, whatever the records."""
+        return self in (Result.CHANGED, Result.FATAL)
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -53,8 +60,10 @@ class Failure(msgspec.Struct, frozen=True):
     result: Result
     #: What makes two failures alike: status and message without names and numbers.
     signature: str = ""
-    #: In words.
+    #: In words: how it ended, and in further lines what the tool said.
     reason: str = ""
+    #: With which the tool ended by itself; None: it did not.
+    exit_status: int | None = None
 
 
 # What happens
@@ -146,8 +155,8 @@ class Split(msgspec.Struct, frozen=True):
 
     batch: BatchId
     records: int
-    #: The failure that it is cut for; empty: none.
-    reason: str = ""
+    #: That it is cut for; None: it is cut for another reason.
+    failure: Failure | None = None
 
 
 class Divide(msgspec.Struct, frozen=True):
@@ -161,7 +170,7 @@ class Retry(msgspec.Struct, frozen=True):
     """Say that a batch is tried again."""
 
     batch: BatchId
-    reason: str
+    failure: Failure
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -178,7 +187,7 @@ class Quarantine(msgspec.Struct, frozen=True):
     """Give up a batch of one record, keep it aside with its error, then tell `BatchQuarantined`."""
 
     batch: BatchId
-    reason: str = ""
+    failure: Failure | None = None
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -220,7 +229,8 @@ class Stop(msgspec.Struct, frozen=True):
 
     batch: BatchId
     why: Why
-    reason: str = ""
+    #: The last one; None: it is not known.
+    failure: Failure | None = None
 
 
 Action = Submit | Split | Divide | Retry | Output | Quarantine | Release | Looked | Withdraw | Kill | Stop

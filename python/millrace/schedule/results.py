@@ -7,6 +7,8 @@ from collections.abc import Container
 from millrace.schedule.protocol import Result
 from millrace.tasks import Ended, Ending
 
+_RESULTS = {Ending.CHANGED: Result.CHANGED, Ending.STILL: Result.STILL, Ending.TIMEOUT: Result.TIMED_OUT}
+
 
 def result_of(ended: Ended, fatal_statuses: Container[int]) -> Result:
     """What becomes of a batch of which a task failed.
@@ -18,6 +20,6 @@ def result_of(ended: Ended, fatal_statuses: Container[int]) -> Result:
         return Result.AWAY
     if ended.out_of_memory:
         return Result.CROWDED if ended.side_by_side > 1 else Result.STARVED
-    if ended.ending in (Ending.SPAWN, Ending.CHANGED) or ended.exit_status in fatal_statuses:
+    if ended.ending is Ending.SPAWN or ended.exit_status in fatal_statuses:
         return Result.FATAL
-    return {Ending.TIMEOUT: Result.TIMED_OUT, Ending.STILL: Result.STILL}.get(ended.ending, Result.FAILED)
+    return _RESULTS.get(ended.ending, Result.FAILED)

@@ -38,7 +38,6 @@ from millrace.schedule.protocol import (
     Part,
     Quarantine,
     Release,
-    Result,
     Retry,
     Split,
     Stop,
@@ -117,7 +116,7 @@ class Scheduler:
         #: What is with the slots or waits before them.
         self._tasks: dict[TaskId, Task] = {}
         #: Why the last attempt at a batch, or at what it was part of, failed.
-        self._reasons: dict[BatchId, str] = {}
+        self._failures: dict[BatchId, Failure] = {}
         #: Batches beside which nothing is to run.
         self._alone: set[BatchId] = set()
         self._interruption = Interruption()
@@ -192,12 +191,12 @@ class Scheduler:
     # Batches
 
     def _batch_split(self, whole: BatchId, parts: Sequence[Part]) -> list[Action]:
-        reason = self._reasons.get(whole, "")
+        failure = self._failures.get(whole)
         self._forget(whole)
         for part in parts:
             self._parts[part.batch] = part
-            if reason:
-                self._reasons[part.batch] = reason
+            if failure:
+                self._failures[part.batch] = failure
         return self._steps(self._lives.batch_split(whole, parts))
 
     def _batch_divided(self, whole: BatchId, parts: Sequence[Part]) -> list[Action]:
@@ -224,7 +223,7 @@ class Scheduler:
                     self._forget(batch)
                     actions.append(step)
                 case Split(batch) | Quarantine(batch) | Stop(batch):
-                    actions.append(msgspec.structs.replace(step, reason=self._reasons.get(batch, "")))
+                    actions.append(msgspec.structs.replace(step, failure=self._failures.get(batch)))
         return actions
 
     def _run(self, run: Run) -> list[Action]:
@@ -241,7 +240,7 @@ class Scheduler:
         if self._fragments:
             self._fragments.forget(batch)
         self._parts.pop(batch, None)
-        self._reasons.pop(batch, None)
+        self._failures.pop(batch, None)
         self._alone.discard(batch)
 
     # Tasks
@@ -306,10 +305,10 @@ class Scheduler:
         if isinstance(task.kind, Compare):
             self._forget(task.batch)
             return [Looked(task.batch, None)]
-        self._reasons[task.batch] = failure.reason
+        self._failures[task.batch] = failure
         if self._interruption:
             return []
-        if isinstance(task.kind, Search | Rank | Slice) and failure.result is not Result.FATAL:
+        if isinstance(task.kind, Search | Rank | Slice) and not failure.result.is_of_the_tool:
             return self._set_back(task.batch, failure)
         return self._attempt_failed(task.batch, failure)
 
@@ -329,4 +328,4 @@ class Scheduler:
         if not any(isinstance(step, Run) for step in steps):
             return self._steps(steps)
         self.n_retries += 1
-        return [Retry(batch, self._reasons[batch]), *self._steps(steps)]
+        return [Retry(batch, self._failures[batch]), *self._steps(steps)]

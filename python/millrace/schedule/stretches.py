@@ -195,16 +195,14 @@ class Stretches(msgspec.Struct):
 
     def suspect(self, first: int, last: int) -> None:
         """The tool has failed on this batch, and is run on parts of it: once they are all done, it is run on the whole again."""
-        if self.share == 0 or self.is_suspected(first, last, is_part=True):
-            return
+        if self.share == 0 or any(each[0] <= first and last <= each[1] for each in self._suspects):
+            return  # not at all, or it is part of one
         self._suspects.append((first, last))
         if not any(each[0] <= first and last <= each[1] for each in self._at_work):
             self._open.append((first, last))
 
-    def is_suspected(self, first: int, last: int, *, is_part: bool = False) -> bool:
-        """Whether such a batch is among these records, or they are part of one."""
-        if is_part:
-            return any(each[0] <= first and last <= each[1] for each in self._suspects)
+    def has_suspect(self, first: int, last: int) -> bool:
+        """Whether these records have in them a batch on which the tool has failed, and on parts of it not yet."""
         return any(first <= each[0] and each[1] <= last for each in self._suspects)
 
     @property
@@ -314,7 +312,7 @@ class Stretches(msgspec.Struct):
             self._open.append((before[0] if are_neighbours else last[0], last[1]))
 
     def _is_worth_it(self, batches: Sequence[Extent]) -> bool:
-        if self.is_suspected(batches[0][0], batches[-1][1]):
+        if self.has_suspect(batches[0][0], batches[-1][1]):
             return True
         seconds = sum(self.kept[each] for each in batches)
         at_an_end = batches[0][0] == 0 or self._last[-1] in batches
