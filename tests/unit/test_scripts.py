@@ -10,7 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.tools.scripts.command import carried, scripts, separator
+from millrace.tools.scripts.carried import Carried, Separator
+from millrace.tools.scripts.command import scripts_of
+
+
+def carried(tool: str, arguments: list[str], cwd: Path) -> Carried | None:
+    found = scripts_of(tool, arguments, cwd)
+    assert found
+    return found.carried()
+
+
+def separator(tool: str, arguments: list[str], cwd: Path) -> Separator | None:
+    found = scripts_of(tool, arguments, cwd)
+    return found.separator() if found else None
+
+
+def scripts(tool: str, arguments: list[str], cwd: Path) -> list[str]:
+    found = scripts_of(tool, arguments, cwd)
+    assert found
+    return found.texts
+
 
 LINES = [
     "r1 4 a,b,c\n", "##FASTA\n", ">s1 x y\n", "r2 17 b\n", "\n", "r3 5 c/d a=1\n", ">s2\n", "r1 2 a,b\n", "# no 9 10\n", "1 2 3\n",

@@ -47,16 +47,19 @@ def check_script(job: Job, use: ToolUse, command: Command) -> None:
     formats = {item.format for item in use.inputs}
     if use.adapter != "generic" or "files" in formats:
         return
-    from millrace.tools.scripts.command import carried, separator  # no other start is to wait for it
+    from millrace.tools.scripts.command import scripts_of  # no other start is to wait for it
 
     tool = Path(command.argv[0]).name
-    ends = separator(tool, command.argv[1:], command.cwd)
+    scripts = scripts_of(tool, command.argv[1:], command.cwd)
+    if not scripts:
+        return
+    ends = scripts.separator()
     if ends and formats & _LINES and not (ends.is_nul and formats & _LINES == {"nul"}):
         raise RefusedError(
             f"{tool}: reads records that are not lines ({ends.word}): a part of the lines may hold a part of a record",
             f"let it read lines, or let millrace run the step before it, and pipe the result: millrace run -- ... | {tool}",
         )
-    found = carried(tool, command.argv[1:], command.cwd)
+    found = scripts.carried()
     if not found or (found.is_local and formats.isdisjoint(_LINES)):
         return
     hint = f"let millrace run the step before it, and pipe the result: millrace run -- ... | {tool}"

@@ -6,7 +6,10 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
 
 from millrace.tools.scripts.arguments import Arguments, read
 from millrace.tools.scripts.carried import Carried, Separator
@@ -25,47 +28,41 @@ _FILES = {"awk": "fEi", "sed": "f", "perl": ""}
 _LOOPS = "npaF"
 
 
-def carried(program: str, arguments: Sequence[str], cwd: Path) -> Carried | None:
-    """What the command carries from line to line, as its scripts show it; None: nothing is seen."""
+class Scripts(NamedTuple):
+    """The scripts of a command, and what is seen of them."""
+
+    kind: str
+    given: Arguments
+    #: One after another; of files as well, if they can be read.
+    texts: list[str]
+
+    def carried(self) -> Carried | None:
+        """What the command carries from line to line, as its scripts show it; None: nothing is seen."""
+        if not self.texts:
+            return None
+        # Without a loop perl reads as it likes: no more is known of that than what it counts.
+        is_looped = self.kind != "perl" or self.given.has(_LOOPS)
+        look: Callable[[str], Carried | None] = getattr(self._reader, "carried" if is_looped else "counted")
+        return look("\n".join(self.texts))
+
+    def separator(self) -> Separator | None:
+        """What the command takes for the end of a record; None: that of a line."""
+        of_script: Callable[[str], Iterator[Separator]] = self._reader.separators
+        of_options: Callable[[Arguments], Iterator[Separator]] = self._reader.separators_of_options
+        found = [*chain.from_iterable(map(of_script, self.texts)), *of_options(self.given)]
+        return next((each for each in found if not each.is_nul), next(iter(found), None))
+
+    @property
+    def _reader(self) -> ModuleType:
+        return import_module(f"millrace.tools.scripts.{self.kind}")
+
+
+def scripts_of(program: str, arguments: Sequence[str], cwd: Path) -> Scripts | None:
+    """The scripts of a command; None: it is none of awk, sed or perl."""
     if not (kind := _KINDS.get(program)):
         return None
     given = _given(kind, arguments, cwd)
-    if not (texts := _scripts(kind, given, cwd)):
-        return None
-    reader = import_module(f"millrace.tools.scripts.{kind}")
-    look: Callable[[str], Carried | None] = reader.carried
-    if kind == "perl" and not given.has(_LOOPS):
-        look = reader.counted  # without a loop it reads as it likes: no more is known of that
-    return look("\n".join(texts))
-
-
-def separator(program: str, arguments: Sequence[str], cwd: Path) -> Separator | None:
-    """What the command takes for the end of a record; None: that of a line."""
-    if not (kind := _KINDS.get(program)):
-        return None
-    given = _given(kind, arguments, cwd)
-    found = list(_separators(kind, given, cwd))
-    return next((each for each in found if not each.is_nul), next(iter(found), None))
-
-
-def _separators(kind: str, given: Arguments, cwd: Path) -> Iterator[Separator]:
-    """All that are not those of lines."""
-    if kind == "sed":
-        if given.has("z"):
-            yield Separator("-z", is_nul=True)
-        return
-    reader = import_module(f"millrace.tools.scripts.{kind}")
-    of_script: Callable[[str], Iterator[Separator]] = reader.separators
-    for text in _scripts(kind, given, cwd):
-        yield from of_script(text)
-    of_options: Callable[[Arguments], Iterator[Separator]] = reader.separators_of_options
-    yield from of_options(given)
-
-
-def scripts(program: str, arguments: Sequence[str], cwd: Path) -> list[str]:
-    """The texts of the scripts, one after another; of files as well, if they can be read."""
-    kind = _KINDS[program]
-    return _scripts(kind, _given(kind, arguments, cwd), cwd)
+    return Scripts(kind, given, _scripts(kind, given, cwd))
 
 
 def _given(kind: str, arguments: Sequence[str], cwd: Path) -> Arguments:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from millrace.tools.scripts.carried import Carried
+from millrace.tools.scripts.arguments import Arguments
+from millrace.tools.scripts.carried import Carried, Separator
 from millrace.tools.scripts.quoted import behind
 
 #: Commands by which a line's output depends on others, and why.
@@ -32,6 +33,17 @@ def carried(script: str) -> Carried | None:
     ends at a line: what follows depends on the lines before
     """
     return next(_found(script), None)
+
+
+def separators(script: str) -> Iterator[Separator]:
+    """A script has no say in what ends a record."""
+    return iter(())
+
+
+def separators_of_options(given: Arguments) -> Iterator[Separator]:
+    """What ``-z`` says."""
+    if given.has("z"):
+        yield Separator("-z", is_nul=True)
 
 
 def _found(script: str) -> Iterator[Carried]:
