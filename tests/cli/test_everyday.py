@@ -46,6 +46,9 @@ REFUSED = [
     ("nawk BEGIN{print(1)}{print} in.fa", "with BEGIN prints at each start", "--join header"),
     ("perl -pi -e s/a/b/ in.fa", "with -i changes its input", "perl ... > OUT"),
     ("gawk -i inplace {print($1)} in.fa", "with inplace changes its input", "gawk ... > OUT"),
+    ("dos2unix -q -c mac in.fa", "changes its input", "dos2unix < FILE > OUT"),
+    ("mlr -I --inidx --ifs tab --onidx cat in.fa", "with -I changes its input", "mlr ... > OUT"),
+    ("mogrify -resize 50% in.fa", "changes its files", "-- convert FOLDER"),
     ("grep --max=1 x in.fa", "with -c, -n, -b or -m", "| grep"),
     ("zgrep -m1 x in.fa", "with -c, -n, -b or -m", "| zgrep"),
     ("grep --aft=1 x in.fa", "context lines", "| grep"),
@@ -81,6 +84,7 @@ SOUND = [
     "seqkit replace -p ^ -r x_ in.fa", "seqkit fx2tab -n -l in.fa", "seqtk seq -A in.fa", "bedtools intersect -a in.fa -b g.bed",
     "bowtie2 --no-hd -p 1 -x ref -U in.fa", "cutadapt --quiet -a ACGT -o o in.fa",
     "fastp -A -i in.fa", "perl -pe s/a$/b/ in.fa", "TrimmomaticSE -phred33 in.fa out.fq MINLEN:30",
+    "dos2unix -O in.fa", "mogrify -path out in.fa",
     "vsearch --usearch_global in.fa --db ref.fa --id 0.9",
 ]
 JOINED = [

@@ -71,6 +71,14 @@ def exactly(*names: str) -> Callable[[Call], bool]:
     return lambda call: any(word in names or word.partition("=")[0] in names for word in call.arguments)
 
 
+def operand(*takes_a_word: str) -> Callable[[Call], bool]:
+    """An argument that is no option, nor the word that one of these options takes."""
+    return lambda call: any(
+        not word.startswith("-") and before not in takes_a_word
+        for before, word in zip(["", *call.arguments], call.arguments, strict=False)
+    )
+
+
 def text(pattern: str) -> Callable[[Call], bool]:
     """An argument in which ``pattern`` is found."""
     return lambda call: any(re.search(pattern, word) for word in call.arguments)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from millrace.tools.calls import Call, Rule, both, either, exactly, option, text, value, verb, without
+from millrace.tools.calls import Call, Rule, both, either, exactly, operand, option, text, value, verb, without
 from millrace.tools.tables import csvcut_takes_names, miller_names_columns, miller_takes_all
 
 #: Exit statuses of programs that are no failures: nothing was found.
@@ -122,6 +122,21 @@ RULES: dict[str, tuple[Rule, ...]] = {
     **dict.fromkeys(NOTHING_FOUND, _GREP),
     **dict.fromkeys(("sed", "gsed"), (Rule("with -i " + _IN_PLACE, _TO_A_FILE, text("^-[nErsuz]*i|^--i")),)),
     "perl": (Rule("with -i " + _IN_PLACE, _TO_A_FILE, text("^-[lnpaw0-9]*i")),),
+    **dict.fromkeys(
+        ("dos2unix", "unix2dos", "mac2unix", "unix2mac"),
+        (
+            Rule(
+                _IN_PLACE, "give it its input by a pipe or <: millrace run --format lines -- PROGRAM < FILE > OUT",
+                both(operand("-c", "--convmode"), without(exactly("-n", "--newfile", "-O", "--to-stdout"))),
+            ),
+        ),
+    ),
+    "mogrify": (
+        Rule(
+            "changes its files", "millrace run --input FOLDER --output 'OUT/{stem}.png' -- convert FOLDER ... 'OUT/{stem}.png'",
+            without(exactly("-path")),
+        ),
+    ),
     "tr": (
         Rule("squeezes line breaks, also those between records", _PIPE, both(option("-s", "--squeeze-repeats"), either(option("-c", "-C", "--complement"), text(r"\n|\\n|\\0?12|\[:(space|cntrl):\]")))),
     ),
@@ -135,6 +150,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _TABLE._replace(when=csvcut_takes_names, instead="name columns by numbers (-c 1,3), or " + _TABLE.instead),
     ),
     "mlr": (
+        Rule("with -I " + _IN_PLACE, _TO_A_FILE, exactly("-I")),
         Rule("with such a verb or expression " + _ORDERS, _PIPE, miller_takes_all),
         _TABLE._replace(when=miller_names_columns, instead=_TABLE.instead + ", and add --implicit-csv-header"),
     ),
