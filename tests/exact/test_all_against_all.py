@@ -63,6 +63,8 @@ def _steady(text: str) -> list[str]:
     "options, words",
     [
         ("--shared in.fa", "in.fa in.fa"),
+        ("", "in.fa in.fa"),
+        ("", "in.fa --with=in.fa"),
         ("--shared ./in.fa", "in.fa other"),
         ("", "in.fa ./in.fa"),
         ("", "in.fa --with=../{here}/in.fa"),

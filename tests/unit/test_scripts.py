@@ -70,6 +70,8 @@ FINE = {
         BEGIN { m["r1"] = "x" } { print ($1 in m) ? m[$1] : "none" }
         BEGIN { m["r1"] = "x" } { if ($1 in m) print m[$1]; else print "none" }
         BEGIN { m["r1"] = 3 } $1 in m && m[$1] > 2
+        { print $1 | "sort"; close("sort") }
+        { print $2; print "seen" | "cat 1>&2" }
         function f(a) { return a "x" } { OFS = "+"; print f($1), $2 }
     """,
     "sed": r"""
@@ -133,10 +135,20 @@ FINE = {
         $x = $_; chop $x; print $x
         use List::Util; print List::Util::sum(1, 2)
         print "is m?x?"
+        my @w = split / /; print length($w[0]) / 2, "\n"
+        my $x = $_ // "a"; print $x
+        my $r = [1, 2]; $$r[0] = 3; print @$r
+        my $n = 0; $n += length for split / /; print $n
+        eval { print }
+        my ($v) = /(x)/; print $v // "none"
+        print if $ENV{HOME}
     """,
 }
 CARRIED = {
     "awk": r"""
+        /^#/ { print; next } { print | "sort" }
+        { cmd = "cat"; print | cmd }
+        { print |& "cat" }
         /a/ { on = 1 } on
         /a/,/b/
         { s += $2; print $1, s }
@@ -200,6 +212,21 @@ CARRIED = {
         0,/r/s//y/
     """,
     "perl": r"""
+        $h //= $_ if /r2/; print $h
+        $h{1} //= $_; print $h{1}
+        print sprintf("%d\n", $c += 1)
+        my $z = ($c += 1); print $z
+        print abs($c -= 1)
+        print $ENV{A}; $ENV{A} = $_
+        print $0; $0 = $_
+        print $zz; ${"zz"} = $_
+        print $zz; $$ref = $_
+        print $_{x}; $_{x} = $_
+        select STDERR if /r2/; print
+        open STDOUT, ">/dev/null" if /r2/; print
+        *x = sub { "y" } if /r2/; print defined &x
+        eval 'print $x; $x = $_'
+        /(r2)/; print "$-[0]\n"
         print if /a/ .. /b/
         print if /a/../b/
         $n++; print if $n % 2

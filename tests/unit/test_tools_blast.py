@@ -331,6 +331,15 @@ def test_parsed_names_must_differ(desk: Desk, one: bytes, other: bytes) -> None:
     assert use.outputs[0].join == "blast-xml:parsed"
 
 
+@pytest.mark.parametrize("outfmt", ["0", "5", "6", "7", "15"])
+def test_names_that_are_parsed_cannot_come_from_a_pipe(desk: Desk, outfmt: str) -> None:
+    desk.stdin_is_data = True
+    with pytest.raises(RefusedError, match="cannot be looked at before") as caught:
+        desk.understand("blastp", "-db", "db", "-parse_deflines", "-outfmt", outfmt)
+    assert "-query FILE" in caught.value.hint
+    desk.understand("blastp", "-db", "db", "-outfmt", outfmt)
+
+
 def test_options_as_blast_reads_them() -> None:
     assert parse_options(("blastp", "-remote", "-query", "-", "-outfmt=6 std", "-new", "x")) == {
         "remote": "",

@@ -10,7 +10,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from millrace.tools.calls import Call, Rule, both, either, exactly, operand, option, text, value, verb, without
+from millrace.tools.calls import (
+    Call,
+    Rule,
+    both,
+    either,
+    exactly,
+    has_number,
+    operand,
+    option,
+    text,
+    value,
+    verb,
+    without,
+)
 from millrace.tools.tables import csvcut_takes_names, miller_names_columns, miller_takes_all
 
 #: Exit statuses of programs that are no failures: nothing was found.
@@ -92,7 +105,7 @@ _AWK = (
 )  # fmt: skip
 _GREP = (
     Rule("with -c, -n, -b or -m " + _COUNTS, _PIPE, option("-c", "-n", "-b", "-m", "--count", "--line-number", "--byte-offset", "--max-count")),
-    Rule("with context lines looks beyond a record", _PIPE, option("-A", "-B", "-C", "--after-context", "--before-context", "--context")),
+    Rule("with context lines looks beyond a record", _PIPE, either(option("-A", "-B", "-C", "--after-context", "--before-context", "--context"), has_number)),
     Rule(_DIGESTS, _PIPE, option("-q", "-l", "-L", "--quiet", "--files-with-matches", "--files-without-match")),
 )  # fmt: skip
 _FASTP_AUTO = either(

@@ -121,7 +121,7 @@ def _input(typed: str, index: int, command: Command, tokens: list[Token]) -> Inp
     places = places_of(path, tokens)
     for at, prefix in places:
         tokens[at] = InputArg(index=index, prefix=prefix)
-    refuse_read_whole(path, form, command, tokens, is_argument=bool(places))
+    refuse_read_whole(path, form, command, tokens, index)
     if not places:
         if command.stdin_is_data and not any(each == "-" or each.startswith("-:") for each in command.inputs):
             raise RefusedError(

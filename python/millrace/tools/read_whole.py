@@ -13,7 +13,7 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.formats import COMPRESSED
-from millrace.model import Command, Token
+from millrace.model import Command, InputArg, Token
 
 #: The option before a script in the arguments: ``sh -c``, ``bash -ec``, ``perl -ne``.
 _SCRIPT = re.compile(r"-[A-Za-z]*[ce]")
@@ -22,19 +22,19 @@ _SCRIPT = re.compile(r"-[A-Za-z]*[ce]")
 _SCRIPT_BYTES = 1 << 16
 
 
-def refuse_read_whole(path: str, form: str, command: Command, tokens: Sequence[Token], *, is_argument: bool) -> None:
+def refuse_read_whole(path: str, form: str, command: Command, tokens: Sequence[Token], index: int) -> None:
     """Refuse a file that is to be cut and to be read whole by one name: which of them a place means cannot be told.
 
     Args:
         path: As the user names it.
         form: Its format.
         tokens: The arguments, marked where the file stands.
-        is_argument: Whether it stands somewhere.
+        index: Which input it is there.
 
     Raises:
         RefusedError: It is.
     """
-    for place in _places(path, command, tokens, is_argument=is_argument):
+    for place in _places(path, form, command, tokens, index):
         raise RefusedError(
             f"{place} is the file that --input {path} cuts into batches: it cannot be told where the tool is to see all of it",
             f"give the whole file a name of its own (ln -s {path} whole-{os.path.basename(path)}), and name that where it is read whole",
@@ -46,14 +46,17 @@ def refuse_read_whole(path: str, form: str, command: Command, tokens: Sequence[T
         )
 
 
-def _places(path: str, command: Command, tokens: Sequence[Token], *, is_argument: bool) -> Iterator[str]:
+def _places(path: str, form: str, command: Command, tokens: Sequence[Token], index: int) -> Iterator[str]:
+    named = [token for token in tokens if isinstance(token, InputArg) and token.index == index]
+    if form != "files" and path not in command.outputs:  # which is refused for that
+        yield from (token.prefix + path for token in named[1:])
     cut = os.path.normpath(command.cwd / path)
-    spelled = [token for token in tokens[1:] if isinstance(token, str) and token] if is_argument else []
+    spelled = [token for token in tokens[1:] if isinstance(token, str) and token] if named else []
     others = [word for token in spelled for word in (token, token.partition("=")[2]) if word]
     for option, name in (*(("--shared ", name) for name in command.shared), *(("", word) for word in others)):
         if os.path.normpath(command.cwd / name) == cut:
             yield f"{option}{name}"
-    if is_argument:
+    if named:
         for before, text in pairwise(tokens):
             if isinstance(before, str) and _SCRIPT.fullmatch(before) and isinstance(text, str) and _names(text, path):
                 yield f"{path} in the script after {before}"

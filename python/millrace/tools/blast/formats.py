@@ -89,6 +89,12 @@ def join_of(program: str, options: dict[str, str], fmt: Format, names: Names, no
         why, hint = REFUSED_FORMATS[fmt.number]
         raise RefusedError(f"-outfmt {fmt.number} cannot be joined exactly: {why}", hint)
     parsed = "parse_deflines" in options
+    if parsed and not names.known:
+        raise RefusedError(
+            f"{names.path}: with -parse_deflines BLAST takes records with one id, or with none, for each other, and what comes "
+            "from a pipe cannot be looked at before",
+            "save the queries in a file: -query FILE; or leave -parse_deflines out",
+        )
     if parsed and names.unnamed:
         raise _needs_name(names, "with -parse_deflines BLAST numbers the records without a name by themselves")
     if options.get("mt_mode", "0") != "0" and fmt.number not in (6, 10):
@@ -145,7 +151,9 @@ def _join_table(fmt: Format, names: Names, notes: list[str]) -> str:
     if names.known:
         notes.append("records without a name are called Query_N, and N runs on over the batches")
         return f"blast-tabular:columns={columns},delim={fmt.delim.encode().hex()},unnamed"
-    notes.append("a record without a name cannot be told in a pipe: the run stops at the first row of one")
+    notes.append(
+        "a record without a name cannot be told in a pipe: where one has a row, it is set aside with those that BLAST takes together with it"
+    )
     return f"blast-tabular:columns={columns},delim={fmt.delim.encode().hex()}"
 
 

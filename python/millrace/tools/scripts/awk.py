@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import count, pairwise
 from typing import NamedTuple
 
 from millrace.tools.options import words
@@ -94,6 +94,8 @@ def carried(script: str) -> Carried | None:
             return Carried("has a range of patterns, which goes over lines")
         head = [] if is_function else pattern
         tokens = head if action is None else [*head, _Token("op", "{"), *action, _Token("op", "}")]
+        if _leaves_a_pipe(tokens):
+            return Carried("writes to a command, which ends after the last line", is_local=False, is_counted=True)
         for token in tokens:
             if token.kind == "name" and token.text in _ENDS:
                 return Carried(f"has {token.text}: what follows depends on the lines before", token.text == "getline")
@@ -108,6 +110,15 @@ def carried(script: str) -> Carried | None:
         if action is None:
             uses += _output(())
     return _judged(uses)
+
+
+def _leaves_a_pipe(tokens: Sequence[_Token]) -> bool:
+    """Whether something is printed to a command that is not closed again; one that writes to standard error does no harm."""
+    pipes = [after.text for token, after in pairwise(tokens) if token.text == "|" and after.text != "getline"]
+    is_closed = any(token == _Token("name", "close") for token in tokens)
+    return not is_closed and any(
+        not re.fullmatch(r"cat\s+1?>\s*&\s*2|cat\s+1?>\s*/dev/stderr", text.strip('"')) for text in pipes
+    )
 
 
 def separators(script: str) -> Iterator[Separator]:

@@ -66,4 +66,4 @@ def _without_subscripts(code: str) -> str:
     before = ""
     while before != code:
         before, code = code, re.sub(r"((?:[$@%]\w*|\]|->)\s*)\{([^{};]*)\}", r"\1[\2]", code)
-    return re.sub(r'"[^"]*"', lambda found: re.sub(r"[^\w$&+\[\]]", " ", found.group()), code)
+    return re.sub(r'"[^"]*"', lambda found: re.sub(r"[^\w$&+\-\[\]]", " ", found.group()), code)

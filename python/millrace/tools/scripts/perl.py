@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from millrace.tools.options import words
 from millrace.tools.scripts import captures
 from millrace.tools.scripts.arguments import Arguments
 from millrace.tools.scripts.carried import Carried, Separator
@@ -32,10 +33,19 @@ _LEFT = re.compile(r"\((?P<names>[^()=]*)\)\s*=(?![=~])")
 #: Perl's own variables that say how it writes, and what is written by each.
 _HOW = {",": r"\b(?:print|say)\b", "\\": r"\b(?:print|say)\b", '"': '"', ";": r"[{\[]", "/": ""}
 _HOW_SET = re.compile(r"(?<!\\)\$(?P<name>[,\\\";/])\s*\.?=(?![=~>])(?P<value>[^;{}]*)")
-_OWN = frozenset(("_", "F", "ARGV", "ENV"))
+_OWN = frozenset(("_", "F"))
 _IS_SOMETIMES = re.compile(r"\b(?:if|unless|for|foreach|while|and|or)\b")
+#: By these anything may be kept that no name shows: other handles, globs, names that are made, code that is text.
+_UNSEEN = re.compile(
+    r"\b(?:select|binmode|open|close)\b|\beval\b(?!\s*\{)|(?<![\w)\]}*])\*\w+\s*=(?![=~])|\bundef\s*&|[$@%]\{\s*[\"']"
+    r"|\$_\{[^}]*\}\s*[^\w\s;=]{0,3}=(?![=~])|\$(?:0|\^\w)\s*[^\w\s;=]{0,3}=(?![=~])"
+)
 #: Stands for ``m?...?``.
 _ONCE = "FOUND_ONCE"
+#: Words behind which a ``/`` begins a pattern.
+_BEFORE_PATTERN = frozenset(
+    words("if unless while until and or not xor x eq ne lt gt le ge cmp split grep map return print say when")
+)
 _STOPS = re.compile(r"\b(?:last|exit|eof|readline|getc|state|redo)\b|<(?:STDIN|ARGV|\$?\w*)>")
 
 
@@ -64,6 +74,8 @@ def carried(code: str) -> Carried | None:
         )
     if re.search(r"\brand\b", code):
         return Carried("has rand: what it draws depends on the lines before", is_local=False)
+    if unseen := _UNSEEN.search(code):
+        return Carried(f"has {unseen.group().rstrip(' =')}, by which anything may be kept from one line to the next")
     if _ONCE in code:
         return Carried("has m?...?, which is found once", is_local=False)
     if captured := captures.kept(code):
@@ -82,10 +94,17 @@ def _changed(code: str) -> Iterator[tuple[str, str, bool]]:
     for change in _CHANGE.finditer(code):
         name = change["name"] or change["counted"] or change["list"] or change["undone"]
         sigil = change["sigil"] or ("@" if change["list"] else "$")
-        yield sigil, name, "++" in change.group() or "--" in change.group()
+        yield sigil, name, _is_told(change, code[: change.start()])
     for left in _LEFT.finditer(code):
         for sigil, name in re.findall(r"([$@%])([A-Za-z_]\w*)", left["names"]):
             yield sigil, name, False
+
+
+def _is_told(change: re.Match[str], before: str) -> bool:
+    """Whether something reads a variable where it is changed, or under another name."""
+    text = change.group()
+    is_compound = re.search(r"[^\w\s\]}]=$", text) and before.rstrip()[-1:] not in ("", ";", "{", "}")
+    return "++" in text or "--" in text or bool(is_compound) or re.match(r"[$@%]\{?\s*\$", text) is not None
 
 
 def _how_changed(code: str) -> Iterator[str]:
@@ -162,6 +181,10 @@ def _bare(code: str) -> str:
     found, at = "", 0
     while match := _QUOTED.search(code, at):
         found += code[at : match.start()]
+        if match["regex"] and _is_operand(found):
+            at = match.end() + code.startswith("/", match.end())  # a division, or //
+            found += code[match.start() : at]
+            continue
         end = match["end"] or ("/" if match["regex"] else "")
         at = match.end()
         if end:
@@ -180,6 +203,12 @@ def _bare(code: str) -> str:
             word = _ONCE if is_once else captures.MATCH if is_match else "Q"
             found += f" {match['two'] or ''} {captures.MATCH if match['two'] == 's' else word} {inner} "
     return re.sub(r"(?<!\$)\\.", "", found + code[at:])
+
+
+def _is_operand(before: str) -> bool:
+    """Whether what stands before a ``/`` can be divided."""
+    word = re.search(r"([$@%&]?)(\w+|[)\]}])\s*$", before)
+    return word is not None and (bool(word[1]) or word[2] not in _BEFORE_PATTERN)
 
 
 def _behind(code: str, at: int, first: str) -> int:
