@@ -231,6 +231,19 @@ def test_what_a_job_cannot_do_is_refused_before_it_is_submitted(
     assert reason in done.stderr
 
 
+@pytest.mark.parametrize("scheduler", ["slurm", "pbs"])
+def test_a_job_has_no_standard_input(tmp_path: Path, millrace: str, scheduler: str) -> None:
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    words = [millrace, scheduler, "--dry-run", "-N", "2", "-t", "1:00:00"]
+    piped = [*words, "--format", "lines", "--", "cat"]
+    done = subprocess.run(piped, cwd=tmp_path, input="a\nb\n", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the job will have nothing on its standard input\n\nhint: name the file in the command" in done.stderr
+    named = [*words, "--input", "in.txt:lines", "--", "cat", "in.txt"]
+    done = subprocess.run(named, cwd=tmp_path, input="a\nb\n", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_files_behind_urls_are_fetched_once_for_a_job(slurm: Slurm, site: Site, millrace: str) -> None:
     pytest.importorskip("requests")
     copies = site.folder / "copies"

@@ -61,13 +61,12 @@ def test_the_example_gives_the_bytes_of_the_shell_also_when_it_is_killed(shell: 
     subprocess.run(["bash", "-e", "steps.sh"], cwd=serial, check=True)
     expected = results(serial)
     assert sum(name.startswith("aligned/") for name in expected) >= 2, "the data show nothing"
-    for name in ("aligned", "profiles"):
-        (shell.work / name).mkdir()
+    aligned = shell.work / "aligned"
     environ = {**os.environ, "PATH": f"{shell.root / 'bin'}:{os.environ['PATH']}", "MARK": str(shell.root)}
     with subprocess.Popen(
         ["millrace", "run", "-q", "job.toml"], cwd=shell.work, env=environ, stdin=subprocess.DEVNULL
     ) as process:
-        assert wait_until(lambda: any((shell.work / "aligned").iterdir()) or process.poll() is not None)
+        assert wait_until(lambda: (aligned.is_dir() and any(aligned.iterdir())) or process.poll() is not None)
         process.send_signal(signal.SIGKILL)
     assert wait_until(lambda: not shell.processes())
     done = shell.run("millrace run job.toml")

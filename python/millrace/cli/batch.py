@@ -104,10 +104,17 @@ def _run_dir(job: Job, may_be_missing: bool) -> tuple[str, list[str]]:
     try:
         if fetches:
             raise ToolError("")
-        return str(planner.make(job, here(), os.environ).run_dir), []
+        plan = planner.make(job, here(), os.environ)
     except ToolError:
         if not may_be_missing:
             raise
+    else:
+        if any(item.stdin for item in plan.use.inputs):
+            raise RefusedError(
+                "the job will have nothing on its standard input",
+                "name the file in the command; if the tool takes none, put the tool and its < FILE into a script, and add --input FILE",
+            )
+        return str(plan.run_dir), []
     # The program comes with what is set up in the job: there the command is checked.
     name = job.run_dir or f"{Path(job.command[0]).name}.millrace"
     return str(here() / name), [] if job.run_dir else ["--run-dir", name]

@@ -67,7 +67,7 @@ _FOLDER = (
     "millrace run --input FOLDER --output 'OUT/{{stem}}.{end}' -- PROGRAM {words}"
 )
 _SAM = "say what stands once: millrace run --join sam ..."
-_HEADER = "say what stands once: millrace run --join header ..."
+_HEADER = "say what stands once: millrace run --input FILE --join header ..."
 
 
 def _folder(what: str, end: str, words: str) -> str:

@@ -111,7 +111,7 @@ REFUSED = {
 }
 HINTS = {
     "gen3d": "make the 3D molecules once without millrace and keep the file, or, if any conformer will do, "
-    "put the command into a script: millrace run --input mols.smi --output mols.sdf -- ./gen3d.sh",
+    "put the command into a script: millrace run --verify 0 --input mols.smi --output mols.sdf -- ./gen3d.sh",
     "z": "compress afterwards: obabel ... -osdf | gzip",
     "sort": "run obabel without it under millrace, then once with it on the result",
     "unique": "run obabel without it under millrace, then once with it on the result",

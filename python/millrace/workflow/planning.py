@@ -136,7 +136,7 @@ def _wait_for_unknown(planned: Planned, earlier: Sequence[Planned]) -> None:
 
 
 def _prepare(streams: Mapping[str, str], earlier: Sequence[Planned], here: Here) -> None:
-    """Make what is not there yet, empty: a plan looks at it."""
+    """Make what is not there yet, empty: a plan looks at it, and a filter follows it."""
     folders = {folder for each in earlier for folder in each.folders}
     for output in streams:
         path = here.cwd / output
@@ -237,6 +237,7 @@ def _between(phase: Phase, earlier: Sequence[Planned], here: Here) -> Planned:
     _wait_for_unknown(planned, earlier)
     if not streams and not planned.waits and not (here.cwd / source).exists():
         raise RefusedError(f"{source}: no such file", "check the path of the input")
+    _prepare(streams, earlier, here)
     output = phase.job.output[0]
     if not (parent := (here.cwd / output.rstrip("/")).parent).is_dir():
         raise RefusedError(f"{output}: no such folder {parent}", f"make it with: mkdir -p {parent}")
