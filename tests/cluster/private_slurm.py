@@ -156,6 +156,11 @@ class Slurm:
         words = dict(word.split("=", 1) for word in self.command("scontrol", "show", "job", job).split() if "=" in word)
         return words.get("JobState", "")
 
+    def logs(self) -> str:
+        """The last words of each daemon."""
+        paths = sorted(self.folder.glob("log/slurm*.log"))
+        return "\n".join(f"{path.name}:\n{path.read_text(errors='replace')[-3000:]}" for path in paths)
+
     def start(self, name: str) -> None:
         """Start a node's daemon."""
         environ = {**self.environ, "SLURM_CONF": str(self.folder / "etc" / name / "slurm.conf")}

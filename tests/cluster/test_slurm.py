@@ -133,7 +133,7 @@ def test_srun_starts_the_ranks_itself(slurm: Slurm, site: Site, mpi: str, plugin
     done = srun(slurm, site, *words)
     if "can not load PMIx library" in done.stderr:
         pytest.skip("Slurm's pmix plugin finds no library (apt-get install libpmix-dev)")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, f"{done.stderr}\n{slurm.logs()}"
     assert "in 3 processes" in done.stderr
     assert site.output.read_bytes() == site.expected
 
