@@ -68,6 +68,13 @@ def test_what_is_exact_passes_and_nothing_is_written(sample: Shell) -> None:
     assert sorted(path.name for path in sample.work.iterdir()) == before
 
 
+def test_runs_of_a_check_are_none_of_the_users(sample: Shell) -> None:
+    (sample.root / "state").mkdir()
+    keeps = f"XDG_STATE_HOME={sample.root}/state"
+    sample.run(f"{keeps} millrace run --input q.fa -- cat q.fa; {keeps} millrace tool check --input q.fa -- cat q.fa")
+    assert sample.run(f"{keeps} millrace runs").out.count("cat q.fa") == 1
+
+
 @pytest.mark.parametrize(("start", "number"), [(1, signal.SIGINT), (3, signal.SIGTERM)], ids=["serially", "parallel"])
 def test_a_signal_leaves_nothing_behind(sample: Shell, start: int, number: signal.Signals) -> None:
     hangs, scratch = sample.root / "hangs", sample.root / "tmp"

@@ -185,10 +185,12 @@ class Check:
     @contextmanager
     def _started(self, command: Sequence[str], place: Path, *, tidy: bool) -> Iterator[subprocess.Popen[bytes]]:
         """See `millrace.prove.ending.running`."""
+        # Runs of a check are none that `millrace runs` should list.
+        environ = {**os.environ, "XDG_STATE_HOME": str(place / ".state")} if tidy else os.environ
         with (
             (place / ".stdout").open("wb") as out,
             self._input(place) as source,
-            running(command, place / "work", source, out, tidy=tidy) as process,
+            running(command, place / "work", environ, source, out, tidy=tidy) as process,
         ):
             yield process
 

@@ -78,7 +78,7 @@ def written_by(command: Sequence[str], cwd: Path, folder: Path) -> set[str]:
     with (
         (folder / "stdout").open("wb") as out,
         open(os.devnull, "rb") as nothing,
-        running(command, work, nothing, out, tidy=False) as process,
+        running(command, work, os.environ, nothing, out, tidy=False) as process,
     ):
         _, said = process.communicate()
     if process.returncode:

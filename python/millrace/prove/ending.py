@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -40,7 +40,7 @@ def ended_by_signals() -> Iterator[None]:
 
 @contextmanager
 def running(
-    command: Sequence[str], cwd: Path, stdin: BinaryIO, stdout: BinaryIO, *, tidy: bool
+    command: Sequence[str], cwd: Path, environ: Mapping[str, str], stdin: BinaryIO, stdout: BinaryIO, *, tidy: bool
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run ``command`` with its standard error in a pipe; it has ended when the context is left, whatever happens.
 
@@ -51,7 +51,7 @@ def running(
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         process = subprocess.Popen(
-            command, cwd=cwd, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, start_new_session=True,
+            command, cwd=cwd, env=environ, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, start_new_session=True,
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),
         )  # fmt: skip
     except BaseException:
