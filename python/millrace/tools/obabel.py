@@ -136,11 +136,11 @@ class Obabel:
         tokens = Tokens(command.argv)
         typed_in, source = _input(found, operands, command, tokens)
         output = _output(found, tokens)
-        countless = sorted(names & COUNTLESS)
+        countless = [word.typed for word in found if word.name in COUNTLESS]
         counts = source.format != "files" and "e" not in names
         if counts and countless:
             raise RefusedError(
-                f"obabel: with -{countless[0]} a molecule that cannot be read ends the serial run unnoticed",
+                f"obabel: with {countless[0]} a molecule that cannot be read ends the serial run unnoticed",
                 "add -e, with which obabel goes on behind such a molecule",
             )
         _check_force_field(found)
