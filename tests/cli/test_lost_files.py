@@ -25,7 +25,7 @@ RUN = "millrace run --slots 2 --batch 20 --input in.tsv:lines"
         "sed -n 'w sub/out.txt' in.tsv",
         "cp in.tsv sub/out.txt",
         "dd if=in.tsv of=sub/out.txt status=none",
-        "awk '{print | \"sort > sub/out.txt\"}' in.tsv",
+        "sh -c 'sort in.tsv > sub/out.txt'",
     ],
 )
 def test_a_file_below_a_folder_that_the_command_names_is_missed(filled: Shell, line: str) -> None:
