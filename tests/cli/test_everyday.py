@@ -83,7 +83,7 @@ REFUSED = [
 ]
 SOUND = [
     "awk $2>500 in.fa", "awk BEGIN{OFS=FS}{$1=$1}1 in.fa", "awk -F: {for(i=1;i<=NF;i++)print($i)} in.fa", "sed s/1d/x/ in.fa", "sed -es/-i/x/ in.fa", "perl -MList::Util=sum -pe s/-i// in.fa",
-    "sed -n /x/p in.fa", "grep -v x in.fa", "grep -Ei x in.fa", "grep -e -2 in.fa", "grep -we5 in.fa", "grep --color=never x in.fa", "tr -s _ in.fa", "tr -d x in.fa", "rg x in.fa", "cat in.fa", "jq -c .a in.fa", "seqkit seq -r in.fa",
+    "sed -n /x/p in.fa", "grep -v x in.fa", "grep -Ei x in.fa", "grep -e -2 in.fa", "grep -- -2 in.fa", "grep -we5 in.fa", "grep --color=never x in.fa", "tr -s _ in.fa", "tr -d x in.fa", "rg x in.fa", "cat in.fa", "jq -c .a in.fa", "seqkit seq -r in.fa",
     "seqkit replace -p ^ -r x_ in.fa", "seqkit fx2tab -n -l in.fa", "seqtk seq -A in.fa", "bedtools intersect -a in.fa -b g.bed",
     "bowtie2 --no-hd -p 1 -x ref -U in.fa", "cutadapt --quiet -a ACGT -o o in.fa",
     "fastp -A -i in.fa", "perl -pe s/a$/b/ in.fa", "TrimmomaticSE -phred33 in.fa out.fq MINLEN:30",

@@ -140,6 +140,7 @@ FINE = {
         my $r = [1, 2]; $$r[0] = 3; print @$r
         my $n = 0; $n += length for split / /; print $n
         eval { print }
+        print "open: close to $_" if /r2/; my %h = (open => 1); print $h{open}
         my ($v) = /(x)/; print $v // "none"
         print if $ENV{HOME}
     """,

@@ -88,7 +88,10 @@ def test_molecules_are_counted_unless_e_is_given(cwd: Path) -> None:
         (("d.smi", "-osdf", "--minimize", "--steps", "5", "--ff", "mmff94s"), "other coordinates in each run"),
         (("d.smi", "-osmi", "--canonical"), "numbers atoms differently"),
         (("d.smi", "-osmi", "--separate"), "several molecules of one"),
-        (("d.smi", "-osmi", "--filter", "MW>2"), "with --filter a molecule that cannot be read ends the serial run unnoticed"),
+        (
+            ("d.smi", "-osmi", "--filter", "MW>2"),
+            "with --filter a molecule that cannot be read ends the serial run unnoticed",
+        ),
         (("d.smi", "-osmi", "--frob"), "--frob is not known"),
         (("d.smi", "-ofps"), "'fps' is not known to be joined"),
         (("x.cif", "-osmi"), "cannot be cut|no such file"),

@@ -83,7 +83,7 @@ def has_number(call: Call) -> bool:
     """A number of lines of context, as grep takes it: ``-2``, ``-i2``; not the word behind an option that takes one."""
     return any(
         re.match("-[abEFGhHiIlLnoPqrRsTuUvVwxyZz]*[0-9]", word)
-        and not re.fullmatch("-[A-Za-z]*[efmABCDd]|--(regexp|file)", before)
+        and not re.fullmatch("-[A-Za-z]*[efmABCDd]|--(regexp|file)?", before)
         for before, word in zip(["", *call.arguments], call.arguments, strict=False)
     )
 

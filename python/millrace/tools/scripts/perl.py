@@ -37,7 +37,7 @@ _OWN = frozenset(("_", "F"))
 _IS_SOMETIMES = re.compile(r"\b(?:if|unless|for|foreach|while|and|or)\b")
 #: By these anything may be kept that no name shows: other handles, globs, names that are made, code that is text.
 _UNSEEN = re.compile(
-    r"\b(?:select|binmode|open|close)\b|\beval\b(?!\s*\{)|(?<![\w)\]}*])\*\w+\s*=(?![=~])|\bundef\s*&|[$@%]\{\s*[\"']"
+    r"\b(?:select|binmode|open|close)\b(?!\s*(?:\}|=>))|\beval\b(?!\s*\{)|(?<![\w)\]}*])\*\w+\s*=(?![=~])|\bundef\s*&|[$@%]\{\s*[\"']"
     r"|\$_\{[^}]*\}\s*[^\w\s;=]{0,3}=(?![=~])|\$(?:0|\^\w)\s*[^\w\s;=]{0,3}=(?![=~])"
 )
 #: Stands for ``m?...?``.
@@ -74,7 +74,7 @@ def carried(code: str) -> Carried | None:
         )
     if re.search(r"\brand\b", code):
         return Carried("has rand: what it draws depends on the lines before", is_local=False)
-    if unseen := _UNSEEN.search(code):
+    if unseen := _UNSEEN.search(re.sub(r'"[^"]*"', '""', code)):
         return Carried(f"has {unseen.group().rstrip(' =')}, by which anything may be kept from one line to the next")
     if _ONCE in code:
         return Carried("has m?...?, which is found once", is_local=False)
