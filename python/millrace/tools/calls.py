@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 
@@ -19,6 +20,11 @@ class Call(NamedTuple):
     def verb(self) -> str:
         """The first argument that is no option, nor a number behind one."""
         return next((word for word in self.arguments if not word.startswith("-") and not word.isdigit()), "")
+
+    @property
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Each argument behind the one before it; behind nothing, the first."""
+        return pairwise(["", *self.arguments])
 
 
 class Rule(NamedTuple):
@@ -41,15 +47,19 @@ def verb(*names: str) -> Callable[[Call], bool]:
     return lambda call: call.verb in names
 
 
-def option(*names: str) -> Callable[[Call], bool]:
-    """One of these options; one of a single dash and letter also among others behind one dash, a long one also cut short."""
+def option(*names: str, others: Sequence[str] = ()) -> Callable[[Call], bool]:
+    """One of these options; one of a single dash and letter also among others behind one dash, a long one also cut short.
+
+    Args:
+        others: Long options of the program that are as if cut short, and are not.
+    """
     letters = "".join(name[1] for name in names if len(name) == 2)
     attached = f"-[A-Za-z]*[{letters}]" if letters else None
 
     def given(call: Call) -> bool:
         return any(
             word.partition("=")[0] in names
-            or is_short_for(word.partition("=")[0], names)
+            or (word.partition("=")[0] not in others and is_short_for(word.partition("=")[0], names))
             or (attached is not None and re.match(attached, word) is not None)
             for word in call.arguments
         )
@@ -58,12 +68,12 @@ def option(*names: str) -> Callable[[Call], bool]:
 
 
 def is_short_for(word: str, names: Sequence[str]) -> bool:
-    """Whether GNU programs take ``word`` for one of the long options; what is an option of its own is none.
+    """Whether GNU programs take ``word`` for one of the long options.
 
     >>> is_short_for("--max", ("-m", "--max-count")), is_short_for("--m", ("--max-count",)), is_short_for("--", ("--x",))
     (True, True, False)
     """
-    return word not in ("--", "--file") and word.startswith("--") and any(name.startswith(word) for name in names)
+    return word != "--" and word.startswith("--") and any(name.startswith(word) for name in names)
 
 
 def exactly(*names: str) -> Callable[[Call], bool]:
@@ -73,19 +83,7 @@ def exactly(*names: str) -> Callable[[Call], bool]:
 
 def operand(*takes_a_word: str) -> Callable[[Call], bool]:
     """An argument that is no option, nor the word that one of these options takes."""
-    return lambda call: any(
-        not word.startswith("-") and before not in takes_a_word
-        for before, word in zip(["", *call.arguments], call.arguments, strict=False)
-    )
-
-
-def has_number(call: Call) -> bool:
-    """A number of lines of context, as grep takes it: ``-2``, ``-i2``; not the word behind an option that takes one."""
-    return any(
-        re.match("-[abEFGhHiIlLnoPqrRsTuUvVwxyZz]*[0-9]", word)
-        and not re.fullmatch("-[A-Za-z]*[efmABCDd]|--(regexp|file)?", before)
-        for before, word in zip(["", *call.arguments], call.arguments, strict=False)
-    )
+    return lambda call: any(not word.startswith("-") and before not in takes_a_word for before, word in call.pairs)
 
 
 def text(pattern: str) -> Callable[[Call], bool]:
@@ -107,9 +105,4 @@ def without(condition: Callable[[Call], bool]) -> Callable[[Call], bool]:
 
 def value(names: tuple[str, ...], pattern: str) -> Callable[[Call], bool]:
     """A value that is ``pattern`` as a whole, in the word behind one of these options."""
-
-    def given(call: Call) -> bool:
-        pairs = zip(call.arguments, call.arguments[1:], strict=False)
-        return any(word in names and re.fullmatch(pattern, after) is not None for word, after in pairs)
-
-    return given
+    return lambda call: any(before in names and re.fullmatch(pattern, word) is not None for before, word in call.pairs)

@@ -16,7 +16,6 @@ from millrace.tools.calls import (
     both,
     either,
     exactly,
-    has_number,
     operand,
     option,
     text,
@@ -47,6 +46,15 @@ def takes_for_binary(program: str, arguments: Sequence[str]) -> bool:
     # Letters behind one that takes a value belong to the value.
     return not any(
         word in ("--text", "--binary-files=text") or re.match("-[^-efmABCdDgtTrM]*a", word) for word in arguments
+    )
+
+
+def _has_number(call: Call) -> bool:
+    """Whether grep is given a number of lines of context: ``-2``, ``-i2``; not in the word behind an option that takes one."""
+    return any(
+        re.match("-[abEFGhHiIlLnoPqrRsTuUvVwxyZz]*[0-9]", word)
+        and not re.fullmatch("-[A-Za-z]*[efmABCDd]|--(regexp|file)?", before)
+        for before, word in call.pairs
     )
 
 
@@ -105,8 +113,8 @@ _AWK = (
 )  # fmt: skip
 _GREP = (
     Rule("with -c, -n, -b or -m " + _COUNTS, _PIPE, option("-c", "-n", "-b", "-m", "--count", "--line-number", "--byte-offset", "--max-count")),
-    Rule("with context lines looks beyond a record", _PIPE, either(option("-A", "-B", "-C", "--after-context", "--before-context", "--context"), has_number)),
-    Rule(_DIGESTS, _PIPE, option("-q", "-l", "-L", "--quiet", "--files-with-matches", "--files-without-match")),
+    Rule("with context lines looks beyond a record", _PIPE, either(option("-A", "-B", "-C", "--after-context", "--before-context", "--context"), _has_number)),
+    Rule(_DIGESTS, _PIPE, option("-q", "-l", "-L", "--quiet", "--files-with-matches", "--files-without-match", others=("--file",))),
 )  # fmt: skip
 _FASTP_AUTO = either(
     value(("-a", "--adapter_sequence"), "auto"), exactly("--adapter_sequence=auto", "-a=auto", "-aauto")

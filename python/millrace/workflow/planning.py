@@ -237,12 +237,12 @@ def _between(phase: Phase, earlier: Sequence[Planned], here: Here) -> Planned:
     _wait_for_unknown(planned, earlier)
     if not streams and not planned.waits and not (here.cwd / source).exists():
         raise RefusedError(f"{source}: no such file", "check the path of the input")
-    _prepare(streams, earlier, here)
     output = phase.job.output[0]
     if not (parent := (here.cwd / output.rstrip("/")).parent).is_dir():
         raise RefusedError(f"{output}: no such folder {parent}", f"make it with: mkdir -p {parent}")
     if phase.kind == "python":
         filtering.load(phase.text, here.cwd)
+    _prepare(streams, earlier, here)
     planned.outputs = (norm(output),)
     planned.folders = planned.outputs if output.endswith("/") else ()
     return planned

@@ -117,7 +117,7 @@ def _leaves_a_pipe(tokens: Sequence[_Token]) -> bool:
     pipes = [after.text for token, after in pairwise(tokens) if token.text == "|" and after.text != "getline"]
     is_closed = any(token == _Token("name", "close") for token in tokens)
     return not is_closed and any(
-        not re.fullmatch(r"cat\s+1?>\s*&\s*2|cat\s+1?>\s*/dev/stderr", text.strip('"')) for text in pipes
+        not re.fullmatch(r"cat\s+1?>\s*(?:&\s*2|/dev/stderr)", text.strip('"')) for text in pipes
     )
 
 

@@ -66,7 +66,8 @@ def carried(code: str) -> Carried | None:
     begun = re.search(r"\bBEGIN\s*\{", code)
     if begun:
         code = code[: begun.start()] + code[_behind(code, begun.end(), "{") :]
-    if ".." in _LIST.sub("", re.sub(r'"[^"]*"', '""', code)):
+    unquoted = re.sub(r'"[^"]*"', '""', code)
+    if ".." in _LIST.sub("", unquoted):
         return Carried("has a range of conditions, which goes over lines")
     if stops := _STOPS.search(code):
         return Carried(
@@ -74,7 +75,7 @@ def carried(code: str) -> Carried | None:
         )
     if re.search(r"\brand\b", code):
         return Carried("has rand: what it draws depends on the lines before", is_local=False)
-    if unseen := _UNSEEN.search(re.sub(r'"[^"]*"', '""', code)):
+    if unseen := _UNSEEN.search(unquoted):
         return Carried(f"has {unseen.group().rstrip(' =')}, by which anything may be kept from one line to the next")
     if _ONCE in code:
         return Carried("has m?...?, which is found once", is_local=False)
