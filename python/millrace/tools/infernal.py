@@ -157,7 +157,9 @@ def _sequences(program: str, command: Command, target: Word) -> list[Path]:
 
 def _query(program: str, form: str, query: Word, command: Command) -> InputUse:
     if query.value == "-":
-        if form == "cm" or not command.stdin_is_data:
+        if form == "cm":
+            raise RefusedError(f"{program}: models on standard input are not cut", "write them to a file first")
+        if not command.stdin_is_data:
             raise RefusedError(f"{program}: no queries on standard input", "give a file")
         return InputUse(path="-", format=form, stdin=True)
     path = command.cwd / query.value

@@ -1,0 +1,103 @@
+"""What the tables in ``docs/tools`` say is refused: each row, typed as a user would, before anything starts."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from refused_calls import CALLS
+from shell import Shell
+from test_dock6_join import DOCK_IN, STAND_IN
+from test_everyday import understand
+from test_vina_join import BOX, LIGANDS, pdbqt
+from tool_batches import need
+
+from millrace.errors import RefusedError
+
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "tools"
+#: Of the table of everyday programs: what is a program, where the others of its row are commands of the first.
+PROGRAMS = ("bowtie2-build", "makeblastdb", "lastdb", "hmmpress")
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """The cells of all tables, without their heads."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    heads = {number + way for number, line in enumerate(lines) if line.startswith("|---") for way in (-1, 0)}
+    return [
+        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for number, line in enumerate(lines)
+        if number not in heads
+    ]
+
+
+def prepare(folder: Path, page: str, data: Path) -> None:
+    """What the page's tool needs beside the databases and queries for all."""
+    if page == "vina":
+        shutil.copy(data / "1iep_receptor.pdbqt", folder / "r.pdbqt")
+        (folder / "box.txt").write_text(BOX)
+        (folder / "ligands").mkdir()
+        for name, atoms in zip("abc", LIGANDS.values(), strict=True):
+            (folder / "ligands" / f"{name}.pdbqt").write_text(pdbqt(atoms))
+    elif page == "dock6":
+        (folder / "lib").mkdir()
+        shutil.copy(data / "ligands.mol2", folder / "lib")
+        (folder / "dock.in").write_text(DOCK_IN)
+        for name in ("spheres.sph", "grid.nrg", "grid.bmp"):
+            (folder / name).write_text("x")
+
+
+@pytest.mark.parametrize("page", CALLS)
+def test_each_row_of_the_page_has_its_calls(page: str) -> None:
+    table = (PAGES / f"{page}.md").read_text().partition("\n## What is refused")[2].partition("\n## ")[0]
+    assert [row[0] for row in rows_of(table)] == list(CALLS[page])
+
+
+@pytest.mark.parametrize(
+    ("page", "row"), [(page, row) for page, rows in CALLS.items() for row in rows], ids=lambda text: text[:40]
+)
+def test_calls_of_a_row_are_refused_before_they_start(
+    page: str, row: str, shell: Shell, bench_of: Path, data: Path
+) -> None:
+    for number, line in enumerate(CALLS[page][row]):
+        first, _, last = line.rpartition("; ")
+        before, pipe, call = last.rpartition("| ")
+        if call.startswith("dock6"):
+            shutil.copy(STAND_IN, shell.root / "bin" / "dock6")
+        else:
+            need(call.split()[0])
+        folder = shell.work / str(number)
+        folder.mkdir()
+        for path in bench_of.iterdir():
+            (folder / path.name).symlink_to(path)
+        prepare(folder, page, data)
+        prepared = shell.run(f"cd {number}; {first or 'true'}")
+        assert prepared.code == 0, prepared.shown
+        there = sorted(path.name for path in folder.rglob("*"))
+
+        ended = shell.run(f"cd {number}; {before}{pipe}millrace run -- {call}")
+        assert ended.code == 2 and not ended.out, f"{call}\n{ended.shown}"
+        assert ended.err.startswith("millrace: ") and "\nhint: " in ended.err, ended.shown
+        assert sorted(path.name for path in folder.rglob("*")) == there, call
+
+
+def refused_everyday() -> list[str]:
+    calls = []
+    for what, way, _ in rows_of((PAGES / "programs.md").read_text()):
+        if way.startswith("refused"):
+            names = re.findall(r"`([^`]+)`", what)
+            program, *command = names[0].split()
+            calls += [
+                name if not command or name.split()[0] in (program, *PROGRAMS) else f"{program} {name}"
+                for name in names
+                if name not in ("replace", "{nr}", "{NR}")  # refused with a certain word; see `test_everyday`
+            ]
+    return [call.replace("*", "fast") for call in calls]
+
+
+@pytest.mark.parametrize("call", refused_everyday())
+def test_everyday_programs_of_the_table_are_refused(tmp_path: Path, call: str) -> None:
+    with pytest.raises(RefusedError) as caught:
+        understand(tmp_path, f"{call} in.fa")
+    assert caught.value.hint
