@@ -159,6 +159,13 @@ class Reader:
     def total(self) -> int | None:
         """Bytes of all sources, as they are on disk; None if one is not a regular file."""
     @property
+    def header(self) -> bytes:
+        """What each batch begins with, in a format that has a header; reads ahead to know.
+
+        Raises:
+            As `cut`.
+        """
+    @property
     def at_end(self) -> bool:
         """Whether no record follows; reads ahead to know. False if the next cut will raise."""
 

@@ -22,6 +22,10 @@ class RecordFormat(msgspec.Struct, frozen=True):
     suffixes: tuple[str, ...] = ()
     #: What a record's cost is counted in: ``residues`` or ``bytes``.
     unit: str = "bytes"
+    #: Whether an input begins with a header, which is no record: each part of the input begins with it.
+    has_header: bool = False
+    #: How outputs are joined if the user does not say it; see `millrace.tools.joins`.
+    join: str = "concat"
 
 
 FORMATS: dict[str, RecordFormat] = {
@@ -44,7 +48,16 @@ FORMATS: dict[str, RecordFormat] = {
         RecordFormat("pdbqt", "docking models; a record ends with ENDMDL", (".pdbqt",)),
         RecordFormat("jsonl", "JSON values, one a line", (".jsonl", ".ndjson")),
         RecordFormat("csv", "rows of a table; a field in quotes may hold line breaks"),
+        RecordFormat("csv+header", "the same below a row of names, with which each part begins", has_header=True),
         RecordFormat("lines", "each line is a record", (".txt", ".tsv", ".list")),
+        RecordFormat("lines+header", "the same below a line of names, with which each part begins", has_header=True),
+        RecordFormat(
+            "vcf",
+            "variants, one a line; each part begins with the lines at the beginning that begin with '#'",
+            (".vcf",),
+            has_header=True,
+            join="header:^#",
+        ),
         RecordFormat("nul", "each record ends with a NUL byte, as find -print0 writes them"),
         RecordFormat("regex", "a record begins or ends at lines that match --record-start or --record-end"),
         RecordFormat("files", "each file is a record"),

@@ -103,6 +103,9 @@ CASES = [
         serial="for f in a b; do iqtree2 -s aligned/$f.afa --prefix families/$f -m LG -seed 1 -nt 1 -quiet || exit; done; "
         "cd families && rm *.iqtree *.log *.bionj *.gz",
     ),
+    Case("bcftools-view", "bcftools view --no-version -i QUAL>50 -o out variants.vcf"),
+    Case("bcftools-query", "bcftools query -f '%CHROM %POS [%GT ]\\n' -", (), stdin="variants.vcf", stdout=True),
+    Case("csvgrep", "csvgrep -c kind -m k3 table.csv", (), stdout=True, options=("--input", "table.csv:csv+header", "--join", "csv")),
     Case("tool-with-files", "cp q.faa out", options=("--input", "q.faa", "--output", "out")),
     Case(
         "muscle3", "muscle3 -quiet -in fams/ -out families/", ("families/",),
@@ -282,6 +285,33 @@ def for_diamond(queries: bytes) -> bytes:
     return b"".join(full) if "2.1.11" in said else queries
 
 
+def make_variants(path: Path, number: int = 400) -> None:
+    """Variants of two samples on two chromosomes, below the header that bcftools itself writes."""
+    draw = random.Random(5)
+    rows = []
+    for k in range(number):
+        ref, alt = draw.sample("ACGT", 2)
+        genotypes = "\t".join(draw.choice(("0/0", "0/1", "1/1")) for _ in range(2))
+        rows.append(
+            f"{1 + 2 * k // number}\t{100 + 7 * k}\trs{k}\t{ref}\t{alt}\t{draw.randrange(1, 100)}\tPASS"
+            f"\tDP={draw.randrange(200)};AF={draw.random():.3f}\tGT\t{genotypes}\n"
+        )
+    path.write_text(
+        "##fileformat=VCFv4.2\n"
+        '##FILTER=<ID=PASS,Description="All filters passed">\n'
+        "##contig=<ID=1,length=1000000>\n##contig=<ID=2,length=1000000>\n"
+        '##INFO=<ID=DP,Number=1,Type=Integer,Description="Depth">\n'
+        '##INFO=<ID=AF,Number=A,Type=Float,Description="Frequency">\n'
+        '##FORMAT=<ID=GT,Number=1,Type=String,Description="Genotype">\n'
+        "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\tFORMAT\ts1\ts2\n" + "".join(rows)
+    )
+
+
+def make_table(path: Path, number: int = 300) -> None:
+    """A table whose first row, as others, has a line break in quotes."""
+    path.write_text('id,kind,"a long\nname"\n' + "".join(f'{k},k{k % 7},"x\n{k}, {k % 3}"\n' for k in range(number)))
+
+
 def make_bench(data: Path, folder: Path) -> None:
     """Put databases (``prot``, ``nucl``, ``p.hmm`` pressed) and queries for every tool into ``folder``.
 
@@ -334,6 +364,8 @@ def make_bench(data: Path, folder: Path) -> None:
         command = ["diamond", "makedb", "--in", "prot.faa", "-d", "dmnd", "--quiet"]
         subprocess.run(command, cwd=folder, check=True)
         (folder / "d.faa").write_bytes(for_diamond((folder / "q.faa").read_bytes()))
+    make_variants(folder / "variants.vcf")
+    make_table(folder / "table.csv")
     shutil.copy(Path(__file__).with_name("hairpins.cm"), folder / "models.cm")
     make_hairpins(folder / "hairpins.fa")
     if shutil.which("cmpress"):

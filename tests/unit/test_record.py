@@ -46,6 +46,13 @@ RECORDS: dict[str, list[bytes]] = {
     "regex": [b"ID a\nx\n", b"ID b\n"],
 }
 
+#: For each format with a header: that, and records.
+BELOW_A_HEADER: dict[str, list[bytes]] = {
+    "csv+header": [b'a,"b\n",c\n', b"\n", b'"""\n",d\r\n', b"e"],
+    "lines+header": [b"a\n", b"\n", b"b\r\n", b"c"],
+    "vcf": [b"##fileformat=VCFv4.2\n#CHROM\n", b"1\t2\n", b"1\t#\n"],
+}
+
 
 def reader(paths: list[Path], record_format: str = "fasta") -> _core.Reader:
     pattern = "^ID " if record_format == "regex" else None
@@ -76,7 +83,29 @@ def test_each_format_is_cut_into_its_records(record_format: str, tmp_path: Path)
 
 
 def test_table_names_the_formats_of_the_reader(tmp_path: Path) -> None:
-    assert set(RECORDS) == set(formats.FORMATS) - {"files"}
+    assert RECORDS.keys() | BELOW_A_HEADER.keys() == formats.FORMATS.keys() - {"files"}
+    assert {name for name, known in formats.FORMATS.items() if known.has_header} == BELOW_A_HEADER.keys()
+
+
+@pytest.mark.parametrize("record_format", BELOW_A_HEADER)
+def test_each_batch_begins_with_the_header(record_format: str, tmp_path: Path) -> None:
+    header, *records = BELOW_A_HEADER[record_format]
+    path = tmp_path / "input"
+    path.write_bytes(b"".join([header, *records]))
+    source = reader([path], record_format)
+    assert (source.header, source.records) == (header, 0)
+    cut = list(cut_all(source, tmp_path / "batch", 1, 0, 0))
+    assert [data for _, data in cut] == [header + record for record in records]
+    assert [(batch.bytes, batch.cost) for batch, _ in cut] == [
+        (len(header) + len(record), len(record)) for record in records
+    ]
+    assert (source.records, source.offset) == (len(records), path.stat().st_size)
+
+
+def test_variants_are_told_by_name_and_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.gz"
+    path.write_bytes(gzip.compress(BELOW_A_HEADER["vcf"][0]))
+    assert formats.detect(str(path)) == formats.by_suffix("x.vcf.gz") == "vcf"
 
 
 def test_cost_is_residues_and_limits_end_a_batch_when_reached(tmp_path: Path) -> None:

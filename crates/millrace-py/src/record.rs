@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -91,6 +92,13 @@ impl Reader {
     #[getter]
     fn total(&self) -> Option<u64> {
         self.total
+    }
+
+    /// What every batch begins with.
+    #[getter]
+    fn header(&self, py: Python<'_>) -> PyResult<Cow<'static, [u8]>> {
+        py.detach(|| lock(&self.reader).header().map(|header| Cow::Owned(header.to_vec())))
+            .map_err(|error| to_python(py, error))
     }
 
     #[getter]

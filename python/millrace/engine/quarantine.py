@@ -11,6 +11,7 @@ from millrace.errors import CorruptError
 from millrace.model import ToolUse
 from millrace.node.batch import Batch
 from millrace.node.mirror import PRIVATE, SLOT_MARK
+from millrace.node.spool import header_of
 from millrace.rundir import delete
 
 #: Names in one folder of a filesystem that many share.
@@ -102,9 +103,10 @@ class QuarantineWriter:
         if batch.files:
             return [Path(batch.files[0]).name, Path(batch.files[0]).stem]
         found = []
-        for path in batch.spooled:
+        for item, path in zip(self._use.inputs, batch.spooled, strict=True):
             try:
                 with path.open("rb") as file:
+                    file.seek(len(header_of(path, item)))
                     head = file.read(4096).decode(errors="replace")
             except OSError:
                 continue

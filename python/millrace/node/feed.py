@@ -27,6 +27,8 @@ class Source(Protocol):
     def offset(self) -> int: ...
     @property
     def total(self) -> int | None: ...
+    @property
+    def header(self) -> bytes: ...
     def cut(self, dest: str, max_records: int, max_cost: int, max_bytes: int) -> _core.Batch | FileBatch | None: ...
     def skip(self, n_records: int) -> _core.Batch | FileBatch | None: ...
 
@@ -190,9 +192,11 @@ class Feeder(msgspec.Struct):
             return End(self._next)
         # An empty input is one task too: what the tool writes for it is the output.
         self.done = [(0, 0, ())]
-        for path in paths:
-            path.touch()
-        return Batch(0, 0, 0, 0, tuple((0, 0) for _ in paths), paths)
+        headers = [source.header for source in self.sources]
+        for path, header in zip(paths, headers, strict=True):
+            path.write_bytes(header)
+        digests = tuple((len(header), _core.crc32c(header)) for header in headers)
+        return Batch(0, 0, 0, sum(map(len, headers)), digests, paths)
 
     def _offset(self) -> int:
         return sum(source.offset for source in self.sources)

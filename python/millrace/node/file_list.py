@@ -29,6 +29,9 @@ class FileList:
     A file's digest is its size and time of change, so that a resume notices another file under the same name.
     """
 
+    #: No part of it begins with anything that is not its own.
+    header = b""
+
     def __init__(self, paths: Sequence[str], cwd: Path) -> None:
         self.paths = [*paths]
         self._cwd = cwd

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from millrace import _core
+from millrace import _core, formats
 from millrace.model import InputUse
 from millrace.node.batch import Batch
 from millrace.node.file_list import FileBatch, FileList, digest_of_files
@@ -65,7 +65,8 @@ def recut(
         found = [(len(content), _core.crc32c(content)) for content in contents]
         if found != [batch.digests[k] for batch in batches]:
             return []
-        together.write_bytes(b"".join(contents))
+        header = header_of(batches[0].spooled[k], item)
+        together.write_bytes(header + b"".join(content[len(header) :] for content in contents))
         sources.append(open_reader([str(together)], item, start, end))
     pieces, first = list[Batch](), batches[0].first
     for number, size in enumerate([*sizes[:-1], 0]):
@@ -99,6 +100,11 @@ def _batch(first: int, parts: list[_Part], offset: int) -> Batch:
         tuple(part.digest for part in parts), tuple(part.path for part in parts),
         next((part.files for part in parts if part.files), ()), offset,
     )  # fmt: skip
+
+
+def header_of(path: Path, item: InputUse) -> bytes:
+    """What a batch of ``item`` begins with before its records."""
+    return open_reader([str(path)], item).header if formats.FORMATS[item.format].has_header else b""
 
 
 def open_reader(paths: list[str], item: InputUse, start: str = "", end: str = "") -> _core.Reader:

@@ -10,7 +10,7 @@ from millrace.job import Job
 from millrace.model import Command, ToolUse
 
 #: Formats whose records are lines, or what a script may be told to take for lines.
-_LINES = frozenset(("lines", "csv", "nul", "jsonl", "smiles"))
+_LINES = frozenset(("lines", "lines+header", "csv", "csv+header", "vcf", "nul", "jsonl", "smiles"))
 
 
 def is_unknown(use: ToolUse) -> bool:

@@ -15,6 +15,8 @@ class Call(NamedTuple):
     arguments: Sequence[str]
     #: Names of the joins that the user asks for.
     joins: Collection[str]
+    #: Formats of the records of its inputs.
+    formats: Collection[str] = ()
 
     @property
     def verb(self) -> str:
@@ -35,8 +37,14 @@ class Rule(NamedTuple):
     #: What works instead.
     instead: str
     when: Callable[[Call], bool] = lambda call: True
-    #: With these joins it is exact after all.
+    #: With these joins, and an input of one of these formats, it is exact after all; both empty: it is not.
     joins: frozenset[str] = frozenset()
+    formats: frozenset[str] = frozenset()
+
+    def applies(self, call: Call) -> bool:
+        """Whether ``call`` depends on the whole input."""
+        is_met = self.joins.issubset(call.joins) and (not self.formats or not self.formats.isdisjoint(call.formats))
+        return self.when(call) and not ((self.joins or self.formats) and is_met)
 
 
 # When a rule applies

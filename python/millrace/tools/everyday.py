@@ -61,7 +61,7 @@ def _has_number(call: Call) -> bool:
 def refusal(call: Call) -> tuple[str, str] | None:
     """Why ``call`` cannot be answered exactly, and what works instead; None: nothing is known against it."""
     for rule in RULES.get(call.program, ()):
-        if rule.when(call) and not (rule.joins and rule.joins <= set(call.joins)):
+        if rule.applies(call):
             return rule.why, rule.instead.replace("PROGRAM", call.program)
     return None
 
@@ -100,7 +100,9 @@ _ALIGN = Rule("aligns all records of the input with each other", _folder("family
 _ASSEMBLE = Rule("assembles the whole input", _OWN_THREADS)
 _TABLE = Rule(
     "takes the first line of the input for the names of columns, which only the first batch has",
-    "take the line off before, as in: tail -n +2 FILE | millrace run --format lines -- ...",
+    "say that it is there: millrace run --input FILE:csv+header --join csv -- PROGRAM ...",
+    joins=frozenset({"csv"}),
+    formats=frozenset({"csv+header"}),
 )
 _IN_PLACE = "changes its input, of which each task has but a part"
 _TO_A_FILE = "leave that out, and name another file for the result: millrace run -- PROGRAM ... > OUT"
@@ -164,7 +166,9 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "tee": (Rule("with -a adds to what is there", "let the shell add it: millrace run -- ... >> FILE", option("-a", "--append")),),
     "cat": (Rule("with -n, -b or -s " + _COUNTS, _PIPE, option("-n", "-b", "-s", "--number", "--number-nonblank", "--squeeze-blank")),),
     "jq": (Rule("with --slurp or --null-input " + _DIGESTS, _PIPE, option("-s", "-n", "--slurp", "--null-input")),),
-    **dict.fromkeys(("csvgrep", "csvjoin", "csvjson", "csvlook", "csvsort", "csvsql", "csvstack", "csvstat"), (_TABLE,)),
+    "csvgrep": (_TABLE,),
+    **dict.fromkeys(("csvjoin", "csvsort"), (Rule(_ORDERS, _PIPE),)),
+    **dict.fromkeys(("csvjson", "csvlook", "csvsql", "csvstack", "csvstat"), (Rule(_DIGESTS, _PIPE),)),
     "csvclean": (Rule(_COUNTS, _PIPE),),
     "csvcut": (
         Rule("with -l or -n " + _COUNTS, _PIPE, option("-l", "-n", "--linenumbers", "--names")),
@@ -173,7 +177,10 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "mlr": (
         Rule("with -I " + _IN_PLACE, _TO_A_FILE, exactly("-I")),
         Rule("with such a verb or expression " + _ORDERS, _PIPE, miller_takes_all),
-        _TABLE._replace(when=miller_names_columns, instead=_TABLE.instead + ", and add --implicit-csv-header"),
+        _TABLE._replace(
+            when=miller_names_columns, joins=frozenset(), formats=frozenset({"csv+header", "lines+header"}),
+            instead=_TABLE.instead + " (lines+header and --join header for tabs; no --join for JSON), or add --implicit-csv-header",
+        ),
     ),
     **dict.fromkeys(
         ("zcat", "gunzip", "gzcat", "bzcat", "bunzip2", "xzcat", "unxz", "zstdcat", "unzstd", "lz4cat"),
@@ -270,6 +277,24 @@ RULES: dict[str, tuple[Rule, ...]] = {
     ),
     **dict.fromkeys(("mergeBed", "sortBed", "clusterBed", "groupBy"), (Rule(_ORDERS, _PIPE),)),
     **dict.fromkeys(("complementBed", "genomeCoverageBed"), (Rule(_DIGESTS, _PIPE),)),
+    "bcftools": (
+        Rule(_ORDERS, _PIPE, verb("sort", "merge", "concat", "isec", "norm", "gtcheck")),
+        Rule(_DIGESTS, _PIPE, verb("stats", "consensus", "roh", "cnv", "polysomy")),
+        Rule(_INDEXES, "run it by itself", verb("index")),
+        Rule("looks at the variants beside each other", _PIPE, either(verb("csq"), both(verb("filter"), option("-g", "-G", "--SnpGap", "--IndelGap")))),
+        Rule(
+            "with such an output " + _PACKS, "let it write VCF, and pipe the result: millrace run -- ... | bcftools view -O b",
+            either(text(r"^(-O|--output-type=)[zbu]"), value(("-O", "--output-type"), "[zbu].*"), value(("-o", "--output"), r".*\.(gz|bcf)")),
+        ),
+        Rule(
+            "writes the time and its command into the header", "add --no-version, in the serial run too",
+            without(either(exactly("--no-version"), verb("query", "head"), both(verb("view"), exactly("-H", "--no-header")))),
+        ),
+        Rule(
+            "reads a header before the variants, which only the first batch has", "say that it is VCF: --input FILE:vcf",
+            formats=frozenset({"vcf"}),
+        ),
+    ),
     "samtools": (
         Rule(_ORDERS, _PIPE, verb("sort", "merge", "markdup", "rmdup", "collate")),
         Rule(_COUNTS, _PIPE, verb("flagstat", "idxstats", "stats", "depth", "coverage", "mpileup")),

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -31,9 +32,9 @@ from millrace.tools.base import grows, opened
 from millrace.tools.calls import Call
 from millrace.tools.everyday import BINARY_FOUND, NOTHING_FOUND, refusal, takes_for_binary
 from millrace.tools.generic_notes import notes
-from millrace.tools.joins import joined, ways
+from millrace.tools.joins import CONCAT, joined, ways
 from millrace.tools.read_whole import refuse_read_whole
-from millrace.tools.tables import reads_quotes
+from millrace.tools.tables import QUOTED, reads_quotes
 
 
 class Generic:
@@ -48,14 +49,14 @@ class Generic:
             _input(typed, index, command, tokens) for index, typed in enumerate(_inputs_named(command, program))
         )
         _refuse_standard_input(program, inputs, command, tokens)
-        outputs = joined(_outputs(command, tokens, inputs), command.joins)
+        outputs = joined(_headed(_outputs(command, tokens, inputs), inputs), command.joins)
         failures: tuple[str, ...] = ()
         if takes_for_binary(program, command.argv[1:]) and not any(is_one_each(path) for path in command.outputs):
             inputs = tuple(msgspec.structs.replace(item, text=item.format != "files") for item in inputs)
             failures = (BINARY_FOUND,)
         if reads_quotes(program, command.argv[1:]):
             inputs = tuple(
-                msgspec.structs.replace(item, format="csv") if item.format == "lines" else item for item in inputs
+                msgspec.structs.replace(item, format=QUOTED.get(item.format, item.format)) for item in inputs
             )
         statuses = tuple(dict.fromkeys((*command.ok_statuses, *NOTHING_FOUND.get(program, ()))))
         shared = [path for name in command.shared for path in _shared(name, command)]
@@ -76,10 +77,17 @@ class Generic:
 def _refuse_whole_input(program: str, command: Command) -> None:
     if any(is_one_each(path) for path in command.outputs):
         return  # each task has a whole input of its own
-    known = refusal(Call(program, command.argv[1:], ways(command.joins)))
+    known = refusal(Call(program, command.argv[1:], ways(command.joins), frozenset(_formats(command))))
     if known:
         why, instead = known
         raise RefusedError(f"{program} {why}: its results on parts do not make its result on the whole", instead)
+
+
+def _formats(command: Command) -> Iterator[str]:
+    """Formats of the inputs, as far as they can be told."""
+    for typed in command.inputs or ("-",):
+        with suppress(RefusedError, OSError):
+            yield path_and_format(typed, command)[1]
 
 
 def _refuse_standard_input(program: str, inputs: Sequence[InputUse], command: Command, tokens: Sequence[Token]) -> None:
@@ -178,6 +186,15 @@ def _outputs(command: Command, tokens: list[Token], inputs: Sequence[InputUse]) 
         outputs.append(OutputUse(name=_stream_name(path, names), path=path, layout=_layout(path, command, inputs)))
     outputs.append(OutputUse(name="stdout", path="-", stdout=True))
     return tuple(outputs)
+
+
+def _headed(outputs: Sequence[OutputUse], inputs: Sequence[InputUse]) -> tuple[OutputUse, ...]:
+    """Joined as suits the format of the inputs, if the user says nothing else."""
+    known = (formats.FORMATS[item.format] for item in inputs if item.format in formats.FORMATS)
+    join = next((each.join for each in known if each.has_header), CONCAT)
+    return tuple(
+        msgspec.structs.replace(output, join=join) if output.layout == "file" else output for output in outputs
+    )
 
 
 def _layout(path: str, command: Command, inputs: Sequence[InputUse]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 
+from millrace import formats
 from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputUse, OutputUse, Served, ToolUse
 from millrace.tools.arguments import files_in_arguments
@@ -33,6 +34,11 @@ class Records:
         if form == "files":
             raise RefusedError(
                 f"--records: {path}: files that are one record each are not sent", "give their names: --format lines"
+            )
+        if form in formats.FORMATS and formats.FORMATS[form].has_header:
+            raise RefusedError(
+                f"--records: {path}: a record of format {form} needs the header, which is not sent",
+                "give it to the program in a file of its own, and name a format without a header, such as lines",
             )
         files = [command.cwd / name for name in command.shared]
         for file in files:

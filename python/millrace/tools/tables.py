@@ -11,6 +11,9 @@ from millrace.tools.options import words
 #: Programs of csvkit, xsv and qsv; all read quotes.
 _CSV = r"csv(?:clean|cut|format|grep|join|json|look|sort|sql|stack|stat)|xsv|qsv"
 
+#: Formats of lines, as they are where fields in quotes may hold line breaks.
+QUOTED = {"lines": "csv", "lines+header": "csv+header"}
+
 #: Flags of Miller by which its input is CSV (``csvlite`` reads quotes too).
 _MILLER_CSV = r"-c|--c2\w|--i?csv(?:lite)?"
 

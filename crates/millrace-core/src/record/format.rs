@@ -26,14 +26,26 @@ pub enum Format {
     Pdbqt,
     Jsonl,
     Csv,
+    CsvHeader,
     Lines,
+    LinesHeader,
+    Vcf,
     Nul,
     Regex,
 }
 
+/// Which records at the beginning of a source are its header: they are none of its records, and every batch begins with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Header {
+    /// The first one.
+    First,
+    /// All that begin with this byte; behind the others, none may.
+    Byte(u8),
+}
+
 impl Format {
     /// All formats, by name.
-    pub const ALL: [(&'static str, Self); 15] = [
+    pub const ALL: [(&'static str, Self); 18] = [
         ("fasta", Self::Fasta),
         ("fastq", Self::Fastq),
         ("mol2", Self::Mol2),
@@ -46,7 +58,10 @@ impl Format {
         ("pdbqt", Self::Pdbqt),
         ("jsonl", Self::Jsonl),
         ("csv", Self::Csv),
+        ("csv+header", Self::CsvHeader),
         ("lines", Self::Lines),
+        ("lines+header", Self::LinesHeader),
+        ("vcf", Self::Vcf),
         ("nul", Self::Nul),
         ("regex", Self::Regex),
     ];
@@ -102,10 +117,19 @@ impl Cutter {
         match self.format {
             Format::Fasta => Box::new(Fasta::default()),
             Format::Fastq => Box::new(Fastq::default()),
-            Format::Csv => Box::new(Rows::default()),
-            Format::Lines => Box::new(Delimited { delimiter: b'\n' }),
+            Format::Csv | Format::CsvHeader => Box::new(Rows::default()),
+            Format::Lines | Format::LinesHeader | Format::Vcf => Box::new(Delimited { delimiter: b'\n' }),
             Format::Nul => Box::new(Delimited { delimiter: 0 }),
             _ => Box::new(Lines::new(self.rules())),
+        }
+    }
+
+    /// What is the header of a source; None: all of it is records.
+    pub(crate) fn header(&self) -> Option<Header> {
+        match self.format {
+            Format::CsvHeader | Format::LinesHeader => Some(Header::First),
+            Format::Vcf => Some(Header::Byte(b'#')),
+            _ => None,
         }
     }
 
@@ -147,8 +171,10 @@ impl Cutter {
             Format::Cm => head.starts_with(INFERNAL),
             Format::Jsonl => head.first().is_some_and(u8::is_ascii_graphic),
             Format::Sdf | Format::Hmm | Format::Stockholm | Format::Pdbqt | Format::Lines => true,
-            // A blank line anywhere in the first SMILES file would hide the second; a quote that is still open, a table.
+            // A blank line anywhere in the first SMILES file would hide the second; a quote that is still open, a table;
+            // and a header stands once in a file.
             Format::Smiles | Format::Csv | Format::Nul | Format::Regex => false,
+            Format::CsvHeader | Format::LinesHeader | Format::Vcf => false,
         }
     }
 

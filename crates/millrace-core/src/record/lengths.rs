@@ -9,7 +9,7 @@ use super::reader::Reader;
 /// Bytes of each record in `batch`, in order.
 ///
 /// # Errors
-/// As [`Reader::cut`].
+/// [`Error::Usage`] for a format with a header, which is no record's; else as [`Reader::cut`].
 ///
 /// # Examples
 /// ```
@@ -21,6 +21,9 @@ use super::reader::Reader;
 /// # Ok::<(), millrace_core::record::Error>(())
 /// ```
 pub fn lengths(batch: &Path, cutter: Cutter) -> Result<Vec<u64>, Error> {
+    if cutter.header().is_some() {
+        return Err(Error::Usage("a record of a format with a header does not stand alone".to_owned()));
+    }
     let mut reader = Reader::new(vec![batch.to_owned()], cutter)?;
     let mut found = Vec::new();
     while let Some(record) = reader.skip(1)? {

@@ -7,12 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::error::Error;
-use super::format::Cutter;
+use super::format::{Cutter, Header};
 use super::scan::{Fault, Scanner};
 use super::source::{Codec, ReadError, Source, total_size};
 
 /// Bytes read at once: small enough to stay in a core's cache from the read to the checksum.
 const BUFFER: usize = 256 << 10;
+
+/// Bytes that a header may have: it is kept in memory, and written with each batch.
+const MAX_HEADER: usize = 64 << 20;
 
 /// Bytes kept of the end of a source: the longest end line with its newlines fits.
 const TAIL: usize = 12;
@@ -33,7 +36,7 @@ pub struct Limits {
 pub struct Batch {
     /// Number of records.
     pub records: u64,
-    /// Their bytes.
+    /// Their bytes, and those of the header before them.
     pub bytes: u64,
     /// Their cost: residues of FASTA and FASTQ, else bytes.
     pub cost: u64,
@@ -41,7 +44,7 @@ pub struct Batch {
     pub largest: u64,
     /// Cost of the cheapest of them that costs anything; 0: none does.
     pub smallest: u64,
-    /// CRC-32C of all their bytes.
+    /// CRC-32C of all these bytes.
     pub crc32c: u32,
 }
 
@@ -57,7 +60,7 @@ pub type Interrupt = Box<dyn FnMut() -> bool + Send>;
 
 /// Cuts sources, read one after another, into batches of whole records, byte for byte.
 ///
-/// Every byte goes into exactly one batch, in order. A record never spans two sources, and a batch does so only where
+/// Every byte goes into exactly one batch, in order, but for the header of some formats, which goes into all. A record never spans two sources, and a batch does so only where
 /// the records stay apart when the sources are read as one.
 ///
 /// # Examples
@@ -87,6 +90,8 @@ pub struct Reader {
     /// The source starts with a whole record, for all that was seen of it.
     begins: bool,
     tail: Vec<u8>,
+    /// Of the source at hand and those before; None before the first.
+    header: Option<Vec<u8>>,
     records: u64,
     failed: Option<Error>,
     interrupt: Interrupt,
@@ -119,6 +124,7 @@ impl Reader {
             end: 0,
             begins: false,
             tail: Vec::with_capacity(2 * TAIL),
+            header: None,
             records: 0,
             failed: None,
             interrupt: Box::new(|| false),
@@ -176,7 +182,23 @@ impl Reader {
         false
     }
 
-    /// Writes the next records to `dest`, made or emptied, until they reach a limit; at least one record.
+    /// What every batch begins with, in a format that has a header; reads ahead to know.
+    ///
+    /// # Errors
+    /// As [`Reader::cut`].
+    pub fn header(&mut self) -> Result<&[u8], Error> {
+        if self.failed.is_none()
+            && let Err(error) = self.ahead()
+        {
+            self.failed = Some(error);
+        }
+        match &self.failed {
+            Some(error) => Err(error.clone()),
+            None => Ok(self.header.as_deref().unwrap_or_default()),
+        }
+    }
+
+    /// Writes the header, if there is one, and the next records to `dest`, made or emptied, until they reach a limit; at least one record.
     ///
     /// None at the end of the input, and then there is no `dest`.
     ///
@@ -203,8 +225,17 @@ impl Reader {
             return Err(error.clone());
         }
         let glue = self.glue_empty;
-        let mut pass =
-            Pass { limits, glue, full: false, dest: None, batch: Batch::default(), size: 0, crc32c: 0, cost: 0 };
+        let mut pass = Pass {
+            limits,
+            glue,
+            full: false,
+            dest: None,
+            batch: Batch::default(),
+            header: 0,
+            size: 0,
+            crc32c: 0,
+            cost: 0,
+        };
         let result =
             self.open_pass(&mut pass, dest).and_then(|more| if more { self.fill_batch(&mut pass) } else { Ok(()) });
         let result = match result {
@@ -225,6 +256,7 @@ impl Reader {
             self.failed = Some(error.clone());
             return Err(error);
         }
+        pass.batch.bytes += pass.header;
         Ok((pass.batch.records > 0).then_some(pass.batch))
     }
 
@@ -236,6 +268,7 @@ impl Reader {
         if let Some(path) = dest {
             pass.dest = Some(Dest { path, file: File::create(path).map_err(|error| Error::io(path, error))? });
         }
+        pass.begin(self.header.as_deref().unwrap_or_default())?;
         Ok(true)
     }
 
@@ -269,6 +302,10 @@ impl Reader {
                     Some(false) => return (Ok(true), boundary),
                     None => break,
                 }
+            }
+            if size == pass.batch.bytes && self.is_header_line() {
+                let problem = "a line of the header stands behind the records".to_owned();
+                return (Err(Fault { line: None, problem }), boundary);
             }
             let step = match self.scanner.scan(&self.buffer[self.start..self.end], self.drained) {
                 Ok(step) => step,
@@ -316,11 +353,58 @@ impl Reader {
                 self.source = Some(Source::open(&path, &self.taken, &mut self.interrupt)?);
                 self.drained = false;
                 self.scanner = self.cutter.scanner();
+                self.read_header()?;
+                if self.start < self.end {
+                    break;
+                }
             }
             self.fill()?;
             self.begins = self.cutter.begins(&self.buffer[..self.end]);
         }
         Ok(true)
+    }
+
+    /// Takes the header off the source that was just opened; it is that of the sources before.
+    fn read_header(&mut self) -> Result<(), Error> {
+        let Some(rule) = self.cutter.header() else { return Ok(()) };
+        let mut found = Vec::new();
+        let mut is_whole = true;
+        loop {
+            if self.start == self.end && !self.drained {
+                self.fill()?;
+                continue;
+            }
+            let data = &self.buffer[self.start..self.end];
+            let goes_on = match rule {
+                Header::First => found.is_empty(),
+                Header::Byte(byte) => data.first() == Some(&byte),
+            };
+            if is_whole && (data.is_empty() || !goes_on) {
+                break;
+            }
+            let step = self.scanner.scan(data, self.drained).map_err(|fault| self.fault(fault))?;
+            found.extend_from_slice(&data[..step.len]);
+            self.start += step.len;
+            is_whole = step.ended;
+            if found.len() > MAX_HEADER {
+                let problem = format!("the header is longer than {MAX_HEADER} bytes");
+                return Err(self.fault(Fault { line: None, problem }));
+            }
+            if !is_whole && !self.drained {
+                self.fill()?;
+            }
+        }
+        if self.header.as_ref().is_some_and(|header| *header != found) {
+            let problem = "begins with another header than the source before".to_owned();
+            return Err(self.fault(Fault { line: Some(1), problem }));
+        }
+        self.header = Some(found);
+        Ok(())
+    }
+
+    /// Whether the next record begins as those of the header do.
+    fn is_header_line(&self) -> bool {
+        matches!(self.cutter.header(), Some(Header::Byte(byte)) if self.start < self.end && self.buffer[self.start] == byte)
     }
 
     /// Reads once more from the source, behind what is undecided yet.
@@ -370,7 +454,9 @@ struct Pass<'a> {
     full: bool,
     dest: Option<Dest<'a>>,
     batch: Batch,
-    /// Bytes taken, those of the unfinished record included, and their checksum.
+    /// Bytes of the header, which are not counted in `batch` before its end.
+    header: u64,
+    /// Bytes of records taken, those of the unfinished one included, and the checksum of all.
     size: u64,
     crc32c: u32,
     /// Cost of the unfinished record.
@@ -383,6 +469,13 @@ struct Dest<'a> {
 }
 
 impl Pass<'_> {
+    /// Begins with the header of the source.
+    fn begin(&mut self, header: &[u8]) -> Result<(), Error> {
+        self.header = header.len() as u64;
+        self.crc32c = crc32c::crc32c(header);
+        self.write(header)
+    }
+
     /// Ends a record at `size` bytes; whether the batch is full.
     fn end_record(&mut self, size: u64) -> bool {
         self.batch.records += 1;
@@ -405,15 +498,17 @@ impl Pass<'_> {
         }
         self.crc32c = crc32c::crc32c_append(self.crc32c, rest);
         self.size += piece.len() as u64;
-        if let Some(dest) = &mut self.dest {
-            dest.file.write_all(piece).map_err(|error| Error::io(dest.path, error))?;
-        }
-        Ok(())
+        self.write(piece)
+    }
+
+    fn write(&mut self, piece: &[u8]) -> Result<(), Error> {
+        let Some(dest) = &mut self.dest else { return Ok(()) };
+        dest.file.write_all(piece).map_err(|error| Error::io(dest.path, error))
     }
 
     /// Takes the bytes of an unfinished record out of the destination.
     fn cut_back(&mut self) -> Result<(), Error> {
         let Some(dest) = &mut self.dest else { return Ok(()) };
-        dest.file.set_len(self.batch.bytes).map_err(|error| Error::io(dest.path, error))
+        dest.file.set_len(self.header + self.batch.bytes).map_err(|error| Error::io(dest.path, error))
     }
 }

@@ -53,6 +53,9 @@ fn guess(head: &[u8], is_all: bool) -> Option<Format> {
     if starts(b"INFERNAL1/") {
         return Some(Format::Cm);
     }
+    if starts(b"##fileformat=VCF") {
+        return Some(Format::Vcf);
+    }
     if starts(b"# STOCKHOLM") {
         return Some(Format::Stockholm);
     }

@@ -289,6 +289,11 @@ fn formats() -> impl Strategy<Value = Format> {
     prop::sample::select(Format::ALL.map(|(_, format)| format).to_vec())
 }
 
+/// Formats without a header, so that each byte is in one batch.
+fn headless() -> impl Strategy<Value = Format> {
+    formats().prop_filter("no header", |&format| cutter(format).header().is_none())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8 * ProptestConfig::default().cases, ..ProptestConfig::default() })]
 
@@ -299,7 +304,7 @@ proptest! {
         prop_assert_eq!(&scan_in_pieces(&cutter, &input, piece), &whole);
         match whole {
             Ok(records) => prop_assert_eq!(records.into_iter().flat_map(|(record, _)| record).collect::<Vec<_>>(), input),
-            Err(_) => prop_assert!(matches!(format, Format::Fastq | Format::Csv)),
+            Err(_) => prop_assert!(matches!(format, Format::Fastq | Format::Csv | Format::CsvHeader)),
         }
     }
 
@@ -322,8 +327,52 @@ proptest! {
 
 proptest! {
     #[test]
+    fn every_batch_begins_with_the_header(
+        input in texts(), format in prop::sample::select(vec![Format::CsvHeader, Format::LinesHeader, Format::Vcf]),
+        buffer in 1..64_usize, number in 0..4_u64, bytes in 0..60_u64,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, dest) = (dir.path().join("input"), dir.path().join("batch"));
+        fs::write(&path, &input).unwrap();
+        let rows = scan_in_pieces(&cutter(format), &input, usize::MAX / 2);
+        prop_assume!(rows.is_ok());
+        let rows: Vec<Vec<u8>> = rows.unwrap().into_iter().map(|(row, _)| row).collect();
+        let is_name = |row: &Vec<u8>| row.starts_with(b"#");
+        let names = if format == Format::Vcf { rows.iter().take_while(|row| is_name(row)).count() } else { rows.len().min(1) };
+        let good = rows[names..].iter().position(|row| format == Format::Vcf && is_name(row)).map_or(rows.len(), |at| names + at);
+        let header = rows[..names].concat();
+
+        let mut reader = Reader::with_buffer(vec![path.clone()], cutter(format), buffer).unwrap();
+        prop_assert_eq!(reader.header().unwrap(), &header);
+        let mut skipper = Reader::with_buffer(vec![path], cutter(format), buffer).unwrap();
+        let (mut joined, mut n_records) = (header.clone(), 0);
+        let limits = Limits { records: number, cost: 0, bytes };
+        let ended = loop {
+            match reader.cut(&dest, limits) {
+                Ok(Some(batch)) => {
+                    let text = fs::read(&dest).unwrap();
+                    prop_assert!(text.starts_with(&header));
+                    prop_assert_eq!((batch.bytes, batch.crc32c), (text.len() as u64, crc32c::crc32c(&text)));
+                    prop_assert_eq!(batch.records, if number == 0 { batch.records } else { batch.records.min(number) });
+                    prop_assert_eq!(skipper.skip(batch.records).unwrap(), Some(batch));
+                    joined.extend_from_slice(&text[header.len()..]);
+                    n_records += batch.records;
+                    // A batch is an input of its own: cut again, it has the same header.
+                    let mut again = Reader::with_buffer(vec![dest.clone()], cutter(format), buffer).unwrap();
+                    prop_assert_eq!(again.header().unwrap(), &header);
+                    prop_assert_eq!(again.skip(batch.records).unwrap(), Some(batch));
+                }
+                ended => break ended,
+            }
+        };
+        prop_assert_eq!(joined, rows[..good].concat());
+        prop_assert_eq!(n_records as usize, good - names);
+        prop_assert_eq!(ended.is_err(), good < rows.len());
+    }
+
+    #[test]
     fn batches_partition_the_sources_whatever_the_limits(
-        inputs in prop::collection::vec(texts(), 1..4), format in formats(), buffer in 1..64_usize,
+        inputs in prop::collection::vec(texts(), 1..4), format in headless(), buffer in 1..64_usize,
         records in 0..4_u64, cost in 0..30_u64, bytes in 0..60_u64,
     ) {
         let dir = tempfile::tempdir().unwrap();
@@ -339,6 +388,32 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn sources_have_one_header() {
+    let dir = tempfile::tempdir().unwrap();
+    let dest = dir.path().join("batch");
+    let cut = |texts: [&str; 2]| {
+        let paths = ["a", "b"].map(|name| dir.path().join(name));
+        for (path, text) in paths.iter().zip(texts) {
+            fs::write(path, text).unwrap();
+        }
+        let mut reader = Reader::new(paths.to_vec(), cutter(Format::Vcf)).unwrap();
+        let mut found = Vec::new();
+        loop {
+            match reader.cut(&dest, Limits::default()) {
+                Ok(Some(_)) => found.push(fs::read_to_string(&dest).unwrap()),
+                Ok(None) => return Ok(found),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    };
+    assert_eq!(cut(["#h\n1\n", "#h\n2\n"]).unwrap(), ["#h\n1\n", "#h\n2\n"]);
+    assert_eq!(cut(["#h\n", "#h\n2\n"]).unwrap(), ["#h\n2\n"]);
+    assert!(cut(["#h\n", "#H\n2\n"]).unwrap_err().contains("another header"));
+    assert!(cut(["#h\n1\n", "#H\n2\n"]).unwrap_err().contains("another header"));
+    assert!(cut(["#h\n1\n#h\n", ""]).unwrap_err().contains("stands behind the records"));
 }
 
 #[test]

@@ -1,0 +1,137 @@
+"""Inputs with a header: each part begins with it, so programs that need it give the serial bytes."""
+
+from __future__ import annotations
+
+import gzip
+import shlex
+import sys
+
+import pytest
+from exact_cases import make_table, make_variants
+from shell import Shell
+
+TWICE = """import csv, sys
+with open(sys.argv[1]) as table, open(sys.argv[2], "w") as out:
+    rows = csv.DictReader(table, delimiter="\\t")
+    found = csv.DictWriter(out, [*rows.fieldnames, "twice"], delimiter="\\t", lineterminator="\\n")
+    found.writeheader()
+    found.writerows({**row, "twice": 2 * int(row["value"])} for row in rows)
+"""
+#: What is given to ``millrace run``, and the command.
+ALIKE = [
+    ("--input v.vcf", "bcftools +fill-tags --no-version v.vcf -- -t AF"),
+    ("--input v.vcf", r"bcftools query -H -f '%POS\n' v.vcf"),
+    ("--input v.vcf", "grep -v '^##' v.vcf"),
+    ("--input v.vcf --warm", "awk -F'\\t' '/^#/ || $6 > 50' v.vcf"),
+    ("--input v.vcf", "sed /^#/d v.vcf"),
+    ("--format vcf", "bcftools view --no-version -G - < v.vcf"),
+    ("--input v.vcf --join concat", r"bcftools query -f '#%CHROM\n' v.vcf"),
+    ("--input t.csv:csv+header --join csv", "csvgrep -c kind -m k3 t.csv"),
+    ("--input t.csv:csv+header --join csv", "csvcut -c kind,id t.csv"),
+    ("--input t.csv:lines+header", "mlr --icsv --ojsonl cat t.csv"),
+    ("--input t.tsv:lines+header --join header", "mlr --tsv put '$z = $id . \"x\"' t.tsv"),
+]
+
+
+@pytest.fixture
+def tables(shell: Shell) -> Shell:
+    make_variants(shell.work / "v.vcf")
+    make_table(shell.work / "t.csv")
+    (shell.work / "t.tsv").write_text("id\tvalue\n" + "".join(f"{k}\t{3 * k}\n" for k in range(300)))
+    return shell
+
+
+@pytest.mark.parametrize(("options", "line"), ALIKE, ids=[line[:30] for _, line in ALIKE])
+def test_parts_with_the_header_give_the_serial_bytes(tables: Shell, options: str, line: str) -> None:
+    serial = tables.run(line)
+    assert serial.code == 0 and serial.out, serial.shown
+    for batch in ("50", "7"):
+        ended = tables.run(f"millrace run --slots 2 --batch {batch} {options} -- {line}")
+        assert (ended.code, ended.out) == (0, serial.out), ended.shown
+        assert "all bytes equal" in ended.err, ended.shown
+
+
+def test_a_script_that_reads_and_writes_names_of_columns(tables: Shell) -> None:
+    (tables.work / "twice.py").write_text(TWICE)
+    line = f"{shlex.quote(sys.executable)} twice.py t.tsv"
+    assert tables.run(f"{line} serial").code == 0
+    given = "--input t.tsv:lines+header --output out --join header"
+    ended = tables.run(f"millrace run --slots 2 --batch 40 {given} -- {line} out")
+    assert ended.code == 0, ended.shown
+    assert (tables.work / "out").read_bytes() == (tables.work / "serial").read_bytes()
+
+
+def test_a_packed_file_and_one_without_records(tables: Shell) -> None:
+    text = (tables.work / "v.vcf").read_bytes()
+    (tables.work / "p.vcf.gz").write_bytes(gzip.compress(text))
+    (tables.work / "none.vcf").write_bytes(text[: text.index(b"\n1\t") + 1])
+    for name in ("p.vcf.gz", "none.vcf"):
+        serial = tables.run(f"bcftools view --no-version -i 'QUAL>50' {name}")
+        ended = tables.run(f"millrace run --slots 2 --batch 50 -- bcftools view --no-version -i 'QUAL>50' {name}")
+        assert serial.code == 0 and (ended.code, ended.out) == (0, serial.out), ended.shown
+
+
+def test_a_variant_that_fails_is_found_and_named(tables: Shell) -> None:
+    """Each part on the way down to it is a whole VCF, and so is what is kept of it."""
+    lines = (tables.work / "v.vcf").read_text().splitlines(keepends=True)
+    head = [line for line in lines if line.startswith("#")]
+    bad = len(head) + 122
+    lines[bad] = lines[bad].replace("\tPASS\t", "\tBAD\t")
+    (tables.work / "v.vcf").write_text("".join(lines))
+    tables.tool(
+        "strict", f'test "$(grep -c "^#" "$1")" = {len(head)} || exit 9; grep BAD "$1" >&2 && exit 7; exec cat "$1"'
+    )
+    ended = tables.run("millrace run --slots 2 --batch 64 --input v.vcf -- strict v.vcf")
+    assert ended.code == 3, ended.shown
+    assert ended.out == "".join(lines[:bad] + lines[bad + 1 :])
+    assert "record 123" in ended.err and f"{lines[bad].split()[0]}" in ended.err, ended.shown
+    (kept,) = tables.work.glob("*.millrace/quarantine/*/v.vcf")
+    assert kept.read_text() == "".join([*head, lines[bad]])
+
+
+def test_a_line_of_the_header_among_the_variants_ends_the_run(tables: Shell) -> None:
+    lines = (tables.work / "v.vcf").read_text().splitlines(keepends=True)
+    lines.insert(200, "##late\n")
+    (tables.work / "v.vcf").write_text("".join(lines))
+    ended = tables.run("millrace run --slots 2 --batch 20 --input v.vcf -- cat v.vcf")
+    assert ended.code == 1 and "a line of the header stands behind the records" in ended.err, ended.shown
+
+
+def test_a_run_goes_on_with_the_same_header_alone(tables: Shell) -> None:
+    """The header is part of each batch's checksum."""
+    tables.tool(
+        "wait", f'if grep -q rs399 "$1"; then until [ -e {tables.root}/go ]; do sleep 0.05; done; fi; cp "$1" "$2"'
+    )
+    run = "millrace run --slots 2 --batch 50 --verify 0 --input v.vcf --output out.vcf -- wait v.vcf out.vcf"
+    text = (tables.work / "v.vcf").read_text()
+    first = tables.run(
+        f"{run.replace(' --slots', ' --progress json --slots')} 2> said & "
+        "until grep -q '\"records_done\": *350' said; do sleep 0.05; done; kill -9 $!"
+    )
+    assert first.code == 0, first.shown
+    (tables.root / "go").touch()
+
+    (tables.work / "v.vcf").write_text(text.replace("length=1000000", "length=1000001"))
+    ended = tables.run(run)
+    assert ended.code == 2 and "--fresh" in ended.err, ended.shown
+    (tables.work / "v.vcf").write_text(text)
+    ended = tables.run(run)
+    assert ended.code == 0 and (tables.work / "out.vcf").read_text() == text, ended.shown
+
+
+@pytest.mark.parametrize(
+    ("options", "line", "why"),
+    [
+        ("--input v.vcf", "bcftools +fill-tags v.vcf -- -t AF", "writes the time and its command"),
+        ("--input v.vcf:lines", "bcftools view --no-version v.vcf", "say that it is VCF"),
+        ("--input v.vcf", "bcftools csq --no-version v.vcf", "beside each other"),
+        ("--input t.csv:csv+header", "csvgrep -c kind -m k3 t.csv", "--join csv"),
+        ("--input t.csv:csv", "mlr --icsv --ojsonl cat t.csv", "csv+header"),
+        ("--input t.csv:csv+header --join csv", "csvsort -c kind t.csv", "orders or compares"),
+        ("--input v.vcf", "awk 'NR > 3' v.vcf", "counts"),
+        ("--input v.vcf --records", "cat", "needs the header"),
+    ],
+)
+def test_refused_before_the_start(tables: Shell, options: str, line: str, why: str) -> None:
+    ended = tables.run(f"millrace run {options} -- {line}")
+    assert ended.code == 2 and why in ended.err, ended.shown
