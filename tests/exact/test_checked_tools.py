@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from exact_cases import records
+from exact_cases import make_variants, records
 from shell import Shell
 from tool_batches import need
 
@@ -33,6 +33,8 @@ COMMANDS = (
     "seqkit replace -p ^ -r x_ few.faa",
     "seqkit fq2fa few.fq",
     "samtools import -0 few.fq -O sam",
+    "bcftools view --no-version -i 'QUAL>20' few.vcf",
+    "bcftools query -f '%POS\\n' few.vcf",
 )
 
 
@@ -44,6 +46,7 @@ def desk(shell: Shell, bench_of: Path) -> Shell:
         (shell.work / f"few.{end}").write_bytes(b"".join(records(bench_of / f"q.{end}")[:5]))
     reads = "".join(f"@r{k}\n{'ACGTT'[k % 5 :] * 20}\n+\n{'I' * 20 * (5 - k % 5)}\n" for k in range(5))
     (shell.work / "few.fq").write_text(reads)
+    make_variants(shell.work / "few.vcf", 6)
     (shell.work / "drugs.smi").write_bytes(b"".join(records(bench_of / "drugs.smi", b"")[:5]))
     return shell
 

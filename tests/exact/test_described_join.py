@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from exact_cases import make_variants
 from once import once
 from shell import Shell
 
@@ -44,6 +45,13 @@ ALIKE = {
     "samtools-import": Run("samtools import -0 r1.fq -R lane1 -O SAM -o out.sam", ("out.sam",)),
     "samtools-pairs": Run("samtools import -1 r1.fq -2 r2.fq -O sam"),
     "seqkit-stdin": Run("seqkit fq2fa", stdin="r1.fq"),
+    "bcftools-view": Run("bcftools view --no-version -i 'QUAL>50' -s s2 -c 1 -o out.vcf v.vcf", ("out.vcf",)),
+    "bcftools-headless": Run("bcftools view -H -v snps v.vcf"),
+    "bcftools-header": Run("bcftools view -h --no-version v.vcf"),
+    "bcftools-query": Run(r"bcftools query -i 'DP>20' -f '#%CHROM %POS [%GT ]\n' v.vcf"),
+    "bcftools-filter": Run("bcftools filter --no-version -s LOW -e 'QUAL<30' -Ov v.vcf"),
+    "bcftools-annotate": Run(r"bcftools annotate --no-version -x INFO/AF -I '%CHROM\_%POS' v.vcf"),
+    "bcftools-stdin": Run("bcftools view --no-version -G -", stdin="v.vcf"),
 }
 
 #: Each file is a record: the serial command is the same for one file.
@@ -86,6 +94,16 @@ REFUSED = {
     "lastal -P2 ld contigs.fna": "in which they are found",
     "lastal -i 1M ld contigs.fna": "numbers batches",
     "lastal many contigs.fna": "is in several volumes",
+    "bcftools view v.vcf": "add --no-version",
+    "bcftools annotate -x INFO/AF v.vcf": "add --no-version",
+    "bcftools view --no-version -Oz -o o v.vcf": "one compressed stream",
+    "bcftools view --no-version -o o.vcf.gz v.vcf": "one compressed stream",
+    "bcftools query -H -f %POS v.vcf": "--join header",
+    "bcftools filter --no-version -g 5 v.vcf": "beside each other",
+    "bcftools view --no-version -r 1:1-500 v.vcf": "not known",
+    "bcftools sort v.vcf": "orders or compares",
+    "bcftools norm -m- v.vcf": "orders or compares",
+    "bcftools stats v.vcf": "one result",
     "cd-hit -i contigs.fna -o o": "compares all records with each other",
     "bowtie2 --no-such-option -x bt -U r1.fq": "not known",
     "bowtie2 -x nothing -U r1.fq": "no such file",
@@ -108,6 +126,7 @@ def _make(data: Path, folder: Path) -> None:
                 read = "".join(draw.choice("ACGT") if draw.random() < 0.02 else base for base in read)
                 quality = "".join(chr(33 + draw.randrange(2, 41)) for _ in read)
                 file.write(f"@read{k} {k}\n{read}\n+\n{quality}\n")
+    make_variants(folder / "v.vcf")
     for name in ("families", "aligned", "genomes"):
         (folder / name).mkdir()
     for k in range(3):
@@ -158,7 +177,7 @@ def test_the_output_is_that_of_the_serial_command(sample: Shell, name: str, batc
         (sample.work / each).unlink()
     if batch == "7" and "r1.fq" in line + stdin:
         batch = "150"
-    form = "--format fastq" if stdin else ""
+    form = "--format fastq" if stdin == "r1.fq" else ""
     ended = sample.run(f"millrace run --slots 2 --batch {batch} {form} -- {line}{source} > stdout")
     assert ended.code == 0, ended.shown
     assert f"not every option of {line.split()[0]} was compared: " in ended.err
