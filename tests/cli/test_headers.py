@@ -71,6 +71,33 @@ def test_a_packed_file_and_one_without_records(tables: Shell) -> None:
         assert serial.code == 0 and (ended.code, ended.out) == (0, serial.out), ended.shown
 
 
+JOB = r"""
+[phase.pass]
+command = "bcftools view --no-version -i 'QUAL>50' -o pass.vcf v.vcf"
+batch = 20
+[phase.tags]
+command = "bcftools +fill-tags --no-version -o tags.vcf pass.vcf -- -t AF"
+input = "pass.vcf"
+output = "tags.vcf"
+batch = 15
+[phase.rows]
+command = "bcftools query -f '%CHROM %POS %AF\n' -o rows tags.vcf"
+"""
+
+
+def test_phases_pass_the_header_on(tables: Shell) -> None:
+    (tables.work / "job.toml").write_text(JOB)
+    for place, line in (("s", "cd s"), (".", "millrace run job.toml")):
+        (tables.work / "s").mkdir(exist_ok=True)
+        (tables.work / "s" / "v.vcf").write_bytes((tables.work / "v.vcf").read_bytes())
+        steps = [each.split('"')[1] for each in JOB.splitlines() if each.startswith("command")]
+        ended = tables.run(" && ".join([line, *steps]) if place == "s" else line)
+        assert ended.code == 0, ended.shown
+    for name in ("pass.vcf", "tags.vcf", "rows"):
+        found = (tables.work / name).read_bytes()
+        assert found and found == (tables.work / "s" / name).read_bytes(), name
+
+
 def test_a_variant_that_fails_is_found_and_named(tables: Shell) -> None:
     """Each part on the way down to it is a whole VCF, and so is what is kept of it."""
     lines = (tables.work / "v.vcf").read_text().splitlines(keepends=True)
