@@ -187,7 +187,7 @@ def _options(known: Sequence[Option], places: Sequence[Place]) -> Iterator[str]:
     if names:
         yield f"names = {json.dumps(names)}"
     if threads:
-        yield f"threads = {json.dumps(threads[0].names[0])}  # ?? guessed from: {threads[0].text[:60]}"
+        yield f"threads = {json.dumps(threads[0].names[0])}  # ?? guessed from: {threads[0].text[:60] or 'its name'}"
 
 
 def _tables(table: str, found: Sequence[Place], why: str, *more: str) -> Iterator[str]:

@@ -162,7 +162,10 @@ def _inputs(use: Use, found: Sequence[Word], command: Command, tokens: Tokens, p
         if place.each_file or place.why_not_one:
             names = file_records([word.value], command)
             if names is None and place.why_not_one:
-                raise RefusedError(f"{program} {place.why_not_one}", f"give a folder with one file each: {word.value}/")
+                raise RefusedError(
+                    f"{program} {place.why_not_one}",
+                    f"put each into a file of its own, and name the folder in the place of {word.value}",
+                )
             if names is not None:
                 tokens.input(word, len(inputs))
                 inputs.append(InputUse(path=word.value, format="files"))

@@ -298,7 +298,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "samtools": (
         Rule(_ORDERS, _PIPE, verb("sort", "merge", "markdup", "rmdup", "collate")),
         Rule(_COUNTS, _PIPE, verb("flagstat", "idxstats", "stats", "depth", "coverage", "mpileup")),
-        Rule(_INDEXES, "run it by itself", verb("index", "faidx", "dict")),
+        Rule("makes or needs one index of the whole input", "run it by itself", verb("index", "faidx", "dict")),
         Rule(
             "reads a header before the alignments, which only the first batch has",
             "give it threads of its own (-@), or a pipe: millrace run -- bowtie2 ... | PROGRAM view -b",

@@ -40,7 +40,7 @@ class Complaints(Frozen, frozen=True, kw_only=True):
     """What is said of an option that cannot be read: problem and hint, with ``{program}``, ``{typed}`` and ``{name}``."""
 
     unknown: tuple[str, str] = (
-        "{program}: option {typed} is not known, nor what it does to a part of the input",
+        "{program}: option {typed} is not known to millrace, nor what it does to a part of the input",
         "check its spelling, or put the command into a script and run that: "
         "millrace run --input FILE --output FILE -- ./script",
     )
