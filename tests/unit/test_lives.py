@@ -13,7 +13,7 @@ from lives import ended, lives_of, part
 from millrace.ids import BatchId
 from millrace.model import CostHint
 from millrace.schedule.lives import MOST_WITNESSES, WITNESSES, Lives, Run, Step
-from millrace.schedule.protocol import Ask, Quarantine, Release, Result, Split, Stop, Why
+from millrace.schedule.protocol import Ask, Failure, Quarantine, Release, Result, Split, Stop, Why
 from millrace.schedule.quarantine_limit import QuarantineLimit
 from millrace.schedule.sizing import MOST_READY, MOST_TAIL
 
@@ -351,14 +351,14 @@ def test_a_fatal_status_stops_at_once() -> None:
     lives = a_lives()
     lives.ask(None)
     lives.batch_cut(part(1, 5, 5))
-    assert ended(lives, 1, Result.FATAL) == [Stop(1, Why.TOOL)]
+    assert ended(lives, 1, Result.FATAL) == [Stop(1, Why.TOOL, Failure(Result.FATAL))]
 
 
 def test_stop_on_failure_ends_at_the_first_record_given_up() -> None:
     lives = lives_of(1, CostHint(unit="bytes"), 0, (1, 0), stop_on_failure=True, proven=True)
     lives.ask(None)
     lives.batch_cut(part(1, 1, 1))
-    assert ended(lives, 1, Result.FAILED, "x") == [Stop(1, Why.RECORD)]
+    assert ended(lives, 1, Result.FAILED, "x") == [Stop(1, Why.RECORD, Failure(Result.FAILED, "x"))]
 
 
 def test_a_failing_batch_is_tried_again_before_it_is_split() -> None:
@@ -366,7 +366,7 @@ def test_a_failing_batch_is_tried_again_before_it_is_split() -> None:
     lives.ask(None)
     assert lives.batch_cut(part(1, 4, 4)) == [Run(1, 1)]
     assert ended(lives, 1, Result.FAILED, "x") == [Run(1, 2, urgent=True)]
-    assert ended(lives, 1, Result.FAILED, "x") == [Split(1, 2)]
+    assert ended(lives, 1, Result.FAILED, "x") == [Split(1, 2, Failure(Result.FAILED, "x"))]
     assert lives.batch_split(1, [part(2, 2, 2), part(3, 2, 2)]) == [
         Run(2, 1, urgent=True),
         Run(3, 1, urgent=True),

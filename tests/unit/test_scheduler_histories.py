@@ -19,7 +19,7 @@ from millrace.schedule.fragments import FragmentSearch
 from millrace.schedule.interruption import Interruption
 from millrace.schedule.lives import Lives
 from millrace.schedule.placement import Placement
-from millrace.schedule.protocol import Output, Quarantine, Release, Retry, Split, Stop, Why
+from millrace.schedule.protocol import Failure, Output, Quarantine, Release, Result, Retry, Split, Stop, Why
 from millrace.schedule.scheduler import Scheduler
 from millrace.schedule.searches import Searches
 
@@ -71,20 +71,23 @@ def of_other_records(real: Change) -> Change:
     return changed
 
 
+OTHER = Failure(Result.FAILED)
+
+
 def tries_for_ever(real: Change) -> Change:
-    return lambda self, batch, result, signature: [self._run(batch, urgent=True)]
+    return lambda self, batch, failure: [self._run(batch, urgent=True)]
 
 
 def gives_up_at_once(real: Change) -> Change:
-    def changed(self: Lives, batch: Any, result: Any, signature: str) -> Any:
-        return [Quarantine(batch)] if self._batches[batch].records == 1 else real(self, batch, result, signature)
+    def changed(self: Lives, batch: Any, failure: Failure) -> Any:
+        return [Quarantine(batch, failure)] if self._batches[batch].records == 1 else real(self, batch, failure)
 
     return changed
 
 
 def gives_up_with_others(real: Change) -> Change:
     def changed(self: Lives, *words: Any) -> Any:
-        return [Quarantine(step.batch) if isinstance(step, Split) else step for step in real(self, *words)]
+        return [Quarantine(step.batch, OTHER) if isinstance(step, Split) else step for step in real(self, *words)]
 
     return changed
 
@@ -101,7 +104,9 @@ def gives_up_unasked(real: Change) -> Change:
 
 def accuses_the_tool(real: Change) -> Change:
     def changed(self: Lives, *words: Any) -> Any:
-        return [Stop(step.batch, Why.TOOL) if isinstance(step, Quarantine) else step for step in real(self, *words)]
+        return [
+            Stop(step.batch, Why.TOOL, OTHER) if isinstance(step, Quarantine) else step for step in real(self, *words)
+        ]
 
     return changed
 

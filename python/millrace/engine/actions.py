@@ -105,7 +105,7 @@ class Actions(msgspec.Struct):
                     self._put(action)
                 case Quarantine(batch, failure):
                     self.guard.look()  # lest records be blamed for a file that is gone
-                    self._give_up(self.batches[batch], failure.reason if failure else "failed")
+                    self._give_up(self.batches[batch], failure.reason)
                     self.tell(BatchQuarantined(batch))
                 case Release(batch):
                     self.batches.release(batch)

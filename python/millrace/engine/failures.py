@@ -51,8 +51,7 @@ def stopped(
     Args:
         argv: The tool's arguments for ``batch``.
     """
-    failure = stop.failure or Failure(Result.FAILED, reason="it failed")
-    reason = failure.reason
+    failure, reason = stop.failure, stop.failure.reason
     if stop.why is Why.MEMORY:
         return too_little_memory(tool, reason)
     if stop.why is Why.MANY:

@@ -45,6 +45,8 @@ class _Batch(msgspec.Struct):
     state: _State = _State.READY
     #: No more retries of the whole: on its way down to the culprit.
     suspect: bool = False
+    #: Its last one, or that of the batch of which it was cut off.
+    failure: Failure | None = None
     #: How often memory ran out for it.
     starved: int = 0
 
@@ -61,6 +63,11 @@ MOST_CROWDED = 2
 
 #: So many records for each of which there is not enough memory, and more of them than are done, are no matter of records.
 MOST_STARVED = 10
+
+
+def _kind(failure: Failure) -> tuple[Result, str]:
+    """What is the same of failures that are alike."""
+    return failure.result, failure.signature
 
 
 class Lives:
@@ -89,7 +96,7 @@ class Lives:
         #: Batches that wait for a place in the queues of the slots: (-units, batch), a heap.
         self._ready: list[tuple[int, BatchId]] = []
         #: Single records that failed while nothing had succeeded, and how.
-        self._witnesses: dict[BatchId, tuple[Result, str]] = {}
+        self._witnesses: dict[BatchId, Failure] = {}
         #: Single records for which there is not enough memory.
         self._starved = 0
 
@@ -151,9 +158,10 @@ class Lives:
 
     def batch_split(self, whole: BatchId, parts: Sequence[Part]) -> list[Step]:
         """``whole`` is now ``parts``."""
-        fresh = self._batches.pop(whole).state is _State.READY
+        item = self._batches.pop(whole)
+        fresh = item.state is _State.READY
         for part in parts:
-            self._batches[part.batch] = _Batch(part.records, part.units, suspect=not fresh)
+            self._batches[part.batch] = _Batch(part.records, part.units, suspect=not fresh, failure=item.failure)
         if fresh:
             return self._add(part.batch for part in parts)
         if self.proven:
@@ -167,7 +175,9 @@ class Lives:
         """``whole``, which is at work, goes on as ``parts``."""
         item = self._batches.pop(whole)
         for part in parts:
-            self._batches[part.batch] = _Batch(part.records, part.units, item.attempt, item.state, item.suspect)
+            self._batches[part.batch] = _Batch(
+                part.records, part.units, item.attempt, item.state, item.suspect, item.failure
+            )
 
     # Results
 
@@ -186,9 +196,10 @@ class Lives:
 
     def attempt_failed(self, batch: BatchId, failure: Failure) -> list[Step]:
         """An attempt gave nothing."""
-        item, result, signature = self._batches[batch], failure.result, failure.signature
+        item, result = self._batches[batch], failure.result
+        item.failure = failure
         if result.is_of_the_tool:
-            return [Stop(batch, Why.TOOL)]
+            return [Stop(batch, Why.TOOL, failure)]
         if result in (Result.CROWDED, Result.AWAY):
             item.starved += result is Result.CROWDED
             item.attempt -= 1
@@ -198,37 +209,37 @@ class Lives:
         if result is Result.STARVED:
             item.starved = MOST_CROWDED
         if not self.proven:
-            return self._suspect_tool(batch, result, signature)
-        return self._suspect_record(batch, result, signature)
+            return self._suspect_tool(batch, failure)
+        return self._suspect_record(batch, failure)
 
-    def _suspect_record(self, batch: BatchId, result: Result, signature: str) -> list[Step]:
-        item = self._batches[batch]
+    def _suspect_record(self, batch: BatchId, failure: Failure) -> list[Step]:
+        item, result = self._batches[batch], failure.result
         again = result in (Result.FAILED, Result.STARVED) and item.attempt <= self.retries
         if again and (item.records == 1 or not item.suspect):
             return [self._run(batch, urgent=True)]
         if item.records > 1:
-            return [Split(batch, item.records // 2)]
+            return [Split(batch, item.records // 2, failure)]
         if result is Result.STARVED:
             self._starved += 1
             if self._starved >= MOST_STARVED and self._starved > self.limit.n_done:
-                return [Stop(batch, Why.MEMORY)]
+                return [Stop(batch, Why.MEMORY, failure)]
         if self.stop_on_failure:
-            return [Stop(batch, Why.RECORD)]
-        if self.limit.give_up(signature):
-            return [Stop(batch, Why.MANY)]
-        return [Quarantine(batch)]
+            return [Stop(batch, Why.RECORD, failure)]
+        if self.limit.give_up(failure.signature):
+            return [Stop(batch, Why.MANY, failure)]
+        return [Quarantine(batch, failure)]
 
     def batch_quarantined(self, batch: BatchId) -> list[Step]:
         """The quarantine of ``batch`` is committed."""
         del self._batches[batch]
         return [Release(batch), *self._verdict(), *self._hand_out()]
 
-    def _suspect_tool(self, batch: BatchId, result: Result, signature: str) -> list[Step]:
+    def _suspect_tool(self, batch: BatchId, failure: Failure) -> list[Step]:
         """Nothing has succeeded yet: find out with single records whether anything can."""
         item = self._batches[batch]
         self._hold(batch)
         if item.records <= 1:
-            self._witnesses[batch] = (result, signature)
+            self._witnesses[batch] = failure
         # One that is ready takes its place: it may work.
         return [*self._hand_out(), *self._verdict()]
 
@@ -237,38 +248,38 @@ class Lives:
             return []
         if self._enough_witnesses():
             return [self._stop()]
-        alike = len(set(self._witnesses.values())) == 1
         running = any(item.state is _State.RUNNING for item in self._batches.values())
         more = [batch for batch in self._held if batch not in self._witnesses]
         if running:
             return []
         for batch in more:
-            if self._batches[batch].records > 1:
+            item = self._batches[batch]
+            if item.records > 1:
                 self._held.remove(batch)
-                return [Split(batch, 1)]
+                return [Split(batch, 1, item.failure)]
         if more:
             self._held.remove(more[0])
             return [self._run(more[0], urgent=True)]
         if not self.cutting.ended:
             return []
-        if not alike:
+        if len({_kind(failure) for failure in self._witnesses.values()}) > 1:
             return self._prove()  # few records, each bad in its own way
         # Every record there is has failed alike. They are few, and perhaps what failed was the machine, for once.
-        for batch, (result, _) in self._witnesses.items():
-            if result in (Result.FAILED, Result.STARVED) and self._batches[batch].attempt <= self.retries:
+        for batch, failure in self._witnesses.items():
+            if failure.result in (Result.FAILED, Result.STARVED) and self._batches[batch].attempt <= self.retries:
                 del self._witnesses[batch]
                 self._held.remove(batch)
                 return [self._run(batch, urgent=True)]
         return [self._stop()]
 
     def _enough_witnesses(self) -> bool:
-        said = [words for batch, words in self._witnesses.items() if self._batches[batch].units > 0]
+        said = [_kind(failure) for batch, failure in self._witnesses.items() if self._batches[batch].units > 0]
         return len(said) >= (WITNESSES if len(set(said)) == 1 else MOST_WITNESSES)
 
     def _stop(self) -> Stop:
         """No witness was done."""
-        batch, (result, _) = next(iter(self._witnesses.items()))
-        return Stop(batch, Why.MEMORY if result is Result.STARVED else Why.TOOL)
+        batch, failure = next(iter(self._witnesses.items()))
+        return Stop(batch, Why.MEMORY if failure.result is Result.STARVED else Why.TOOL, failure)
 
     def _prove(self) -> list[Step]:
         """The tool works: failures are the records' own from now on."""
@@ -277,7 +288,7 @@ class Lives:
         steps: list[Step] = []
         for batch in held:
             if batch in self._witnesses:
-                steps.extend(self._suspect_record(batch, *self._witnesses[batch]))
+                steps.extend(self._suspect_record(batch, self._witnesses[batch]))
             else:
                 steps.append(self._run(batch))
         self._witnesses.clear()

@@ -187,7 +187,8 @@ class Quarantine(msgspec.Struct, frozen=True):
     """Give up a batch of one record, keep it aside with its error, then tell `BatchQuarantined`."""
 
     batch: BatchId
-    failure: Failure | None = None
+    #: The last of it.
+    failure: Failure
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -229,8 +230,8 @@ class Stop(msgspec.Struct, frozen=True):
 
     batch: BatchId
     why: Why
-    #: The last one; None: it is not known.
-    failure: Failure | None = None
+    #: That of ``batch``, which shows why.
+    failure: Failure
 
 
 Action = Submit | Split | Divide | Retry | Output | Quarantine | Release | Looked | Withdraw | Kill | Stop

@@ -115,8 +115,6 @@ class Scheduler:
         self._parts: dict[BatchId, Part] = {}
         #: What is with the slots or waits before them.
         self._tasks: dict[TaskId, Task] = {}
-        #: Why the last attempt at a batch, or at what it was part of, failed.
-        self._failures: dict[BatchId, Failure] = {}
         #: Batches beside which nothing is to run.
         self._alone: set[BatchId] = set()
         self._interruption = Interruption()
@@ -191,12 +189,8 @@ class Scheduler:
     # Batches
 
     def _batch_split(self, whole: BatchId, parts: Sequence[Part]) -> list[Action]:
-        failure = self._failures.get(whole)
         self._forget(whole)
-        for part in parts:
-            self._parts[part.batch] = part
-            if failure:
-                self._failures[part.batch] = failure
+        self._parts.update({part.batch: part for part in parts})
         return self._steps(self._lives.batch_split(whole, parts))
 
     def _batch_divided(self, whole: BatchId, parts: Sequence[Part]) -> list[Action]:
@@ -222,8 +216,8 @@ class Scheduler:
                 case Release(batch):
                     self._forget(batch)
                     actions.append(step)
-                case Split(batch) | Quarantine(batch) | Stop(batch):
-                    actions.append(msgspec.structs.replace(step, failure=self._failures.get(batch)))
+                case Split() | Quarantine() | Stop():
+                    actions.append(step)
         return actions
 
     def _run(self, run: Run) -> list[Action]:
@@ -240,7 +234,6 @@ class Scheduler:
         if self._fragments:
             self._fragments.forget(batch)
         self._parts.pop(batch, None)
-        self._failures.pop(batch, None)
         self._alone.discard(batch)
 
     # Tasks
@@ -305,7 +298,6 @@ class Scheduler:
         if isinstance(task.kind, Compare):
             self._forget(task.batch)
             return [Looked(task.batch, None)]
-        self._failures[task.batch] = failure
         if self._interruption:
             return []
         if isinstance(task.kind, Search | Rank | Slice) and not failure.result.is_of_the_tool:
@@ -328,4 +320,4 @@ class Scheduler:
         if not any(isinstance(step, Run) for step in steps):
             return self._steps(steps)
         self.n_retries += 1
-        return [Retry(batch, self._failures[batch]), *self._steps(steps)]
+        return [Retry(batch, failure), *self._steps(steps)]
