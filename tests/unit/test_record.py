@@ -102,6 +102,13 @@ def test_each_batch_begins_with_the_header(record_format: str, tmp_path: Path) -
     assert (source.records, source.offset) == (len(records), path.stat().st_size)
 
 
+def test_a_header_has_its_limit(tmp_path: Path) -> None:
+    path = tmp_path / "x.vcf"
+    path.write_bytes(b"##" + b"x" * (64 << 20) + b"\n1\n")
+    with pytest.raises(_core.RecordError, match="the header is longer than 67108864 bytes"):
+        reader([path], "vcf").cut(str(tmp_path / "batch"), 1, 0, 0)
+
+
 def test_variants_are_told_by_name_and_first_line(tmp_path: Path) -> None:
     path = tmp_path / "x.gz"
     path.write_bytes(gzip.compress(BELOW_A_HEADER["vcf"][0]))
