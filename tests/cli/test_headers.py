@@ -121,7 +121,8 @@ def test_a_line_of_the_header_among_the_variants_ends_the_run(tables: Shell) -> 
     lines.insert(200, "##late\n")
     (tables.work / "v.vcf").write_text("".join(lines))
     ended = tables.run("millrace run --slots 2 --batch 20 --input v.vcf -- cat v.vcf")
-    assert ended.code == 1 and "a line of the header stands behind the records" in ended.err, ended.shown
+    assert ended.code == 1 and "v.vcf:201: a line of the header stands behind" in ended.err, ended.shown
+    assert tables.run("millrace run --slots 2 --batch 20 --input v.vcf:lines -- sed /^#/d v.vcf").code == 0
 
 
 def test_a_run_goes_on_with_the_same_header_alone(tables: Shell) -> None:
@@ -146,6 +147,45 @@ def test_a_run_goes_on_with_the_same_header_alone(tables: Shell) -> None:
     assert ended.code == 0 and (tables.work / "out.vcf").read_text() == text, ended.shown
 
 
+@pytest.mark.parametrize("at", [149, 150, 170])
+def test_columns_that_change_end_the_run(tables: Shell, at: int) -> None:
+    """Serially a blank line and other names stand there: between two batches, or within one."""
+    line = f"mlr --csv put 'if ($id == {at}) {{unset $kind}}' t.csv"
+    assert "\n\nid," in tables.run(line).out
+    ended = tables.run(f"millrace run --slots 2 --batch 50 --verify 0 --input t.csv:csv+header --join csv -- {line}")
+    assert ended.code == 5 and ("columns change" in ended.err or "header" in ended.err), ended.shown
+
+
+def test_phases_that_read_lines_take_variants_for_lines(tables: Shell) -> None:
+    (tables.work / "upper.py").write_text("def upper(lines):\n    for line in lines:\n        yield line.upper()\n")
+    (tables.work / "job.toml").write_text(
+        '[phase.cut]\nfilter = "cut -f 1-5"\ninput = "v.vcf"\noutput = "five"\n'
+        '[phase.upper]\npython = "upper.py:upper"\ninput = "v.vcf"\noutput = "upper"\n'
+    )
+    ended = tables.run("millrace run job.toml")
+    assert ended.code == 0, ended.shown
+    assert (tables.work / "five").read_text() == tables.run("cut -f 1-5 v.vcf").out
+    assert (tables.work / "upper").read_text() == (tables.work / "v.vcf").read_text().upper()
+
+
+def test_a_description_needs_no_word_of_the_header(tables: Shell) -> None:
+    (tables.work / "millrace-tools").mkdir()
+    (tables.work / "millrace-tools" / "tee2.toml").write_text(
+        'programs = ["tee2"]\n[use]\n[[use.input]]\noperand = 1\nformat = "vcf"\n[[use.output]]\noperand = 2\n'
+    )
+    ended = tables.run("millrace run --slots 2 --batch 50 -- tee2 v.vcf out")
+    assert ended.code == 0, ended.shown
+    assert (tables.work / "out").read_bytes() == (tables.work / "v.vcf").read_bytes()
+
+
+def test_a_map_is_given_no_records_below_a_header(tables: Shell) -> None:
+    code = "import millrace; print(len(list(millrace.map(len, 'v.vcf{}'))))"
+    python = shlex.quote(sys.executable)
+    ended = tables.run(f'{python} -c "{code.format("")}"')
+    assert ended.code and "v.vcf:lines" in ended.err, ended.shown
+    assert tables.run(f'{python} -c "{code.format(":lines")}"').out == "408\n"
+
+
 @pytest.mark.parametrize(
     ("options", "line", "why"),
     [
@@ -156,7 +196,14 @@ def test_a_run_goes_on_with_the_same_header_alone(tables: Shell) -> None:
         ("--input t.csv:csv", "mlr --icsv --ojsonl cat t.csv", "csv+header"),
         ("--input t.csv:csv+header --join csv", "csvsort -c kind t.csv", "orders or compares"),
         ("--input v.vcf", "awk 'NR > 3' v.vcf", "counts"),
-        ("--input v.vcf --records", "cat", "needs the header"),
+        ("--input v.vcf", "bcftools +prune -w 3bp v.vcf", "beside each other"),
+        ("--input t.csv:csv+header", "mlr --icsvlite --ojsonl cat t.csv", "takes a blank line for the end of a table"),
+        ("--input t.csv:csv+header", "mlr --icsv --ojson cat t.csv", "--ojsonl"),
+        ("--input t.csv:csv", "mlr -N --csv put 'if ($1 > 9) {unset $2}' t.csv", "does not show where they change"),
+        ("--input t.csv:csv+header --join csv", "csvcut -q _ -c id t.csv", "reads quotes otherwise"),
+        ("--input t.csv:csv", "csvformat -K 1 t.csv", "leaves out the first lines"),
+        ("--input t.csv:csv+header --join csv", "csvgrep -l -c kind -m k3 t.csv", "counts or numbers"),
+        ("--input v.vcf --records", "cat", "is not sent"),
     ],
 )
 def test_refused_before_the_start(tables: Shell, options: str, line: str, why: str) -> None:

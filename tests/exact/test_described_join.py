@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import shutil
 from collections.abc import Iterator
@@ -51,6 +52,9 @@ ALIKE = {
     "bcftools-query": Run(r"bcftools query -i 'DP>20' -f '#%CHROM %POS [%GT ]\n' v.vcf"),
     "bcftools-filter": Run("bcftools filter --no-version -s LOW -e 'QUAL<30' -Ov v.vcf"),
     "bcftools-annotate": Run(r"bcftools annotate --no-version -x INFO/AF -I '%CHROM\_%POS' v.vcf"),
+    "bcftools-query-file": Run(r"bcftools query -f '#%CHROM\n' --output-file=out.txt v.vcf", ("out.txt",)),
+    "bcftools-lists": Run("bcftools view --no-version -S ^names -T ^places -O v0 v.vcf"),
+    "bcftools-mask": Run("bcftools filter --no-version --mask-file places -s MASK v.vcf"),
     "bcftools-stdin": Run("bcftools view --no-version -G -", stdin="v.vcf"),
 }
 
@@ -102,6 +106,11 @@ REFUSED = {
     "bcftools filter --no-version -g 5 v.vcf": "beside each other",
     "bcftools view --no-version -r 1:1-500 v.vcf": "not known",
     "bcftools sort v.vcf": "orders or compares",
+    "bcftools view --no-version -i ID=@names v.vcf": "may read a file",
+    "bcftools view --no-version -o x.VCF.bgz v.vcf": "one compressed stream",
+    "bcftools view --no-version -S ^nothing v.vcf": "no such file",
+    "bcftools view --no-version v.bcf": "is BCF",
+    "bcftools view --no-version u.bcf": "is BCF",
     "bcftools norm -m- v.vcf": "orders or compares",
     "bcftools stats v.vcf": "one result",
     "cd-hit -i contigs.fna -o o": "compares all records with each other",
@@ -127,6 +136,10 @@ def _make(data: Path, folder: Path) -> None:
                 quality = "".join(chr(33 + draw.randrange(2, 41)) for _ in read)
                 file.write(f"@read{k} {k}\n{read}\n+\n{quality}\n")
     make_variants(folder / "v.vcf")
+    (folder / "names").write_text("s1\n")
+    (folder / "places").write_text("1\t200\t900\n")
+    (folder / "u.bcf").write_bytes(b"BCF\2\2")
+    (folder / "v.bcf").write_bytes(gzip.compress(b"BCF\2\2"))
     for name in ("families", "aligned", "genomes"):
         (folder / name).mkdir()
     for k in range(3):

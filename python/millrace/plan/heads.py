@@ -1,9 +1,11 @@
-"""What the first bytes of an input tell: line ends that cannot be cut at, compression that a tool would see."""
+"""What the first bytes of an input tell: that it cannot be cut, and compression that a tool would see."""
 
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from millrace.errors import RefusedError
@@ -34,6 +36,29 @@ def refuse_old_mac(use: ToolUse, command: Command) -> None:
                 f"{item.path}:1: lines end with a carriage return alone, as on old Macs",
                 f"convert it first: tr '\\r' '\\n' < {item.path} > NEW",
             )
+
+
+def refuse_bcf(use: ToolUse, command: Command) -> None:
+    """Refuse variants in BCF, packed or not, which has no lines.
+
+    Raises:
+        RefusedError: There is such an input.
+    """
+    for item, head in _heads(use, command):
+        if item.format == "vcf" and _unzipped(head).startswith(b"BCF"):
+            raise RefusedError(
+                f"{item.path}: is BCF, which is not cut into variants",
+                f"let bcftools write VCF: bcftools view {item.path} | millrace run --format vcf -- ...",
+            )
+
+
+def _unzipped(head: bytes) -> bytes:
+    """The first bytes of what may be packed by gzip."""
+    if not head.startswith(MAGIC[0]):
+        return head
+    with suppress(zlib.error):
+        return zlib.decompressobj(wbits=31).decompress(head, 16)
+    return b""
 
 
 def unpacked(use: ToolUse, command: Command) -> tuple[str, ...]:

@@ -98,6 +98,7 @@ def _make(
     use = with_formats(use, seen)
     check_script(job, use, seen)
     heads.refuse_old_mac(use, seen)
+    heads.refuse_bcf(use, seen)
     warnings = (*heads.unpacked(use, seen), *version_note(use, job, Path(job.command[0]).name))
     check_boundaries(job, use)
     if use.served:

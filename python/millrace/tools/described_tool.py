@@ -62,7 +62,7 @@ class Described:
         call = Call(program, command.argv[1:], joins.ways(use.stdout), frozenset(item.format for item in inputs))
         if not several and (known := refusal(call)):
             raise RefusedError(f"{program} {known[0]}", known[1])
-        outputs = _outputs(use, found, command, tokens, files)
+        outputs = _outputs(use, found, command, tokens, files, inputs)
         threads = last(found, _name(use, use.threads)) if use.threads else None
         return ToolUse(
             adapter=about.programs[0] if self.ours else f"file:{about.programs[0]}",
@@ -181,9 +181,10 @@ def _inputs(use: Use, found: Sequence[Word], command: Command, tokens: Tokens, p
 
 
 def _outputs(
-    use: Use, found: Sequence[Word], command: Command, tokens: Tokens, files: Sequence[str]
+    use: Use, found: Sequence[Word], command: Command, tokens: Tokens, files: Sequence[str], inputs: Sequence[InputUse]
 ) -> tuple[OutputUse, ...]:
     outputs: list[OutputUse] = []
+    join = joins.for_inputs(inputs)
     for place in use.output:
         word = _place(place, use, found, Path(command.argv[0]).name)
         if word is None or word.value in ("-", "/dev/null"):
@@ -193,8 +194,8 @@ def _outputs(
         if files:
             outputs.append(record_output(name, word.value, files, command))
         else:
-            outputs.append(OutputUse(name=name, path=word.value, join=joins.together(*place.join or ("concat",))))
-    outputs.append(OutputUse(name="stdout", path="-", stdout=True, join=joins.together(*use.stdout or ("concat",))))
+            outputs.append(OutputUse(name=name, path=word.value, join=joins.together(*place.join or (join,))))
+    outputs.append(OutputUse(name="stdout", path="-", stdout=True, join=joins.together(*use.stdout or (join,))))
     return tuple(outputs)
 
 
@@ -209,7 +210,7 @@ def _databases(use: Use, found: Sequence[Word], command: Command) -> tuple[Path,
         word = _place(place, use, found, Path(command.argv[0]).name)
         if word is None:
             continue
-        whole = os.path.join(command.cwd, word.value)
+        whole = os.path.join(command.cwd, word.value.removeprefix(place.prefix))
         there = _beside(place.files, whole) if place.files else [whole]
         if place.refused_with and _beside(place.refused_with, whole):
             raise RefusedError(f"{word.value} {place.why}", place.instead)

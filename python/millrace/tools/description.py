@@ -50,6 +50,8 @@ class Database(_Table, frozen=True, kw_only=True):
 
     option: str = ""
     operand: int = 0
+    #: What may stand before the name, such as a sign that the file is meant otherwise.
+    prefix: str = ""
     #: Files beside it, as a glob in which ``{}`` is the name; empty: the file itself.
     files: str = ""
     #: Refused if there is a file like this, in the same way: why, and what works instead.

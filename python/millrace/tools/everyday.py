@@ -23,7 +23,14 @@ from millrace.tools.calls import (
     verb,
     without,
 )
-from millrace.tools.tables import csvcut_takes_names, miller_names_columns, miller_takes_all
+from millrace.tools.tables import (
+    csvcut_takes_names,
+    miller_hides_changes,
+    miller_names_columns,
+    miller_reads_several_tables,
+    miller_takes_all,
+    miller_writes_a_list,
+)
 
 #: Exit statuses of programs that are no failures: nothing was found.
 NOTHING_FOUND = dict.fromkeys(
@@ -104,6 +111,18 @@ _TABLE = Rule(
     joins=frozenset({"csv"}),
     formats=frozenset({"csv+header"}),
 )
+_CSVKIT = (
+    Rule(
+        "reads quotes otherwise than rows are cut",
+        "let csvformat write usual ones: csvformat ... FILE | millrace run --format csv -- ...",
+        option("-q", "-p", "-u", "-b", "--quotechar", "--escapechar", "--quoting", "--doublequote"),
+    ),
+    Rule(
+        "with -K leaves out the first lines of the input",
+        "tail -n +N FILE | millrace run --format csv -- ...",
+        option("-K", "--skip-lines"),
+    ),
+)
 _IN_PLACE = "changes its input, of which each task has but a part"
 _TO_A_FILE = "leave that out, and name another file for the result: millrace run -- PROGRAM ... > OUT"
 _AWK = (
@@ -124,6 +143,21 @@ _FASTP_AUTO = either(
 _TRIMMOMATIC = (
     Rule("guesses the encoding of the qualities from the first reads", "say it: PROGRAM ... -phred33", without(exactly("-phred33", "-phred64"))),
 )  # fmt: skip
+
+#: Those of bcftools that take --no-version.
+_BCFTOOLS_PLUGIN = verb(
+    *(
+        "+add-variantkey",
+        "+dosage",
+        "+fill-AN-AC",
+        "+fill-from-fasta",
+        "+fill-tags",
+        "+fixploidy",
+        "+fixref",
+        "+guess-ploidy",
+    ),
+    *("+impute-info", "+missing2ref", "+setGT", "+tag2tag", "+trio-dnm2", "+variantkey-hex"),
+)
 
 #: What is known, by program; the first rule that applies is told.
 RULES: dict[str, tuple[Rule, ...]] = {
@@ -166,21 +200,30 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "tee": (Rule("with -a adds to what is there", "let the shell add it: millrace run -- ... >> FILE", option("-a", "--append")),),
     "cat": (Rule("with -n, -b or -s " + _COUNTS, _PIPE, option("-n", "-b", "-s", "--number", "--number-nonblank", "--squeeze-blank")),),
     "jq": (Rule("with --slurp or --null-input " + _DIGESTS, _PIPE, option("-s", "-n", "--slurp", "--null-input")),),
-    "csvgrep": (_TABLE,),
+    "csvgrep": (Rule("with -l or -n " + _COUNTS, _PIPE, option("-l", "-n", "--linenumbers", "--names")), *_CSVKIT, _TABLE),
+    "csvformat": _CSVKIT,
     **dict.fromkeys(("csvjoin", "csvsort"), (Rule(_ORDERS, _PIPE),)),
     **dict.fromkeys(("csvjson", "csvlook", "csvsql", "csvstack", "csvstat"), (Rule(_DIGESTS, _PIPE),)),
     "csvclean": (Rule(_COUNTS, _PIPE),),
     "csvcut": (
         Rule("with -l or -n " + _COUNTS, _PIPE, option("-l", "-n", "--linenumbers", "--names")),
+        *_CSVKIT,
         _TABLE._replace(when=csvcut_takes_names, instead="name columns by numbers (-c 1,3), or " + _TABLE.instead),
     ),
     "mlr": (
         Rule("with -I " + _IN_PLACE, _TO_A_FILE, exactly("-I")),
         Rule("with such a verb or expression " + _ORDERS, _PIPE, miller_takes_all),
+        Rule("with --rs or --irs reads records that are not lines", _PIPE, exactly("--rs", "--irs")),
+        Rule(
+            "takes a blank line for the end of a table, and what follows for other names of columns", "read it as CSV or TSV: --icsv, --itsv",
+            both(miller_names_columns, miller_reads_several_tables),
+        ),
+        Rule("without names of columns does not show where they change", "let it write names (without --ho and -N), and add --join csv", miller_hides_changes),
         _TABLE._replace(
             when=miller_names_columns, joins=frozenset(), formats=frozenset({"csv+header", "lines+header"}),
             instead=_TABLE.instead + " (lines+header and --join header for tabs; no --join for JSON), or add --implicit-csv-header",
         ),
+        Rule("writes one list for the whole input", "let it write a value a line: --ojsonl", miller_writes_a_list),
     ),
     **dict.fromkeys(
         ("zcat", "gunzip", "gzcat", "bzcat", "bunzip2", "xzcat", "unxz", "zstdcat", "unzstd", "lz4cat"),
@@ -281,18 +324,21 @@ RULES: dict[str, tuple[Rule, ...]] = {
         Rule(_ORDERS, _PIPE, verb("sort", "merge", "concat", "isec", "norm", "gtcheck")),
         Rule(_DIGESTS, _PIPE, verb("stats", "consensus", "roh", "cnv", "polysomy")),
         Rule(_INDEXES, "run it by itself", verb("index")),
-        Rule("looks at the variants beside each other", _PIPE, either(verb("csq"), both(verb("filter"), option("-g", "-G", "--SnpGap", "--IndelGap")))),
+        Rule(
+            "looks at the variants beside each other", _PIPE,
+            either(verb("csq", "+prune", "+remove-overlaps"), both(verb("filter"), option("-g", "-G", "--SnpGap", "--IndelGap"))),
+        ),
         Rule(
             "with such an output " + _PACKS, "let it write VCF, and pipe the result: millrace run -- ... | bcftools view -O b",
-            either(text(r"^(-O|--output-type=)[zbu]"), value(("-O", "--output-type"), "[zbu].*"), value(("-o", "--output"), r".*\.(gz|bcf)")),
+            either(text(r"^(-O|--output-type=)[zbu]"), value(("-O", "--output-type"), "[zbu].*"), value(("-o", "--output"), r"(?i).*\.(b?gz|bcf)")),
         ),
         Rule(
             "writes the time and its command into the header", "add --no-version, in the serial run too",
-            without(either(exactly("--no-version"), verb("query", "head"), both(verb("view"), exactly("-H", "--no-header")))),
+            both(either(verb("view", "annotate", "filter", "call", "convert"), _BCFTOOLS_PLUGIN), without(either(exactly("--no-version"), both(verb("view"), exactly("-H", "--no-header"))))),
         ),
         Rule(
             "reads a header before the variants, which only the first batch has", "say that it is VCF: --input FILE:vcf",
-            formats=frozenset({"vcf"}),
+            without(verb("")), formats=frozenset({"vcf"}),
         ),
     ),
     "samtools": (

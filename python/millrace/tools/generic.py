@@ -32,9 +32,9 @@ from millrace.tools.base import grows, opened
 from millrace.tools.calls import Call
 from millrace.tools.everyday import BINARY_FOUND, NOTHING_FOUND, refusal, takes_for_binary
 from millrace.tools.generic_notes import notes
-from millrace.tools.joins import CONCAT, joined, ways
+from millrace.tools.joins import CONCAT, UNBROKEN, for_inputs, joined, together, ways
 from millrace.tools.read_whole import refuse_read_whole
-from millrace.tools.tables import QUOTED, reads_quotes
+from millrace.tools.tables import QUOTED, miller_writes_names, reads_quotes
 
 
 class Generic:
@@ -49,7 +49,9 @@ class Generic:
             _input(typed, index, command, tokens) for index, typed in enumerate(_inputs_named(command, program))
         )
         _refuse_standard_input(program, inputs, command, tokens)
-        outputs = joined(_headed(_outputs(command, tokens, inputs), inputs), command.joins)
+        outputs = joined(_outputs(command, tokens, inputs), command.joins)
+        if miller_writes_names(program, command.argv[1:]):
+            outputs = tuple(_unbroken(output) for output in outputs)
         failures: tuple[str, ...] = ()
         if takes_for_binary(program, command.argv[1:]) and not any(is_one_each(path) for path in command.outputs):
             inputs = tuple(msgspec.structs.replace(item, text=item.format != "files") for item in inputs)
@@ -185,16 +187,16 @@ def _outputs(command: Command, tokens: list[Token], inputs: Sequence[InputUse]) 
             refuse_absolute(path, "--output")
         outputs.append(OutputUse(name=_stream_name(path, names), path=path, layout=_layout(path, command, inputs)))
     outputs.append(OutputUse(name="stdout", path="-", stdout=True))
-    return tuple(outputs)
-
-
-def _headed(outputs: Sequence[OutputUse], inputs: Sequence[InputUse]) -> tuple[OutputUse, ...]:
-    """Joined as suits the format of the inputs, if the user says nothing else."""
-    known = (formats.FORMATS[item.format] for item in inputs if item.format in formats.FORMATS)
-    join = next((each.join for each in known if each.has_header), CONCAT)
+    join = for_inputs(inputs)
     return tuple(
         msgspec.structs.replace(output, join=join) if output.layout == "file" else output for output in outputs
     )
+
+
+def _unbroken(output: OutputUse) -> OutputUse:
+    """Where the names of columns stand once, that they change shows in a blank line alone."""
+    join = output.join if output.join == CONCAT else together(output.join, UNBROKEN)
+    return msgspec.structs.replace(output, join=join)
 
 
 def _layout(path: str, command: Command, inputs: Sequence[InputUse]) -> str:

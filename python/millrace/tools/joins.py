@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from millrace import _core
+from millrace import _core, formats
 from millrace.errors import RefusedError
-from millrace.model import OutputUse
+from millrace.model import InputUse, OutputUse
 
 #: Each way, as the user writes it.
 WAYS = {
@@ -52,6 +52,8 @@ OF_ONE_TOOL = {
     "obabel-cml": "one document; one molecule alone has no frame",
 }
 
+#: A blank line, behind which columns change, ends the run; added to another join.
+UNBROKEN = "unbroken"
 #: One batch after the other.
 CONCAT = "concat"
 #: SAM: its header once.
@@ -109,6 +111,13 @@ def joined(outputs: Sequence[OutputUse], asked: Sequence[str]) -> tuple[OutputUs
         msgspec.structs.replace(output, join=_spec(ways[output.name])) if output.name in ways else output
         for output in outputs
     )
+
+
+def for_inputs(inputs: Sequence[InputUse]) -> str:
+    """The join of outputs of which nothing is said: what suits the format of the inputs."""
+    names = (item.format or formats.by_suffix(item.path) for item in inputs)
+    known = (formats.FORMATS[name] for name in names if name in formats.FORMATS)
+    return next((each.join for each in known if each.has_header), CONCAT)
 
 
 def check(how: str) -> str:

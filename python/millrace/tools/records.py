@@ -37,8 +37,8 @@ class Records:
             )
         if form in formats.FORMATS and formats.FORMATS[form].has_header:
             raise RefusedError(
-                f"--records: {path}: a record of format {form} needs the header, which is not sent",
-                "give it to the program in a file of its own, and name a format without a header, such as lines",
+                f"{path}: records of format {form} have a header, which is not sent where they are given one by one",
+                f"name a format without one, such as lines: {path}:lines",
             )
         files = [command.cwd / name for name in command.shared]
         for file in files:

@@ -56,6 +56,44 @@ miller_names_columns = both(
     without(exactly("-N", "--hi", "--implicit-csv-header", "--implicit-tsv-header", "--implicit-pprint-header")),
 )
 
+#: Of these formats a blank line ends a table, and names follow.
+miller_reads_several_tables = text(r"^--(?:[ctp]2\w|i?)(?:csvlite|tsvlite|asv|usv|pprint)(?:lite)?$|^--p2\w$")
+
+_MILLER_TABLE = r"-[ct]|--(?:\w2[ct]|o?(?:csv|tsv)(?:lite)?|o?[au]sv(?:lite)?)"
+_MILLER_BARE = ("-N", "--ho", "--headerless-csv-output", "--headerless-tsv-output", "--headerless-pprint-output")
+#: What may give one record other columns than another.
+_MILLER_CHANGES = r"[{}]|\b(?:unset|absent|map\w*|split\w+|json_decode|unformat\w*|get_\w+)\b|\$[*\[]"
+_MILLER_CHANGING = words("altkv json-parse nest sparsify split-ax split-lines splitax template utf8-to-latin1")
+
+miller_writes_a_list = both(
+    text(r"^(?:--o?json|-j|--ojsonx|--jsonx|--\w2j|--\w2b)$"),
+    without(exactly("--no-jlistwrap", "--ojsonl", "--ojsonx")),
+)
+
+
+def miller_writes_names(program: str, arguments: Sequence[str]) -> bool:
+    """Whether Miller writes a table below names of columns; where these change, it writes a blank line and others.
+
+    >>> miller_writes_names("mlr", ["--icsv", "--otsv", "cat"]), miller_writes_names("mlr", ["--icsv", "--ojsonl", "cat"])
+    (True, False)
+    """
+    is_table = any(re.fullmatch(_MILLER_TABLE, word) for word in arguments)
+    return program == "mlr" and is_table and not set(_MILLER_BARE) & set(arguments)
+
+
+def miller_hides_changes(call: Call) -> bool:
+    """Whether Miller writes a table without names, of which one record may have other columns than another."""
+    given = list(call.arguments)
+    return (
+        any(re.fullmatch(_MILLER_TABLE, word) for word in given)
+        and any(word in _MILLER_BARE for word in given)
+        and any(
+            word in _MILLER_CHANGING or (before in ("put", "-q", "-S", "-x") and re.search(_MILLER_CHANGES, word))
+            for before, word in call.pairs
+        )
+    )
+
+
 _COLUMNS = ("-c", "-C")
 
 #: csvcut looks for columns by the names in the first line.

@@ -21,7 +21,7 @@ from millrace.tools import registry
 from millrace.workflow import filtering
 from millrace.workflow.description import Phase, Workflow
 from millrace.workflow.planned import Here, Planned, norm, one_after_another
-from millrace.workflow.records import format_of
+from millrace.workflow.records import check_format, format_of
 from millrace.workflow.written import check_order, check_outputs
 
 #: Adapters that understand a command without a look into its input.
@@ -241,6 +241,7 @@ def _between(phase: Phase, earlier: Sequence[Planned], here: Here) -> Planned:
     if not (parent := (here.cwd / output.rstrip("/")).parent).is_dir():
         raise RefusedError(f"{output}: no such folder {parent}", f"make it with: mkdir -p {parent}")
     if phase.kind == "python":
+        check_format(phase.job.input[0], phase.job.format)
         filtering.load(phase.text, here.cwd)
     _prepare(streams, earlier, here)
     planned.outputs = (norm(output),)

@@ -12,26 +12,36 @@ from millrace.errors import RefusedError
 STARTS = {"fasta": b">", "mol2": b"@<TRIPOS>MOLECULE", "genbank": b"LOCUS", "cm": b"INFERNAL1/"}
 ENDS = {"hmm": b"//", "stockholm": b"//", "sdf": b"$$$$", "pdbqt": b"ENDMDL"}
 LINES = ("lines", "jsonl", "smiles")
+KNOWN = {*STARTS, *ENDS, *LINES}
 
 
 def format_of(typed: str, named: str) -> tuple[str, str]:
     """Split ``FILE[:FORMAT]``: the file, and the format of its records; lines if neither it nor ``named`` says another.
 
-    Raises:
-        RefusedError: A function cannot be given records of that format.
+    A name that says a format of which `records` knows nothing says lines, too.
 
     >>> format_of("hits.faa", ""), format_of("hits.out:lines", ""), format_of("hits", "")
     (('hits.faa', 'fasta'), ('hits.out', 'lines'), ('hits', 'lines'))
     """
     path, _, name = typed.rpartition(":")
-    if not path or name not in formats.FORMATS:
-        path, name = typed, named or formats.by_suffix(typed) or "lines"
-    if name not in (*STARTS, *ENDS, *LINES, "files"):
-        known = ", ".join(sorted({*STARTS, *ENDS, *LINES}))
+    if path and name in formats.FORMATS:
+        return path, name
+    told = formats.by_suffix(typed)
+    return typed, named or (told if told in KNOWN else "") or "lines"
+
+
+def check_format(typed: str, named: str) -> None:
+    """Refuse an input of which a function cannot be given records.
+
+    Raises:
+        RefusedError: It has such a format.
+    """
+    path, name = format_of(typed, named)
+    if name not in (*KNOWN, "files"):
         raise RefusedError(
-            f"{path}: a Python function cannot be given records of format {name}", f"formats for it are {known}"
+            f"{path}: a Python function cannot be given records of format {name}",
+            f"formats for it are {', '.join(sorted(KNOWN))}",
         )
-    return path, name
 
 
 def lines(blocks: Iterable[bytes]) -> Iterator[bytes]:

@@ -162,6 +162,10 @@ struct Body<'a> {
     format: &'static str,
     out: &'a mut dyn Write,
     objects: bool,
+    /// Fields in quotes may have line ends.
+    quoted: bool,
+    unbroken: bool,
+    n_quotes: usize,
     has_lines: bool,
     /// Whether the last line of the output has its line end.
     ended: &'a mut bool,
@@ -175,6 +179,14 @@ impl Body<'_> {
         if self.objects && !is_object(line) {
             let found = String::from_utf8_lossy(&text(line)[..text(line).len().min(60)]).into_owned();
             return Err(shape(self.format, format!("a line is no JSON object: '{found}'")));
+        }
+        if self.unbroken {
+            if self.n_quotes % 2 == 0 && text(line).is_empty() {
+                let problem =
+                    "there is a blank line: columns change there, and between two batches that would not be seen";
+                return Err(shape(self.format, problem));
+            }
+            self.n_quotes += if self.quoted { memchr_iter(b'"', line).count() } else { 0 };
         }
         self.has_lines = true;
         *self.ended = line.ends_with(b"\n");
@@ -201,6 +213,8 @@ pub(super) struct Frame {
     totals: Option<Totals>,
     /// Whether each line between them is a JSON object.
     objects: bool,
+    /// Whether a blank line between them ends the run.
+    unbroken: bool,
     first_header: Common,
     first_footer: Common,
     presence: Presence,
@@ -210,7 +224,7 @@ pub(super) struct Frame {
 impl Frame {
     /// From parts on a line each: `header` or `header-first`, and `footer` (with a number of lines or a regular expression
     /// behind a colon), `totals` (a footer by its regular expression, whose groups are numbers to add up), `csv`, `sam` or
-    /// `jsonl`, and `restore:REGEX<tab>TEXT`, as often as there is something to restore.
+    /// `jsonl`, `unbroken` (a blank line, behind which columns change, ends the run), and `restore:REGEX<tab>TEXT`, as often as there is something to restore.
     pub(super) fn new(spec: &str) -> Option<Self> {
         let mut frame = Self {
             format: "text",
@@ -220,6 +234,7 @@ impl Frame {
             restore: Vec::new(),
             totals: None,
             objects: false,
+            unbroken: false,
             first_header: Common::default(),
             first_footer: Common::default(),
             presence: Presence::default(),
@@ -238,6 +253,7 @@ impl Frame {
                 "restore" => frame.restore.push(Restore::parse(parameter)?),
                 "csv" if part == "csv" => (frame.format, frame.header) = ("CSV", Edge::Row),
                 "sam" if part == "sam" => (frame.format, frame.header) = ("SAM", Edge::parse("^@[A-Z][A-Z]\t")?),
+                "unbroken" if part == "unbroken" => frame.unbroken = true,
                 "jsonl" if part == "jsonl" => (frame.format, frame.objects) = ("JSON lines", true),
                 _ => return None,
             }
@@ -280,6 +296,9 @@ impl Joiner for Frame {
             format: self.format,
             out: &mut out,
             objects: self.objects,
+            quoted: matches!(self.header, Edge::Row),
+            unbroken: self.unbroken,
+            n_quotes: 0,
             has_lines: false,
             ended: &mut self.ended,
         };

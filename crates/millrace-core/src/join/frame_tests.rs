@@ -35,6 +35,18 @@ fn first_header_is_kept() {
 }
 
 #[test]
+fn a_blank_line_where_columns_change_is_no_row() {
+    let quoted = "h\n\"x\n\ny\"\n";
+    assert_eq!(joined("csv\nunbroken", &[quoted, "h\nb\n"]), "h\n\"x\n\ny\"\nb\n");
+    assert_eq!(joined("header\nunbroken", &["h\n\"\n", "h\nb\n"]), "h\n\"\nb\n");
+    for blocks in [["h\na\n\nz\nb\n", "h\n"], ["h\na\n", "h\na\n\r\n"]] {
+        refused("csv\nunbroken", &blocks, "columns change");
+        refused("unbroken\nheader", &blocks, "columns change");
+    }
+    refused("header\nunbroken", &["h\n\"a\n\n", ""], "columns change");
+}
+
+#[test]
 fn headers_may_be_as_wide_as_the_names_below_them() {
     assert_eq!(joined("header-first:2", &["#h\n#-\na\n", "#h  \n#---\n", "#h \n#--\nlong\n"]), "#h\n#-\na\nlong\n");
     refused("header-first:2", &["#h\n#-\na\n", "#h\n"], "ends within its header");

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use memchr::memchr_iter;
+
 use super::error::Error;
 use super::format::{Cutter, Header};
 use super::scan::{Fault, Scanner};
@@ -304,8 +306,7 @@ impl Reader {
                 }
             }
             if size == pass.batch.bytes && self.is_header_line() {
-                let problem = "a line of the header stands behind the records".to_owned();
-                return (Err(Fault { line: None, problem }), boundary);
+                return (Err(self.late_header()), boundary);
             }
             let step = match self.scanner.scan(&self.buffer[self.start..self.end], self.drained) {
                 Ok(step) => step,
@@ -405,6 +406,14 @@ impl Reader {
     /// Whether the next record begins as those of the header do.
     fn is_header_line(&self) -> bool {
         matches!(self.cutter.header(), Some(Header::Byte(byte)) if self.start < self.end && self.buffer[self.start] == byte)
+    }
+
+    fn late_header(&self) -> Fault {
+        let above = self.header.as_deref().unwrap_or_default();
+        Fault {
+            line: Some(memchr_iter(b'\n', above).count() as u64 + self.records + 1),
+            problem: "a line of the header stands behind the first record, where it is no part of it".to_owned(),
+        }
     }
 
     /// Reads once more from the source, behind what is undecided yet.

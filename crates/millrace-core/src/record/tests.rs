@@ -413,7 +413,7 @@ fn sources_have_one_header() {
     assert_eq!(cut(["#h\n", "#h\n2\n"]).unwrap(), ["#h\n2\n"]);
     assert!(cut(["#h\n", "#H\n2\n"]).unwrap_err().contains("another header"));
     assert!(cut(["#h\n1\n", "#H\n2\n"]).unwrap_err().contains("another header"));
-    assert!(cut(["#h\n1\n#h\n", ""]).unwrap_err().contains("stands behind the records"));
+    assert!(cut(["#h\n1\n#h\n", ""]).unwrap_err().contains(":3: a line of the header stands behind the first record"));
 }
 
 #[test]
