@@ -86,7 +86,7 @@ def check(search: Path, tmp_path: Path, command: list[str], sizes: tuple[int, ..
         ("cmscan -o x --tblout x db.cm q.fa", "not a file of its own"),
         ("cmsearch q.fa q.fa", "not a file of models"),
         ("cmsearch m.cm -", "no plain file of sequences"),
-        ("cmsearch - q.fa", "no queries on standard input"),
+        ("cmsearch - q.fa", "models on standard input are not cut"),
     ],
 )
 def test_refused_before_anything_starts(search: Path, line: str, problem: str) -> None:
