@@ -89,6 +89,9 @@ class Batch:
     def records(self) -> int:
         """Number of records."""
     @property
+    def header(self) -> int:
+        """Bytes of the header before them."""
+    @property
     def bytes(self) -> int:
         """Their bytes."""
     @property

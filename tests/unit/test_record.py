@@ -96,8 +96,8 @@ def test_each_batch_begins_with_the_header(record_format: str, tmp_path: Path) -
     assert (source.header, source.records) == (header, 0)
     cut = list(cut_all(source, tmp_path / "batch", 1, 0, 0))
     assert [data for _, data in cut] == [header + record for record in records]
-    assert [(batch.bytes, batch.cost) for batch, _ in cut] == [
-        (len(header) + len(record), len(record)) for record in records
+    assert [(batch.header, batch.bytes, batch.cost) for batch, _ in cut] == [
+        (len(header), len(record), len(record)) for record in records
     ]
     assert (source.records, source.offset) == (len(records), path.stat().st_size)
 

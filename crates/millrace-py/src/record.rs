@@ -134,6 +134,7 @@ impl Reader {
 #[pyclass(module = "millrace._core", frozen, get_all)]
 struct Batch {
     records: u64,
+    header: u64,
     bytes: u64,
     cost: u64,
     largest: u64,
@@ -144,17 +145,17 @@ struct Batch {
 #[pymethods]
 impl Batch {
     fn __repr__(&self) -> String {
-        let Self { records, bytes, cost, largest, smallest, crc32c } = self;
+        let Self { records, header, bytes, cost, largest, smallest, crc32c } = self;
         format!(
-            "Batch(records={records}, bytes={bytes}, cost={cost}, largest={largest}, smallest={smallest}, crc32c={crc32c:#010x})"
+            "Batch(records={records}, header={header}, bytes={bytes}, cost={cost}, largest={largest}, smallest={smallest}, crc32c={crc32c:#010x})"
         )
     }
 }
 
 impl From<core::Batch> for Batch {
     fn from(batch: core::Batch) -> Self {
-        let core::Batch { records, bytes, cost, largest, smallest, crc32c } = batch;
-        Self { records, bytes, cost, largest, smallest, crc32c }
+        let core::Batch { records, header, bytes, cost, largest, smallest, crc32c } = batch;
+        Self { records, header, bytes, cost, largest, smallest, crc32c }
     }
 }
 

@@ -12,7 +12,10 @@ class Counts(msgspec.Struct):
 
     records: int = 0
     units: int = 0
+    #: Of records that are done in this run.
     bytes: int = 0
+    #: Of the inputs' files, with what an earlier run has done.
+    bytes_before: int = 0
     resumed: int = 0
     quarantined: int = 0
     cpu: float = 0.0
@@ -27,7 +30,7 @@ class Counts(msgspec.Struct):
         self.records += part.last - part.first
         self.resumed += part.last - part.first
         self.units += units
-        self.bytes += n_bytes
+        self.bytes_before += n_bytes
 
     def done(self, batch: Batch, units: int) -> None:
         """A batch is done or given up."""

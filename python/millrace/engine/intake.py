@@ -25,12 +25,22 @@ class Intake:
         #: Bytes of the inputs' files up to the end of what is read.
         self.offset = 0
         self._units = 0
+        #: Bytes of the records that are cut, and of the inputs' files in which they are: less where these are packed, more
+        #: where there is a header.
+        self._bytes = self._in_files = 0
 
     def read(self, part: Batch | Skipped, units: int) -> int:
         """A part of so many units is read; returns how many bytes of the inputs' files it has."""
         n_bytes, self.offset = part.offset - self.offset, part.offset
         self._units += units
+        if isinstance(part, Batch):
+            self._bytes += part.bytes
+            self._in_files += n_bytes
         return n_bytes
+
+    def in_files(self, n_bytes: int) -> int:
+        """Bytes of the inputs' files in which about so many bytes of records are."""
+        return n_bytes * self._in_files // self._bytes if self._bytes else 0
 
     @property
     def remaining(self) -> float | None:

@@ -262,7 +262,7 @@ class Engine(msgspec.Struct, dict=True):
         searched = int(sum(batch.bytes * scheduler.share(number) for number, batch in self.batches.items()))
         return Snapshot(
             elapsed=self.now(), slots=self.plan.slots, slots_busy=counts.running, records_done=counts.records,
-            units_done=counts.units, unit=self.plan.use.cost.unit, bytes_done=counts.bytes + searched,
+            units_done=counts.units, unit=self.plan.use.cost.unit, bytes_done=counts.bytes_before + self._intake.in_files(counts.bytes + searched),
             bytes_total=self.feeder.total, records_resumed=counts.resumed,
             retries=scheduler.n_retries, quarantined=counts.quarantined, cpu=counts.cpu,
         )  # fmt: skip

@@ -23,8 +23,9 @@ class Batch(Frozen, frozen=True):
     first: int
     last: int
     units: int
+    #: Of its records in all inputs.
     bytes: int
-    #: (bytes, CRC-32C) in each input.
+    #: (bytes, CRC-32C) of what is spooled of each input: a header, if its format has one, and records.
     digests: tuple[tuple[int, int], ...]
     #: Spooled bytes of each input; empty text for inputs of format ``files``.
     spooled: tuple[Path, ...]

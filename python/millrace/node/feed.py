@@ -16,6 +16,7 @@ from millrace.errors import CorruptError, MillraceError, RefusedError
 from millrace.model import InputUse
 from millrace.node.batch import Batch, End, Limits, Skipped
 from millrace.node.file_list import FileBatch
+from millrace.node.spool import digest
 from millrace.report.words import records
 from millrace.schedule.stretches import SHORT_BYTES, Choice
 
@@ -135,7 +136,7 @@ class Feeder(msgspec.Struct):
         parts = []
         for item, source, path, (size, crc) in zip(self.inputs, self.sources, paths, digests, strict=True):
             found = source.cut(str(path), last - first, 0, 0) if keep else source.skip(last - first)
-            if found is None or (found.records, found.bytes, found.crc32c) != (last - first, size, crc):
+            if found is None or (found.records, *digest(found)) != (last - first, size, crc):
                 raise self._changed(first, last, item)
             parts.append(found)
         self._next = last
@@ -183,7 +184,7 @@ class Feeder(msgspec.Struct):
     def _batch(self, first: int, parts: Sequence[_core.Batch | FileBatch], paths: tuple[Path, ...]) -> Batch:
         return Batch(
             first, self._next, parts[0].cost, sum(part.bytes for part in parts),
-            tuple((part.bytes, part.crc32c) for part in parts), paths,
+            tuple(map(digest, parts)), paths,
             next((part.files for part in parts if isinstance(part, FileBatch)), ()), self._offset(),
         )  # fmt: skip
 
@@ -195,8 +196,7 @@ class Feeder(msgspec.Struct):
         headers = [source.header for source in self.sources]
         for path, header in zip(paths, headers, strict=True):
             path.write_bytes(header)
-        digests = tuple((len(header), _core.crc32c(header)) for header in headers)
-        return Batch(0, 0, 0, sum(map(len, headers)), digests, paths)
+        return Batch(0, 0, 0, 0, tuple((len(header), _core.crc32c(header)) for header in headers), paths)
 
     def _offset(self) -> int:
         return sum(source.offset for source in self.sources)

@@ -20,6 +20,7 @@ class FileBatch(msgspec.Struct, frozen=True):
     bytes: int
     cost: int
     crc32c: int
+    header: int = 0
     files: tuple[str, ...] = ()
 
 
@@ -64,7 +65,7 @@ class FileList:
     def _batch(self, first: int, size: int) -> FileBatch:
         self.offset += size
         files = tuple(self.paths[first : self._next])
-        return FileBatch(len(files), size, size, _checksum(files, self.stats[first : self._next]), files)
+        return FileBatch(len(files), size, size, _checksum(files, self.stats[first : self._next]), files=files)
 
 
 def digest_of_files(paths: Sequence[str], cwd: Path) -> tuple[int, int]:

@@ -27,12 +27,12 @@ def split_batch(whole: Batch, records: int, inputs: Sequence[InputUse], cwd: Pat
         if item.format == "files":
             for side, names in zip(sides, (whole.files[:records], whole.files[records:]), strict=True):
                 size, crc = digest_of_files(names, cwd)
-                side.append(_Part(head if side is sides[0] else tail, len(names), size, (size, crc), names))
+                side.append(_Part(head if side is sides[0] else tail, len(names), size, size, (size, crc), names))
             continue
         reader = open_reader([str(path)], item, start, end)
         for side, dest, count in ((sides[0], head, records), (sides[1], tail, 0)):
             if found := reader.cut(str(dest), count, 0, 0):
-                side.append(_Part(dest, found.records, found.cost, (found.bytes, found.crc32c)))
+                side.append(_Part(dest, found.records, found.cost, found.bytes, digest(found)))
     if not sides[1]:
         for part in sides[0]:
             part.path.unlink()
@@ -75,7 +75,7 @@ def recut(
             dest = name.with_name(f"{name.name}.{number}.{k}")
             if part := source.cut(str(dest), parts[0].records if parts else size, 0, 0):
                 files = part.files if isinstance(part, FileBatch) else ()
-                parts.append(_Part(dest, part.records, part.cost, (part.bytes, part.crc32c), files))
+                parts.append(_Part(dest, part.records, part.cost, part.bytes, digest(part), files))
         if parts:
             pieces.append(_batch(first, parts, 0))
             first = pieces[-1].last
@@ -90,16 +90,22 @@ class _Part(NamedTuple):
     path: Path
     records: int
     units: int
+    bytes: int
     digest: tuple[int, int]
     files: tuple[str, ...] = ()
 
 
 def _batch(first: int, parts: list[_Part], offset: int) -> Batch:
     return Batch(
-        first, first + parts[0].records, parts[0].units, sum(part.digest[0] for part in parts),
+        first, first + parts[0].records, parts[0].units, sum(part.bytes for part in parts),
         tuple(part.digest for part in parts), tuple(part.path for part in parts),
         next((part.files for part in parts if part.files), ()), offset,
     )  # fmt: skip
+
+
+def digest(cut: _core.Batch | FileBatch) -> tuple[int, int]:
+    """(bytes, checksum) of what was cut, with its header."""
+    return cut.header + cut.bytes, cut.crc32c
 
 
 def header_of(path: Path, item: InputUse) -> bytes:

@@ -38,7 +38,9 @@ pub struct Limits {
 pub struct Batch {
     /// Number of records.
     pub records: u64,
-    /// Their bytes, and those of the header before them.
+    /// Bytes of the header before them.
+    pub header: u64,
+    /// Their bytes.
     pub bytes: u64,
     /// Their cost: residues of FASTA and FASTQ, else bytes.
     pub cost: u64,
@@ -46,7 +48,7 @@ pub struct Batch {
     pub largest: u64,
     /// Cost of the cheapest of them that costs anything; 0: none does.
     pub smallest: u64,
-    /// CRC-32C of all these bytes.
+    /// CRC-32C of header and records.
     pub crc32c: u32,
 }
 
@@ -227,17 +229,8 @@ impl Reader {
             return Err(error.clone());
         }
         let glue = self.glue_empty;
-        let mut pass = Pass {
-            limits,
-            glue,
-            full: false,
-            dest: None,
-            batch: Batch::default(),
-            header: 0,
-            size: 0,
-            crc32c: 0,
-            cost: 0,
-        };
+        let mut pass =
+            Pass { limits, glue, full: false, dest: None, batch: Batch::default(), size: 0, crc32c: 0, cost: 0 };
         let result =
             self.open_pass(&mut pass, dest).and_then(|more| if more { self.fill_batch(&mut pass) } else { Ok(()) });
         let result = match result {
@@ -258,7 +251,6 @@ impl Reader {
             self.failed = Some(error.clone());
             return Err(error);
         }
-        pass.batch.bytes += pass.header;
         Ok((pass.batch.records > 0).then_some(pass.batch))
     }
 
@@ -463,8 +455,6 @@ struct Pass<'a> {
     full: bool,
     dest: Option<Dest<'a>>,
     batch: Batch,
-    /// Bytes of the header, which are not counted in `batch` before its end.
-    header: u64,
     /// Bytes of records taken, those of the unfinished one included, and the checksum of all.
     size: u64,
     crc32c: u32,
@@ -480,7 +470,7 @@ struct Dest<'a> {
 impl Pass<'_> {
     /// Begins with the header of the source.
     fn begin(&mut self, header: &[u8]) -> Result<(), Error> {
-        self.header = header.len() as u64;
+        self.batch.header = header.len() as u64;
         self.crc32c = crc32c::crc32c(header);
         self.write(header)
     }
@@ -518,6 +508,6 @@ impl Pass<'_> {
     /// Takes the bytes of an unfinished record out of the destination.
     fn cut_back(&mut self) -> Result<(), Error> {
         let Some(dest) = &mut self.dest else { return Ok(()) };
-        dest.file.set_len(self.header + self.batch.bytes).map_err(|error| Error::io(dest.path, error))
+        dest.file.set_len(self.batch.header + self.batch.bytes).map_err(|error| Error::io(dest.path, error))
     }
 }

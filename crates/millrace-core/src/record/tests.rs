@@ -352,7 +352,7 @@ proptest! {
                 Ok(Some(batch)) => {
                     let text = fs::read(&dest).unwrap();
                     prop_assert!(text.starts_with(&header));
-                    prop_assert_eq!((batch.bytes, batch.crc32c), (text.len() as u64, crc32c::crc32c(&text)));
+                    prop_assert_eq!((batch.header + batch.bytes, batch.crc32c), (text.len() as u64, crc32c::crc32c(&text)));
                     prop_assert_eq!(batch.records, if number == 0 { batch.records } else { batch.records.min(number) });
                     prop_assert_eq!(skipper.skip(batch.records).unwrap(), Some(batch));
                     joined.extend_from_slice(&text[header.len()..]);
