@@ -90,6 +90,11 @@ def detect(path: str) -> str | None:
     return named
 
 
+def has_header(name: str) -> bool:
+    """Whether inputs of the format begin with a header; False for a format that is not known yet."""
+    return name in FORMATS and FORMATS[name].has_header
+
+
 def parse_input(text: str, cwd: Path) -> tuple[str, str]:
     """Split ``FILE[:FORMAT]`` as the user typed it in ``cwd``.
 

@@ -126,12 +126,12 @@ CALLS: dict[str, dict[str, list[str]]] = {
     },
     "vina": {
         "no `--seed`, or 0": [f"{VINA} --ligand ligands --out docked", f"{VINA} --seed 0 --ligand ligands --out docked"],
-        "one ligand": [f"{SEEDED} --ligand ligands/a.pdbqt --out o.pdbqt"],
+        "one ligand": [f"{SEEDED} --ligand ligands/acetone.pdbqt --out o.pdbqt"],
         "`--ligand` without `--out`": [f"{SEEDED} --ligand ligands"],
         "`--batch` with `--verbosity 2`": [f"{SEEDED} --batch ligands/*.pdbqt --dir docked --verbosity 2"],
         "`--write_maps`": [f"{SEEDED} --ligand ligands --out docked --write_maps m"],
         "`--batch` with `--score_only`, `--local_only`, `--randomize_only`": [f"{SEEDED} --batch ligands/*.pdbqt --dir docked {option}" for option in ("--score_only", "--local_only", "--randomize_only")],
-        "two ligands of one file name": [f"mkdir l2 && cp ligands/a.pdbqt l2; {SEEDED} --batch ligands/a.pdbqt l2/a.pdbqt --dir docked"],
+        "two ligands of one file name": [f"mkdir l2 && cp ligands/acetone.pdbqt l2; {SEEDED} --batch ligands/acetone.pdbqt l2/acetone.pdbqt --dir docked"],
     },
 }
 # fmt: on

@@ -7,11 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+import test_dock6_join
+import test_vina_join
 from refused_calls import CALLS
 from shell import Shell
-from test_dock6_join import DOCK_IN, STAND_IN
 from test_everyday import understand
-from test_vina_join import BOX, LIGANDS, pdbqt
 from tool_batches import need
 
 from millrace.errors import RefusedError
@@ -32,20 +32,8 @@ def rows_of(text: str) -> list[list[str]]:
     ]
 
 
-def prepare(folder: Path, page: str, data: Path) -> None:
-    """What the page's tool needs beside the databases and queries for all."""
-    if page == "vina":
-        shutil.copy(data / "1iep_receptor.pdbqt", folder / "r.pdbqt")
-        (folder / "box.txt").write_text(BOX)
-        (folder / "ligands").mkdir()
-        for name, atoms in zip("abc", LIGANDS.values(), strict=True):
-            (folder / "ligands" / f"{name}.pdbqt").write_text(pdbqt(atoms))
-    elif page == "dock6":
-        (folder / "lib").mkdir()
-        shutil.copy(data / "ligands.mol2", folder / "lib")
-        (folder / "dock.in").write_text(DOCK_IN)
-        for name in ("spheres.sph", "grid.nrg", "grid.bmp"):
-            (folder / name).write_text("x")
+#: What the page's tool needs beside the databases and queries for all.
+PREPARE = {"vina": test_vina_join.make_docking, "dock6": test_dock6_join.make_docking}
 
 
 @pytest.mark.parametrize("page", CALLS)
@@ -64,14 +52,15 @@ def test_calls_of_a_row_are_refused_before_they_start(
         first, _, last = line.rpartition("; ")
         before, pipe, call = last.rpartition("| ")
         if call.startswith("dock6"):
-            shutil.copy(STAND_IN, shell.root / "bin" / "dock6")
+            shutil.copy(test_dock6_join.STAND_IN, shell.root / "bin" / "dock6")
         else:
             need(call.split()[0])
         folder = shell.work / str(number)
         folder.mkdir()
         for path in bench_of.iterdir():
             (folder / path.name).symlink_to(path)
-        prepare(folder, page, data)
+        if page in PREPARE:
+            PREPARE[page](data, folder)
         prepared = shell.run(f"cd {number}; {first or 'true'}")
         assert prepared.code == 0, prepared.shown
         there = sorted(path.name for path in folder.rglob("*"))

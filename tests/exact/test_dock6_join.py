@@ -24,14 +24,19 @@ ligand_outfile_prefix   out
 """
 
 
+def make_docking(data: Path, folder: Path) -> None:
+    """Put a library, a parameter file and what it names into ``folder``."""
+    (folder / "lib").mkdir()
+    shutil.copyfile(data / "ligands.mol2", folder / "lib" / "ligands.mol2")
+    for name in ("spheres.sph", "grid.nrg", "grid.bmp"):
+        (folder / name).write_text("x")
+    (folder / "dock.in").write_text(DOCK_IN)
+
+
 @pytest.fixture
 def docking(data: Path, tmp_path: Path) -> Path:
-    """A working directory with a library, a parameter file and what it names."""
-    (tmp_path / "lib").mkdir()
-    shutil.copyfile(data / "ligands.mol2", tmp_path / "lib" / "ligands.mol2")
-    for name in ("spheres.sph", "grid.nrg", "grid.bmp"):
-        (tmp_path / name).write_text("x")
-    (tmp_path / "dock.in").write_text(DOCK_IN)
+    """A working directory for DOCK."""
+    make_docking(data, tmp_path)
     return tmp_path
 
 

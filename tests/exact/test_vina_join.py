@@ -43,16 +43,21 @@ def pdbqt(atoms: str) -> str:
     return "\n".join([*lines, "ENDROOT", "TORSDOF 0", ""])
 
 
+def make_docking(data: Path, folder: Path) -> None:
+    """Put a receptor, a box and three ligands into ``folder``."""
+    shutil.copy(data / "1iep_receptor.pdbqt", folder / "r.pdbqt")
+    (folder / "box.txt").write_text(BOX)
+    (folder / "ligands").mkdir()
+    for name, atoms in LIGANDS.items():
+        (folder / "ligands" / f"{name}.pdbqt").write_text(pdbqt(atoms))
+
+
 @pytest.fixture
 def docking(data: Path, tmp_path: Path) -> Path:
-    """A working directory with a receptor, a box and three ligands."""
+    """A working directory for Vina."""
     need("vina")
-    shutil.copy(data / "1iep_receptor.pdbqt", tmp_path / "r.pdbqt")
-    (tmp_path / "box.txt").write_text(BOX)
-    (tmp_path / "ligands").mkdir()
+    make_docking(data, tmp_path)
     (tmp_path / "out").mkdir()
-    for name, atoms in LIGANDS.items():
-        (tmp_path / "ligands" / f"{name}.pdbqt").write_text(pdbqt(atoms))
     return tmp_path
 
 

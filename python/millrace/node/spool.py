@@ -110,7 +110,7 @@ def digest(cut: _core.Batch | FileBatch) -> tuple[int, int]:
 
 def header_of(path: Path, item: InputUse) -> bytes:
     """What a batch of ``item`` begins with before its records."""
-    return open_reader([str(path)], item).header if formats.FORMATS[item.format].has_header else b""
+    return open_reader([str(path)], item).header if formats.has_header(item.format) else b""
 
 
 def open_reader(paths: list[str], item: InputUse, start: str = "", end: str = "") -> _core.Reader:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +20,25 @@ HEAD_BYTES = 64 << 10
 MAGIC = (b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0")
 
 
-def refuse_old_mac(use: ToolUse, command: Command) -> None:
+#: Inputs that are files, and their first bytes.
+Heads = Sequence[tuple[InputUse, bytes]]
+
+
+def read(use: ToolUse, command: Command) -> Iterator[tuple[InputUse, bytes]]:
+    """First bytes of the inputs that are files; nothing is taken from a pipe."""
+    for item in use.inputs:
+        path = command.cwd / item.path
+        if item.format == "files" or item.path == "-" or grows(item.path, command):
+            continue
+        try:
+            if path.is_file():
+                with path.open("rb") as file:
+                    yield item, file.read(HEAD_BYTES)
+        except OSError:
+            continue  # reading on will say what is wrong
+
+
+def refuse_old_mac(heads: Heads) -> None:
     """Refuse sequences whose lines end with a carriage return alone: some tools read many records there, some one.
 
     What is compressed tells nothing of lines, though any byte may be in it.
@@ -28,7 +46,7 @@ def refuse_old_mac(use: ToolUse, command: Command) -> None:
     Raises:
         RefusedError: There is such an input.
     """
-    for item, head in _heads(use, command):
+    for item, head in heads:
         if item.format not in ("fasta", "fastq") or head.startswith(MAGIC):
             continue
         if b"\r" in head[:-1] and b"\n" not in head:
@@ -38,13 +56,13 @@ def refuse_old_mac(use: ToolUse, command: Command) -> None:
             )
 
 
-def refuse_bcf(use: ToolUse, command: Command) -> None:
+def refuse_bcf(heads: Heads) -> None:
     """Refuse variants in BCF, packed or not, which has no lines.
 
     Raises:
         RefusedError: There is such an input.
     """
-    for item, head in _heads(use, command):
+    for item, head in heads:
         if item.format == "vcf" and _unzipped(head).startswith(b"BCF"):
             raise RefusedError(
                 f"{item.path}: is BCF, which is not cut into variants",
@@ -61,7 +79,7 @@ def _unzipped(head: bytes) -> bytes:
     return b""
 
 
-def unpacked(use: ToolUse, command: Command) -> tuple[str, ...]:
+def unpacked(use: ToolUse, heads: Heads) -> tuple[str, ...]:
     """What to say of compressed inputs of a tool that is not known: run by itself, it would get other bytes."""
     tool = os.path.basename(str(use.argv[0]))
     return tuple(
@@ -71,20 +89,6 @@ def unpacked(use: ToolUse, command: Command) -> tuple[str, ...]:
             if item.stdin or not item.path.endswith(COMPRESSED)
             else f", named {Path(item.path).with_suffix('').name}"
         )
-        for item, head in _heads(use, command)
+        for item, head in heads
         if use.adapter == "generic" and head.startswith(MAGIC)
     )
-
-
-def _heads(use: ToolUse, command: Command) -> Iterator[tuple[InputUse, bytes]]:
-    """First bytes of the inputs that are files; nothing is taken from a pipe."""
-    for item in use.inputs:
-        path = command.cwd / item.path
-        if item.format == "files" or item.path == "-" or grows(item.path, command):
-            continue
-        try:
-            if path.is_file():
-                with path.open("rb") as file:
-                    yield item, file.read(HEAD_BYTES)
-        except OSError:
-            continue  # reading on will say what is wrong

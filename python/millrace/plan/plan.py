@@ -97,9 +97,10 @@ def _make(
     files = world.of_plan(use, seen)  # before anything is read of them that decides
     use = with_formats(use, seen)
     check_script(job, use, seen)
-    heads.refuse_old_mac(use, seen)
-    heads.refuse_bcf(use, seen)
-    warnings = (*heads.unpacked(use, seen), *version_note(use, job, Path(job.command[0]).name))
+    begin = tuple(heads.read(use, seen))
+    heads.refuse_old_mac(begin)
+    heads.refuse_bcf(begin)
+    warnings = (*heads.unpacked(use, begin), *version_note(use, job, Path(job.command[0]).name))
     check_boundaries(job, use)
     if use.served:
         use = msgspec.structs.replace(use, served=Served(record_start=job.record_start, record_end=job.record_end))

@@ -33,11 +33,12 @@ def first_records(path: Path, form: str, patterns: tuple[str, str], dest: Path) 
 def turned_round(path: Path, form: str, patterns: tuple[str, str], scratch: Path) -> bytes:
     """The records of an input from the last to the first."""
     found, records = reader(path, form, patterns), list[bytes]()
+    header = found.header
     while found.cut(str(scratch), 1, 0, 0):
-        records.append(scratch.read_bytes()[len(found.header) :])
+        records.append(scratch.read_bytes()[len(header) :])
     # The last record of a file may have no end of line, which one in the middle needs.
     whole = (text if text.endswith((b"\n", b"\0")) else text + b"\n" for text in reversed(records))
-    return _as_was(path, found.header + b"".join(whole))
+    return _as_was(path, header + b"".join(whole))
 
 
 def _as_was(path: Path, content: bytes) -> bytes:

@@ -15,8 +15,8 @@ class Call(NamedTuple):
     arguments: Sequence[str]
     #: Names of the joins that the user asks for.
     joins: Collection[str]
-    #: Formats of the records of its inputs.
-    formats: Collection[str] = ()
+    #: Finds the formats of the records of its inputs, for which files may have to be read.
+    formats: Callable[[], Collection[str]] = frozenset
 
     @property
     def verb(self) -> str:
@@ -43,8 +43,10 @@ class Rule(NamedTuple):
 
     def applies(self, call: Call) -> bool:
         """Whether ``call`` depends on the whole input."""
-        is_met = self.joins.issubset(call.joins) and (not self.formats or not self.formats.isdisjoint(call.formats))
-        return self.when(call) and not ((self.joins or self.formats) and is_met)
+        return self.when(call) and not ((self.joins or self.formats) and self._is_met(call))
+
+    def _is_met(self, call: Call) -> bool:
+        return self.joins.issubset(call.joins) and not (self.formats and self.formats.isdisjoint(call.formats()))
 
 
 # When a rule applies

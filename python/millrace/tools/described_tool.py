@@ -59,7 +59,7 @@ class Described:
         inputs = _inputs(use, found, command, tokens, program)
         several = [item.path for item in inputs if item.format == "files"]
         files = [name for typed in several for name in file_records([typed], command) or ()]
-        call = Call(program, command.argv[1:], joins.ways(use.stdout), frozenset(item.format for item in inputs))
+        call = Call(program, command.argv[1:], joins.ways(use.stdout), lambda: {item.format for item in inputs})
         if not several and (known := refusal(call)):
             raise RefusedError(f"{program} {known[0]}", known[1])
         outputs = _outputs(use, found, command, tokens, files, inputs)

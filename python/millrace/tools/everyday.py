@@ -224,6 +224,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
             instead=_TABLE.instead + " (lines+header and --join header for tabs; no --join for JSON), or add --implicit-csv-header",
         ),
         Rule("writes one list for the whole input", "let it write a value a line: --ojsonl", miller_writes_a_list),
+        Rule("draws one frame around the whole input", "let it write CSV: --ocsv", text(r"^--\w2b$")),
     ),
     **dict.fromkeys(
         ("zcat", "gunzip", "gzcat", "bzcat", "bunzip2", "xzcat", "unxz", "zstdcat", "unzstd", "lz4cat"),

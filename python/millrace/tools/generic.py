@@ -50,7 +50,7 @@ class Generic:
         )
         _refuse_standard_input(program, inputs, command, tokens)
         outputs = joined(_outputs(command, tokens, inputs), command.joins)
-        if miller_writes_names(program, command.argv[1:]):
+        if program == "mlr" and miller_writes_names(Call(program, command.argv[1:], ())):
             outputs = tuple(_unbroken(output) for output in outputs)
         failures: tuple[str, ...] = ()
         if takes_for_binary(program, command.argv[1:]) and not any(is_one_each(path) for path in command.outputs):
@@ -79,7 +79,7 @@ class Generic:
 def _refuse_whole_input(program: str, command: Command) -> None:
     if any(is_one_each(path) for path in command.outputs):
         return  # each task has a whole input of its own
-    known = refusal(Call(program, command.argv[1:], ways(command.joins), frozenset(_formats(command))))
+    known = refusal(Call(program, command.argv[1:], ways(command.joins), lambda: set(_formats(command))))
     if known:
         why, instead = known
         raise RefusedError(f"{program} {why}: its results on parts do not make its result on the whole", instead)
@@ -169,6 +169,7 @@ def path_and_format(typed: str, command: Command) -> tuple[str, str]:
 def _outputs(command: Command, tokens: list[Token], inputs: Sequence[InputUse]) -> tuple[OutputUse, ...]:
     outputs: list[OutputUse] = []
     names = {"stdout"}
+    join = for_inputs(inputs)
     for path in command.outputs:
         if path in ("-", "/dev/stdout"):
             continue
@@ -185,12 +186,11 @@ def _outputs(command: Command, tokens: list[Token], inputs: Sequence[InputUse]) 
         if not places:
             refuse_other_spelling(path, command, tokens, "--output")
             refuse_absolute(path, "--output")
-        outputs.append(OutputUse(name=_stream_name(path, names), path=path, layout=_layout(path, command, inputs)))
-    outputs.append(OutputUse(name="stdout", path="-", stdout=True))
-    join = for_inputs(inputs)
-    return tuple(
-        msgspec.structs.replace(output, join=join) if output.layout == "file" else output for output in outputs
-    )
+        layout = _layout(path, command, inputs)
+        how = join if layout == "file" else CONCAT
+        outputs.append(OutputUse(name=_stream_name(path, names), path=path, layout=layout, join=how))
+    outputs.append(OutputUse(name="stdout", path="-", stdout=True, join=join))
+    return tuple(outputs)
 
 
 def _unbroken(output: OutputUse) -> OutputUse:

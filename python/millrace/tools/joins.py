@@ -116,8 +116,7 @@ def joined(outputs: Sequence[OutputUse], asked: Sequence[str]) -> tuple[OutputUs
 def for_inputs(inputs: Sequence[InputUse]) -> str:
     """The join of outputs of which nothing is said: what suits the format of the inputs."""
     names = (item.format or formats.by_suffix(item.path) for item in inputs)
-    known = (formats.FORMATS[name] for name in names if name in formats.FORMATS)
-    return next((each.join for each in known if each.has_header), CONCAT)
+    return next((formats.FORMATS[name].join for name in names if name and formats.has_header(name)), CONCAT)
 
 
 def check(how: str) -> str:

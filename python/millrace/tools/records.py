@@ -35,7 +35,7 @@ class Records:
             raise RefusedError(
                 f"--records: {path}: files that are one record each are not sent", "give their names: --format lines"
             )
-        if form in formats.FORMATS and formats.FORMATS[form].has_header:
+        if formats.has_header(form):
             raise RefusedError(
                 f"{path}: records of format {form} have a header, which is not sent where they are given one by one",
                 f"name a format without one, such as lines: {path}:lines",

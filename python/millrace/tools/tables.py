@@ -43,11 +43,14 @@ def miller_takes_all(call: Call) -> bool:
     """Whether a verb or expression of Miller looks at more than a record."""
     given = list(call.arguments)
     return any(
-        (word in _MILLER_WHOLE and not re.fullmatch(r"-[^ctjnNpIx]", before))
-        or after in _MILLER_FLAGS.get(word, ())
-        or (before in ("put", "filter", "-q", "-S", "-x") and re.search(_MILLER_WORDS, word))
+        (word in _MILLER_WHOLE and not re.fullmatch(r"-[^ctjnNpIx]", before)) or after in _MILLER_FLAGS.get(word, ())
         for before, word, after in zip(["", *given], given, [*given[1:], ""], strict=False)
-    )
+    ) or _says(call, _MILLER_WORDS, "put", "filter")
+
+
+def _says(call: Call, pattern: str, *verbs: str) -> bool:
+    """Whether ``pattern`` is found in the expression of one of these verbs of Miller."""
+    return any(before in (*verbs, "-q", "-S", "-x") and re.search(pattern, word) for before, word in call.pairs)
 
 
 #: Miller takes the first line of its input for the names of columns.
@@ -59,40 +62,26 @@ miller_names_columns = both(
 #: Of these formats a blank line ends a table, and names follow.
 miller_reads_several_tables = text(r"^--(?:[ctp]2\w|i?)(?:csvlite|tsvlite|asv|usv|pprint)(?:lite)?$|^--p2\w$")
 
-_MILLER_TABLE = r"-[ct]|--(?:\w2[ct]|o?(?:csv|tsv)(?:lite)?|o?[au]sv(?:lite)?)"
-_MILLER_BARE = ("-N", "--ho", "--headerless-csv-output", "--headerless-tsv-output", "--headerless-pprint-output")
+_writes_table = text(r"^(?:-[ct]|--(?:\w2[ct]|o?(?:csv|tsv)(?:lite)?|o?[au]sv(?:lite)?))$")
+_leaves_names_out = exactly(
+    "-N", "--ho", "--headerless-csv-output", "--headerless-tsv-output", "--headerless-pprint-output"
+)
 #: What may give one record other columns than another.
 _MILLER_CHANGES = r"[{}]|\b(?:unset|absent|map\w*|split\w+|json_decode|unformat\w*|get_\w+)\b|\$[*\[]"
 _MILLER_CHANGING = words("altkv json-parse nest sparsify split-ax split-lines splitax template utf8-to-latin1")
 
-miller_writes_a_list = both(
-    text(r"^(?:--o?json|-j|--ojsonx|--jsonx|--\w2j|--\w2b)$"),
-    without(exactly("--no-jlistwrap", "--ojsonl", "--ojsonx")),
-)
+
+def _may_change_columns(call: Call) -> bool:
+    return not _MILLER_CHANGING.isdisjoint(call.arguments) or _says(call, _MILLER_CHANGES, "put")
 
 
-def miller_writes_names(program: str, arguments: Sequence[str]) -> bool:
-    """Whether Miller writes a table below names of columns; where these change, it writes a blank line and others.
+#: Miller writes a table below names of columns; where these change, it writes a blank line and others.
+miller_writes_names = both(_writes_table, without(_leaves_names_out))
 
-    >>> miller_writes_names("mlr", ["--icsv", "--otsv", "cat"]), miller_writes_names("mlr", ["--icsv", "--ojsonl", "cat"])
-    (True, False)
-    """
-    is_table = any(re.fullmatch(_MILLER_TABLE, word) for word in arguments)
-    return program == "mlr" and is_table and not set(_MILLER_BARE) & set(arguments)
+#: Miller writes a table without names, of which one record may have other columns than another.
+miller_hides_changes = both(_writes_table, _leaves_names_out, _may_change_columns)
 
-
-def miller_hides_changes(call: Call) -> bool:
-    """Whether Miller writes a table without names, of which one record may have other columns than another."""
-    given = list(call.arguments)
-    return (
-        any(re.fullmatch(_MILLER_TABLE, word) for word in given)
-        and any(word in _MILLER_BARE for word in given)
-        and any(
-            word in _MILLER_CHANGING or (before in ("put", "-q", "-S", "-x") and re.search(_MILLER_CHANGES, word))
-            for before, word in call.pairs
-        )
-    )
-
+miller_writes_a_list = both(text(r"^(?:--o?json|-j|--jsonx|--\w2j)$"), without(exactly("--no-jlistwrap", "--ojsonl")))
 
 _COLUMNS = ("-c", "-C")
 

@@ -224,7 +224,8 @@ pub(super) struct Frame {
 impl Frame {
     /// From parts on a line each: `header` or `header-first`, and `footer` (with a number of lines or a regular expression
     /// behind a colon), `totals` (a footer by its regular expression, whose groups are numbers to add up), `csv`, `sam` or
-    /// `jsonl`, `unbroken` (a blank line, behind which columns change, ends the run), and `restore:REGEX<tab>TEXT`, as often as there is something to restore.
+    /// `jsonl`, `unbroken` (a blank line, behind which columns change, ends the run), and `restore:REGEX<tab>TEXT`, as often
+    /// as there is something to restore.
     pub(super) fn new(spec: &str) -> Option<Self> {
         let mut frame = Self {
             format: "text",

@@ -171,9 +171,9 @@ impl Cutter {
             Format::Cm => head.starts_with(INFERNAL),
             Format::Jsonl => head.first().is_some_and(u8::is_ascii_graphic),
             Format::Sdf | Format::Hmm | Format::Stockholm | Format::Pdbqt | Format::Lines => true,
-            // A blank line anywhere in the first SMILES file would hide the second; a quote that is still open, a table;
-            // and a header stands once in a file.
+            // A blank line anywhere in the first SMILES file would hide the second; a quote that is still open, a table.
             Format::Smiles | Format::Csv | Format::Nul | Format::Regex => false,
+            // A header stands once in a file.
             Format::CsvHeader | Format::LinesHeader | Format::Vcf => false,
         }
     }

@@ -64,8 +64,8 @@ pub type Interrupt = Box<dyn FnMut() -> bool + Send>;
 
 /// Cuts sources, read one after another, into batches of whole records, byte for byte.
 ///
-/// Every byte goes into exactly one batch, in order, but for the header of some formats, which goes into all. A record never spans two sources, and a batch does so only where
-/// the records stay apart when the sources are read as one.
+/// Every byte goes into exactly one batch, in order, but for the header of some formats, which goes into all. A record
+/// never spans two sources, and a batch does so only where the records stay apart when the sources are read as one.
 ///
 /// # Examples
 /// ```
