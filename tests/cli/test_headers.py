@@ -32,6 +32,12 @@ ALIKE = [
     ("--input t.csv:csv+header --join csv", "csvcut -c kind,id t.csv"),
     ("--input t.csv:lines+header", "mlr --icsv --ojsonl cat t.csv"),
     ("--input t.tsv:lines+header --join header", "mlr --tsv put '$z = $id . \"x\"' t.tsv"),
+    ("--input t.tsv:lines+header", "sed 1d t.tsv"),
+    ("--input t.tsv:lines+header --join header", "perl -ne 'print if $. == 1 || /7/' t.tsv"),
+    (
+        "--input t.tsv:lines+header",
+        "awk -F'\\t' 'NR == 1 { for (k = 1; k <= NF; k++) at[$k] = k; next } { print $at[\"value\"] }' t.tsv",
+    ),
 ]
 
 
@@ -47,7 +53,7 @@ def tables(shell: Shell) -> Shell:
 def test_parts_with_the_header_give_the_serial_bytes(tables: Shell, options: str, line: str) -> None:
     serial = tables.run(line)
     assert serial.code == 0 and serial.out, serial.shown
-    for batch in ("50", "7"):
+    for batch in ("150", "45"):
         ended = tables.run(f"millrace run --slots 2 --batch {batch} {options} -- {line}")
         assert (ended.code, ended.out) == (0, serial.out), ended.shown
         assert "all bytes equal" in ended.err, ended.shown
@@ -61,6 +67,20 @@ def test_a_script_that_reads_and_writes_names_of_columns(tables: Shell) -> None:
     ended = tables.run(f"millrace run --slots 2 --batch 40 {given} -- {line} out")
     assert ended.code == 0, ended.shown
     assert (tables.work / "out").read_bytes() == (tables.work / "serial").read_bytes()
+
+
+def test_a_script_that_asks_for_the_first_line_is_told_what_to_say(tables: Shell) -> None:
+    """As it is typed it is refused, as the first line may be a record; what the hint says gives the serial bytes."""
+    for line, given in (
+        ("awk 'NR == 1 || $2 > 300' t.tsv", "--input t.tsv:lines+header"),
+        ("sed '1!s/7/x/' < t.tsv", "--format lines+header"),
+        ("awk 'NR == 1 || /k3/' t.csv", "--input t.csv:csv+header"),
+    ):
+        serial = tables.run(line)
+        refused = tables.run(f"millrace run {given.removesuffix('+header')} -- {line}")
+        assert refused.code == 2 and f"{given}, and --join header if the script writes it" in refused.err, refused.shown
+        ended = tables.run(f"millrace run --slots 2 --batch 90 {given} --join header -- {line}")
+        assert (ended.code, ended.out) == (0, serial.out), ended.shown
 
 
 def test_a_packed_file_and_one_without_records(tables: Shell) -> None:

@@ -21,7 +21,7 @@ ALL_WAYS = (
     "muscle3",
 )
 
-#: What joins them is shown by the tests of their adapters (`test_blast_join`, `test_msa_join`, `test_described_join`...) with
+#: What joins them is shown by the tests of their adapters (`test_blast_join`, `test_msa_join`, `test_described_join`, `test_headers`...) with
 #: the real tools, and here they go the ways of others.
 JOINED_THERE = (
     *(f"blastp-{form}" for form in (8, 10, 11, 12, 15, 16, 18)),
@@ -47,6 +47,7 @@ JOINED_THERE = (
     "nhmmer",
     "phmmer",
     "cmsearch",
+    "csvgrep",
 )
 
 #: One record is one task, which is the serial run itself; how it is divided is shown by `test_fragments_finish`.

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from millrace.errors import RefusedError
+from millrace.formats import has_header
 from millrace.job import Job
 from millrace.model import Command, ToolUse
 
@@ -59,10 +60,17 @@ def check_script(job: Job, use: ToolUse, command: Command) -> None:
             f"{tool}: reads records that are not lines ({ends.word}): a part of the lines may hold a part of a record",
             f"let it read lines, or let millrace run the step before it, and pipe the result: millrace run -- ... | {tool}",
         )
-    found = scripts.carried()
+    alone = use.inputs[0] if len(use.inputs) == 1 else None
+    found = scripts.carried(below_header=alone is not None and has_header(alone.format))
     if not found or (found.is_local and formats.isdisjoint(_LINES)):
         return
     hint = f"let millrace run the step before it, and pipe the result: millrace run -- ... | {tool}"
+    if alone and has_header(f"{alone.format}+header") and not scripts.carried(below_header=True):
+        given = f"--format {alone.format}" if alone.path == "-" else f"--input {alone.path}:{alone.format}"
+        hint = (
+            f"if the first line is a header, say so: {given}+header, and --join header if the script writes it; "
+            f"each part begins with it. Or {hint}"
+        )
     if not found.is_counted:
         if job.verify is not None:
             return

@@ -49,6 +49,13 @@ class _Token(NamedTuple):
     text: str
 
 
+#: A test that only the first line passes, and one that all but it pass.
+_FIRST, _LATER = _Token("first", "1"), _Token("number", "1")
+_TESTS_OF_LINE_1 = {"==1": _FIRST, "<=1": _FIRST, "<2": _FIRST, "!=1": _LATER, ">1": _LATER, ">=2": _LATER}
+#: What stands on both sides of a test by itself.
+_BEFORE_TEST = frozenset(("\n", ";", "{", "}", "(", "&&", "||", ","))
+_BEHIND_TEST = frozenset(("\n", ";", "{", "}", ")", "&&", "||", ",", "?"))
+
 #: Where something stands: the numbers of the blocks that it is in, from the outside.
 _Place = tuple[int, ...]
 
@@ -71,10 +78,14 @@ class _Use(NamedTuple):
     makes_element: bool = False
 
 
-def carried(script: str) -> Carried | None:
+def carried(script: str, below_header: bool = False) -> Carried | None:
     """What the script carries from line to line; None: nothing is seen.
 
+    Args:
+        below_header: Each part begins with the first line of the input.
+
     >>> carried('{ x = $1; print x }')
+    >>> carried('NR == 1 { for (k = 1; k <= NF; k++) at[$k] = k; next } { print $at["id"] }', below_header=True)
     >>> for script in ('/a/ { on = 1 } on', '/a/,/b/', '/b/ { exit } 1'):
     ...     print(carried(script).why)
     keeps on from one line to the next
@@ -82,8 +93,9 @@ def carried(script: str) -> Carried | None:
     has exit: what follows depends on the lines before
     """
     uses, numbers = list[_Use](), count()
+    read = list(_first_line_known(list(_tokens(script)))) if below_header else list(_tokens(script))
     # A function may be called before all that stands before it.
-    for pattern, action in sorted(_items(list(_tokens(script))), key=lambda item: not _is_function(item[0])):
+    for pattern, action in sorted(_items(read), key=lambda item: not _is_function(item[0])):
         first = pattern[0].text if pattern else ""
         if first == "BEGIN":
             continue
@@ -105,11 +117,28 @@ def carried(script: str) -> Carried | None:
                 return Carried("has rand(): what it draws depends on the lines before", is_local=False)
             if token.kind == "name" and token.text == "SYMTAB":
                 return Carried("has SYMTAB, by which any variable may be kept from one line to the next")
+        if pattern == [_FIRST]:  # run at the beginning of each part, as BEGIN is
+            continue
         own = {token.text for token in pattern if is_function}
         uses += (use for use in _uses(tokens, numbers, is_always=not pattern) if use.name not in own)
         if action is None:
             uses += _output(())
     return _judged(uses)
+
+
+def _first_line_known(tokens: Sequence[_Token]) -> Iterator[_Token]:
+    """The tokens, with `_FIRST` for each ``NR == 1``, and a number for each ``NR > 1``, which stand by themselves."""
+    at = 0
+    while at < len(tokens):
+        before = tokens[at - 1].text if at else "\n"
+        name, *test, behind = [*(token.text for token in tokens[at : at + 4]), *["\n"] * 4][:4]
+        is_alone = name in ("NR", "FNR") and before in _BEFORE_TEST and behind in _BEHIND_TEST
+        if is_alone and (number := _TESTS_OF_LINE_1.get("".join(test))):
+            yield number
+            at += 3
+        else:
+            yield tokens[at]
+            at += 1
 
 
 def _leaves_a_pipe(tokens: Sequence[_Token]) -> bool:

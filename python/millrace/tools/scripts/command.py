@@ -36,14 +36,21 @@ class Scripts(NamedTuple):
     #: One after another; of files as well, if they can be read.
     texts: list[str]
 
-    def carried(self) -> Carried | None:
-        """What the command carries from line to line, as its scripts show it; None: nothing is seen."""
+    def carried(self, *, below_header: bool = False) -> Carried | None:
+        """What the command carries from line to line, as its scripts show it; None: nothing is seen.
+
+        Args:
+            below_header: Each part begins with the first line of the input, so that it may be asked for.
+        """
         if not self.texts:
             return None
         # Without a loop perl reads as it likes: no more is known of that than what it counts.
         is_looped = self.kind != "perl" or self.given.has(_LOOPS)
-        look: Callable[[str], Carried | None] = getattr(self._reader, "carried" if is_looped else "counted")
-        return look("\n".join(self.texts))
+        if not is_looped:
+            counted: Callable[[str], Carried | None] = self._reader.counted
+            return counted("\n".join(self.texts))
+        carried: Callable[[str, bool], Carried | None] = self._reader.carried
+        return carried("\n".join(self.texts), below_header)
 
     def separator(self) -> Separator | None:
         """What the command takes for the end of a record; None: that of a line."""

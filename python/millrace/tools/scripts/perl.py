@@ -40,6 +40,11 @@ _UNSEEN = re.compile(
     r"\b(?:select|binmode|open|close)\b(?!\s*(?:\}|=>))|\beval\b(?!\s*\{)|(?<![\w)\]}*])\*\w+\s*=(?![=~])|\bundef\s*&|[$@%]\{\s*[\"']"
     r"|\$_\{[^}]*\}\s*[^\w\s;=]{0,3}=(?![=~])|\$(?:0|\^\w)\s*[^\w\s;=]{0,3}=(?![=~])"
 )
+#: Whether a line is the first, as a test by itself.
+_TEST_OF_LINE_1 = re.compile(
+    r"(?P<before>(?:^|[({;&|,]|\b(?:if|unless|and|or))\s*)\$\.\s*(?:(?:==|<=|!=|>)\s*1|(?:<|>=)\s*2)"
+    r"(?=\s*(?:$|[)};&|?,]|(?:and|or)\b))"
+)
 #: Stands for ``m?...?``.
 _ONCE = "FOUND_ONCE"
 #: Words behind which a ``/`` begins a pattern.
@@ -49,17 +54,23 @@ _BEFORE_PATTERN = frozenset(
 _STOPS = re.compile(r"\b(?:last|exit|eof|readline|getc|state|redo)\b|<(?:STDIN|ARGV|\$?\w*)>")
 
 
-def carried(code: str) -> Carried | None:
+def carried(code: str, below_header: bool = False) -> Carried | None:
     """What the code carries from line to line; None: nothing is seen.
+
+    Args:
+        below_header: Each part begins with the first line of the input.
 
     >>> carried('s/^(..)/$1 /; print if /x/')
     >>> carried('my $n = () = /a/g; print "$n\\n"')
+    >>> carried('print if $. == 1 || /a/', below_header=True)
     >>> for code in ('print if /a/ .. /b/', '$n++; print if $n % 2', 'last if /x/; print'):
     ...     print(carried(code).why)
     has a range of conditions, which goes over lines
     keeps $n from one line to the next
     has last: what follows depends on the lines before
     """
+    if below_header:
+        code = _TEST_OF_LINE_1.sub(r"\g<before>1", code)
     if found := counted(code):
         return found
     code = _bare(re.sub(r"(?<=\w)::(?=\w)", "_", re.sub(r"(?<=[$@%])(?:main)?::(?=\w)", "", code)))

@@ -21,10 +21,14 @@ _LINE = Carried("has numbers of lines", is_local=False, is_counted=True)
 _RANGE = Carried("has a range of lines")
 
 
-def carried(script: str) -> Carried | None:
+def carried(script: str, below_header: bool = False) -> Carried | None:
     """What the script carries from line to line; None: nothing is seen.
 
+    Args:
+        below_header: Each part begins with line 1.
+
     >>> carried("s/a/b/g; /x/!d; /y/{s,/,|,;p}")
+    >>> carried("1d; s/a/b/", below_header=True)
     >>> for script in ("/a/,/b/d", "1d", "y/abc/xyz/;N", "/>/q"):
     ...     print(carried(script).why)
     has a range of lines
@@ -32,7 +36,7 @@ def carried(script: str) -> Carried | None:
     reads the next line
     ends at a line: what follows depends on the lines before
     """
-    return next(_found(script), None)
+    return next(_found(script, below_header), None)
 
 
 def separators(script: str) -> Iterator[Separator]:
@@ -46,7 +50,7 @@ def separators_of_options(given: Arguments) -> Iterator[Separator]:
         yield Separator("-z", is_nul=True)
 
 
-def _found(script: str) -> Iterator[Carried]:
+def _found(script: str, below_header: bool) -> Iterator[Carried]:
     at = 0
     while True:
         at = _past(script, at, r"[\s;}]*")
@@ -57,7 +61,7 @@ def _found(script: str) -> Iterator[Carried]:
             continue
         end = _address(script, at)
         if end != at:
-            if script[at] not in "/\\":
+            if script[at] not in "/\\" and not (below_header and script[at:end] == "1"):
                 yield _LINE
             if re.compile(r"\s*,").match(script, end):
                 yield _RANGE
