@@ -10,6 +10,7 @@ from typing import NamedTuple
 from millrace.tools.options import words
 from millrace.tools.scripts.arguments import Arguments
 from millrace.tools.scripts.carried import Carried, Separator
+from millrace.tools.scripts.conditions import Conditions, Place
 
 _TOKEN = re.compile(
     r"""(?P<space>(?:[ \t\r]|\\\r?\n|\#[^\n]*)+)|(?P<string>"(?:\\.|[^"\\])*")|(?P<number>\d[\w.]*|\.\d+)
@@ -56,22 +57,19 @@ _TESTS_OF_LINE_1 = {"==1": _FIRST, "<=1": _FIRST, "<2": _FIRST, "!=1": _LATER, "
 _BEFORE_TEST = frozenset(("\n", ";", "{", "}", "(", "&&", "||", ","))
 _BEHIND_TEST = frozenset(("\n", ";", "{", "}", ")", "&&", "||", ",", "?"))
 
-#: Where something stands: the numbers of the blocks that it is in, from the outside.
-_Place = tuple[int, ...]
-
 
 class _Use(NamedTuple):
     """A variable that is set or read."""
 
     name: str
-    #: It is given a value whatever it was before, wherever its block is run.
+    #: It is given a value whatever it was before, wherever its place is run.
     is_set: bool
     is_assigned: bool
     is_changed: bool
     is_read: bool
     #: One element of an array.
     is_element: bool
-    place: _Place
+    place: Place
     #: It is asked which elements an array has: a mere mention of one makes it.
     is_tested: bool = False
     #: An element that may not have been there.
@@ -188,7 +186,7 @@ def _is_function(pattern: Sequence[_Token]) -> bool:
     return bool(pattern) and pattern[0].text in ("function", "func")
 
 
-def _output(place: _Place) -> Iterator[_Use]:
+def _output(place: Place) -> Iterator[_Use]:
     """What is read where something is written."""
     for name in _OF_OUTPUT:
         yield _Use(name, False, False, False, is_read=True, is_element=False, place=place)
@@ -199,7 +197,7 @@ def _judged(uses: Sequence[_Use]) -> Carried | None:
     changed = {use.name for use in uses if use.is_changed or (use.makes_element and use.name in tested)}
     for name in sorted(changed & _FOR_THE_NEXT):
         return Carried(f"sets {name}, which holds from the next record on")
-    set_at: dict[str, list[_Place]] = {}
+    set_at: dict[str, list[Place]] = {}
     for use in uses:
         if use.name not in changed or use.name in _OWN:
             continue
@@ -272,40 +270,26 @@ def _uses(tokens: Sequence[_Token], numbers: Iterator[int], *, is_always: bool) 
     """Variables in the order of the text.
 
     Args:
-        numbers: For blocks.
+        numbers: For conditions and blocks.
         is_always: What the outer braces hold is run for every record.
     """
-    blocks, parens = list[int | None](), list[str]()
-    is_start, is_condition = True, False
+    conditions, texts = Conditions(numbers, is_always=is_always), [token.text for token in tokens]
     waiting = list[_Use]()  # set by a statement, and not before its end
     for at, token in enumerate(tokens):
-        text, before = token.text, tokens[at - 1].text if at else ""
-        place = tuple(block for block in blocks if block is not None)
+        place = conditions.place
         if _is_variable(tokens, at):
-            use = _use(tokens, at, place, is_start=is_start or (before == "=" and bool(waiting)))
+            use = _use(tokens, at, place)
             if use.is_set and use.is_assigned:
                 waiting.append(use)
             else:
                 yield use
-        if text == "match" and token.kind == "name":
+        if token == _Token("name", "match"):
             yield from (_Use(name, True, True, True, False, False, place) for name in ("RSTART", "RLENGTH"))
         if _writes(tokens, at):
             yield from _output(place)
-        if text in (";", "\n", "}"):
+        if conditions.read(texts, at):
             yield from waiting
             waiting.clear()
-        if text == "{":
-            blocks.append(None if is_always and not blocks else next(numbers))
-        elif text == "}" and blocks:
-            blocks.pop()
-        elif text == "(":
-            parens.append(before)
-        if text == ")" and parens and parens.pop() in ("if", "while", "for"):
-            is_start, is_condition = False, True  # without braces, what follows is run for some records only
-        elif text != "\n":
-            is_start, is_condition = text in ("{", "}", ";"), text in ("else", "do", "&&", "||", ",")
-        elif not is_condition:
-            is_start = True
     yield from waiting
 
 
@@ -340,7 +324,7 @@ def _follows_for(tokens: Sequence[_Token], at: int) -> bool:
     return [token.text for token in tokens[max(at - 2, 0) : at]] == ["for", "("]
 
 
-def _use(tokens: Sequence[_Token], at: int, place: _Place, *, is_start: bool) -> _Use:
+def _use(tokens: Sequence[_Token], at: int, place: Place) -> _Use:
     before = tokens[at - 1].text if at else ""
     behind = tokens[at + 1].text if at + 1 < len(tokens) else ""
     is_element = behind == "["  # others stay what they were
@@ -350,7 +334,7 @@ def _use(tokens: Sequence[_Token], at: int, place: _Place, *, is_start: bool) ->
     argument = None if is_element else _argument(tokens, at)
     is_loop = _follows_for(tokens, at)
     is_filled = before == "delete" or argument in _SET or (is_loop and behind == "in")
-    is_set = not is_element and (is_filled or (behind == "=" and (is_start or is_loop)))
+    is_set = not is_element and (is_filled or behind == "=")
     is_counted = before in ("++", "--") or behind in ("++", "--")
     is_changed = is_filled or is_counted or behind in _ASSIGN or argument in _CHANGED
     # A function of the script may change an array that it is given.
