@@ -40,6 +40,18 @@ def test_a_described_tool_runs_by_its_command_alone(described: Shell) -> None:
     assert "is not known to millrace" in ended.err and "bytes equal" in ended.err, "it is checked all the same"
 
 
+def test_a_join_on_the_command_line_goes_before_that_of_the_file(described: Shell) -> None:
+    """What goes in and comes out need not be named again, as the hint of a check says that a header stands in parts."""
+    path = described.work / "millrace-tools" / "mytool.toml"
+    path.write_text(path.read_text().replace('join = ["header:^#"]\n', ""))
+    assert described.run("mytool -d nr -o serial in.fa").code == 0
+    for join, code in (("", 5), ("--join out=header ", 0)):
+        ended = described.run(f"millrace run --fresh --batch 1 {join}-- mytool -d nr -o out in.fa > head")
+        assert ended.code == code, ended.shown
+        assert bool(join) or "--join header" in ended.err, ended.shown
+    assert (described.work / "out").read_bytes() == (described.work / "serial").read_bytes()
+
+
 def test_a_folder_of_one_file_is_a_folder(described: Shell) -> None:
     path = described.work / "millrace-tools" / "mytool.toml"
     path.write_text(path.read_text().replace('format = "fasta"', "each-file = true"))

@@ -127,8 +127,8 @@ def _make(
 
 
 def check_joins(job: Job, use: ToolUse) -> None:
-    """Refuse to join the outputs of a known tool in another way than its own."""
-    if job.join and use.adapter != "generic":
+    """Refuse to join the outputs of a known tool in another way than its own; what a description says gives way."""
+    if job.join and (use.adapter == "records" or use.adapter in registry.FAMILIES):
         raise RefusedError(
             f"--join {job.join[0]}: millrace knows how the outputs of {job.command[0]} are joined", "leave --join out"
         )

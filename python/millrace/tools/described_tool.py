@@ -41,7 +41,7 @@ class Described:
         about, program = self.description, Path(command.argv[0]).name
         if about.refused:
             raise RefusedError(f"{program} {about.refused}", about.instead)
-        if command.inputs or command.outputs or command.joins:
+        if command.inputs or command.outputs:
             return GENERIC.understand(command)  # the user knows better what goes in and what comes out
         use, first = about.use, 1
         if about.verb:
@@ -59,10 +59,15 @@ class Described:
         inputs = _inputs(use, found, command, tokens, program)
         several = [item.path for item in inputs if item.format == "files"]
         files = [name for typed in several for name in file_records([typed], command) or ()]
-        call = Call(program, command.argv[1:], joins.ways(use.stdout), lambda: {item.format for item in inputs})
+        call = Call(
+            program,
+            command.argv[1:],
+            joins.ways((*use.stdout, *command.joins)),
+            lambda: {item.format for item in inputs},
+        )
         if not several and (known := refusal(call)):
             raise RefusedError(f"{program} {known[0]}", known[1])
-        outputs = _outputs(use, found, command, tokens, files, inputs)
+        outputs = joins.joined(_outputs(use, found, command, tokens, files, inputs), command.joins)
         threads = last(found, _name(use, use.threads)) if use.threads else None
         return ToolUse(
             adapter=about.programs[0] if self.ours else f"file:{about.programs[0]}",
