@@ -142,7 +142,8 @@ PROGRAMS = [
 ]
 
 INPUTS = [
-    fails("no_input_named", "millrace run -- copy in.fa", "no input is named", "--input FILE"),
+    fails("no_input_named", "millrace run -- copy in.fa", "no input is named", "millrace run --input in.fa -- copy in.fa (with"),
+    fails("no_input_named_of_two", "millrace run -- copy in.fa in.fa/ ../work/in.fa", "no input is named", "--input FILE"),
     fails("input_missing", "millrace run --input no.fa -- copy no.fa", "--input no.fa: no such file", "check the path"),
     fails("input_dangling_link", "ln -s nowhere l.fa; millrace run --input l.fa -- copy l.fa", "--input l.fa: no such file"),
     fails("input_link_in_circles", "ln -s l l; millrace run --input l -- copy l", "--input l: no such file"),

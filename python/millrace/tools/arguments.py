@@ -9,6 +9,8 @@ from pathlib import Path
 from millrace.errors import RefusedError
 from millrace.model import Command, Token
 
+_SCRIPTS = (".py", ".pl", ".rb", ".R", ".r", ".sh", ".awk", ".sed", ".jl", ".js", ".jq")
+
 
 def is_one_each(path: str) -> bool:
     """Whether each record has an output of its own at this path, named by ``{name}`` or ``{stem}``."""
@@ -85,6 +87,12 @@ def files_in_arguments(tokens: Sequence[Token], command: Command) -> list[Path]:
     own = {real(command, path) for path in (*command.outputs, *(each.partition(":")[0] for each in command.inputs))}
     found = (command.cwd / word for word in _words(tokens))
     return [path for path in found if os.path.isfile(path) and os.path.realpath(path) not in own]
+
+
+def data_files(command: Command) -> list[str]:
+    """Files in the arguments, as typed, that are no scripts by their names."""
+    words = dict.fromkeys(_words(command.argv))
+    return [word for word in words if not word.endswith(_SCRIPTS) and os.path.isfile(command.cwd / word)]
 
 
 def folders_not_watched(tokens: Sequence[Token], command: Command) -> list[str]:

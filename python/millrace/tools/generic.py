@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from millrace.errors import RefusedError
 from millrace.model import Command, CostHint, InputArg, InputUse, OutputArg, OutputUse, Token, ToolUse
 from millrace.tools.arguments import (
     beginnings_of,
+    data_files,
     files_in_arguments,
     is_one_each,
     places_of,
@@ -112,11 +114,14 @@ def _inputs_named(command: Command, program: str) -> tuple[str, ...]:
         return command.inputs
     if command.stdin_is_data:
         return ("-",)
+    files = data_files(command)
+    how = f"--input FILE[:FORMAT] --output FILE -- {program} ..."
+    if len(files) == 1:
+        how = f"--input {shlex.quote(files[0])} -- {shlex.join(command.argv)} (with --output FILE for a file that it writes)"
     raise RefusedError(
         f"{program} is not a tool that millrace knows, and no input is named",
-        f"say which file is cut into records: "
-        f"millrace run --input FILE[:FORMAT] --output FILE -- {program} ... "
-        f"or pipe it in: millrace run --format fasta -- {program} ... < FILE",
+        f"say which file is cut into records: millrace run {how}, or pipe it in: "
+        f"millrace run --format fasta -- {program} ... < FILE",
     )
 
 
