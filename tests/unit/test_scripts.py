@@ -74,6 +74,15 @@ FINE = {
         { print $2; print "seen" | "cat 1>&2" }
         function f(a) { return a "x" } { OFS = "+"; print f($1), $2 }
         { if (/a/ && match($0, /,/)) print RSTART }
+        match($0, /1/) && RSTART > 1 { print RLENGTH }
+        { split($0, a); split(a[3], b, ","); print b[1] }
+        { x = $2 (NF > 2 ? "H" : "L"); print x }
+        { c = 2; $c = "x"; print; $c += 2; gsub(/x/, "y", $c); print $c++ / 2 }
+        { delete s; s[$1][$2] = 1; for (k in s) print k }
+        { r = $2++ / 2; t = r / 3; print t }
+        { print 2e1 $1, 0x1F, .5 }
+        BEGIN { while ((getline line < "/dev/null") > 0) w[line] } !($1 in w)
+        { print $1 > "/dev/stderr"; close("/dev/stderr"); print }
         /a/ && split($3, n, ",") { print n[1] }
         (/a/ && (x = $2) > 1) && /r/ { print x }
         { while ((k = index($0, "a")) > 0) { print k; $0 = substr($0, k + 1) } }
@@ -205,6 +214,24 @@ CARRIED = {
         /FASTA/ { SYMTAB["x"] = 1 } { print x }
         ENDFILE { print "end" } { print }
         { if (/r1/) split($3, n, ","); print n[1] }
+        !seen[$1][$2]++
+        { if (!($2 in s[$1])) print; s[$1][$2] }
+        { switch ($1) { case /#/: break; default: if (!seen[$2]++) print } }
+        { r = $2++ / 2; if (!seen[$2]++) print $1, r / 3 }
+        BEGIN { s["x"] = "" } { if (gsub(/./, "&", s[$2])) next; sub(/^/, "k", s[$2]); print }
+        BEGIN { split("a b", c["x"]) } { print c["x"][1]; split($0, c["x"]) }
+        { print prev (" " $0); prev = $1 }
+        { s = s ($2 > 3 ? "H" : "L"); print s }
+        { print ++n (") " $0) }
+        { for (k = 1; k <= NF; sep = ",") printf "%s%s", sep, $(k++); print "" }
+        { split($0, a, a[2]); print a[1] }
+        { print | "sort"; if (/s1/) close("sort") }
+        { print | "sort"; close("cat") }
+        { print $1 > "out"; close("out") }
+        BEGIN { for (k = 0; k < 3; k++) { a[k] = k } getline } { print $1 }
+        { print 1x; x = $1 }
+        { print srand(5) }
+        { f = "g"; @f($1) }
         { if (/r1/) delete n; n[$2] = 1; for (k in n) print k }
         /r1/ && split($3, n, ",") { print "r1" } { print n[1] }
         /##FASTA/ || match($0, /,/) { print RSTART }
@@ -224,6 +251,8 @@ CARRIED = {
         1~2d
         s/a/b/;=
         0,/r/s//y/
+        :a $!{N;ba}; s/\n/,/g
+        ta $!N;:a
     """,
     "perl": r"""
         $h //= $_ if /r2/; print $h
@@ -280,6 +309,24 @@ CARRIED = {
         print if !$main::s{$_}++
         print if !$Foo::s{$_}++
         print if m?a?
+        BEGIN { %w = ("r1 4 a,b,c" => 1) } chomp; print if delete $w{$_}
+        BEGIN { sub seen { $s{$_[0]}++ } } print unless seen($_)
+        BEGIN { <> } print
+        print unless exists $s{$_}; my $t = $s{$_}{z}
+        print $.+1
+        s/^/$._/; print
+        print "$_ " for @prev; print; @prev = split
+        for (my $k = 0; $k < $n; $k++) { print $k } $n = length
+        /g1(.)/; print "$`|$'"
+        print if /r/; s//Q/
+        if (//) { print } /r/ && print "f"
+        /(r.)/; print "$^N\n"
+        print "@-\n"; /a/
+        print $F{$_}++
+        $_++ for @a; print @a
+        read(STDIN, $x, 1); print $x
+        print $x; my $x = 1; $x = $_ if /a/; $y = $x; print $y if /b/
+        /(?{ $c++ })/; print $c
         BEGIN { $x = "abc" } chop $x; print $x
         $#a++; print scalar @a
         print @$s; @$s = (1)
@@ -329,6 +376,9 @@ CARRIED_BELOW_HEADER = {
         3 + NR == 1 + $2
         NR == 1 + n
         NR == 1, /s1/
+        { print $1, NR>1 }
+        NR == 1 { RS = ""; print; next } { print NF }
+        BEGIN { NR = -3 } NR == 1
         { print NR == 1, NR }
         NR == 1 { x = 5 } { print x; x = $1 }
         NR == 1 { n = 0 } { n++; print n }
@@ -360,6 +410,9 @@ CARRIED_BELOW_HEADER = {
         $x = $_ if $. == 1; print $x; $x = $_
         if ($. == 1) { $n = 0 } print $n++
         last if $. > 1 && /s1/; print
+        print "($.>1) $_"
+        s/^/($.>1)/; print
+        print qq{($.>1) $_}
         print "$.\n" if $. == 1 or /r/
     """,
 }
@@ -415,6 +468,12 @@ def test_the_first_line_may_be_asked_for_where_each_part_has_it(tool: str, scrip
 @pytest.mark.parametrize(("tool", "script"), _cases(CARRIED_BELOW_HEADER))
 def test_what_goes_from_line_to_line_is_seen_below_a_header(tool: str, script: str) -> None:
     assert carried(tool, _arguments(tool, script), Path(), below_header=True) is not None
+
+
+def test_numbers_that_are_given_are_not_those_of_lines(tmp_path: Path) -> None:
+    assert carried("awk", ["NR == 1", "x"], tmp_path, below_header=True) is None
+    for arguments in (["-v", "NR=-3", "NR == 1", "x"], ["NR == 1", "FNR=7", "x"]):
+        assert carried("awk", arguments, tmp_path, below_header=True), arguments
 
 
 names = st.sampled_from(["x", "y"])

@@ -7,7 +7,7 @@ import re
 #: Stands for a pattern in the code.
 MATCH = "MATCH"
 
-_VARIABLE = re.compile(r"\$(?:[1-9]\d*\b|&|[-+]\[)")
+_VARIABLE = re.compile(r"\$(?:[1-9]\d*\b|&|[-+]\[|[`'+](?![\w']))")
 _NOT = re.compile(r"!|\b(?:unless|or|not)\b|\|\||//")
 #: What is found, if what stands behind is run.
 _FOUND = re.compile(rf"\b(?:if|elsif|while)\b.*\b{MATCH}\b|\b{MATCH}\b.*(?:&&|\band\b|\?)", re.DOTALL)
@@ -66,4 +66,4 @@ def _without_subscripts(code: str) -> str:
     before = ""
     while before != code:
         before, code = code, re.sub(r"((?:[$@%]\w*|\]|->)\s*)\{([^{};]*)\}", r"\1[\2]", code)
-    return re.sub(r'"[^"]*"', lambda found: re.sub(r"[^\w$&+\-\[\]]", " ", found.group()), code)
+    return re.sub(r'"[^"]*"', lambda found: re.sub(r"[^\w$&+\-\[\]`']", " ", found.group()), code)

@@ -50,6 +50,8 @@ class Scripts(NamedTuple):
             counted: Callable[[str], Carried | None] = self._reader.counted
             return counted("\n".join(self.texts))
         carried: Callable[[str, bool], Carried | None] = self._reader.carried
+        values = [*(value for letter, value in self.given.options if letter == "v"), *self.given.operands]
+        below_header = below_header and not any(re.match("F?NR=(?!=)", value) for value in values)
         return carried("\n".join(self.texts), below_header)
 
     def separator(self) -> Separator | None:

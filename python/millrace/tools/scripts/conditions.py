@@ -27,7 +27,9 @@ class _Level:
         self.now: list[int] = []
         #: One of them need not hold for what follows the whole condition.
         self.is_either = False
+        #: ``for (first; condition; next)``: how many of the semicolons were read, and the condition.
         self.n_semicolons = 0
+        self.condition: list[int] = []
 
 
 class Conditions:
@@ -48,6 +50,11 @@ class Conditions:
     def place(self) -> Place:
         """The place of the next token."""
         return tuple(number for level in self._levels for number in [*level.own, *level.now])
+
+    @property
+    def depth(self) -> int:
+        """How many braces and brackets are open."""
+        return len(self._levels) - 1
 
     def read(self, tokens: Sequence[str], at: int) -> bool:
         """Go behind a token.
@@ -98,7 +105,7 @@ class Conditions:
             self._end_statement(level)
         elif closed.control:
             self._settle(closed)
-            level.now += [*closed.now, next(self._numbers)]
+            level.now += [*(closed.condition if closed.n_semicolons else closed.now), next(self._numbers)]
         elif closed.is_implied and behind in ("{", ")", "&&"):
             self._settle(closed)
             level.now += closed.now
@@ -109,8 +116,10 @@ class Conditions:
             level.now, level.is_either = [next(self._numbers)], False
 
     def _end_statement(self, level: _Level) -> None:
-        level.now, level.is_either = [], False
-        if level.control:  # for (first; condition; next)
+        if level.control:
             level.n_semicolons += 1
-            if level.n_semicolons > 1:
-                level.now = [next(self._numbers)]
+            self._settle(level)
+            level.condition = level.now
+        level.now, level.is_either = [], False
+        if level.n_semicolons > 1:  # what follows is run after the loop's body
+            level.now = [next(self._numbers)]

@@ -26,10 +26,15 @@ _CHANGE = re.compile(
     rf"(?P<sigil>[$@%])(?:#|\{{?\s*\$)?{_NAME}(?:{_SUBSCRIPT})*\}}?(?:{_SUBSCRIPT})*"
     r"\s*(?:=(?![=~])|(?:\*\*|\|\||&&|//|<<|>>|[-+*/.|&^x%])=|\+\+|--|=~\s*(?:s|tr|y)\b)"
     r"|(?:\+\+|--)\s*\$#?(?P<counted>[A-Za-z_]\w*)|\b(?:push|unshift|splice|pop|shift)\b[\s(]*@\{?\s*\$*(?P<list>\w+)"
-    r"|\b(?:undef|chop|chomp)\b[\s(]*[$@%](?P<undone>[A-Za-z_]\w*)"
+    r"|\b(?:undef|chop|chomp)\b[\s(]*[$@%](?P<undone>[A-Za-z_]\w*)|\bdelete\b[\s(]*[$@](?P<deleted>[A-Za-z_]\w*)"
 )
 #: What stands on the left of ``($a, $b) = ...``.
 _LEFT = re.compile(r"\((?P<names>[^()=]*)\)\s*=(?![=~])")
+#: To ask for a part of an element makes the element.
+_NESTED = re.compile(rf"\${_NAME}{_SUBSCRIPT}{_SUBSCRIPT}")
+#: What is changed of ``$_`` in a loop is changed of the list.
+_LOOPED = re.compile(rf"\b(?:for|foreach|map|grep)\b[^;{{}}@]*@{_NAME}")
+_CHANGES_LOOPED = re.compile(r"\$_\s*(?:\+\+|--|[-+*/.|&x]?=(?![=~]))|\b(?:s|tr|y|chomp|chop)\b")
 #: Perl's own variables that say how it writes, and what is written by each.
 _HOW = {",": r"\b(?:print|say)\b", "\\": r"\b(?:print|say)\b", '"': '"', ";": r"[{\[]", "/": ""}
 _HOW_SET = re.compile(r"(?<!\\)\$(?P<name>[,\\\";/])\s*\.?=(?![=~>])(?P<value>[^;{}]*)")
@@ -51,7 +56,17 @@ _ONCE = "FOUND_ONCE"
 _BEFORE_PATTERN = frozenset(
     words("if unless while until and or not xor x eq ne lt gt le ge cmp split grep map return print say when")
 )
-_STOPS = re.compile(r"\b(?:last|exit|eof|readline|getc|state|redo)\b|<(?:STDIN|ARGV|\$?\w*)>")
+_STOPS = re.compile(
+    r"\b(?:last|exit|eof|readline|getc|state|redo|each|pos|(?:sys)?read)\b|<(?:STDIN|ARGV|\$?\w*)>|(?:%F\b|\$F\{)|\$_\["
+)
+#: A pattern that runs code, or is the last one that was found.
+_OF_PATTERNS = re.compile(
+    r"\(\?\??\{|(?<![\w$@%&>-])s//|(?:(?<!split)\(|=~|\b(?:if|unless|and|or)|&&|\|\|)\s*//|\$\^N|\^CAPTURE|[@%][-+](?=[\s\\;,)\]\"'])"
+)
+#: The number of the line, by all its names.
+_NUMBER = re.compile(r"(?<![\\$])\$\.|\$(?:NR|INPUT_LINE_NUMBER)\b|\binput_line_number\b|\btell\b")
+#: What BEGIN may not do: read records of the input, or define what keeps its variables.
+_IN_BEGIN = re.compile(r"<(?:STDIN|ARGV)?>|\breadline\s*(?:\(\s*\)|;|\}|\*?STDIN)|\b(?:getc|eof|sub)\b")
 
 
 def carried(code: str, below_header: bool = False) -> Carried | None:
@@ -70,13 +85,17 @@ def carried(code: str, below_header: bool = False) -> Carried | None:
     has last: what follows depends on the lines before
     """
     if below_header:
-        code = _TEST_OF_LINE_1.sub(r"\g<before>1", code)
+        code = _first_line_known(code)
     if found := counted(code):
         return found
+    if found_once := _OF_PATTERNS.search(code):
+        return Carried(f"has {found_once.group()}, which depends on what was found before")
     code = _bare(re.sub(r"(?<=\w)::(?=\w)", "_", re.sub(r"(?<=[$@%])(?:main)?::(?=\w)", "", code)))
-    begun = re.search(r"\bBEGIN\s*\{", code)
-    if begun:
-        code = code[: begun.start()] + code[_behind(code, begun.end(), "{") :]
+    while begun := re.search(r"\bBEGIN\s*\{", code):
+        end = _behind(code, begun.end(), "{")
+        if kept := _IN_BEGIN.search(code[begun.start() : end]):
+            return Carried(f"has {kept.group()} in BEGIN, by which anything may be kept from one line to the next")
+        code = code[: begun.start()] + code[end:]
     unquoted = re.sub(r'"[^"]*"', '""', code)
     if ".." in _LIST.sub("", unquoted):
         return Carried("has a range of conditions, which goes over lines")
@@ -101,22 +120,40 @@ def carried(code: str, below_header: bool = False) -> Carried | None:
     return None
 
 
+def _first_line_known(code: str) -> str:
+    """The code with 1 in the place of each test of the first line, if the line's number is in nothing else."""
+    tests = _TEST_OF_LINE_1.findall(re.sub(r'"[^"]*"', '""', _bare(code)))
+    is_told = len(tests) == len(_NUMBER.findall(code)) and not re.search(r"\bqq\b|<<", code)
+    return _TEST_OF_LINE_1.sub(r"\g<before>1", code) if is_told else code
+
+
 def _changed(code: str) -> Iterator[tuple[str, str, bool]]:
     """Variables that are given a value, and whether it comes from the one before."""
     for change in _CHANGE.finditer(code):
-        name = change["name"] or change["counted"] or change["list"] or change["undone"]
+        name = next(filter(None, map(change.group, ("name", "counted", "list", "undone", "deleted"))))
         sigil = change["sigil"] or ("@" if change["list"] else "$")
         yield sigil, name, _is_told(change, code[: change.start()])
     for left in _LEFT.finditer(code):
         for sigil, name in re.findall(r"([$@%])([A-Za-z_]\w*)", left["names"]):
             yield sigil, name, False
+    for nested in _NESTED.finditer(code):
+        yield "%", nested["name"], False
+    if _CHANGES_LOOPED.search(code):
+        for looped in _LOOPED.finditer(code):
+            yield "@", looped["name"], False
 
 
 def _is_told(change: re.Match[str], before: str) -> bool:
     """Whether something reads a variable where it is changed, or under another name."""
     text = change.group()
     is_compound = re.search(r"[^\w\s\]}]=$", text) and before.rstrip()[-1:] not in ("", ";", "{", "}")
-    return "++" in text or "--" in text or bool(is_compound) or re.match(r"[$@%]\{?\s*\$", text) is not None
+    return (
+        "++" in text
+        or "--" in text
+        or bool(change["deleted"])
+        or bool(is_compound)
+        or re.match(r"[$@%]\{?\s*\$", text) is not None
+    )
 
 
 def _how_changed(code: str) -> Iterator[str]:
@@ -134,11 +171,11 @@ def _how_changed(code: str) -> Iterator[str]:
 def counted(code: str) -> Carried | None:
     """What the code, with or without ``-n``, counts or sums up; None: nothing is seen.
 
-    >>> [counted(code).why for code in ('print "$. $_"', 'END { print $n }')], counted("s/x$.//")
+    >>> [counted(code).why for code in ('print "$. $_"', 'END { print $n }')], counted("s/x$/./")
     (['counts lines with $.', 'has END, which is for the whole input'], None)
     """
-    if re.search(r"\$\.(?![\w*+?/])", code):
-        return Carried("counts lines with $.", is_local=False, is_counted=True)
+    if found := _NUMBER.search(code):
+        return Carried(f"counts lines with {found.group()}", is_local=False, is_counted=True)
     if re.search(r"\bEND\s*\{", code):
         return Carried("has END, which is for the whole input", is_local=False, is_counted=True)
     return None
@@ -173,7 +210,8 @@ def _is_fresh(code: str, name: str) -> bool:
     first = re.search(rf"[$@%]{{?{name}\b", code)
     if not first:
         return False
-    if re.search(rf"\b(?:my|for|foreach)\b\s*(?:\([^)]*)?[$@%]{name}\b", code[: first.end()]):
+    declared = re.search(rf"\bmy\b\s*(?:\([^)]*)?[$@%]{name}\b|\b(?:for|foreach)\s+(?:my\s+)?\${name}\b\s*\(", code)
+    if declared and declared.start() < first.start():
         return True
     statement = re.match(rf"[$@%]{name}\s*=(?![=~])(?P<value>[^;{{}}]*)", code[first.start() :])
     before = code[: first.start()]

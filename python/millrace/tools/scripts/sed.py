@@ -92,7 +92,7 @@ def _end(script: str, at: int, command: str) -> int:
     if command in "aic":  # text goes to the end of the line, and on where a backslash stands there
         return _past(script, at, r"(?:\\\n|\\.|[^\n\\])*")
     if command in ":btT":
-        return _past(script, at, r"[^\n;]*")
+        return _past(script, at, r"[ \t]*[^\s;}]*")
     if command in "rRwWev":
         return _past(script, at, r"[^\n]*")
     return at
