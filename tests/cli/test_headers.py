@@ -33,6 +33,8 @@ ALIKE = [
     ("--input t.csv:lines+header", "mlr --icsv --ojsonl cat t.csv"),
     ("--input t.tsv:lines+header --join header", "mlr --tsv put '$z = $id . \"x\"' t.tsv"),
     ("--input t.tsv:lines+header", "sed 1d t.tsv"),
+    ("--input t.tsv:lines", "awk 'NR == FNR { ids[$1]; next } $1 in ids' ids t.tsv"),
+    ("--input t.tsv:lines+header --join header", "awk 'NR == FNR { ids[$1]; next } FNR == 1 || $1 in ids' ids t.tsv"),
     ("--input t.tsv:lines+header --join header", "perl -ne 'print if $. == 1 || /7/' t.tsv"),
     (
         "--input t.tsv:lines+header",
@@ -45,6 +47,7 @@ ALIKE = [
 def tables(shell: Shell) -> Shell:
     make_variants(shell.work / "v.vcf")
     make_table(shell.work / "t.csv")
+    (shell.work / "ids").write_text("".join(f"{k}\n" for k in range(0, 300, 7)))
     (shell.work / "t.tsv").write_text("id\tvalue\n" + "".join(f"{k}\t{3 * k}\n" for k in range(300)))
     return shell
 

@@ -470,6 +470,54 @@ def test_what_goes_from_line_to_line_is_seen_below_a_header(tool: str, script: s
     assert carried(tool, _arguments(tool, script), Path(), below_header=True) is not None
 
 
+LOOKUP = "NR == FNR { ids[$1]; next } "
+
+
+@pytest.mark.parametrize(
+    ("script", "is_fine"),
+    [
+        (LOOKUP + "$1 in ids", True),
+        (LOOKUP + "FNR > 0 { print }", False),
+        (LOOKUP + "!($2 in ids) { print; ids[$2] }", False),
+        (LOOKUP + "{ n++; print n }", False),
+        ('BEGIN { OFS = "-" } FNR == NR { at[$1] = FNR; n++\n next }\n$1 in at { print n, at[$1] }', True),
+        ("NR == FNR { if (/r/) ids[$1]; next } ($1 in ids)", True),
+        ("NR == FNR { if (/r/) next } 1", False),
+        ("NR == FNR { if (/r/)\nnext } 1", False),
+        ("NR == FNR { ids[$1]; print; next } $1 in ids", False),
+        ("NR == FNR { ids[$1] } $1 in ids", False),
+        ("{ print } " + LOOKUP, False),
+        ("/r/", False),
+    ],
+)
+def test_another_file_may_be_read_first_by_a_rule_of_its_own(script: str, is_fine: bool, tmp_path: Path) -> None:
+    (tmp_path / "ids").write_text("r1\nr3\n")
+
+    def write(lines: list[str]) -> bytes:
+        (tmp_path / "t").write_text("".join(lines))
+        return subprocess.run(["awk", script, "ids", "t"], cwd=tmp_path, capture_output=True, check=True).stdout
+
+    found = scripts_of("awk", [script, "ids", "t"], tmp_path)
+    assert found
+    assert (found.carried(path="t") is None) == is_fine
+    if is_fine:
+        assert write(LINES) == b"".join(write([line]) for line in LINES)
+    turned = scripts_of("awk", [script, "t", "ids"], tmp_path)
+    assert turned and turned.carried(path="t")
+
+
+def test_another_file_would_be_written_of_with_each_part(tmp_path: Path) -> None:
+    for tool, arguments in (
+        ("sed", ["s/a/b/", "x", "t"]),
+        ("perl", ["-ne", "print", "t", "x"]),
+        ("awk", ["1", "x", "FS=,", "t"]),
+    ):
+        found = scripts_of(tool, arguments, tmp_path)
+        assert found and found.carried() is None
+        said = found.carried(path="t")
+        assert said and "reads x as well" in said.why
+
+
 def test_numbers_that_are_given_are_not_those_of_lines(tmp_path: Path) -> None:
     assert carried("awk", ["NR == 1", "x"], tmp_path, below_header=True) is None
     for arguments in (["-v", "NR=-3", "NR == 1", "x"], ["NR == 1", "FNR=7", "x"]):

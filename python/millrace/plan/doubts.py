@@ -61,11 +61,12 @@ def check_script(job: Job, use: ToolUse, command: Command) -> None:
             f"let it read lines, or let millrace run the step before it, and pipe the result: millrace run -- ... | {tool}",
         )
     alone = use.inputs[0] if len(use.inputs) == 1 else None
-    found = scripts.carried(below_header=alone is not None and has_header(alone.format))
+    path = alone.path if alone else None
+    found = scripts.carried(below_header=alone is not None and has_header(alone.format), path=path)
     if not found or (found.is_local and formats.isdisjoint(_LINES)):
         return
     hint = f"let millrace run the step before it, and pipe the result: millrace run -- ... | {tool}"
-    if alone and has_header(f"{alone.format}+header") and not scripts.carried(below_header=True):
+    if alone and has_header(f"{alone.format}+header") and not scripts.carried(below_header=True, path=path):
         given = f"--format {alone.format}" if alone.path == "-" else f"--input {alone.path}:{alone.format}"
         hint = (
             f"if the first line is a header, say so: {given}+header, and --join header if the script writes it; "

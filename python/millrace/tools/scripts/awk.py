@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, pairwise
 
 from millrace.tools.options import words
 from millrace.tools.scripts.arguments import Arguments
-from millrace.tools.scripts.awk_text import ASSIGN, DEPTH, Token, is_function, rules, tokens
+from millrace.tools.scripts.awk_text import ASSIGN, DEPTH, Rule, Token, is_function, rules, tokens
 from millrace.tools.scripts.awk_uses import Use, output, uses
 from millrace.tools.scripts.carried import Carried, Separator
 from millrace.tools.scripts.conditions import Place
 
 #: The variables that number the lines.
 _NUMBERS = ("NR", "FNR")
+#: A rule that reads another file has none of these.
+_DOES_MORE = {*words("print printf system getline close exit nextfile switch rand srand SYMTAB RS"), "call"}
 #: What is said of a script that has one of these words, whatever stands around it.
 _PLAINLY = {
     **{
@@ -68,7 +70,7 @@ def carried(script: str, below_header: bool = False) -> Carried | None:
         read = list(_first_line_known(read))
     is_closing = Token("name", "close") in read
     # A function may be called before all that stands before it.
-    for pattern, action in sorted(rules(read), key=lambda rule: not is_function(rule[0])):
+    for pattern, action in sorted(_behind_lookup(rules(read)), key=lambda rule: not is_function(rule[0])):
         first = pattern[0].text if pattern else ""
         if first == "BEGIN":
             if _reads_records(action or ()):
@@ -98,6 +100,52 @@ def carried(script: str, below_header: bool = False) -> Carried | None:
         if action is None:
             found += output(())
     return _judged(found)
+
+
+def has_lookup(script: str) -> bool:
+    """Whether the first rule reads another file, and nothing more: ``NR == FNR { names[$1]; next }``.
+
+    >>> has_lookup('NR == FNR { names[$1]; next } $2 in names'), has_lookup('NR == FNR { print; next } $2 in names')
+    (True, False)
+    """
+    every = list(rules(tokens(script)))
+    return len(every) > len(list(_behind_lookup(every)))
+
+
+def _behind_lookup(every: Iterable[Rule]) -> Iterator[Rule]:
+    """The rules without that which reads another file: each part reads that file as the whole does.
+
+    Where there is no other file, or nothing in it, it has all records, and nothing is written.
+    """
+    is_first = True
+    for rule in every:
+        pattern, action = rule
+        is_aside = is_function(pattern) or (pattern[:1] and pattern[0].text in ("BEGIN", "@"))
+        if is_first and not is_aside and _reads_only(pattern, action or ()):
+            is_first = False
+            continue
+        is_first &= bool(is_aside)
+        yield rule
+
+
+def _reads_only(pattern: Sequence[Token], action: Sequence[Token]) -> bool:
+    """Whether a rule is for the first file alone, and writes nothing."""
+    kinds = {token.text for token in action if token.kind == "name"} | {token.kind for token in action}
+    return (
+        [token.text for token in pattern] in (["NR", "==", "FNR"], ["FNR", "==", "NR"])
+        and _is_statement(action)
+        and not kinds & _DOES_MORE
+    )
+
+
+def _is_statement(action: Sequence[Token]) -> bool:
+    """Whether an action ends with ``next``, whatever it has seen."""
+    texts = [*(token.text for token in action), "\n"]
+    while len(texts) > 1 and texts[-1] in (";", "\n"):
+        texts.pop()
+    before = next((text for text in reversed(texts[:-1]) if text != "\n"), "")
+    is_alone = before in ("", ";", "}") or (texts[-2] == "\n" and before not in (")", "else", "do"))
+    return texts[-1] == "next" and is_alone
 
 
 def _first_line_known(tokens: Sequence[Token]) -> Iterator[Token]:

@@ -66,8 +66,12 @@ def _tokens(script: str) -> Iterator[Token]:
             yield last
 
 
-def rules(tokens: Sequence[Token]) -> Iterator[tuple[list[Token], list[Token] | None]]:
-    """Patterns (or ``function f(x)``) and their actions; None: it prints."""
+#: A pattern (or ``function f(x)``) and its action; None: it prints.
+Rule = tuple[list[Token], list[Token] | None]
+
+
+def rules(tokens: Sequence[Token]) -> Iterator[Rule]:
+    """The rules of a script."""
     at = 0
     while at < len(tokens):
         if tokens[at].text in ("\n", ";"):

@@ -36,11 +36,12 @@ class Scripts(NamedTuple):
     #: One after another; of files as well, if they can be read.
     texts: list[str]
 
-    def carried(self, *, below_header: bool = False) -> Carried | None:
+    def carried(self, *, below_header: bool = False, path: str | None = None) -> Carried | None:
         """What the command carries from line to line, as its scripts show it; None: nothing is seen.
 
         Args:
             below_header: Each part begins with the first line of the input, so that it may be asked for.
+            path: The file that is cut, as it stands in the arguments; None: it is not known which one that is.
         """
         if not self.texts:
             return None
@@ -49,10 +50,23 @@ class Scripts(NamedTuple):
         if not is_looped:
             counted: Callable[[str], Carried | None] = self._reader.counted
             return counted("\n".join(self.texts))
-        carried: Callable[[str, bool], Carried | None] = self._reader.carried
+        text = "\n".join(self.texts)
         values = [*(value for letter, value in self.given.options if letter == "v"), *self.given.operands]
         below_header = below_header and not any(re.match("F?NR=(?!=)", value) for value in values)
-        return carried("\n".join(self.texts), below_header)
+        others = [file for file in self._files if file != path] if path else []
+        is_looked_up = self.kind == "awk" and self._files == [*others[:1], path] and self._reader.has_lookup(text)
+        if others and not is_looked_up:
+            why = f"reads {others[0]} as well, and would write of it with each part of the input"
+            return Carried(why, is_local=False)
+        carried: Callable[[str, bool], Carried | None] = self._reader.carried
+        return carried(text, below_header)
+
+    @property
+    def _files(self) -> list[str]:
+        """The files that it reads one after the other."""
+        is_named = self.given.has(_NAMED[self.kind])
+        files = self.given.operands if is_named else self.given.operands[1:]
+        return [file for file in files if self.kind != "awk" or not re.match(r"[A-Za-z_]\w*=", file)]
 
     def separator(self) -> Separator | None:
         """What the command takes for the end of a record; None: that of a line."""
