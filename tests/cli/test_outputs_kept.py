@@ -44,6 +44,29 @@ def test_an_output_that_somebody_changes_is_written_again(site: Shell, deed: str
     assert (site.work / "out").read_bytes() == (site.work / "in.fa").read_bytes()
 
 
+def test_what_a_resume_writes_does_not_go_behind_what_the_first_start_wrote(site: Shell) -> None:
+    """A resumed run writes standard output from its beginning, which ``>`` empties and ``>>`` keeps."""
+    site.tool(
+        "halts",
+        'cat "$1"; if grep -q "^>r20$" "$1" && [ -e "$MARK/work/halt" ]; then '
+        'while [ ! -s "$MARK/work/out" ]; do sleep 0.01; done; exit 7; fi',
+    )
+    (site.work / "halt").touch()
+    line = f"{RUN} --on-failure stop --input in.fa -- halts in.fa"
+    stopped = site.run(f"{line} >> out")
+    assert stopped.code not in (0, 2), stopped.shown
+    there = (site.work / "out").read_bytes()
+    assert there and (site.work / "in.fa").read_bytes().startswith(there)
+    refused = site.run(f"{line} >> out")
+    assert refused.code == 2 and "would stand twice" in refused.err and "type the same command with >" in refused.err, (
+        refused.shown
+    )
+    assert (site.work / "out").read_bytes() == there
+    (site.work / "halt").unlink()
+    ended = site.run(f"{line} > all && cat all >> joined")
+    assert ended.code == 0 and (site.work / "joined").read_bytes() == (site.work / "in.fa").read_bytes(), ended.shown
+
+
 def test_files_in_a_folder_are_written_again_too_also_those_of_a_complete_run(site: Shell) -> None:
     (site.work / "d").mkdir()
     for k in range(9):

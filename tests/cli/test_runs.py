@@ -77,7 +77,10 @@ def test_however_a_run_ends_it_is_listed_once_with_its_last_end(shell: Shell, st
     assert (found["status"], found["exit_code"], found["quarantined"], found["n_starts"]) == ("quarantined", 3, 1, 2)
     # What is still there says more than what is kept.
     for run in ("o.millrace", "o", f"{shell.work}/o"):
-        assert "records done: 2 (whole from the start: 3), quarantined: 1" in shell.run(f"millrace status {run}").out
+        assert (
+            "records done: 2 (without a gap from the start, with those in quarantine: 3), quarantined: 1"
+            in shell.run(f"millrace status {run}").out
+        )
     assert shell.run("millrace report --json o").code == 0
     shell.run(line.replace("o -- bad2 in.fa o", "p -- bad2 in.fa p"))
     both = shell.run("millrace status").out

@@ -95,6 +95,7 @@ REFUSED = {
     "samtools import --order NM -0 r1.fq -O sam": "not known",
     "samtools view r1.sam": "reads a header before the alignments",
     "bowtie2 -x bt -U r1.fq out.sam": "one file or word more",
+    "bowtie2 -x bt r1.fq": "if that is the input, name it with -U",
     "lastal -P2 ld contigs.fna": "in which they are found",
     "lastal -i 1M ld contigs.fna": "numbers batches",
     "lastal many contigs.fna": "is in several volumes",

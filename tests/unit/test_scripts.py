@@ -231,6 +231,7 @@ CARRIED = {
         BEGIN { for (k = 0; k < 3; k++) { a[k] = k } getline } { print $1 }
         { print 1x; x = $1 }
         { print srand(5) }
+        { print systime() }
         { f = "g"; @f($1) }
         { if (/r1/) delete n; n[$2] = 1; for (k in n) print k }
         /r1/ && split($3, n, ",") { print "r1" } { print n[1] }

@@ -37,6 +37,12 @@ def test_the_one_batch_of_an_empty_input_is_not_among_the_slowest(tmp_path: Path
     assert "slowest" not in text(summary)
 
 
+def test_a_slot_of_several_threads_gives_all_of_them(tmp_path: Path) -> None:
+    summary = _summary(tmp_path, RunEvent(threads=4), TaskEvent(start=0, t=5, first=0, last=9, cpu=15), EndEvent(t=5))
+    assert summary.efficiency == 15 / 20
+    assert "tool CPU 75 % of slots x threads x time" in text(summary)
+
+
 def test_a_busy_machine_lowers_efficiency_not_occupancy(tmp_path: Path) -> None:
     def at(stretch: float) -> Summary:
         tasks = [TaskEvent(start=i * stretch, t=(i + 1) * stretch, first=i, last=i + 1, cpu=1) for i in range(5)]

@@ -58,7 +58,8 @@ def _of_run(name: str, *, as_json: bool) -> None:
     click.echo(f"{run_dir}: {found.state}")
     click.echo(f"  command:      {' '.join(found.argv)}")
     click.echo(
-        f"  records done: {found.records_done} (whole from the start: {found.records_in_order}), quarantined: {found.quarantined}"
+        f"  records done: {found.records_done} (without a gap from the start, with those in quarantine: {found.records_in_order}), "
+        f"quarantined: {found.quarantined}"
     )
     click.echo(f"  results:      {found.output_bytes} bytes in {count(len(found.journals), 'journal')} of {run_dir}")
     for line in found.damage:

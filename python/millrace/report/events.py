@@ -28,6 +28,8 @@ class RunEvent(Event, frozen=True, kw_only=True, tag="run"):
     tool: str = ""
     version: str = ""
     slots: int = 1
+    #: Of a task, at most.
+    threads: int = 1
     #: What ``units`` counts: ``residues``, ``bytes`` or ``records``.
     unit: str = "bytes"
     bytes_total: int | None = None

@@ -149,7 +149,7 @@ def cards(summary: Summary) -> list[dict[str, Any]]:
         {
             "head": "parallel efficiency",
             "figure": words.percent(summary.efficiency),
-            "note": f"{words.duration(summary.cpu)} of tool CPU / (slots × time)",
+            "note": f"{words.duration(summary.cpu)} of tool CPU / (slots × {'threads × ' if summary.threads > 1 else ''}time)",
         },
         {
             "head": "memory, largest task",

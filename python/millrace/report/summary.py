@@ -46,6 +46,7 @@ class Summary(Frozen, frozen=True):
     n_runs: int
     #: Slots of the last run.
     slots: int
+    threads: int
     #: Running time of all runs together; the time between them does not count.
     wall: float
     #: CPU of the tool, failed attempts included.
@@ -67,7 +68,7 @@ class Summary(Frozen, frozen=True):
     #: Records, and units, per second of running time.
     records_per_second: float
     units_per_second: float
-    #: Tool CPU / (slots x wall): what the cores gave. Other programs on the machine lower it.
+    #: Tool CPU / (slots x threads of a task x wall): what the cores gave. Other programs on the machine lower it.
     efficiency: float
     #: Share of slots x wall in which a slot had a task: what Millrace is answerable for. Other programs make
     #: tasks longer, not slots idle, so this does not depend on how busy the machine was.
@@ -90,6 +91,7 @@ def of_runs(runs: list[Run]) -> Summary:
     done = [task for run in runs for task in run.done]
     wall = sum(run.wall for run in runs)
     slot_seconds = sum(run.wall * run.head.slots for run in runs)
+    core_seconds = sum(run.wall * run.head.slots * run.head.threads for run in runs)
     cpu = sum(task.cpu for task in tasks)
     busy = sum(task.seconds for task in tasks)
     last = runs[-1] if runs else None
@@ -100,6 +102,7 @@ def of_runs(runs: list[Run]) -> Summary:
         version=last.head.version if last else "",
         n_runs=len(runs),
         slots=last.head.slots if last else 0,
+        threads=last.head.threads if last else 1,
         wall=wall,
         cpu=cpu,
         cpu_lost=sum(task.cpu for task in tasks if task.is_failure),
@@ -115,7 +118,7 @@ def of_runs(runs: list[Run]) -> Summary:
         rss=max((task.rss for task in tasks), default=0),
         records_per_second=_ratio(records, wall),
         units_per_second=_ratio(units, wall),
-        efficiency=_ratio(cpu, slot_seconds),
+        efficiency=_ratio(cpu, core_seconds),
         occupancy=min(_ratio(busy, slot_seconds), 1.0),
         tail=_tail(last) if last else 0.0,
         slowest=slowest(runs, N_SLOWEST),
@@ -205,7 +208,7 @@ def _rows(s: Summary) -> list[tuple[str, str]]:
         (
             "efficiency",
             f"slots busy {words.percent(s.occupancy)} of the time, "
-            f"tool CPU {words.percent(s.efficiency)} of slots x time",
+            f"tool CPU {words.percent(s.efficiency)} of slots x {'threads x ' if s.threads > 1 else ''}time",
         ),
         ("memory", f"{words.size(s.rss)} at most in one task" if s.rss else ""),
         ("retries", words.count(s.n_retries, "retry") if s.n_retries else ""),

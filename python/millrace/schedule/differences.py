@@ -119,19 +119,19 @@ def _named(block: Sequence[bytes], head: int, foot: int) -> Look:
         if tag and b"</" in block[-1]:
             return Look(
                 "a header and a footer that the tool writes at each start and end",
-                f"--join xml:{tag[1].decode()} keeps one of each",
+                f"--fresh --join xml:{tag[1].decode()} keeps one of each",
             )
         return Look(
             "a header and a footer that the tool writes at each start and end", "let the tool write without them"
         )
     if foot:
         return Look(
-            "a footer that the tool writes at each end", f"--join {_so_long('footer', foot)} keeps the last one"
+            "a footer that the tool writes at each end", f"--fresh --join {_so_long('footer', foot)} keeps the last one"
         )
     is_csv = head == 1 and b"," in first
     is_sam = re.match(rb"@(HD|SQ|PG|RG|CO)\t", first)
     join = "sam" if is_sam else "csv" if is_csv else _so_long("header", head)
-    return Look("a header that the tool writes at each start", f"--join {join} keeps the first one")
+    return Look("a header that the tool writes at each start", f"--fresh --join {join} keeps the first one")
 
 
 def _so_long(how: str, n_lines: int) -> str:

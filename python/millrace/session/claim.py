@@ -61,6 +61,8 @@ def claim_run(plan: Plan, supervision: Supervision, stack: ExitStack) -> Claim:
         earlier_run.put_back(rundir)  # what a start that was killed had set aside
     plan = as_before(plan, rundir)
     manifest, resuming = take_over(plan, rundir)
+    if resuming:
+        left.refuse_appended(plan, rundir)
     left.check(plan, rundir, manifest)  # refused, it stays as it is: the next start is to see the same
     stack.push(remove_if_fruitless(rundir, supervised=supervision.active))
     return Claim(plan, rundir, manifest, lock, resuming)

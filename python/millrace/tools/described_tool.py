@@ -107,11 +107,15 @@ def _check_operands(use: Use, found: Sequence[Word], program: str) -> None:
     operands = [word for word in found if not word.name]
     every: tuple[Input | Output | Database, ...] = (*use.input, *use.output, *use.database)
     places = {*use.operands, *(each.operand for each in every)}
+    wanted = [place.option.split()[0] for place in use.input if place.option]
+    instead = "give one file at a time, or all in one: cat A B | millrace run -- ..."
+    if wanted and not any(_place(place, use, found, program) for place in use.input):
+        instead = f"if that is the input, name it with {'-' if len(wanted[0]) == 1 else '--'}{wanted[0]}"
     for number, word in enumerate(operands, start=1):
         if number not in places and number - len(operands) - 1 not in places:
             raise RefusedError(
                 f"{program}: {word.value} is one file or word more than its description knows, and every task would have it",
-                "give one file at a time, or all in one: cat A B | millrace run -- ...",
+                instead,
             )
 
 

@@ -29,6 +29,7 @@ _PLAINLY = {
         word: Carried(f"has {word}(): what it gives depends on the lines before", is_local=False)
         for word in ("rand", "srand")
     },
+    "systime": Carried("has systime(): each part is run at another time", is_local=False),
     "SYMTAB": Carried("has SYMTAB, by which any variable may be kept from one line to the next"),
     "switch": Carried("has switch, whose cases are not looked at: any variable may be kept from one line to the next"),
     "@": Carried("calls functions by names that it makes: any variable may be kept from one line to the next"),
