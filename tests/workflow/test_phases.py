@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -69,6 +71,21 @@ def contents(folder: Path) -> dict[str, bytes]:
     wanted = [*folder.glob("*.fa"), *folder.glob("some/*"), *folder.glob("sizes/*"), *folder.glob("out")]
     names = {str(path.relative_to(folder)): path.read_bytes() for path in wanted}
     return {name: content for name, content in names.items() if name not in ("in.fa", "long.fa")}
+
+
+NAMES = ["keep", "lower", "sizes", "some"]
+
+
+def test_phases_are_told_of_while_they_go_on(job: Shell) -> None:
+    done = job.run("millrace run --progress plain job.toml > out")
+    assert done.code == 0 and done.err.endswith("\nmillrace: 4 phases done\n"), done.shown
+    assert sorted(re.findall(r"^millrace: (\w+): done\b", done.err, re.MULTILINE)) == NAMES, done.shown
+    assert job.run("rm -r lower.fa kept.fa some sizes").code == 0
+    done = job.run("millrace run --progress json job.toml > out")
+    *objects, last = done.err.splitlines()
+    assert done.code == 0 and last == "millrace: 4 phases done", done.shown
+    phases = json.loads(objects[-1])["phases"]
+    assert sorted(each["name"] for each in phases) == NAMES and {each["state"] for each in phases} == {"done"}
 
 
 def test_phases_give_the_bytes_of_a_shell(job: Shell) -> None:

@@ -95,6 +95,7 @@ def _phases(flow: Workflow, file: Path) -> int:
     """Run a job in phases; the exit code."""
     from millrace.errors import RefusedError
     from millrace.launch import allocation, mpi_environment
+    from millrace.watch.told import Told
     from millrace.workflow import flow as phases
 
     launched = mpi_environment.find(os.environ)
@@ -103,7 +104,13 @@ def _phases(flow: Workflow, file: Path) -> int:
             f"{file}: a job in phases starts its own ranks",
             "leave mpirun or srun out: millrace run --hosts ..., or in a job of Slurm or PBS",
         )
-    return phases.run(flow, file, here(), os.environ, allocation.find(flow.job.hosts, os.environ))
+    told = Told(
+        phases.folder_of(flow, file, here()),
+        "none" if flow.job.verbosity < 0 else flow.job.progress,
+        sys.stderr,
+        os.environ,
+    )
+    return phases.run(flow, file, here(), os.environ, allocation.find(flow.job.hosts, os.environ), told.look)
 
 
 def _is_alone(launched: Launched | None) -> bool:

@@ -6,6 +6,7 @@ import os
 import selectors
 import signal
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -70,13 +71,18 @@ class Conductor:
         self._selector = selectors.DefaultSelector()
         self._signals = 0
 
-    def run(self, interrupt: Interrupt) -> int:
-        """Do all phases; returns the exit code of the workflow."""
+    def run(self, interrupt: Interrupt, look: Callable[[bool], None]) -> int:
+        """Do all phases; returns the exit code of the workflow.
+
+        Args:
+            look: Called again and again, with whether no phase is at work just now.
+        """
         try:
             while self._begin_more(interrupt) or self._alive:
                 for key, _ in self._selector.select(LOOK_SECONDS):
                     self._hear(key.data) if isinstance(key.fileobj, socket.socket) else self._ended(key.data)
                 self._pass_on(interrupt)
+                look(not self._alive)
             return self._code(interrupt)
         finally:
             for alive in self._alive.values():

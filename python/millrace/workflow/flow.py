@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from millrace import lock
@@ -64,11 +64,15 @@ def plan_of_rank(flow: Workflow, file: Path, cwd: Path, environ: Mapping[str, st
     return make(phase, phase.job, {}, Here(cwd, environ, folder_of(flow, file, cwd)))
 
 
-def run(flow: Workflow, file: Path, cwd: Path, environ: Mapping[str, str], nodes: Allocation | None = None) -> int:
+def run(
+    flow: Workflow, file: Path, cwd: Path, environ: Mapping[str, str], nodes: Allocation | None = None,
+    look: Callable[[bool], None] = lambda _: None,
+) -> int:  # fmt: skip
     """Run a workflow, resuming what an earlier start left; returns the exit code.
 
     Args:
         nodes: Where commands run; None: on this node alone.
+        look: Called again and again, with whether no phase is at work just now.
 
     Raises:
         MillraceError: It cannot begin.
@@ -87,7 +91,7 @@ def run(flow: Workflow, file: Path, cwd: Path, environ: Mapping[str, str], nodes
             if flow.job.fresh:
                 _forget(here.folder)
             phases = plan_all(flow, here)
-        return _conduct(flow, phases, here)
+        return _conduct(flow, phases, here, look)
     finally:
         held.close()
         here.undo()
@@ -159,7 +163,7 @@ def _forget(folder: Path) -> None:
             delete(folder / name)
 
 
-def _conduct(flow: Workflow, phases: list[Planned], here: Here) -> int:
+def _conduct(flow: Workflow, phases: list[Planned], here: Here, look: Callable[[bool], None]) -> int:
     found = parts(flow, here.cwd)
     if not (here.folder / MANIFEST).exists():
         _forget(here.folder)
@@ -169,7 +173,7 @@ def _conduct(flow: Workflow, phases: list[Planned], here: Here) -> int:
     conductor = Conductor(phases, here, slots, prints(found), Log(here.folder / LOG))
     quiet = flow.job.verbosity < 0
     with Interrupt() as interrupt:
-        code = conductor.run(interrupt)
+        code = conductor.run(interrupt, look)
     here.made.clear()
     if code >= 128:
         member.say(
