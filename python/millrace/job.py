@@ -26,6 +26,7 @@ MOST_FRAGMENTS = 4096
 Slots = Annotated[int, msgspec.Meta(ge=1, le=MOST_SLOTS)]
 ExitStatus = Annotated[int, msgspec.Meta(ge=1, le=255)]
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
+ProgressMode = Literal["auto", "bar", "plain", "json", "none"]
 
 
 class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
@@ -70,7 +71,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     sync: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 1.0
     #: Share of the input that is run again, cut elsewhere; None: a little of it if the tool is not known.
     verify: Fraction | None = None
-    progress: Literal["auto", "bar", "plain", "json", "none"] = "auto"
+    progress: ProgressMode = "auto"
     #: Where nodes keep copies of databases: ``auto``, ``ram``, ``disk``, ``off`` or a folder.
     stage: str = "auto"
     #: Who writes the outputs of a run on several nodes: `millrace.schedule.extents`.
@@ -86,6 +87,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 0
     #: -1 quiet, 0 normal, 1 verbose, 2 with the debug log.
     verbosity: Annotated[int, msgspec.Meta(ge=-1, le=2)] = 0
+
+    @property
+    def progress_shown(self) -> ProgressMode:
+        """How progress is shown: not at all where the user wants quiet, and says nothing else."""
+        return "none" if self.verbosity < 0 and self.progress == "auto" else self.progress
 
     def program_on(self, machine: str) -> str:
         """The program on nodes of an architecture: what is named for it, else the first word of the command."""

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from millrace.job import ProgressMode
 from millrace.model import Snapshot
 from millrace.report.eta import History, estimate
-from millrace.report.progress import Mode, make
+from millrace.report.progress import make
 
 
 class Terminal(io.StringIO):
@@ -91,7 +92,7 @@ def test_json_lines_are_objects_with_all_fields() -> None:
     ],
 )
 def test_a_bar_only_where_it_can_be_drawn(
-    monkeypatch: pytest.MonkeyPatch, mode: Mode, terminal: bool, term: str, bar: bool
+    monkeypatch: pytest.MonkeyPatch, mode: ProgressMode, terminal: bool, term: str, bar: bool
 ) -> None:
     monkeypatch.setenv("TERM", term)
     stream = Terminal() if terminal else io.StringIO()
@@ -148,7 +149,7 @@ def test_without_a_known_size_there_is_no_share(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("mode", ["bar", "plain", "json"])
-def test_a_lost_terminal_does_not_hurt(monkeypatch: pytest.MonkeyPatch, mode: Mode) -> None:
+def test_a_lost_terminal_does_not_hurt(monkeypatch: pytest.MonkeyPatch, mode: ProgressMode) -> None:
     monkeypatch.setenv("TERM", "xterm")
     with make(mode, Gone()) as progress:
         for step in range(10):

@@ -104,12 +104,7 @@ def _phases(flow: Workflow, file: Path) -> int:
             f"{file}: a job in phases starts its own ranks",
             "leave mpirun or srun out: millrace run --hosts ..., or in a job of Slurm or PBS",
         )
-    told = Told(
-        phases.folder_of(flow, file, here()),
-        "none" if flow.job.verbosity < 0 else flow.job.progress,
-        sys.stderr,
-        os.environ,
-    )
+    told = Told(phases.folder_of(flow, file, here()), flow.job.progress_shown, sys.stderr, os.environ)
     return phases.run(flow, file, here(), os.environ, allocation.find(flow.job.hosts, os.environ), told.look)
 
 

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, TextIO, assert_never
+from typing import TYPE_CHECKING, TextIO, assert_never
 
 import msgspec
 
+from millrace.job import ProgressMode
 from millrace.model import Snapshot
 from millrace.report import words
 from millrace.report.eta import History
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-Mode = Literal["auto", "bar", "plain", "json", "none"]
 
 #: Fewest seconds between two drawings of the bar.
 BAR_SECONDS = 0.1
@@ -31,7 +30,7 @@ QUIET_SECONDS = 60.0
 JSON_SECONDS = 1.0
 
 
-def make(mode: Mode, stream: TextIO) -> Progress:
+def make(mode: ProgressMode, stream: TextIO) -> Progress:
     """Make what ``mode`` asks for, writing to ``stream``.
 
     ``auto`` is a bar on a terminal that can move its cursor, else plain lines. ``bar`` on anything but a

@@ -93,7 +93,7 @@ def carry_out(claim: Claim, processes: Processes, stack: ExitStack) -> Finished:
         MillraceError: The run did not get to its end; the run directory holds what was done.
     """
     job = claim.plan.job
-    show = stack.enter_context(progress.make(_progress_mode(claim.plan), sys.stderr))
+    show = stack.enter_context(progress.make(claim.plan.job.progress_shown, sys.stderr))
     say = debug.told(show.message if job.verbosity >= 0 else _nothing)
     for warning in claim.plan.warnings:
         say(warning)
@@ -134,10 +134,6 @@ def _remember_cost(plan: Plan, engine: Engine) -> None:
     """Let later runs of the tool begin with what its tasks cost in this one."""
     if plan.cost_key and (found := engine.scheduler.cost.learnt):
         learnt.remember(plan.cost_key, found, plan.command.environ)
-
-
-def _progress_mode(plan: Plan) -> progress.Mode:
-    return "none" if plan.job.verbosity < 0 and plan.job.progress == "auto" else plan.job.progress
 
 
 def _nothing(_: str) -> None:

@@ -128,7 +128,7 @@ _TO_A_FILE = "leave that out, and name another file for the result: millrace run
 _AWK = (
     Rule("with inplace " + _IN_PLACE, _TO_A_FILE, text(r"^(-i|--i\w*=)?inplace$")),
     Rule(
-        "with BEGIN prints at each start", _HEADER, text(r"\bBEGIN\s*\{(?:[^{}]|\{[^{}]*\})*\{?[^{}]*\b(print|printf|system)\b"),
+        "with BEGIN prints at each start", _HEADER, text(r"\bBEGIN\s*\{(?:[^{}]|\{[^{}]*\})*?(?:\{[^{}]*?)?\b(print|printf|system)\b"),
         frozenset({"header"}),
     ),
 )  # fmt: skip

@@ -212,13 +212,13 @@ def _queries(
         )
     inputs = []
     for index, word in enumerate(operands):
-        inputs.append(_query(word, is_sam, command, " ".join(each.value for each in operands)))
+        inputs.append(_query(word, is_sam, command, operands))
         if word.value != "-":
             tokens.input(word, index)
     return tuple(inputs)
 
 
-def _query(word: Word, is_sam: bool, command: Command, files: str) -> InputUse:
+def _query(word: Word, is_sam: bool, command: Command, operands: Sequence[Word]) -> InputUse:
     if word.value == "-":
         if not command.stdin_is_data:
             raise RefusedError("minimap2: no reads: nothing comes in on standard input", "redirect a file: < FILE")
@@ -239,8 +239,8 @@ def _query(word: Word, is_sam: bool, command: Command, files: str) -> InputUse:
         raise RefusedError(
             f"minimap2: {word.value} is compressed, and the header of SAM shows its name, which batches do not have",
             f"zcat {word.value} | millrace run --format {form} -- minimap2 ... ref.fa -"
-            if files == word.value
-            else f"unpack both first, as standard input can be one of them: gunzip -k {files}",
+            if len(operands) == 1
+            else f"unpack both first, as standard input can be one of them: gunzip -k {' '.join(each.value for each in operands)}",
         )
     return InputUse(path=word.value, format=form)
 

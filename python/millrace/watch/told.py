@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
-from millrace.report.progress import JSON_SECONDS, QUIET_SECONDS, Mode
+from millrace.job import ProgressMode
+from millrace.report.progress import JSON_SECONDS, QUIET_SECONDS
 from millrace.watch import plain
 from millrace.watch.job import WatchedJob
 from millrace.watch.view import View
@@ -24,7 +25,7 @@ class Told:
     """
 
     def __init__(
-        self, folder: Path, mode: Mode, stream: TextIO, environ: Mapping[str, str],
+        self, folder: Path, mode: ProgressMode, stream: TextIO, environ: Mapping[str, str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._folder, self._mode, self._stream, self._environ, self._clock = folder, mode, stream, environ, clock

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count, pairwise
 
 from millrace.tools.options import words
@@ -16,7 +16,7 @@ from millrace.tools.scripts.conditions import Place
 #: The variables that number the lines.
 _NUMBERS = ("NR", "FNR")
 #: A rule that reads another file has none of these.
-_DOES_MORE = {*words("print printf system getline close exit nextfile switch rand srand SYMTAB RS"), "call"}
+_DOES_MORE = words("print printf system getline close exit nextfile switch rand srand SYMTAB RS")
 #: What is said of a script that has one of these words, whatever stands around it.
 _PLAINLY = {
     **{
@@ -41,7 +41,6 @@ _FOR_THE_NEXT = words("FS RS FIELDWIDTHS FPAT IGNORECASE CONVFMT SUBSEP ENVIRON 
 #: Values of RS, as they are typed, that end a record where a line ends; and where a NUL stands.
 _LINE_ENDS = frozenset(("\n", r"\n", r"\r?\n", r"\r*\n", r"\012"))
 _NULS = frozenset((r"\0", r"\00", r"\000", r"\x00"))
-
 
 #: A test that only the first line passes, and one that all but it pass.
 _FIRST, _LATER = Token("first", "1"), Token("number", "1")
@@ -70,8 +69,12 @@ def carried(script: str, below_header: bool = False) -> Carried | None:
     if below_header and not any(word.text in _NUMBERS and behind.text in ASSIGN for word, behind in pairwise(read)):
         read = list(_first_line_known(read))
     is_closing = Token("name", "close") in read
+    every = list(rules(read))
+    lookup = _lookup(every)
     # A function may be called before all that stands before it.
-    for pattern, action in sorted(_behind_lookup(rules(read)), key=lambda rule: not is_function(rule[0])):
+    for pattern, action in sorted(every, key=lambda rule: not is_function(rule[0])):
+        if lookup and pattern is lookup[0]:
+            continue
         first = pattern[0].text if pattern else ""
         if first == "BEGIN":
             if _reads_records(action or ()):
@@ -109,37 +112,33 @@ def has_lookup(script: str) -> bool:
     >>> has_lookup('NR == FNR { names[$1]; next } $2 in names'), has_lookup('NR == FNR { print; next } $2 in names')
     (True, False)
     """
-    every = list(rules(tokens(script)))
-    return len(every) > len(list(_behind_lookup(every)))
+    return _lookup(list(rules(tokens(script)))) is not None
 
 
-def _behind_lookup(every: Iterable[Rule]) -> Iterator[Rule]:
-    """The rules without that which reads another file: each part reads that file as the whole does.
+def _lookup(every: Sequence[Rule]) -> Rule | None:
+    """The rule that reads another file: each part reads that file as the whole does. None: there is none.
 
     Where there is no other file, or nothing in it, it has all records, and nothing is written.
     """
-    is_first = True
-    for rule in every:
-        pattern, action = rule
-        is_aside = is_function(pattern) or (pattern[:1] and pattern[0].text in ("BEGIN", "@"))
-        if is_first and not is_aside and _reads_only(pattern, action or ()):
-            is_first = False
-            continue
-        is_first &= bool(is_aside)
-        yield rule
+    first = next((rule for rule in every if not _is_aside(rule[0])), None)
+    return first if first and _reads_only(first[0], first[1] or ()) else None
+
+
+def _is_aside(pattern: Sequence[Token]) -> bool:
+    """Whether no record is asked for."""
+    return is_function(pattern) or (bool(pattern) and pattern[0].text in ("BEGIN", "@"))
 
 
 def _reads_only(pattern: Sequence[Token], action: Sequence[Token]) -> bool:
     """Whether a rule is for the first file alone, and writes nothing."""
-    kinds = {token.text for token in action if token.kind == "name"} | {token.kind for token in action}
     return (
         [token.text for token in pattern] in (["NR", "==", "FNR"], ["FNR", "==", "NR"])
-        and _is_statement(action)
-        and not kinds & _DOES_MORE
+        and _always_leaves(action)
+        and not any(token.kind == "call" or (token.kind == "name" and token.text in _DOES_MORE) for token in action)
     )
 
 
-def _is_statement(action: Sequence[Token]) -> bool:
+def _always_leaves(action: Sequence[Token]) -> bool:
     """Whether an action ends with ``next``, whatever it has seen."""
     texts = [*(token.text for token in action), "\n"]
     while len(texts) > 1 and texts[-1] in (";", "\n"):

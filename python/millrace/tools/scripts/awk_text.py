@@ -57,10 +57,11 @@ def _tokens(script: str) -> Iterator[Token]:
             found = _TOKEN.match(script, at)
             assert found and found.lastgroup  # its last alternative takes anything
             if found.lastgroup != "space":
-                last = Token(found.lastgroup, found.group())
-            # A variable and what is in brackets behind it are two texts that are joined, if a blank stands between.
-            if last.kind == "name" and script[found.end() : found.end() + 1] == "(" and last.text not in _NO_CALLS:
-                last = last._replace(kind="call")
+                # A variable and what is in brackets behind it are two texts that are joined, if a blank stands between.
+                is_call = (
+                    found.lastgroup == "name" and script.startswith("(", found.end()) and found.group() not in _NO_CALLS
+                )
+                last = Token("call" if is_call else found.lastgroup, found.group())
         at = found.end()
         if found.lastgroup != "space":
             yield last

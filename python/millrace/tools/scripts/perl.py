@@ -88,8 +88,8 @@ def carried(code: str, below_header: bool = False) -> Carried | None:
         code = _first_line_known(code)
     if found := counted(code):
         return found
-    if found_once := _OF_PATTERNS.search(code):
-        return Carried(f"has {found_once.group()}, which depends on what was found before")
+    if pattern := _OF_PATTERNS.search(code):
+        return Carried(f"has {pattern.group()}, which depends on what was found before")
     code = _bare(re.sub(r"(?<=\w)::(?=\w)", "_", re.sub(r"(?<=[$@%])(?:main)?::(?=\w)", "", code)))
     while begun := re.search(r"\bBEGIN\s*\{", code):
         end = _behind(code, begun.end(), "{")
