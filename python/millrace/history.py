@@ -29,7 +29,7 @@ def remember(plan: Plan, rundir: RunDir, manifest: Manifest, code: int, message:
             status=counted.status, exit_code=code, message=message, records_done=counted.records_done,
             quarantined=len(counted.quarantined), n_starts=counted.n_runs, wall=counted.wall,
         ),
-        rundir.events,
+        {past.EVENTS: rundir.events},
         plan.command.environ,
     )  # fmt: skip
     return counted

@@ -30,6 +30,19 @@ def test_many_failures_alike_stop_the_run_and_the_same_command_resumes(tool: She
     assert ended.code == 0, ended.shown
 
 
+def test_a_fault_that_comes_late_stops_the_run_and_once_it_is_gone_all_is_done(tool: Shell) -> None:
+    """A tool that fails at everything from some record on: nothing but its failures comes any more."""
+    tool.run("for i in $(seq 1000); do echo good; done > lines; for i in $(seq 200); do echo bad; done >> lines")
+    tool.tool("later", "text=$(cat); [ -e $MARK/ok ] || case $text in *bad*) echo 'no database' >&2; exit 1;; esac; echo \"$text\"")
+    line = "millrace run -q --verify 0 --slots 2 --retries 0 --format lines --batch 20"
+    ended = tool.run(f"{line} -- later < lines > out")
+    assert ended.code == 4 and "no database" in ended.err, ended.shown
+    [run_dir] = tool.run_dirs()
+    assert len(list((tool.work / run_dir / "quarantine").glob("*/record-*"))) == 49
+    assert "the same command with --retry-quarantined resumes" in ended.err
+    assert tool.run(f"touch $MARK/ok; {line} --retry-quarantined -- later < lines > out; cmp out lines").code == 0
+
+
 def test_the_user_may_allow_as_many_as_there_are(tool: Shell) -> None:
     ended = tool.run(f"{RUN} --max-quarantined 20 -- third < many.fa > out; grep -c '^>' out")
     assert ended.out == "40\n", ended.shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,9 @@ def test_however_a_run_ends_it_is_listed_once_with_its_last_end(shell: Shell, st
     assert stopped.code == 1, stopped.shown
     (found,) = listed(shell)
     assert (found["status"], found["exit_code"]) == ("stopped", 1) and "record 2 (r2) failed" in found["message"]
+    why, _, hint = found["message"].partition("\n\nhint: ")
+    said = shell.run("millrace status").out
+    assert f"  why:          {why.splitlines()[0]}\n" in said and said.endswith(f"  hint:         {hint}\n")
     assert shell.run(line).code == 3
     (found,) = listed(shell)
     assert (found["status"], found["exit_code"], found["quarantined"], found["n_starts"]) == ("quarantined", 3, 1, 2)
@@ -90,6 +94,14 @@ def test_however_a_run_ends_it_is_listed_once_with_its_last_end(shell: Shell, st
     own = shell.run("millrace gather o --stream o -o o")
     assert own.code == 2 and "o: is the output of the run itself" in own.err, own.shown
     assert shell.run("mv o x; millrace gather o --stream o -o o; cmp o x").code == 0
+
+
+def test_an_input_that_nobody_read_is_told_of(shell: Shell) -> None:
+    said = shell.run("millrace run --input in.fa -- cat < /dev/null")
+    assert (said.code, said.out) == (0, ""), said.shown
+    assert "nothing was written. in.fa is not in the arguments" in said.err
+    ((option, behind),) = re.findall(r"type (.*) in place of --input in\.fa, and (.*) behind the command", said.err)
+    assert shell.run(f"millrace run {option} -- cat {behind}").out == (shell.work / "in.fa").read_text()
 
 
 def test_a_state_folder_that_cannot_be_used_is_no_fault_of_a_run(shell: Shell, state: Path) -> None:
@@ -111,7 +123,7 @@ def test_only_the_latest_runs_are_kept(tmp_path: Path, monkeypatch: pytest.Monke
                 run_id=f"{number:032x}", ended="", argv=("a",), host="", cwd="", run_dir="", status="done", exit_code=0,
                 message="", records_done=number, quarantined=0, n_starts=1, wall=1.0,
             ),
-            events, environ,
+            {past.EVENTS: events}, environ,
         )  # fmt: skip
         return [each.past.records_done for each in past.kept(environ)]
 

@@ -10,7 +10,8 @@ from millrace.schedule.quarantine_limit import QuarantineLimit
 def given_up(limit: QuarantineLimit, n_done: int, ways: int) -> int:
     """Records given up before the run stops, each after ``n_done`` that are done, in so many different ways."""
     for n in range(10_000):
-        limit.done(n_done)
+        if n_done:
+            limit.done(n_done)
         if limit.give_up(f"way {n % ways}"):
             return n
     return 10_000
@@ -33,6 +34,14 @@ def given_up(limit: QuarantineLimit, n_done: int, ways: int) -> int:
 )
 def test_a_run_stops_when_too_many_are_given_up(limit: QuarantineLimit, n_done: int, ways: int, expected: int) -> None:
     assert given_up(limit, n_done, ways) == expected
+
+
+@pytest.mark.parametrize(("ways", "n_done"), [(1, 0), (2, 0), (1, 1)])
+def test_a_run_stops_when_nothing_but_the_same_failures_comes_any_more(ways: int, n_done: int) -> None:
+    """Though a million records went well before; each record that is done begins a new row."""
+    limit = QuarantineLimit()
+    limit.done(1_000_000)
+    assert given_up(limit, n_done, ways) == (10_000 if n_done else 49 * ways)
 
 
 def test_what_an_earlier_run_gave_up_counts() -> None:

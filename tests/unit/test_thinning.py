@@ -44,7 +44,7 @@ def test_a_log_of_very_many_tasks_is_small_and_tells_the_same(tmp_path: Path) ->
         run_id="ab" * 16, ended="", argv=("x",), host="", cwd="", run_dir="/gone/o.millrace", status="done", exit_code=0,
         message="", records_done=0, quarantined=0, n_starts=1, wall=1.0,
     )  # fmt: skip
-    past.keep(about, log, environ)
+    past.keep(about, {past.EVENTS: log}, environ)
     page = tmp_path / "report.html"
     done = CliRunner().invoke(command, ["abab", "-o", str(page)], env=environ)
     assert done.exit_code == 0 and f"{N + N // 10_000:,} tasks" in page.read_text(), done.output

@@ -75,6 +75,34 @@ def test_status_and_runs_tell_of_each_phase(shell: Shell, held: subprocess.Popen
     assert shell.run("millrace runs").err == "no runs are kept\n"
 
 
+def test_a_job_that_has_ended_is_listed_and_can_be_looked_at(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(shell.root / "state"))
+    shell.tool("gate", 'case $(cat "$1") in *r2*) [ -e ok ] || exit 7;; esac; cat "$1" > "$2"')
+    job = JOB.replace("verify = 0\n", 'verify = 0\non-failure = "stop"\n')
+    (shell.work / "job.toml").write_text(job)
+    assert shell.run("millrace run -q job.toml").code == 1
+    (stopped,) = json.loads(shell.run("millrace runs --json").out)
+    assert (stopped["status"], stopped["exit_code"], stopped["argv"]) == ("stopped", 1, ["millrace", "run", "job.toml"])
+    assert shell.run("touch ok; millrace run -q job.toml").code == 0 and not (shell.work / "job.millrace").exists()
+    (done,) = json.loads(shell.run("millrace runs --json").out)
+    assert (done["run_id"], done["status"], done["exit_code"]) == (stopped["run_id"], "done", 0)
+    assert (done["records_done"], done["n_starts"]) == (6, 2)
+    for name in ("job.millrace", done["run_id"][:8]):
+        said = shell.run(f"millrace status {name}")
+        first, one, two, three = said.out.splitlines()
+        assert first.startswith(f"{shell.work}/job.millrace: done at 2") and first.endswith(", exit code 0"), said.shown
+        assert (
+            one.startswith("  one:   done, 3 records")
+            and two.startswith("  two:   done, 3 records")
+            and three == "  three: done"
+        )
+        assert json.loads(shell.run(f"millrace status --json {name}").out)["state"] == "done"
+        assert json.loads(shell.run(f"millrace report --json {name}").out)["two"]["records_done"] == 3
+        assert "two done, 3 records" in shell.run(f"millrace watch {name}").out
+    page = shell.run("millrace report job.millrace").out.strip()
+    assert page == f"report-{done['run_id'][:8]}.html" and "three" in (shell.work / page).read_text()
+
+
 def test_a_killed_job_can_be_resumed_says_its_status(shell: Shell, held: subprocess.Popen[bytes]) -> None:
     held.kill()
     held.wait()

@@ -10,6 +10,9 @@ import click
 #: How a page begins, in lower case.
 PAGE = b"<!doctype html>"
 
+#: What it is called in a run directory.
+PAGE_NAME = "report.html"
+
 
 @click.command("report", short_help="Write a page that shows how a run went.")
 @click.argument("run", metavar="RUN")
@@ -37,27 +40,30 @@ def command(run: str, output: Path | None, as_json: bool) -> None:
 
     rundir = RunDir(run_place.of(run))
     if is_workflow(rundir.path):
-        _of_phases(rundir.path, output, as_json=as_json)
+        _of_phases(rundir.path, rundir.path, output or rundir.path / PAGE_NAME, as_json=as_json)
         return
     if rundir.path.is_dir():
         rundir.read_manifest()
-        shown, events, page = rundir.path, rundir.events, rundir.path / "report.html"
+        shown, events, page = rundir.path, rundir.events, rundir.path / PAGE_NAME
     else:
         kept = past.find(run, os.environ)
         shown, events, page = Path(kept.past.run_dir), kept.events, Path(f"report-{kept.past.name}.html")
+        if is_workflow(kept.folder):
+            _of_phases(kept.folder, shown, output or page, as_json=as_json)
+            return
     if as_json:
         print_json(summary.summarise(read(events)))
         return
-    _check_page(output)
+    _check_page(output or page)
     html.write(shown, output or page, events)
     click.echo(str(output or page))
 
 
-def _check_page(output: Path | None) -> None:
+def _check_page(output: Path) -> None:
     """A slip of the hand may not cost an output."""
     from millrace.errors import RefusedError
 
-    if not output or not output.is_file():
+    if not output.is_file():
         return
     with output.open("rb") as file:
         begin = file.read(len(PAGE)).lower()
@@ -65,7 +71,8 @@ def _check_page(output: Path | None) -> None:
         raise RefusedError(f"{output}: is there, and no report", "name another file, or remove it before")
 
 
-def _of_phases(folder: Path, output: Path | None, *, as_json: bool) -> None:
+def _of_phases(folder: Path, shown: Path, output: Path, *, as_json: bool) -> None:
+    """Write the page of a job in phases whose logs are in ``folder``, and which was run in ``shown``."""
     from millrace.cli.run import print_json
     from millrace.report import summary
     from millrace.watch import phases
@@ -80,5 +87,5 @@ def _of_phases(folder: Path, output: Path | None, *, as_json: bool) -> None:
         print_json({phase.name: summary.of_runs(list(phase.runs)) for phase in view.phases if phase.runs})
         return
     _check_page(output)
-    phases.write(view, folder, output or folder / "report.html")
-    click.echo(str(output or folder / "report.html"))
+    phases.write(view, shown, output)
+    click.echo(str(output))

@@ -45,11 +45,14 @@ def _of_run(name: str, *, as_json: bool) -> None:
 
     run_dir = run_place.of(name)
     if is_workflow(run_dir):
-        _of_phases(run_dir, as_json=as_json)
+        _of_phases(run_dir, None, as_json=as_json)
         return
     if not run_dir.is_dir():
-        ended = past.find(name, os.environ).past
-        print_json(ended) if as_json else _tell(ended)
+        kept = past.find(name, os.environ)
+        if is_workflow(kept.folder):
+            _of_phases(kept.folder, kept.past, as_json=as_json)
+        else:
+            print_json(kept.past) if as_json else _tell(kept.past)
         return
     found = status.look(run_dir)
     if as_json:
@@ -65,10 +68,13 @@ def _of_run(name: str, *, as_json: bool) -> None:
     for line in found.damage:
         click.echo(f"  damage:       {line}")
     if found.state == "stopped":
-        click.echo("  type the command again in the same folder to resume")
+        why, _, hint = found.why.partition("\n\nhint: ")
+        for number, line in enumerate(why.splitlines()):
+            click.echo(f"  {'' if number else 'why:':<14}{line}")
+        click.echo(f"  hint:         {hint}" if hint else "  type the command again in the same folder to resume")
 
 
-def _of_phases(folder: Path, *, as_json: bool) -> None:
+def _of_phases(folder: Path, ended: Past | None, *, as_json: bool) -> None:
     from millrace.cli.run import print_json
     from millrace.watch import plain
     from millrace.watch.watched import opened
@@ -78,17 +84,17 @@ def _of_phases(folder: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(plain.figures(view))
         return
-    click.echo(f"{folder}: {view.state}")
+    click.echo(_heading(ended) if ended else f"{folder}: {view.state}")
     for phase in view.phases:
         click.echo(f"  {f'{phase.name}:':<{max(len(each.name) for each in view.phases) + 2}}{plain.amounts(phase)}")
-    if view.is_over and view.state not in ("done", "quarantined"):
+    if not ended and view.is_over and view.state not in ("done", "quarantined"):
         click.echo("  type the command again in the same folder to resume")
 
 
 def _tell(ended: Past) -> None:
     from millrace.report.words import count, duration
 
-    click.echo(f"{ended.run_dir}: {ended.status} at {ended.ended}, exit code {ended.exit_code}")
+    click.echo(_heading(ended))
     click.echo(f"  command:      {shlex.join(ended.argv)}")
     click.echo(f"  where:        {ended.host}:{ended.cwd}")
     click.echo(
@@ -96,3 +102,7 @@ def _tell(ended: Past) -> None:
     )
     if ended.message:
         click.echo(f"  why:          {ended.message.splitlines()[0]}")
+
+
+def _heading(ended: Past) -> str:
+    return f"{ended.run_dir}: {ended.status} at {ended.ended}, exit code {ended.exit_code}"

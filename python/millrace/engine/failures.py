@@ -78,8 +78,8 @@ def too_many_failures(use: ToolUse, tool: str, limit: QuarantineLimit, failure: 
         f"{tool} failed for {limit.n_given_up:,} of {limit.n_ended:,} records, the last time so: {failure.reason}",
         _hint(
             use, failure,
-            "that many failures are taken for a fault of the command or the machine, not of records; once it is gone the same "
-            "command resumes; --max-quarantined allows more",
+            "that many failures are taken for a fault of the command or the machine, not of records; once it is gone, the same "
+            "command with --retry-quarantined resumes, and tries those given up again; --max-quarantined allows more",
         ),
     )  # fmt: skip
 

@@ -14,6 +14,9 @@ LEAST_RECORDS = 100
 ALIKE_RECORDS = 10
 ALIKE_SHARE = 0.1
 
+#: And if so many failed in the same way while no record was done, however many were done before.
+IN_A_ROW = 50
+
 
 class QuarantineLimit(msgspec.Struct):
     """Counts records that are done and given up.
@@ -28,10 +31,13 @@ class QuarantineLimit(msgspec.Struct):
     n_ended: int = 0
     n_given_up: int = 0
     _alike: Counter[str] = msgspec.field(default_factory=Counter)
+    #: How often each way to fail was seen since a record was done.
+    _in_a_row: Counter[str] = msgspec.field(default_factory=Counter)
 
     def done(self, n_records: int) -> None:
         """So many records are done."""
         self.n_ended += n_records
+        self._in_a_row.clear()
 
     @property
     def n_done(self) -> int:
@@ -48,11 +54,14 @@ class QuarantineLimit(msgspec.Struct):
         self.n_ended += 1
         self.n_given_up += 1
         self._alike[signature] += 1
+        self._in_a_row[signature] += 1
         if self.most is not None:
             return self.n_given_up > self.most
         if self.share is not None:
             return self.n_given_up > self.share * max(self.n_ended, 100)
         alike = self._alike[signature]
         if alike >= ALIKE_RECORDS and alike > ALIKE_SHARE * self.n_ended:
+            return True
+        if self._in_a_row[signature] >= IN_A_ROW:
             return True
         return self.n_given_up > max(LEAST_RECORDS, SHARE * self.n_ended)

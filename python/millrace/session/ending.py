@@ -37,6 +37,7 @@ from millrace.session.claim import Claim
 from millrace.session.finished import Finished
 from millrace.session.processes import Processes
 from millrace.session.wiring import Wiring
+from millrace.tools.arguments import inputs_not_named
 from millrace.waiting import until
 
 #: Seconds that outputs get at the end of a run that is stopped, to take what is done.
@@ -96,6 +97,12 @@ class Ending:
         code = ExitCode.TOOL if against else ExitCode.QUARANTINED if lost else ExitCode.DONE
         counted = history.remember(self._claim.plan, self._claim.rundir, self._claim.manifest, code)
         words = [engine.verifier.outcome(engine.counts.records), engine.warmth()]
+        if not any(sizes.values()):
+            words += [
+                f"nothing was written. {each.path} is not in the arguments: each task has its part at that relative path. "
+                f"If the program reads its standard input, type --format {each.format} in place of --input {each.path}, and < {each.path} behind the command"
+                for each in inputs_not_named(self._claim.plan.use.inputs, self._claim.plan.use.argv)
+            ]
         if against:
             words.append(f"{engine.said.tool} has answered all records, but after the last one {against}\n{AGAINST}")
         return self._judge(lost, code, counted, words)

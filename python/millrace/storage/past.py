@@ -1,6 +1,6 @@
 """Runs that have ended: what `millrace runs` lists, in the user's state folder, and never needed.
 
-Each has a folder there with its event log and a small file that says what it was. The folder of all of them is made for
+Each has a folder there with its logs and a small file that says what it was. The folder of all of them is made for
 this user alone, and believed only if it is. Whatever goes wrong here is no fault of a run: then nothing is kept.
 """
 
@@ -29,6 +29,10 @@ LEAST_LETTERS = 4
 
 #: How a folder that is being made begins, and seconds after which whoever made it is dead.
 _NEW, _LONGEST = ".new-", 3600.0
+
+
+#: The event log of a run in its folder.
+EVENTS = "events.jsonl"
 
 
 class Past(Frozen, frozen=True):
@@ -67,18 +71,24 @@ class Kept(msgspec.Struct, frozen=True):
     @property
     def events(self) -> Path:
         """Its event log."""
-        return self.folder / "events.jsonl"
+        return self.folder / EVENTS
 
 
-def keep(past: Past, events: Path, environ: Mapping[str, str]) -> None:
-    """Keep ``past`` with its event log, in the place of what an earlier start of the same run left."""
+def keep(past: Past, logs: Mapping[str, Path], environ: Mapping[str, str]) -> None:
+    """Keep ``past`` with its logs, in the place of what an earlier start of the same run left.
+
+    Args:
+        logs: Files, and what they are called in the folder of this run.
+    """
     with suppress(OSError):
         home = _home(environ, make=True)
         new = home / f"{_NEW}{os.urandom(8).hex()}"
         new.mkdir(mode=0o700)
         try:
             (new / "run.json").write_bytes(seal(past))
-            shutil.copyfile(events, new / "events.jsonl")
+            for name, log in logs.items():
+                (new / name).parent.mkdir(mode=0o700, exist_ok=True)
+                shutil.copyfile(log, new / name)
             place = home / past.run_id
             shutil.rmtree(place, ignore_errors=True)
             new.rename(place)
@@ -159,7 +169,7 @@ def _prune(home: Path) -> None:
     _sweep(home)
     room = MOST_BYTES
     for number, folder in enumerate(reversed(_entries(home))):
-        room -= sum(file.stat().st_size for file in os.scandir(folder))
+        room -= sum(path.stat().st_size for path in folder.rglob("*"))
         if number >= MOST or room < 0:
             shutil.rmtree(folder, ignore_errors=True)
 

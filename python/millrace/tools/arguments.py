@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from millrace.errors import RefusedError
-from millrace.model import Command, Token
+from millrace.model import Command, InputArg, InputUse, Token
 
 _SCRIPTS = (".py", ".pl", ".rb", ".R", ".r", ".sh", ".awk", ".sed", ".jl", ".js", ".jq")
 
@@ -80,6 +80,12 @@ def refuse_absolute(path: str, option: str) -> None:
             f"{option} {path} is not in the arguments, so the tool cannot be told of a part of it",
             "name it by a relative path, or put it into the arguments",
         )
+
+
+def inputs_not_named(inputs: Sequence[InputUse], tokens: Sequence[Token]) -> list[InputUse]:
+    """Inputs that the arguments do not name: each task has its part at that relative path."""
+    named = {token.index for token in tokens if isinstance(token, InputArg)}
+    return [each for index, each in enumerate(inputs) if not each.stdin and index not in named]
 
 
 def files_in_arguments(tokens: Sequence[Token], command: Command) -> list[Path]:

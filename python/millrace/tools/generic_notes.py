@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from millrace.model import Command, InputArg, InputUse, OutputArg, OutputUse, Token
-from millrace.tools.arguments import files_in_arguments, folders_not_watched
+from millrace.tools.arguments import files_in_arguments, folders_not_watched, inputs_not_named
 from millrace.tools.everyday import CARRIES
 from millrace.tools.joins import words
 from millrace.tools.read_whole import speaks_of
@@ -43,9 +43,8 @@ def _of_joining(
             notes.append(f"{name} is joined by {words(output.join)}, which must be the same in all batches")
     if program in CARRIES:
         notes.append(f"warning: {program} may carry something from record to record: watch for {CARRIES[program]}")
-    for index, each in enumerate(inputs):
-        if not each.stdin and not any(isinstance(token, InputArg) and token.index == index for token in tokens):
-            notes.append(f"{each.path} is not in the arguments: each task finds its part at that relative path")
+    for each in inputs_not_named(inputs, tokens):
+        notes.append(f"{each.path} is not in the arguments: each task finds its part at that relative path")
     for index, output in enumerate(outputs):
         if not output.stdout and not any(isinstance(token, OutputArg) and token.index == index for token in tokens):
             notes.append(f"{output.path} is not in the arguments: {program} is expected to write it by itself")

@@ -57,7 +57,8 @@ def _open(name: str, environ: Mapping[str, str]) -> Watched:
     if is_workflow(folder):
         return WatchedJob(folder, name, environ)
     if not folder.is_dir():
-        return WatchedRun(past.find(name, environ).events.parent, name, environ)
+        kept = past.find(name, environ).folder
+        return WatchedJob(kept, name, environ) if is_workflow(kept) else WatchedRun(kept, name, environ)
     if not lock.shows_life(folder / "lock"):
         RunDir(folder).read_manifest()  # while one begins, its manifest may not be there yet
     elif not os.access(folder, os.R_OK | os.X_OK):

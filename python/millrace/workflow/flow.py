@@ -20,7 +20,7 @@ from millrace.sealed import seal, unseal
 from millrace.session.claim import taken_over
 from millrace.waiting import until
 from millrace.words import count
-from millrace.workflow import member
+from millrace.workflow import ended, member
 from millrace.workflow.conduct import Conductor
 from millrace.workflow.description import Workflow
 from millrace.workflow.folder import DONE, LOG, MANIFEST, VERSION, Manifest
@@ -91,7 +91,9 @@ def run(
             if flow.job.fresh:
                 _forget(here.folder)
             phases = plan_all(flow, here)
-        return _conduct(flow, phases, here, look)
+        code = _conduct(flow, phases, here, look)
+        ended.remember(file, here, code)
+        return code
     finally:
         held.close()
         here.undo()

@@ -1,0 +1,69 @@
+"""What is kept of a job in phases that has ended, so that it can be looked at when its folder is gone."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from millrace.errors import ExitCode
+from millrace.report.events import read_typed
+from millrace.report.summary import summarise
+from millrace.rundir import RunDir
+from millrace.storage import past
+from millrace.workflow.folder import LOG, MANIFEST, Stretch, names, stretches
+from millrace.workflow.log import read
+from millrace.workflow.planned import Here
+
+
+def remember(file: Path, here: Here, code: int) -> None:
+    """Keep the log of the job and of its phases, laid out as in its folder.
+
+    Args:
+        file: The job file.
+        code: The exit code of this start.
+    """
+    lines = list(read(here.folder / LOG))
+    if not lines:
+        return
+    logs = {name: RunDir(here.folder / name).events for name in names(here.folder)}
+    found = {name: path for name, path in logs.items() if path.exists()}
+    counted = [summarise(read_typed(path)) for path in found.values()]
+    at_work = stretches(lines, lines[-1].time)
+    past.keep(
+        past.Past(
+            run_id=_id(here.folder, lines[0].time), ended=datetime.now().astimezone().isoformat(timespec="seconds"),
+            argv=("millrace", "run", str(file)), host=os.uname().nodename, cwd=str(here.cwd), run_dir=str(here.folder),
+            status=_status(code), exit_code=code, message="", records_done=sum(each.records_done for each in counted),
+            quarantined=sum(len(each.quarantined) for each in counted), n_starts=max(Counter(each.phase for each in at_work).values()), wall=_together(at_work),
+        ),
+        {MANIFEST: here.folder / MANIFEST, LOG: here.folder / LOG} | {f"{name}/{path.name}": path for name, path in found.items()},
+        here.environ,
+    )  # fmt: skip
+
+
+def _id(folder: Path, begun: float) -> str:
+    """A name that is the same in all starts of a job."""
+    return hashlib.blake2b(f"{folder}\0{begun}".encode(errors="surrogateescape"), digest_size=16).hexdigest()
+
+
+def _status(code: int) -> str:
+    if code > 128:
+        return "interrupted"
+    return {ExitCode.DONE: "done", ExitCode.QUARANTINED: "quarantined"}.get(ExitCode(code), "stopped")
+
+
+def _together(at_work: Sequence[Stretch]) -> float:
+    """Seconds in which any phase was at work.
+
+    Args:
+        at_work: In the order of their begins.
+    """
+    seconds, reached = 0.0, 0.0
+    for each in at_work:
+        seconds += max(each.last - max(each.begun, reached), 0.0)
+        reached = max(reached, each.last)
+    return seconds
