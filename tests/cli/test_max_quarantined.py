@@ -33,7 +33,10 @@ def test_many_failures_alike_stop_the_run_and_the_same_command_resumes(tool: She
 def test_a_fault_that_comes_late_stops_the_run_and_once_it_is_gone_all_is_done(tool: Shell) -> None:
     """A tool that fails at everything from some record on: nothing but its failures comes any more."""
     tool.run("for i in $(seq 1000); do echo good; done > lines; for i in $(seq 200); do echo bad; done >> lines")
-    tool.tool("later", "text=$(cat); [ -e $MARK/ok ] || case $text in *bad*) echo 'no database' >&2; exit 1;; esac; echo \"$text\"")
+    tool.tool(
+        "later",
+        "text=$(cat); [ -e $MARK/ok ] || case $text in *bad*) echo 'no database' >&2; exit 1;; esac; echo \"$text\"",
+    )
     line = "millrace run -q --verify 0 --slots 2 --retries 0 --format lines --batch 20"
     ended = tool.run(f"{line} -- later < lines > out")
     assert ended.code == 4 and "no database" in ended.err, ended.shown

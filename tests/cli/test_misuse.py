@@ -352,7 +352,7 @@ TOOLS = [
     case("tool_crashes_on_one_record", f"{RUN} -- segv2 < in.fa", 3, "quarantined record 2 (r2): killed by SIGSEGV", "--retry-quarantined",
          out=">r1\nMKV\n>r3\nMLL\n", left=("segv2",)),
     case("tool_crashes_on_every_record", f"{RUN} -- segv < in.fa", 4, "segv cannot do this work: killed by SIGSEGV"),
-    case("tool_hangs_on_one_record", f"{RUN} --batch 1 --retries 0 --record-timeout 10 -- hang2 < in.fa", 3, "quarantined record 2 (r2): took longer than 10 s a record",
+    case("tool_hangs_on_one_record", f"{RUN} --batch 1 --retries 0 --record-timeout 20 -- hang2 < in.fa", 3, "quarantined record 2 (r2): took longer than 20 s a record",
          out=">r1\nMKV\n>r3\nMLL\n", left=("hang2",)),
     case("tool_fails_and_the_user_wants_no_failures", f"{RUN} --on-failure stop -- bad2 < in.fa", 1,
          "record 2 (r2) failed: exit status 7", "cannot do r2", "--on-failure quarantine", left=("bad2",)),

@@ -174,7 +174,7 @@ def test_a_record_that_takes_too_long_is_ended(shell: Shell) -> None:
     (shell.work / "q.fa").write_text(">a\nM\n>b\nM\n")
     command = by_hand(shell, "if b'>b' in record: os.read(os.pipe()[0], 1)")
     # Long enough for the other one, and for a Python to start, on any machine.
-    ended = shell.run(run(shell, command, "--batch 1 --retries 0 --record-timeout 15"))
+    ended = shell.run(run(shell, command, "--batch 1 --retries 0 --record-timeout 20"))
     assert ended.code == 3, ended.shown
     assert (shell.work / "out.txt").read_text() == ">a\nM\n"
 

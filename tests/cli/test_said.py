@@ -22,6 +22,7 @@ def test_figures_of_a_batch_are_not_passed_off_as_those_of_the_run(shell: Shell)
     ended = shell.run(f"bowtie2-build -q ref.fa bt; {line}")
     assert ended.code == 0 and "bowtie2, of records 1-2: 100.00% overall alignment rate" in ended.err, ended.shown
     assert "100.00% overall alignment rate [of one task; others gave other numbers] (2 times)" in ended.err
+    assert "2 reads; of these: [of one task each] (2 times)" in ended.err
     assert "bowtie2: " not in ended.err
 
 

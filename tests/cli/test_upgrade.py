@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,6 +64,35 @@ def test_a_run_of_another_release_is_refused_by_name_and_stays_for_that_release(
         assert help_ in refused.err and {file: file.read_bytes() for file in files} == theirs
     for file, content in files.items():
         file.write_bytes(content)
+    (shell.root / "ready").touch()
+    ended = shell.run(f"{LINE}; cmp in.fa o")
+    assert ended.code == 0 and "3 records, 2 of them by earlier runs" in ended.err, ended.shown
+
+
+#: A run directory of each release, stopped at the third record of the test's input.
+RELEASES = sorted((Path(__file__).parent / "releases").iterdir())
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
+def test_what_each_release_has_kept_is_read_and_gone_on_with(shell: Shell, release: Path) -> None:
+    """Or this release says that it reads other versions, which has to stand in the changelog."""
+    kept = shell.work / "kept"
+    shutil.copytree(release, kept)
+    (kept / "lock").touch()
+    done = ">r1\nMKV\n>r2\nMAA\n"
+    assert shell.run("millrace gather kept --stream o").out == done
+    said = shell.run("millrace status kept").out
+    assert "records done: 2 " in said and "why:          record 3 (r3) failed: exit status 7\n" in said
+    assert '"records_done": 2' in shell.run("millrace report --json kept").out
+    # Its results count in a run of the same work here.
+    shell.tool(
+        "until",
+        'case $(cat "$1") in *r3*) [ -e "$MARK/ready" ] || exit 7;; *) [ ! -e "$MARK/ready" ] || exit 8;; esac; cat "$1" > "$2"',
+    )
+    assert shell.run(LINE).code == 1
+    run_dir, theirs = shell.work / "o.millrace", RunDir(kept).read_manifest()
+    manifest(run_id=theirs.run_id)(run_dir)
+    shutil.copyfile(kept / "journal.mrj", run_dir / "journal.mrj")
     (shell.root / "ready").touch()
     ended = shell.run(f"{LINE}; cmp in.fa o")
     assert ended.code == 0 and "3 records, 2 of them by earlier runs" in ended.err, ended.shown

@@ -261,7 +261,7 @@ def test_a_tool_that_fails_in_forks_alone_is_started_for_each_task(shell: Shell)
 
 def test_a_fork_that_takes_too_long_runs_again_by_itself(shell: Shell) -> None:
     before, after = "me = os.getpid()", "if os.getpid() != me: os.read(os.pipe()[0], 1)"
-    line = python(shell, before, after, "--record-timeout 5")
+    line = python(shell, before, after, "--record-timeout 20")
     (shell.work / "q.fa").write_text(">r0\nM\n")
     ended = shell.run(line)
     assert ended.code == 0, ended.shown

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from rig import NAMES, Cluster
+from rig import NAMES, Cluster, Site
 from turns import again
 
 
@@ -37,8 +37,13 @@ def test_a_run_on_named_hosts_uses_all_of_them(cluster: Cluster) -> None:
     assert "starting again" not in cluster.said, cluster.said
 
 
-def test_a_first_host_without_the_shared_folder_is_named_at_once(cluster: Cluster) -> None:
-    hidden = f"mount -t tmpfs none {cluster.site.folder}"
+@pytest.mark.parametrize("place", ["", "shared"], ids=["empty there", "elsewhere there"])
+def test_a_first_host_without_the_shared_folder_is_named_at_once(cluster: Cluster, place: str) -> None:
+    above = cluster.site.folder
+    if place:
+        (above / place).mkdir()
+        cluster.site = Site(above / place)
+    hidden = f"mount -t tmpfs none {above}"
     subprocess.run(cluster.nodes.command("node1", hidden), check=True, stdin=subprocess.DEVNULL)
     process = cluster.start()
     assert process.wait(timeout=harness.LONGEST_SECONDS) == 2, cluster.said
@@ -120,7 +125,7 @@ if socket.gethostname() == "node2":
     time.sleep = freeze_once
 if socket.gethostname() == "head":
     from millrace.launch import watch
-    watch.MPI_SECONDS = 5.0
+    watch.MPI_SECONDS = 15.0
 """
 
 

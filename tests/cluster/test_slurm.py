@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import harness
@@ -14,6 +15,8 @@ import web_server
 from jobs import NO_SILENCE, find, with_limits
 from private_slurm import Slurm
 from rig import Site, installation
+
+from millrace.storage import launcher_folder
 
 
 @pytest.fixture
@@ -43,6 +46,23 @@ def ends_well(slurm: Slurm, site: Site, job: str, seconds: float = harness.LONGE
     assert slurm.state(job) == "COMPLETED", log(site, job)
     assert site.output.read_bytes() == site.expected
     assert site.left_over() == []
+
+
+def launcher_folders(site: Site) -> set[Path]:
+    """What the MPI launcher keeps on the nodes for the job at work, which are one machine here."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.readlink(entry / "cwd") == str(site.folder):
+                named = dict(each.partition(b"=")[::2] for each in (entry / "environ").read_bytes().split(b"\0"))
+                if name := named.get(launcher_folder.VARIABLE.encode()):  # not the supervisor, which names it
+                    found.add(Path(os.fsdecode(name)))
+    assert found and all(path.is_dir() for path in found)
+    return found
+
+
+def are_gone(slurm: Slurm, folders: set[Path]) -> None:
+    slurm.wait(lambda: not any(path.exists() for path in folders), "removed folders of the launcher")
 
 
 def test_a_job_of_several_nodes_is_used_whole(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
@@ -82,17 +102,29 @@ def test_a_job_that_is_preempted_stops_in_order_and_comes_back(slurm: Slurm, sit
     with site.held():
         job = submit()
         slurm.wait(lambda: site.under_way, "results")
+        folders = launcher_folders(site)
         urgent = slurm.command(
             "sbatch", "--parsable", "-p", "urgent", "-N3", "--exclusive", "--output=/dev/null", "--wrap=true"
         )
         slurm.wait(lambda: "Slurm ends this job: it is preempted" in log(site, job), "the end of the steps")
     slurm.wait(lambda: "stopped by SIGTERM; everything done so far is kept" in log(site, job), "end of the run")
     assert "starting again" not in log(site, job)
+    are_gone(slurm, folders)
     slurm.wait(lambda: slurm.state(urgent) == "COMPLETED", "end of the urgent job")
     slurm.wait(lambda: slurm.state(job) == "PENDING", "requeued job")
     slurm.command("scontrol", "update", f"JobId={job}", "StartTime=now+3")
     ends_well(slurm, site, job)
     assert "by earlier runs" in log(site, job)
+
+
+def test_a_job_that_is_cancelled_leaves_nothing_on_its_nodes(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
+    with site.held():
+        job = submit()
+        slurm.wait(lambda: site.under_way, "results")
+        folders = launcher_folders(site)
+        slurm.command("scancel", job)
+        slurm.wait(lambda: slurm.state(job) == "CANCELLED", "end")
+        are_gone(slurm, folders)
 
 
 def test_a_job_without_one_result_is_not_queued_again(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
@@ -109,9 +141,11 @@ def test_a_lost_node_does_not_end_the_job(slurm: Slurm, site: Site, submit) -> N
         with site.held():
             job = submit()
             slurm.wait(lambda: site.under_way, "results")
+            folders = launcher_folders(site)
             slurm.kill("n3")
             slurm.wait(lambda: "starting again on 2 nodes (n3 not answering)" in log(site, job), "a new start")
         ends_well(slurm, site, job)
+        are_gone(slurm, folders)
     finally:
         slurm.start("n3")
         slurm.wait(lambda: slurm.states().count("idle") == slurm.n_nodes, "nodes that are idle")

@@ -75,11 +75,12 @@ class ToolMessages:
         return [(self._shown(key), count) for key, count in self.counts.most_common()]
 
     def _shown(self, key: str) -> str:
-        return (
-            f"{self._first[key]} [of one task; others gave other numbers]"
-            if key in self._of_tasks
-            else self._first[key]
-        )
+        line = self._first[key]
+        if key == line:
+            return line
+        if key in self._of_tasks:
+            return f"{line} [of one task; others gave other numbers]"
+        return f"{line} [of one task{' each' if self.counts[key] > 1 else ''}]"
 
 
 def lines(stderr: bytes) -> list[str]:
