@@ -166,6 +166,15 @@ class Slurm:
         environ = {**self.environ, "SLURM_CONF": str(self.folder / "etc" / name / "slurm.conf")}
         subprocess.run(["slurmd", "-N", name], env=environ, check=True, capture_output=True)
 
+    def restart(self, name: str) -> None:
+        """Start a node's daemon again, and wait until a job ran there: the node may count as idle until it is noticed that it was gone."""
+        self.start(name)
+        words = ["timeout", "60", "srun", "--immediate=5", "-N1", "-n1", "-w", name, "true"]
+        self.wait(
+            lambda: not subprocess.run(words, env=self.environ, check=False, capture_output=True).returncode,
+            f"job on {name}",
+        )
+
     def kill(self, name: str) -> None:
         """Lose a node: everything that Slurm has started on it dies with its daemon."""
         daemon = int((self.folder / "run" / f"slurmd-{name}.pid").read_text())

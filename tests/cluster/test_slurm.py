@@ -147,7 +147,7 @@ def test_a_lost_node_does_not_end_the_job(slurm: Slurm, site: Site, submit) -> N
         ends_well(slurm, site, job)
         are_gone(slurm, folders)
     finally:
-        slurm.start("n3")
+        slurm.restart("n3")
         slurm.wait(lambda: slurm.states().count("idle") == slurm.n_nodes, "nodes that are idle")
 
 
