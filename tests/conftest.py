@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -38,6 +38,15 @@ os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_CACHE_HOME"] = "/dev/null/none"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of clusters wait most: they come first, so that none of them is waited for when all else is done."""
     items.sort(key=lambda item: "cluster" not in item.path.parts)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With MILLRACE_TEST_ALL, a test that is skipped has failed: whatever it needs is to be there."""
+    report = yield
+    if report.skipped and isinstance(report.longrepr, tuple) and os.environ.get("MILLRACE_TEST_ALL"):
+        report.outcome, report.longrepr = "failed", f"MILLRACE_TEST_ALL is set, but: {report.longrepr[-1]}"
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -390,7 +390,9 @@ def test_a_disk_that_is_full_on_one_node_stops_the_job_and_it_resumes(openmpi: M
     process = on_rank(site.folder, 1, "ulimit -f 1")(openmpi).start(3, words(), site.folder, mark, LOG=str(site.log))
     try:
         # The others hold what they have, so that it has enough to write.
-        assert harness.wait_until(lambda: "a file may not become so large" in said(site.folder), process), said(site.folder)
+        assert harness.wait_until(lambda: "a file may not become so large" in said(site.folder), process), said(
+            site.folder
+        )
         site.release()
         code = process.wait(harness.LONGEST_SECONDS)
     finally:
