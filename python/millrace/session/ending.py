@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -96,16 +96,25 @@ class Ending:
         self._events.close()
         code = ExitCode.TOOL if against else ExitCode.QUARANTINED if lost else ExitCode.DONE
         counted = history.remember(self._claim.plan, self._claim.rundir, self._claim.manifest, code)
-        words = [engine.verifier.outcome(engine.counts.records), engine.warmth()]
-        if not any(sizes.values()):
-            words += [
-                f"nothing was written. {each.path} is not in the arguments: each task has its part at that relative path. "
-                f"If the program reads its standard input, type --format {each.format} in place of --input {each.path}, and < {each.path} behind the command"
-                for each in inputs_not_named(self._claim.plan.use.inputs, self._claim.plan.use.argv)
-            ]
+        words = [engine.verifier.outcome(engine.counts.records), engine.warmth(), *self._unread(sizes)]
         if against:
             words.append(f"{engine.said.tool} has answered all records, but after the last one {against}\n{AGAINST}")
         return self._judge(lost, code, counted, words)
+
+    def _unread(self, sizes: Mapping[str, int]) -> list[str]:
+        """What to say of inputs that the program may not have found.
+
+        Args:
+            sizes: Bytes of the outputs that are one file each.
+        """
+        use = self._claim.plan.use
+        if any(sizes.values()) or any(output.layout != "file" for output in use.outputs):
+            return []
+        return [
+            f"nothing was written. {each.path} is not in the arguments: each task has its part at that relative path. "
+            f"If the program reads its standard input, type --format {each.format} in place of --input {each.path}, and < {each.path} behind the command"
+            for each in inputs_not_named(use.inputs, use.argv)
+        ]
 
     def stop(self, error: BaseException) -> MillraceError | None:
         """The run cannot go on: keep what is done; returns the reason for the user, None if ``error`` is not expected."""
