@@ -274,6 +274,13 @@ CARRIED = {
         print if /a/ .. /b/
         print if /a/../b/
         $n++; print if $n % 2
+        /r1/ and my @a = split; print "@a"; @a = split if !$k
+        my $k = 1 if /r1/; print $k; $k = $_
+        unless (/a/) { my $x = 1 } print $x; $x = $_
+        for my $x (1..2) { print $x } print $x; $x = $_
+        if (my ($c) = /(\d)/) { print $c } else { print "-" } print $c; $c = $_
+        @a = map { $_ . "x" } split unless /r2/; print @a
+        print $#a; @a = split
         last if /FASTA/; print
         print if !$seen{$_}++
         push @a, $_; print "@a"
@@ -618,6 +625,118 @@ def test_no_script_of_sed_that_is_let_through_carries_anything(script: str) -> N
         assert _is_same_in_parts("sed", script)
     if carried("sed", [script], Path(), below_header=True) is None:
         assert _is_same_below_header("sed", script)
+
+
+perl_tests = st.recursive(
+    st.sampled_from(
+        [
+            "/r(.)/",
+            "/a/",
+            "$x",
+            "!$x",
+            "/(\\d) (.)/",
+            "@a > 1",
+            "exists $h{a}",
+            "m{b}",
+            "defined $y",
+            "s/a/b/",
+            "($x) = /(\\d)/",
+            "keys %h",
+        ]
+    ),
+    lambda inner: st.one_of(
+        st.builds("{} {} {}".format, inner, st.sampled_from(["&&", "||", "and", "or"]), inner),
+        st.builds("!({})".format, inner),
+        st.builds("({} ? {} : {})".format, inner, inner, inner),
+    ),
+    max_leaves=3,
+)
+perl_values = st.sampled_from(
+    [
+        "$1",
+        "$x",
+        "$y",
+        "$x . $1",
+        "1",
+        "$h{a}",
+        "$a[0]",
+        "scalar(@a)",
+        "$_",
+        "length($_)",
+        '"$x-$1"',
+        "uc $1",
+        "$&",
+        "$y // 2",
+        "my $z = $y",
+    ]
+)
+places = st.sampled_from(["$x", "$y", "$h{$1}", "$h{a}", "$a[0]", "$_", "my $x", "my ($x, $y)", "@a", "my @a"])
+perl_statements = st.recursive(
+    st.one_of(
+        st.builds("{} = {}".format, places, perl_values),
+        st.builds(
+            "{} {}= {}".format, st.sampled_from(["$x", "$y", "$h{a}"]), st.sampled_from([".", "+", "||"]), perl_values
+        ),
+        st.builds("print {}".format, perl_values),
+        st.sampled_from(
+            [
+                "@a = split",
+                "my @a = /(\\w)/g",
+                "push @a, $1",
+                "@a = sort @a",
+                "$h{$1} = 1",
+                "delete $h{a}",
+                "undef $x",
+                "s/(.)/<$1>/",
+                "next",
+                "print",
+                "local $x = 3",
+                "pop @a",
+                "chop $x",
+                "my %h = (a => 1)",
+                "my $y",
+                "our $x",
+                "s/(\\d)/$x++/e",
+                "print for @a",
+                "$_++ for @a",
+                "$, = '-'",
+            ]
+        ),
+    ),
+    lambda inner: st.one_of(
+        st.builds("if ({}) {{ {} }}".format, perl_tests, inner),
+        st.builds("unless ({}) {{ {} }} else {{ {} }}".format, perl_tests, inner, inner),
+        st.builds("{}; {}".format, inner, inner),
+        st.builds("{{ {} }}".format, inner),
+        st.builds("for my $k (1..2) {{ {} }}".format, inner),
+        st.builds("for (@a) {{ {} }}".format, inner),
+    ),
+    max_leaves=4,
+)
+one_liners = st.lists(
+    st.one_of(
+        perl_statements,
+        st.builds("{} {} {}".format, perl_statements, st.sampled_from(["if", "unless"]), perl_tests),
+        st.builds("{} and {}".format, perl_tests, perl_statements),
+    ),
+    min_size=1,
+    max_size=4,
+).map("; ".join)
+
+
+@settings(deadline=None, max_examples=100, derandomize=True)  # it is guessed: the same in each run
+@given(one_liners)
+def test_no_one_liner_of_perl_that_is_let_through_carries_anything(script: str) -> None:
+    if carried("perl", ["-ne", script], Path()) is not None:
+        return
+    whole, *parts = (
+        subprocess.run(
+            ["perl", "-ne", script], input="".join(lines).encode(), capture_output=True, check=False, timeout=300
+        )
+        for lines in (LINES, *([line] for line in LINES))
+    )
+    # A number may have been used as a reference, where no line of the output is what it was to be.
+    assert whole.returncode or whole.stdout == b"".join(part.stdout for part in parts)
 
 
 def test_scripts_are_found_where_the_command_has_them(tmp_path: Path) -> None:

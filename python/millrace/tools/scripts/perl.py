@@ -40,6 +40,7 @@ _HOW = {",": r"\b(?:print|say)\b", "\\": r"\b(?:print|say)\b", '"': '"', ";": r"
 _HOW_SET = re.compile(r"(?<!\\)\$(?P<name>[,\\\";/])\s*\.?=(?![=~>])(?P<value>[^;{}]*)")
 _OWN = frozenset(("_", "F"))
 _IS_SOMETIMES = re.compile(r"\b(?:if|unless|for|foreach|while|and|or)\b")
+_IS_SOMETIMES_BEHIND = re.compile(r"\b(?:if|unless|for|foreach|while|until)\b")
 #: By these anything may be kept that no name shows: other handles, globs, names that are made, code that is text.
 _UNSEEN = re.compile(
     r"\b(?:select|binmode|open|close)\b(?!\s*(?:\}|=>))|\beval\b(?!\s*\{)|(?<![\w)\]}*])\*\w+\s*=(?![=~])|\bundef\s*&|[$@%]\{\s*[\"']"
@@ -114,7 +115,7 @@ def carried(code: str, below_header: bool = False) -> Carried | None:
     for name in _how_changed(code):
         return Carried(f"keeps ${name} from one line to the next")
     for sigil, name, is_counted in _changed(code):
-        is_read = is_counted or len(re.findall(rf"[$@%]#?{{?\s*\$*{name}\b", code)) > 1
+        is_read = is_counted or len(re.findall(_use_of(name), code)) > 1
         if name not in _OWN and is_read and not _is_fresh(code, name):
             return Carried(f"keeps {sigil}{name} from one line to the next")
     return None
@@ -207,13 +208,16 @@ def separators_of_options(given: Arguments) -> Iterator[Separator]:
 
 def _is_fresh(code: str, name: str) -> bool:
     """Whether a variable is declared for the record, or first given a value by a statement that runs for each."""
-    first = re.search(rf"[$@%]{{?{name}\b", code)
+    first = re.search(_use_of(name), code)
     if not first:
         return False
     declared = re.search(rf"\bmy\b\s*(?:\([^)]*)?[$@%]{name}\b|\b(?:for|foreach)\s+(?:my\s+)?\${name}\b\s*\(", code)
     if declared and declared.start() < first.start():
-        return True
-    statement = re.match(rf"[$@%]{name}\s*=(?![=~])(?P<value>[^;{{}}]*)", code[first.start() :])
+        if _is_sometimes(code, declared) and sum(name == each for _, each, _ in _changed(code)) > 1:
+            return False
+        rest = code[_scope_end(code, declared) :]  # where the name is another variable's
+        return not re.search(_use_of(name), rest) or _is_fresh(rest, name)
+    statement = re.match(rf"[$@%]{name}\s*=(?![=~])(?P<value>[^;{{}}]*)", _without_blocks(code[first.start() :]))
     before = code[: first.start()]
     if left := next((left for left in _LEFT.finditer(code) if left.start() < first.start() < left.end()), None):
         before, statement = code[: left.start()], re.compile(r"(?P<value>[^;{}]*)").match(code, left.end())
@@ -224,6 +228,41 @@ def _is_fresh(code: str, name: str) -> bool:
         and not _IS_SOMETIMES.search(statement["value"])
         and not re.search(rf"[$@%]{{?{name}\b", statement["value"])
     )
+
+
+def _use_of(name: str) -> str:
+    """A pattern for a variable, its last index, or what it refers to."""
+    return rf"[$@%]#?{{?\s*\$*{name}\b"
+
+
+def _scope_end(code: str, declared: re.Match[str]) -> int:
+    """Where a variable declared by ``my`` ends: with its block, or with the one behind the condition or loop that declares it."""
+    head = re.search(r"\b(?:if|elsif|unless|while|until|for|foreach)\s*\((?=[^{}]*$)", code[: declared.start()])
+    if head or declared.group().startswith("for"):
+        closed = _behind(code, head.end() if head else declared.end(), "(")
+        while block := re.compile(r"\s*(?:else\s*|elsif\s*\([^{}]*\)\s*)?\{").match(code, closed):
+            closed = _behind(code, block.end(), "{")
+        if closed > declared.end() and code[closed - 1 : closed] == "}":
+            return closed
+    depth, at = 0, declared.end()
+    while at < len(code) and depth >= 0:
+        depth += {"{": 1, "}": -1}.get(code[at], 0)
+        at += 1
+    return at
+
+
+def _without_blocks(code: str) -> str:
+    """The code without what stands in braces."""
+    while (shorter := re.sub(r"\{[^{}]*\}", "", code)) != code:
+        code = shorter
+    return code
+
+
+def _is_sometimes(code: str, declared: re.Match[str]) -> bool:
+    """Whether ``my`` is run for some records only: for the others, what is given to the variable elsewhere stays."""
+    before = re.split(r"[;{}]", code[: declared.start()])[-1]
+    behind_it = code[declared.end() :].partition(";")[0]
+    return bool(re.search(r"\b(?:and|or)\b|&&|\|\||//|\?", before) or _IS_SOMETIMES_BEHIND.search(behind_it))
 
 
 def _bare(code: str) -> str:
