@@ -48,6 +48,12 @@ class MillraceError(Exception):
         return f"{self.message}\n\nhint: {self.hint}" if self.hint else self.message
 
 
+def parted(text: str) -> tuple[str, str]:
+    """Message and hint of the text of a `MillraceError`; the hint may be empty."""
+    message, _, hint = text.partition("\n\nhint: ")
+    return message, hint
+
+
 class RefusedError(MillraceError):
     """Wrong use, or something that cannot be exact; nothing was started."""
 

@@ -330,6 +330,8 @@ OTHER_VERBS = [
     fails("gather_unknown_stream", f"{KEPT}; millrace gather --stream x o.millrace", "--stream x: no such output", "o, stdout", left=("o",)),
     fails("gather_into_a_folder", f"{KEPT}; millrace gather --stream o o.millrace -o .", ".:", "directory", "-o", left=("o",)),
     fails("gather_into_nowhere", f"{KEPT}; millrace gather --stream o o.millrace -o no/x", "no/x:", "No such file", left=("o",)),
+    case("output_to_a_device_of_an_ordinary_user", f"{PLAIN} {RUN.replace('--format fasta', '-q --input in.fa --output /dev/null')} -- tee2 in.fa /dev/null", 0, out=""),
+    case("output_to_standard_output_by_name", f"{PLAIN} millrace run -q --input in.fa --output /dev/stdout -- tee2 in.fa /dev/stdout", 0, out=">r1\nMKV\n>r2\nMAA\n>r3\nMLL\n"),
     case("output_to_standard_output_by_number", f"{PLAIN} millrace run -q --input in.fa --output /proc/self/fd/1 -- tee2 in.fa /proc/self/fd/1 > o; cat o", 0, out=">r1\nMKV\n>r2\nMAA\n>r3\nMLL\n", left=("o",)),
     case("run_dir_where_nothing_can_be_made", f"{PLAIN} millrace run -q --run-dir /proc/x/y --input in.fa --output o -- tee2 in.fa o", 2, "/proc/x/y: cannot be made there", "--run-dir"),
     case("gather_unfinished", "head -4 in.fa > two.fa; millrace run -q --batch 1 --on-failure stop --slots 1 --format fasta -- bad2 < two.fa > x; millrace gather bad2*",

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import harness
+import processes
 from rig import Cluster
 from test_lost import ends_well, under_way
 
@@ -16,8 +17,7 @@ from millrace.storage import launcher_folder
 def folder_of(cluster: Cluster) -> Path:
     """Of the start that runs, as its coordinator knows it."""
     coordinator = cluster.find_one("node1", "millrace run")
-    named = dict(entry.partition(b"=")[::2] for entry in Path(f"/proc/{coordinator}/environ").read_bytes().split(b"\0"))
-    return Path(os.fsdecode(named[launcher_folder.VARIABLE.encode()]))
+    return Path(os.fsdecode(processes.environment(coordinator)[launcher_folder.VARIABLE.encode()]))
 
 
 def test_no_daemon_has_the_folder_of_another(cluster: Cluster) -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import harness
+import processes
 import pytest
 import web_server
 from jobs import NO_SILENCE, find, with_limits
@@ -54,9 +55,8 @@ def launcher_folders(site: Site) -> set[Path]:
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if os.readlink(entry / "cwd") == str(site.folder):
-                named = dict(each.partition(b"=")[::2] for each in (entry / "environ").read_bytes().split(b"\0"))
-                if name := named.get(launcher_folder.VARIABLE.encode()):  # not the supervisor, which names it
-                    found.add(Path(os.fsdecode(name)))
+                name = processes.environment(int(entry.name)).get(launcher_folder.VARIABLE.encode())
+                found |= {Path(os.fsdecode(name))} if name else set()  # the supervisor has none: it makes them
     assert found and all(path.is_dir() for path in found)
     return found
 

@@ -281,6 +281,7 @@ CARRIED = {
         if (my ($c) = /(\d)/) { print $c } else { print "-" } print $c; $c = $_
         @a = map { $_ . "x" } split unless /r2/; print @a
         print $#a; @a = split
+        @a = map { "$a[0]$_" } split; print @a
         last if /FASTA/; print
         print if !$seen{$_}++
         push @a, $_; print "@a"

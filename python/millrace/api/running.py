@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from millrace.api import notebook
-from millrace.errors import ExitCode, MillraceError
+from millrace.errors import ExitCode, MillraceError, parted
 from millrace.job import words_of
 
 #: Bytes read at once.
@@ -105,7 +105,7 @@ class Run:
         self._process.stdout.close()
         self._process.wait()
         if code := self._end():
-            message, _, hint = self.said.removeprefix("millrace: ").partition("\n\nhint: ")
+            message, hint = parted(self.said.removeprefix("millrace: "))
             raise RunError(message.strip() or f"the run ended with exit code {code}", hint.strip(), code)
         return self
 

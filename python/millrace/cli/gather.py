@@ -27,11 +27,10 @@ def command(run: str, stream: str, output: str, ignore_errors: bool) -> None:
     """
     from millrace.errors import RefusedError
     from millrace.output import gather
-    from millrace.plan import run_place
     from millrace.storage import past
 
-    if not (run_dir := run_place.of(run)).is_dir():
-        ended = past.find(run, os.environ).past
+    run_dir, ended = past.logs_of(run, os.environ)
+    if ended:
         raise RefusedError(
             f"{run}: the run was {ended.status}, and {ended.run_dir} is gone", "--keep-run-dir keeps it for gather"
         )

@@ -10,9 +10,6 @@ import click
 #: How a page begins, in lower case.
 PAGE = b"<!doctype html>"
 
-#: What it is called in a run directory.
-PAGE_NAME = "report.html"
-
 
 @click.command("report", short_help="Write a page that shows how a run went.")
 @click.argument("run", metavar="RUN")
@@ -31,32 +28,27 @@ def command(run: str, output: Path | None, as_json: bool) -> None:
     millrace report hits.tsv -o report.html
     """
     from millrace.cli.run import print_json
-    from millrace.plan import run_place
     from millrace.report import html, summary
     from millrace.report.events import read
     from millrace.rundir import RunDir
     from millrace.storage import past
     from millrace.workflow.folder import is_workflow
 
-    rundir = RunDir(run_place.of(run))
-    if is_workflow(rundir.path):
-        _of_phases(rundir.path, rundir.path, output or rundir.path / PAGE_NAME, as_json=as_json)
+    folder, ended = past.logs_of(run, os.environ)
+    shown = Path(ended.run_dir) if ended else folder
+    page = output or (Path(f"report-{ended.name}.html") if ended else folder / "report.html")
+    if is_workflow(folder):
+        _of_phases(folder, shown, page, as_json=as_json)
         return
-    if rundir.path.is_dir():
+    rundir = RunDir(folder)
+    if not ended:
         rundir.read_manifest()
-        shown, events, page = rundir.path, rundir.events, rundir.path / PAGE_NAME
-    else:
-        kept = past.find(run, os.environ)
-        shown, events, page = Path(kept.past.run_dir), kept.events, Path(f"report-{kept.past.name}.html")
-        if is_workflow(kept.folder):
-            _of_phases(kept.folder, shown, output or page, as_json=as_json)
-            return
     if as_json:
-        print_json(summary.summarise(read(events)))
+        print_json(summary.summarise(read(rundir.events)))
         return
-    _check_page(output or page)
-    html.write(shown, output or page, events)
-    click.echo(str(output or page))
+    _check_page(page)
+    html.write(shown, page, rundir.events)
+    click.echo(str(page))
 
 
 def _check_page(output: Path) -> None:

@@ -37,22 +37,18 @@ def command(runs: tuple[str, ...], as_json: bool) -> None:
 
 def _of_run(name: str, *, as_json: bool) -> None:
     from millrace.cli.run import print_json
+    from millrace.errors import parted
     from millrace.output import status
-    from millrace.plan import run_place
     from millrace.report.words import count
     from millrace.storage import past
     from millrace.workflow.folder import is_workflow
 
-    run_dir = run_place.of(name)
+    run_dir, ended = past.logs_of(name, os.environ)
     if is_workflow(run_dir):
-        _of_phases(run_dir, None, as_json=as_json)
+        _of_phases(run_dir, ended, as_json=as_json)
         return
-    if not run_dir.is_dir():
-        kept = past.find(name, os.environ)
-        if is_workflow(kept.folder):
-            _of_phases(kept.folder, kept.past, as_json=as_json)
-        else:
-            print_json(kept.past) if as_json else _tell(kept.past)
+    if ended:
+        print_json(ended) if as_json else _tell(ended)
         return
     found = status.look(run_dir)
     if as_json:
@@ -68,7 +64,7 @@ def _of_run(name: str, *, as_json: bool) -> None:
     for line in found.damage:
         click.echo(f"  damage:       {line}")
     if found.state == "stopped":
-        why, _, hint = found.why.partition("\n\nhint: ")
+        why, hint = parted(found.why)
         for number, line in enumerate(why.splitlines()):
             click.echo(f"  {'' if number else 'why:':<14}{line}")
         click.echo(f"  hint:         {hint}" if hint else "  type the command again in the same folder to resume")

@@ -9,7 +9,8 @@ from millrace.errors import CorruptError
 from millrace.model import Frozen
 from millrace.output import unfit
 from millrace.output.order import effective_tasks
-from millrace.report.events import how_it_ended
+from millrace.report.events import read_typed
+from millrace.report.runs import load
 from millrace.rundir import RunDir
 
 
@@ -51,7 +52,7 @@ def look(run_dir: Path) -> Status:
         tasks += scan.tasks
         damage += [f"{path.name}: byte {offset}: {problem}" for offset, problem, _ in scan.damage]
     counting = effective_tasks(unfit.without(rundir, manifest.run_id, tasks))
-    ended = how_it_ended(rundir.events) if state == "stopped" else None
+    starts = load(read_typed(rundir.events)) if state == "stopped" and rundir.events.exists() else []
     reached = 0
     for task in counting:
         if task.first != reached:
@@ -61,5 +62,5 @@ def look(run_dir: Path) -> Status:
         state=state, argv=manifest.argv, records_done=sum(task.last - task.first for task in counting if not task.quarantined),
         records_in_order=reached, quarantined=sum(task.last - task.first for task in counting if task.quarantined),
         output_bytes=sum(block.length for task in counting for block in task.blocks), journals=tuple(str(path) for path in journals),
-        damage=tuple(damage), why=ended.message if ended else "",
+        damage=tuple(damage), why=starts[-1].message if starts else "",
     )  # fmt: skip

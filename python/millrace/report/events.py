@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -217,15 +216,6 @@ def read_typed(path: Path) -> Iterator[AnyEvent]:
                 yield decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue
-
-
-def how_it_ended(path: Path) -> EndEvent | None:
-    """How the latest start of a log ended; None if it has not, or was killed, or there is no log."""
-    last: AnyEvent | None = None
-    with suppress(FileNotFoundError):
-        for event in read_typed(path):
-            last = event
-    return last if isinstance(last, EndEvent) else None
 
 
 def typed(events: Iterable[dict[str, Any] | AnyEvent]) -> Iterator[AnyEvent]:

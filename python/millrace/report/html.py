@@ -76,7 +76,7 @@ def page(runs: Sequence[Run], run_dir: Path, live: Live | None = None) -> str:
         nodes=nodes(runs[-1])[:MAX_NODES],
         slowest=slowest(list(runs), MAX_SLOWEST),
         quarantined=summary.quarantined[:MAX_QUARANTINED],
-        message=runs[-1].end.message if runs[-1].end else "",
+        message=runs[-1].message,
     )
 
 

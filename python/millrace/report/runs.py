@@ -45,6 +45,11 @@ class Run(msgspec.Struct):
         return self.end.status if self.end else "unfinished"
 
     @property
+    def message(self) -> str:
+        """Why it did not get to its end; empty if it did, goes on, or was killed."""
+        return self.end.message if self.end else ""
+
+    @property
     def done(self) -> list[TaskEvent]:
         """Return the attempts whose output counts, each batch once."""
         once: dict[tuple[int, int], TaskEvent] = {}

@@ -102,13 +102,13 @@ class Ending:
         return self._judge(lost, code, counted, words)
 
     def _unread(self, sizes: Mapping[str, int]) -> list[str]:
-        """What to say of inputs that the program may not have found.
+        """What to say of inputs that a program which is not known may not have found.
 
         Args:
             sizes: Bytes of the outputs that are one file each.
         """
         use = self._claim.plan.use
-        if any(sizes.values()) or any(output.layout != "file" for output in use.outputs):
+        if use.adapter != "generic" or any(sizes.values()) or any(output.layout != "file" for output in use.outputs):
             return []
         return [
             f"nothing was written. {each.path} is not in the arguments: each task has its part at that relative path. "

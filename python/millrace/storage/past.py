@@ -18,6 +18,7 @@ import msgspec
 from millrace import own, state
 from millrace.errors import MillraceError, RefusedError
 from millrace.model import Frozen
+from millrace.plan import run_place
 from millrace.rundir import SUFFIX
 from millrace.sealed import seal, unseal
 
@@ -29,7 +30,6 @@ LEAST_LETTERS = 4
 
 #: How a folder that is being made begins, and seconds after which whoever made it is dead.
 _NEW, _LONGEST = ".new-", 3600.0
-
 
 #: The event log of a run in its folder.
 EVENTS = "events.jsonl"
@@ -127,6 +127,19 @@ def find(run: str, environ: Mapping[str, str]) -> Kept:
     if named:
         raise RefusedError(f"{run}: {len(named)} runs begin so", "give more letters: millrace runs lists them")
     raise RefusedError(f"{run}: no run here", "give the .millrace folder of a run, or a name that millrace runs lists")
+
+
+def logs_of(run: str, environ: Mapping[str, str]) -> tuple[Path, Past | None]:
+    """The folder with the logs of a run: its run directory, or if that is gone what is kept of it, and what it was.
+
+    Raises:
+        RefusedError: As in `find`.
+    """
+    folder = run_place.of(run)
+    if folder.is_dir():
+        return folder, None
+    ended = find(run, environ)
+    return ended.folder, ended.past
 
 
 def _home(environ: Mapping[str, str], *, make: bool = False) -> Path:

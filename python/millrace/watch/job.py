@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 
 from millrace import lock
-from millrace.errors import ExitCode
 from millrace.watch.run import WatchedRun
 from millrace.watch.tail import Tail
 from millrace.watch.view import State, View
@@ -64,11 +63,7 @@ class WatchedJob:
 def _state(stretch: Stretch, alive: bool) -> State:
     if stretch.ended is None:
         return "running" if alive else "killed"
-    if stretch.code > 128:
-        return "interrupted"
-    if stretch.code == ExitCode.QUARANTINED:
-        return "quarantined"
-    return "stopped" if stretch.code else "done"
+    return places.ended_so(stretch.code)
 
 
 def _together(phases: list[View]) -> State:

@@ -53,12 +53,11 @@ def opened(names: Sequence[str], environ: Mapping[str, str]) -> Iterator[list[Wa
 
 
 def _open(name: str, environ: Mapping[str, str]) -> Watched:
-    folder = run_place.of(name)
+    folder, ended = past.logs_of(name, environ)
     if is_workflow(folder):
         return WatchedJob(folder, name, environ)
-    if not folder.is_dir():
-        kept = past.find(name, environ).folder
-        return WatchedJob(kept, name, environ) if is_workflow(kept) else WatchedRun(kept, name, environ)
+    if ended:
+        return WatchedRun(folder, name, environ)
     if not lock.shows_life(folder / "lock"):
         RunDir(folder).read_manifest()  # while one begins, its manifest may not be there yet
     elif not os.access(folder, os.R_OK | os.X_OK):

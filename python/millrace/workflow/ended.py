@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from millrace.errors import ExitCode
 from millrace.report.events import read_typed
 from millrace.report.summary import summarise
 from millrace.rundir import RunDir
 from millrace.storage import past
-from millrace.workflow.folder import LOG, MANIFEST, Stretch, names, stretches
+from millrace.workflow.folder import LOG, MANIFEST, Stretch, ended_so, names, stretches
 from millrace.workflow.log import read
 from millrace.workflow.planned import Here
 
@@ -37,7 +36,7 @@ def remember(file: Path, here: Here, code: int) -> None:
         past.Past(
             run_id=_id(here.folder, lines[0].time), ended=datetime.now().astimezone().isoformat(timespec="seconds"),
             argv=("millrace", "run", str(file)), host=os.uname().nodename, cwd=str(here.cwd), run_dir=str(here.folder),
-            status=_status(code), exit_code=code, message="", records_done=sum(each.records_done for each in counted),
+            status=ended_so(code), exit_code=code, message="", records_done=sum(each.records_done for each in counted),
             quarantined=sum(len(each.quarantined) for each in counted), n_starts=max(Counter(each.phase for each in at_work).values()), wall=_together(at_work),
         ),
         {MANIFEST: here.folder / MANIFEST, LOG: here.folder / LOG} | {f"{name}/{path.name}": path for name, path in found.items()},
@@ -48,12 +47,6 @@ def remember(file: Path, here: Here, code: int) -> None:
 def _id(folder: Path, begun: float) -> str:
     """A name that is the same in all starts of a job."""
     return hashlib.blake2b(f"{folder}\0{begun}".encode(errors="surrogateescape"), digest_size=16).hexdigest()
-
-
-def _status(code: int) -> str:
-    if code > 128:
-        return "interrupted"
-    return {ExitCode.DONE: "done", ExitCode.QUARANTINED: "quarantined"}.get(ExitCode(code), "stopped")
 
 
 def _together(at_work: Sequence[Stretch]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from millrace import lock
@@ -92,7 +93,8 @@ def run(
                 _forget(here.folder)
             phases = plan_all(flow, here)
         code = _conduct(flow, phases, here, look)
-        ended.remember(file, here, code)
+        with suppress(OSError):  # logs that nobody can read
+            ended.remember(file, here, code)
         return code
     finally:
         held.close()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
+from millrace.errors import ExitCode
 from millrace.model import Frozen
 from millrace.sealed import unseal
 from millrace.workflow.log import Line
@@ -36,6 +38,15 @@ class Stretch(msgspec.Struct):
     code: int = 0
     #: Time of its end, of the next begin if it was killed, or of the latest look at it.
     last: float = 0.0
+
+
+def ended_so(code: int) -> Literal["done", "quarantined", "interrupted", "stopped"]:
+    """How a job or a phase has ended with this exit code."""
+    if code > 128:
+        return "interrupted"
+    if code == ExitCode.QUARANTINED:
+        return "quarantined"
+    return "stopped" if code else "done"
 
 
 def is_workflow(folder: Path) -> bool:

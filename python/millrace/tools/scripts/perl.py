@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache, partial
 
 from millrace.tools.options import words
 from millrace.tools.scripts import captures
@@ -28,6 +29,9 @@ _CHANGE = re.compile(
     r"|(?:\+\+|--)\s*\$#?(?P<counted>[A-Za-z_]\w*)|\b(?:push|unshift|splice|pop|shift)\b[\s(]*@\{?\s*\$*(?P<list>\w+)"
     r"|\b(?:undef|chop|chomp)\b[\s(]*[$@%](?P<undone>[A-Za-z_]\w*)|\bdelete\b[\s(]*[$@](?P<deleted>[A-Za-z_]\w*)"
 )
+#: A part in braces, with two more in each other, and what is given to a variable, up to the end of the statement.
+_BLOCK = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
+_VALUE = rf"(?P<value>(?:[^;{{}}]|{_BLOCK})*)"
 #: What stands on the left of ``($a, $b) = ...``.
 _LEFT = re.compile(r"\((?P<names>[^()=]*)\)\s*=(?![=~])")
 #: To ask for a part of an element makes the element.
@@ -114,9 +118,10 @@ def carried(code: str, below_header: bool = False) -> Carried | None:
         return Carried(f"keeps {captured} from one line to the next")
     for name in _how_changed(code):
         return Carried(f"keeps ${name} from one line to the next")
+    is_fresh = cache(partial(_is_fresh, code))
     for sigil, name, is_counted in _changed(code):
         is_read = is_counted or len(re.findall(_use_of(name), code)) > 1
-        if name not in _OWN and is_read and not _is_fresh(code, name):
+        if name not in _OWN and is_read and not is_fresh(name):
             return Carried(f"keeps {sigil}{name} from one line to the next")
     return None
 
@@ -208,25 +213,28 @@ def separators_of_options(given: Arguments) -> Iterator[Separator]:
 
 def _is_fresh(code: str, name: str) -> bool:
     """Whether a variable is declared for the record, or first given a value by a statement that runs for each."""
-    first = re.search(_use_of(name), code)
-    if not first:
+    uses = [use.start() for use in re.finditer(_use_of(name), code)]
+    if not uses:
         return False
+    first = uses[0]
     declared = re.search(rf"\bmy\b\s*(?:\([^)]*)?[$@%]{name}\b|\b(?:for|foreach)\s+(?:my\s+)?\${name}\b\s*\(", code)
-    if declared and declared.start() < first.start():
+    if declared and declared.start() < first:
         if _is_sometimes(code, declared) and sum(name == each for _, each, _ in _changed(code)) > 1:
             return False
+        if "}" not in code[declared.end() : uses[-1]]:
+            return True  # all of them in one block
         rest = code[_scope_end(code, declared) :]  # where the name is another variable's
         return not re.search(_use_of(name), rest) or _is_fresh(rest, name)
-    statement = re.match(rf"[$@%]{name}\s*=(?![=~])(?P<value>[^;{{}}]*)", _without_blocks(code[first.start() :]))
-    before = code[: first.start()]
-    if left := next((left for left in _LEFT.finditer(code) if left.start() < first.start() < left.end()), None):
-        before, statement = code[: left.start()], re.compile(r"(?P<value>[^;{}]*)").match(code, left.end())
+    statement = re.match(rf"[$@%]{name}\s*=(?![=~]){_VALUE}", code[first:])
+    before = code[:first]
+    if left := next((left for left in _LEFT.finditer(code) if left.start() < first < left.end()), None):
+        before, statement = code[: left.start()], re.compile(_VALUE).match(code, left.end())
     return bool(
         statement
         and before.rstrip()[-1:] in ("", ";")
         and before.count("{") == before.count("}")
-        and not _IS_SOMETIMES.search(statement["value"])
-        and not re.search(rf"[$@%]{{?{name}\b", statement["value"])
+        and not _IS_SOMETIMES.search(re.sub(_BLOCK, "", statement["value"]))
+        and not re.search(_use_of(name), statement["value"])
     )
 
 
@@ -244,18 +252,7 @@ def _scope_end(code: str, declared: re.Match[str]) -> int:
             closed = _behind(code, block.end(), "{")
         if closed > declared.end() and code[closed - 1 : closed] == "}":
             return closed
-    depth, at = 0, declared.end()
-    while at < len(code) and depth >= 0:
-        depth += {"{": 1, "}": -1}.get(code[at], 0)
-        at += 1
-    return at
-
-
-def _without_blocks(code: str) -> str:
-    """The code without what stands in braces."""
-    while (shorter := re.sub(r"\{[^{}]*\}", "", code)) != code:
-        code = shorter
-    return code
+    return _behind(code, declared.end(), "{")
 
 
 def _is_sometimes(code: str, declared: re.Match[str]) -> bool:
