@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from processes import parent, read
@@ -84,6 +84,7 @@ class Slurm:
     n_nodes: int = 3
     cpus: int = 2
     with_memory: bool = False
+    _held: list[socket.socket] = field(default_factory=list)
 
     @property
     def environ(self) -> dict[str, str]:
@@ -109,7 +110,7 @@ class Slurm:
             ["munged", f"--socket={folder}/run/munge.sock", f"--key-file={key}", f"--pid-file={folder}/run/munged.pid",
              f"--log-file={folder}/log/munged.log", f"--seed-file={folder}/run/munged.seed"], check=True,
         )  # fmt: skip
-        ports = free_ports(self.n_nodes + 1)
+        ports = self._take_ports(self.n_nodes + 1)
         host = socket.gethostname().partition(".")[0]
         task, select = ("task/cgroup", "CR_Core_Memory") if self.with_memory else ("task/none", "CR_Core")
         text = CONFIGURATION.format(folder=folder, host=host, port=ports[0], task=task, select=select)
@@ -141,6 +142,26 @@ class Slurm:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGTERM)
         self.wait(lambda: not any(str(self.folder).encode() in read(pid, "environ") for pid in daemons), "end")
+        for held in self._held:
+            held.close()
+
+    def _take_ports(self, n: int) -> list[int]:
+        """Ports at which nobody listens, until the end: not those that the kernel gives to whoever connects, nor another Slurm's."""
+        ports: list[int] = []
+        for port in range(20_000, 32_000):
+            held = socket.socket(socket.AF_UNIX)
+            try:
+                held.bind(f"\0millrace-test-port-{port}")  # a name that goes with its process
+                with socket.socket() as listening:
+                    listening.bind(("", port))
+            except OSError:
+                held.close()
+                continue
+            self._held.append(held)
+            ports.append(port)
+            if len(ports) == n:
+                return ports
+        raise RuntimeError("no ports are free")
 
     def command(self, *words: str) -> str:
         """What a command of Slurm's says."""
@@ -178,12 +199,17 @@ class Slurm:
     def kill(self, name: str) -> None:
         """Lose a node: everything that Slurm has started on it dies with its daemon."""
         daemon = int((self.folder / "run" / f"slurmd-{name}.pid").read_text())
-        tasks = [pid for pid in everybody() if f"SLURMD_NODENAME={name}".encode() in read(pid, "environ").split(b"\0")]
+        tasks = [pid for pid in everybody() if self._is_at(name, read(pid, "environ").split(b"\0"))]
         steps = {parent(pid) for pid in tasks}
         steps = {pid for pid in steps if read(pid, "comm").startswith(b"slurmstepd")}
         for pid in (daemon, *steps, *tasks):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
+
+    def _is_at(self, name: str, environ: list[bytes]) -> bool:
+        """Whether a process with this environment was started at a node of this Slurm; others have nodes of the same names."""
+        is_ours = any(word.startswith(f"SLURM_CONF={self.folder}/".encode()) for word in environ)
+        return is_ours and f"SLURMD_NODENAME={name}".encode() in environ
 
     def wait(self, condition, what: str, seconds: float = 300.0) -> None:  # type: ignore[no-untyped-def]
         """Wait for a condition, at most so long."""
@@ -191,15 +217,6 @@ class Slurm:
         while not condition():
             assert time.monotonic() < deadline, f"no {what}: {self.command('sinfo')}\n{self.command('squeue')}"
             time.sleep(0.05)
-
-
-def free_ports(n: int) -> list[int]:
-    """Ports that nobody listens at."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
 
 
 def everybody() -> list[int]:

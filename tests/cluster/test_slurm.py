@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ import processes
 import pytest
 import web_server
 from jobs import NO_SILENCE, find, with_limits
-from private_slurm import Slurm
+from private_slurm import Slurm, everybody
 from rig import Site, installation
 
 from millrace.storage import launcher_folder
@@ -49,14 +50,21 @@ def ends_well(slurm: Slurm, site: Site, job: str, seconds: float = harness.LONGE
     assert site.left_over() == []
 
 
+def at_work(site: Site) -> list[int]:
+    """Processes in the site's folder."""
+    found = []
+    for pid in everybody():
+        with suppress(OSError):
+            if os.readlink(f"/proc/{pid}/cwd") == str(site.folder):
+                found.append(pid)
+    return found
+
+
 def launcher_folders(site: Site) -> set[Path]:
     """What the MPI launcher keeps on the nodes for the job at work, which are one machine here."""
-    found = set()
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if os.readlink(entry / "cwd") == str(site.folder):
-                name = processes.environment(int(entry.name)).get(launcher_folder.VARIABLE.encode())
-                found |= {Path(os.fsdecode(name))} if name else set()  # the supervisor has none: it makes them
+    # The supervisor has no name of one: it makes them.
+    names = {processes.environment(pid).get(launcher_folder.VARIABLE.encode()) for pid in at_work(site)} - {None}
+    found = {Path(os.fsdecode(name)) for name in names if name}
     assert found and all(path.is_dir() for path in found)
     return found
 
@@ -98,14 +106,19 @@ def test_out_of_time_the_job_goes_back_into_the_queue_and_carries_on(slurm: Slur
     assert "by earlier runs" in log(site, job)
 
 
+def preempt(slurm: Slurm) -> str:
+    """Submit a job that takes all nodes of others; its number."""
+    return slurm.command(
+        "sbatch", "--parsable", "-p", "urgent", "-N3", "--exclusive", "--output=/dev/null", "--wrap=true"
+    )
+
+
 def test_a_job_that_is_preempted_stops_in_order_and_comes_back(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
     with site.held():
         job = submit()
         slurm.wait(lambda: site.under_way, "results")
         folders = launcher_folders(site)
-        urgent = slurm.command(
-            "sbatch", "--parsable", "-p", "urgent", "-N3", "--exclusive", "--output=/dev/null", "--wrap=true"
-        )
+        urgent = preempt(slurm)
         slurm.wait(lambda: "Slurm ends this job: it is preempted" in log(site, job), "the end of the steps")
     slurm.wait(lambda: "stopped by SIGTERM; everything done so far is kept" in log(site, job), "end of the run")
     assert "starting again" not in log(site, job)
@@ -115,6 +128,44 @@ def test_a_job_that_is_preempted_stops_in_order_and_comes_back(slurm: Slurm, sit
     slurm.command("scontrol", "update", f"JobId={job}", "StartTime=now+3")
     ends_well(slurm, site, job)
     assert "by earlier runs" in log(site, job)
+
+
+#: A supervisor that waits for the end of a file before it looks which nodes answer, once a start has ended.
+SLOW_TO_LOOK = """
+import time
+from pathlib import Path
+from millrace.launch import nodes
+sweep_all = nodes.sweep_all
+def later(*words):
+    Path("has-ended").touch()
+    while Path("gate").exists():
+        time.sleep(0.05)
+    return sweep_all(*words)
+nodes.sweep_all = later
+"""
+
+
+@pytest.mark.usefixtures("submit")
+def test_a_job_that_is_preempted_between_two_starts_is_not_started_again(slurm: Slurm, site: Site) -> None:
+    (site.folder / "gate").touch()
+    mpi = find("openmpi")
+    words = [mpi.millrace, "slurm", "--dry-run", "-N3", "-t", "10:00", *site.options()]
+    script = subprocess.run(words, cwd=site.folder, capture_output=True, text=True, check=True).stdout
+    script = script.replace(mpi.millrace, with_limits(mpi, site.folder, SLOW_TO_LOOK).millrace)
+    with site.held():
+        job = subprocess.run(
+            ["sbatch", "--parsable"], input=script, cwd=site.folder, env=slurm.environ, capture_output=True, text=True, check=True
+        ).stdout.strip()  # fmt: skip
+        slurm.wait(lambda: site.under_way, "results")
+        launchers = [pid for pid in at_work(site) if "/prterun --host" in processes.arguments(pid)]
+        os.kill(processes.only(launchers), signal.SIGKILL)
+        slurm.wait(lambda: (site.folder / "has-ended").exists(), "the end of the start")
+        preempt(slurm)
+        slurm.wait(lambda: "PreemptTime=2" in slurm.command("scontrol", "show", "job", job), "preemption")
+        (site.folder / "gate").unlink()
+        slurm.wait(lambda: "Slurm ends this job: it is preempted" in log(site, job), "word of it")
+    slurm.wait(lambda: "stopped by SIGTERM; everything done so far is kept" in log(site, job), "end of the run")
+    assert "starting again" not in log(site, job)
 
 
 def test_a_job_that_is_cancelled_leaves_nothing_on_its_nodes(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]

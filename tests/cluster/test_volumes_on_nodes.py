@@ -127,6 +127,18 @@ def run(cluster: Cluster, hdfs: Hdfs, name: str, batch: int) -> bytes:
     return cluster.site.output.read_bytes()
 
 
+#: What is said at the end: searches where the fragment is, all of them, and what was fetched.
+LOCALITY = re.compile(
+    r"fragments in HDFS: (\d+) of (\d+) searches on nodes that had theirs; (\S+ \w+) of them were fetched"
+)
+
+
+def size_of(words: str) -> float:
+    """Bytes, of a size in words."""
+    number, unit = words.split()
+    return float(number) * {"B": 1, "kB": 1e3, "MB": 1e6}[unit]
+
+
 @pytest.mark.slow
 def test_volumes_are_searched_where_they_are_and_the_output_is_the_serial_one(
     cluster: Cluster, hdfs: Hdfs, databases: dict[str, Path]
@@ -139,20 +151,18 @@ def test_volumes_are_searched_where_they_are_and_the_output_is_the_serial_one(
     first = [path.name for path in databases["prot"].iterdir() if path.name[-3:] in FETCHED]
     assert f" and {len(first) - 1} more files: " in cluster.said and len(first) == 3 * N + 1, cluster.said
     assert "to be copied" not in cluster.said
-    line = r"fragments in HDFS: (\d+) of (\d+) searches on nodes that had theirs; (\d+) kB of them were fetched"
-    found = re.search(line, cluster.said)
+    found = LOCALITY.search(cluster.said)
     # Two batches. Who has nothing of its own left to do takes a volume of the other's, and has it from then on; what takes
     # long may be searched twice.
     assert found and int(found[2]) >= 2 * N and int(found[1]) >= N, cluster.said
     n_bytes = sum(path.stat().st_size for path in databases["prot"].glob("*.p[sh][qr]"))
-    assert int(found[3]) >= n_bytes // 1000, "each was fetched by one node or both"
-    read = re.search(
-        r"([\d.]+) (bytes|kB) more for candidates; ([\d.]+) (bytes|kB) of that over the network", cluster.said
-    )
+    fetched = size_of(found[3])
+    assert fetched >= n_bytes // 1000 * 1000, "each was fetched by one node or both"
+    read = re.search(r"(\S+ \w+) more for candidates; (\S+ \w+) of that over the network", cluster.said)
     assert read, cluster.said
-    more, far = (float(read[k]) * {"bytes": 1, "kB": 1000}[read[k + 1]] for k in (1, 3))
+    more, far = size_of(read[1]), size_of(read[2])
     # Each reads its own from itself, where the NameNode tells in time whose that is; what it does not tell counts as far.
-    assert far <= 1000 * int(found[3]) + more - n_bytes / 2, cluster.said
+    assert far <= fetched + more - n_bytes / 2, cluster.said
     cluster.site.output.unlink()
     assert run(cluster, hdfs, "together", batch=40) == serial(cluster, databases, "together"), cluster.said
     assert re.search(r"fragments: [2-9]; the volumes in HDFS", cluster.said)
@@ -206,13 +216,10 @@ def test_nodes_fetch_the_pieces_of_a_file_of_sequences_that_they_search(
     for name, text in wanted.items():
         assert without_times((folder / name).read_bytes()) == without_times(text), name
     assert "passed on" not in cluster.said
-    found = re.search(
-        r"fragments in HDFS: (\d+) of (\d+) searches on nodes that had theirs; ([\d.]+) MB of them were fetched",
-        cluster.said,
-    )
+    found = LOCALITY.search(cluster.said)
     assert found and int(found[2]) >= n_blocks, cluster.said
-    # The coordinator has read all, and fetches none; the other node keeps what it has fetched.
-    assert float(found[3]) * 1e6 < 1.02 * targets.stat().st_size, cluster.said
+    # The coordinator has read all, and fetches none; the other node keeps what it has fetched: nothing, if it came late.
+    assert size_of(found[3]) < 1.02 * targets.stat().st_size, cluster.said
 
 
 @pytest.mark.slow

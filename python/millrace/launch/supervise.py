@@ -103,19 +103,23 @@ class Supervisor:
                     # Said when it was seen, which may be hours ago.
                     self._say(f"{lost} had no part in the end of this run: not answering")
                 return start.code
-            if not self.talk.interrupt.signal and (ends := ending(self.ranks.allocation, self.ranks.environ)):
-                self._say(f"Slurm ends this job: {ends}")
-                self.talk.interrupt.note(signal.SIGTERM)
-            if self.talk.interrupt.signal:
-                raise self.talk.interrupt.error(self.ranks.plan.run_dir)
+            self._check_wanted()
             fruitless = 0 if self.talk.signs.records > before else fruitless + 1
             alive = self._answering(token)
-            if self.talk.interrupt.signal:
-                raise self.talk.interrupt.error(self.ranks.plan.run_dir)
+            self._check_wanted()  # Slurm may have told the steps in between, of which there were none
             if fruitless >= MOST_FRUITLESS or not alive:
                 raise self._hopeless(why, fruitless, alive)
             self._say(self._restart_words(why, alive) + (self._launchers_words(alive) if fruitless else ""))
             self._pause(fruitless - 1)
+
+    def _check_wanted(self) -> None:
+        """Go on only if nobody has asked to stop, and Slurm does not end the job."""
+        interrupt = self.talk.interrupt
+        if not interrupt.signal and (ends := ending(self.ranks.allocation, self.ranks.environ)):
+            self._say(f"Slurm ends this job: {ends}")
+            interrupt.note(signal.SIGTERM)
+        if interrupt.signal:
+            raise interrupt.error(self.ranks.plan.run_dir)
 
     def _is_whole(self) -> bool:
         """Whether all that went to standard output has come by here."""
