@@ -64,7 +64,10 @@ class Verbs(click.Group):
             args = [*args[1:2], "--help"]
             name = args[0]
         if name in VERBS or name.startswith("-"):
-            return super().resolve_command(ctx, args)
+            found, command, rest = super().resolve_command(ctx, args)
+            if command and not isinstance(command, click.Group):
+                _check_variables(f"{ctx.auto_envvar_prefix}_{name.upper()}_", command)
+            return found, command, rest
         import difflib  # only for the refusal
 
         if near := difflib.get_close_matches(name, VERBS, n=1):
@@ -88,6 +91,18 @@ class Verbs(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             quiet_end()
+
+
+def _check_variables(prefix: str, command: click.Command) -> None:
+    """Refuse a variable of the environment that sets no option of a command."""
+    known = [option.name.upper() for option in command.params if option.name]
+    for variable in os.environ:
+        if variable.startswith(prefix) and (name := variable.removeprefix(prefix)) not in known:
+            import difflib  # only for the refusal
+
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {prefix}{near[0]}?" if near else f"millrace {command.name} --help names the options"
+            raise RefusedError(f"{variable}: sets no option of millrace {command.name}", hint)
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -172,6 +172,11 @@ def _carry_out(
     gc.enable()
     try:
         return carry_out.run(plan, supervision, crew, behind, outbox)
+    except FileNotFoundError as error:
+        if plan.run_dir.exists():
+            raise
+        hint = "the same command starts again, from the beginning"
+        raise MillraceError(f"{plan.run_dir}: the run directory was removed, and the results in it", hint) from error
     except MillraceError as error:
         if crew:
             crew.exit_code = error.status
