@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ports import taken
 from processes import parent, read
 
 #: A lost node is given up after ``SlurmdTimeout``; schedulers look at jobs at once.
@@ -84,7 +85,7 @@ class Slurm:
     n_nodes: int = 3
     cpus: int = 2
     with_memory: bool = False
-    _held: list[socket.socket] = field(default_factory=list)
+    _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
     def environ(self) -> dict[str, str]:
@@ -110,7 +111,7 @@ class Slurm:
             ["munged", f"--socket={folder}/run/munge.sock", f"--key-file={key}", f"--pid-file={folder}/run/munged.pid",
              f"--log-file={folder}/log/munged.log", f"--seed-file={folder}/run/munged.seed"], check=True,
         )  # fmt: skip
-        ports = self._take_ports(self.n_nodes + 1)
+        ports = self._stack.enter_context(taken(self.n_nodes + 1))
         host = socket.gethostname().partition(".")[0]
         task, select = ("task/cgroup", "CR_Core_Memory") if self.with_memory else ("task/none", "CR_Core")
         text = CONFIGURATION.format(folder=folder, host=host, port=ports[0], task=task, select=select)
@@ -142,26 +143,7 @@ class Slurm:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGTERM)
         self.wait(lambda: not any(str(self.folder).encode() in read(pid, "environ") for pid in daemons), "end")
-        for held in self._held:
-            held.close()
-
-    def _take_ports(self, n: int) -> list[int]:
-        """Ports at which nobody listens, until the end: not those that the kernel gives to whoever connects, nor another Slurm's."""
-        ports: list[int] = []
-        for port in range(20_000, 32_000):
-            held = socket.socket(socket.AF_UNIX)
-            try:
-                held.bind(f"\0millrace-test-port-{port}")  # a name that goes with its process
-                with socket.socket() as listening:
-                    listening.bind(("", port))
-            except OSError:
-                held.close()
-                continue
-            self._held.append(held)
-            ports.append(port)
-            if len(ports) == n:
-                return ports
-        raise RuntimeError("no ports are free")
+        self._stack.close()
 
     def command(self, *words: str) -> str:
         """What a command of Slurm's says."""

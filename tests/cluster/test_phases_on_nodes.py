@@ -97,7 +97,7 @@ def check(cluster: Cluster) -> None:
     for name in ("first", "second", "third"):
         assert {path.suffix[1:] for path in folder.glob(f"ran.{name}.*")} == {*NAMES[1:]}
     assert not (folder / "job.millrace").exists()
-    assert not cluster.left_over()
+    assert harness.wait_until(lambda: not cluster.left_over()), cluster.left_over()
 
 
 def test_each_command_runs_on_all_nodes_and_the_bytes_are_those_of_the_steps(job: Cluster) -> None:

@@ -167,13 +167,13 @@ def marked(mark: str) -> list[int]:
         if not entry.name.isdigit():
             continue
         with contextlib.suppress(OSError):
-            if needle in (entry / "environ").read_bytes() and b") Z " not in (entry / "stat").read_bytes():
+            if needle in (entry / "environ").read_bytes().split(b"\0") and b") Z " not in (entry / "stat").read_bytes():
                 found.append(int(entry.name))
     return found
 
 
 def dead_work() -> frozenset[Path]:
-    """Work directories whose run is dead: nobody holds their lock.
+    """Work directories whose run is dead: nobody holds their lock, and nobody is about to.
 
     Looked up where the kernel lists locks: who tried them would be taken for the owner of a new one.
     """
@@ -182,9 +182,17 @@ def dead_work() -> frozenset[Path]:
     for place in {place.resolve() for place in workplace.candidates()}:
         for path in place.glob(f"{workdir.prefix()}*"):
             with contextlib.suppress(OSError):
-                if str(path.stat().st_ino) not in held:
+                if str(path.stat().st_ino) not in held and not _is_begun(path):
                     found.add(path)
     return frozenset(found)
+
+
+def _is_begun(path: Path) -> bool:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return workdir.is_begun(folder)
+    finally:
+        os.close(folder)
 
 
 def left_over(mark: str, known: frozenset[Path] = frozenset(), seconds: float = LONGEST_SECONDS) -> str:

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import harness
@@ -44,8 +45,9 @@ def test_a_killed_tool_is_run_again(case: harness.Case) -> None:
     killed = 0
     while process.poll() is None and not killed:
         for pid in harness.tools(process.pid)[:1]:
-            os.kill(pid, signal.SIGKILL)
-            killed += 1
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
         time.sleep(0.001)
     assert process.wait() == 0 and killed
     assert not case.differing()

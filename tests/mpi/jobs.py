@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,8 @@ def end(process: subprocess.Popen[bytes], mark: str) -> None:
     if process.poll() is None:
         process.kill()
         for pid in harness.marked(mark):
-            os.kill(pid, 9)
+            with suppress(ProcessLookupError):
+                os.kill(pid, 9)
         process.wait()
 
 

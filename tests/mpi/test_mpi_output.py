@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -131,11 +132,11 @@ def test_what_a_lost_writer_had_is_written_by_others(openmpi: Mpi, site: Site, w
 
 
 def test_an_output_on_another_filesystem_is_the_coordinators(openmpi: Mpi, site: Site) -> None:
-    run_dir = Path("/dev/shm") / f"{site.folder.name}-{os.getpid()}.millrace"
-    if site.folder.stat().st_dev == run_dir.parent.stat().st_dev:
-        pytest.skip("one filesystem for all")
-    more = ("--write", "merge", "--run-dir", str(run_dir))
-    code, text = openmpi.run(3, words(*more), site.folder, LOG=str(site.log))
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        if site.folder.stat().st_dev == os.stat(other).st_dev:
+            pytest.skip("one filesystem for all")
+        more = ("--write", "merge", "--run-dir", f"{other}/out.millrace")
+        code, text = openmpi.run(3, words(*more), site.folder, LOG=str(site.log))
     assert code == 0, text
     assert "out.fa is written by the coordinator: it is on another filesystem than the run directory" in text
     assert site.output.read_bytes() == site.expected

@@ -12,7 +12,7 @@ import pytest
 from users import STRANGER, Machine, User
 
 #: A group that no account has.
-GROUP = STRANGER + 50_000
+GROUP = STRANGER + 10_000_000
 CONTENT = random.Random(4).randbytes(1_000_003)
 
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 #: Numbers that no account has, and no other worker of the tests uses.
-VICTIM = 20_000 + 2 * (os.getpid() % 20_000)
+VICTIM = 100_000 + 2 * os.getpid()
 STRANGER = VICTIM + 1
 
 #: What ``millrace run`` imports besides itself.

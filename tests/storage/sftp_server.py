@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ports import taken
 from ssh_nodes import UNPACKED, server
 
 CONFIGURATION = """
@@ -43,16 +43,16 @@ def reason_not() -> str:
 
 @contextmanager
 def serve(folder: Path, binaries: Path) -> Iterator[str]:
-    """Let ``ssh`` in ``binaries`` reach the server by its key; gives ``sftp://host:port``.
-
-    The server runs by inetd's way, one process for each connection, behind a listener of ours.
-    """
+    """Let ``ssh`` in ``binaries`` reach the server by its key; gives ``sftp://host:port``."""
     for key in ("host_key", "id_ed25519"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
     shutil.copy(folder / "id_ed25519.pub", folder / "authorized_keys")
     (folder / "sshd_config").write_text(CONFIGURATION.format(folder=folder, sftp=sftp_program()))
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    with taken(1) as ports:
+        yield from _serve_at(ports[0], folder, binaries)
+
+
+def _serve_at(port: int, folder: Path, binaries: Path) -> Iterator[str]:
     known = (folder / "host_key.pub").read_text()
     (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {known}")
     options = f"-F none -i {folder}/id_ed25519 -o UserKnownHostsFile={folder}/known_hosts -o GlobalKnownHostsFile=none"

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ def measured(place: str, rate: float) -> None:
 
 
 @pytest.fixture
-def database(web: Web, shell: Shell, environment: Path) -> Path:
+def database(web: Web, shell: Shell, environment: Path) -> Iterator[Path]:
     """A file on a disk that is known to be slow, and on a server that is known to be fast."""
     if reason := why_not(str(shell.root)):
         pytest.skip(reason)
@@ -41,7 +42,9 @@ def database(web: Web, shell: Shell, environment: Path) -> Path:
     measured(str(path), 1e6)
     measured(url, 1e9)
     shell.tool("who", 'cat > /dev/null; stat -L -c %i "$1"; cksum "$1"')
-    return path
+    yield path
+    for copy in Path("/dev/shm").glob(f"millrace-stage-{os.getuid()}/*.{path.stat().st_ino:x}.*-set.bin"):
+        assert shell.run(f"millrace data evict {copy}").code == 0
 
 
 def run(shell: Shell, path: Path, options: str = "--stage auto") -> tuple[str, str, str]:

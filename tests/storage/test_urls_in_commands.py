@@ -409,7 +409,7 @@ def test_what_is_not_searched_where_it_is_in_hdfs_is_told(
     shell.tool("scan", 'cat "$1" > /dev/null && exec cat')
     told = f"{url}: fetched as a whole and passed on from node to node"
     for hosts, is_told in (("--hosts a,b", True), ("", False)):
-        done = shell.run(f"millrace plan {hosts} --input q.faa --shared {url} -- scan {url} q.faa")
+        done = shell.run(f"millrace plan {own_cache} {hosts} --input q.faa --shared {url} -- scan {url} q.faa")
         assert (told in done.err) == is_told, done.shown
 
 
@@ -423,7 +423,7 @@ SEARCHED = [
 
 @pytest.mark.parametrize(("program", "n_blocks", "told"), SEARCHED)
 def test_sequences_in_hdfs_are_searched_block_by_block_where_that_can_be(
-    hdfs: Callable[[str, bytes], str], shell: Shell, program: str, n_blocks: int, told: str
+    hdfs: Callable[[str, bytes], str], shell: Shell, own_cache: str, program: str, n_blocks: int, told: str
 ) -> None:
     needs("hmmsearch", "hmmbuild")
     one = b"MKVLAAGIVGLCAKAYMKVLAAG" * 20
@@ -434,5 +434,5 @@ def test_sequences_in_hdfs_are_searched_block_by_block_where_that_can_be(
     (shell.work / "q.hmm").write_bytes(profile(asked, "q"))
     query = "q.faa" if program == "jackhmmer" else "q.hmm"
     for hosts, is_told in (("--hosts a,b", True), ("", False)):
-        done = shell.run(f"millrace plan {hosts} -- {program} {query} {url}")
+        done = shell.run(f"millrace plan {own_cache} {hosts} -- {program} {query} {url}")
         assert (told in done.out + done.err) == is_told, done.shown

@@ -125,15 +125,15 @@ class Handler(BaseHTTPRequestHandler):
                 self.wfile.write(piece[: max(0, self.web.cut - at)])
                 self.close_connection = True
                 return
+            if len(content) > 1:  # counted first: who has got it may look at once
+                with self.web.lock:
+                    self.web.n_bytes += len(piece)
             try:
                 self.wfile.write(piece)
             except OSError:
                 self.close_connection = True
                 return
             at += len(piece)
-            if len(content) > 1:
-                with self.web.lock:
-                    self.web.n_bytes += len(piece)
 
 
 @contextmanager
