@@ -167,6 +167,7 @@ def test_a_job_that_is_preempted_between_two_starts_is_not_started_again(slurm: 
         slurm.wait(lambda: "Slurm ends this job: it is preempted" in log(site, job), "word of it")
     slurm.wait(lambda: "stopped by SIGTERM; everything done so far is kept" in log(site, job), "end of the run")
     assert "starting again" not in log(site, job)
+    slurm.wait(lambda: slurm.state(job) == "PENDING", "requeued job")
 
 
 def test_a_job_that_is_cancelled_leaves_nothing_on_its_nodes(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
