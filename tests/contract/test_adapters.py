@@ -20,6 +20,8 @@ from millrace.model import STANDSTILL_SECONDS, InputArg, OutputArg, ToolUse
 from millrace.tools.joins import OF_ONE_TOOL
 from millrace.tools.registry import FAMILIES, MODULES
 
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
 
 def tools(owed: list[Owes], elsewhere: Collection[str] = ()) -> pytest.MarkDecorator:
     """The test is run for these; those of programs that are cut ``elsewhere`` have their turn with ``-m slow``."""
@@ -52,6 +54,15 @@ def test_input_and_output_are_found_in_each_form_and_the_rest_stays_as_it_was_ty
 
 def _typed(path: str) -> str:
     return path.removesuffix("{name}")
+
+
+@all_tools
+def test_pages_name_the_releases_that_it_was_compared_with(owes: Owes, bench_of: Path) -> None:
+    need(owes.program)
+    tested = [version.rstrip("+").partition("-")[0] for version in understand(owes.command(), bench_of).tested]
+    for page in (DOCS / "tools" / f"{MODULES[owes.program]}.md", DOCS / "exactness.md"):
+        text = page.read_text()
+        assert tested and [version for version in tested if version not in text] == [], page
 
 
 @all_tools
