@@ -314,8 +314,13 @@ class Membership:
         if not self._wait_for_the_end(SIGN_OF_LIFE_SECONDS if self.world.broken else SILENCE_AT_END_SECONDS):
             self.world.broken = True
         # One that is lost may stand still, and is not at its end then.
-        missing = self._silent({*self._links.living(), *self._links.lost})
+        missing = {rank for rank in self._silent({*self._links.living(), *self._links.lost}) if not self._end(rank)}
         self.world.leave(self.exit_code, missing=bool(missing))
+
+    def _end(self, rank: int) -> bool:
+        """End a process that stands still, if it is on this node, and the launcher goes on without it; whether it was."""
+        known = self.hellos.get(rank)
+        return known is not None and known.host == self.hellos[0].host and self.world.end(known.process)
 
     def _wait_for_the_end(self, timeout_seconds: float) -> bool:
         try:

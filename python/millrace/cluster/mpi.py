@@ -22,6 +22,7 @@ from millrace import _core, debug
 from millrace.cluster import mpi_start, wire
 from millrace.cluster.mpi_link import Link
 from millrace.errors import RefusedError
+from millrace.launch import mpi_environment
 from millrace.launch.mpi_environment import Launched
 from millrace.report.words import count
 from millrace.schedule.packing import Packing
@@ -214,6 +215,18 @@ class World:
             for name in mpi_start.segments(maps):
                 with suppress(OSError):  # another one was faster
                     os.unlink(name)
+
+    def end(self, pid: int) -> bool:
+        """End a process of the job that stands still; whether it is on this node, and its launcher does without it.
+
+        Told to end all, the prterun of Open MPI 5 now and then waits for a stopped one for ever (``--with-ft ulfm``).
+        """
+        launcher = mpi_environment.process()
+        if not self._tolerant or launcher is None or mpi_environment.process(pid) != launcher:
+            return False
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        return True
 
     def leave(self, exit_code: int, *, missing: bool = False) -> None:
         """End MPI together with the others; if one of them is lost, rank 0 ends all at once, with ``exit_code``.

@@ -59,14 +59,13 @@ def for_tools(environ: Mapping[str, str]) -> dict[str, str]:
 PROGRAMS = ("prted", "prterun", "orted", "orterun", "mpirun", "mpiexec", "hydra_pmi_proxy", "pmi_proxy")
 
 
-def process() -> int | None:
-    """The process of the launcher that started this one, perhaps by way of a shell; None: none that is known."""
-    ancestor = os.getppid()
+def process(started: int | None = None) -> int | None:
+    """The process of the launcher that started a process (None: this one), perhaps by way of a shell; None: none that is known."""
+    ancestor = os.getpid() if started is None else started
     try:
-        while ancestor > 1:
+        while (ancestor := int(Path(f"/proc/{ancestor}/stat").read_text().rpartition(")")[2].split()[1])) > 1:
             if Path(f"/proc/{ancestor}/comm").read_text().strip() in PROGRAMS:
                 return ancestor
-            ancestor = int(Path(f"/proc/{ancestor}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
         pass
     return None
