@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ports import taken
-from processes import parent, read
+from processes import environment, parent, read
 
 #: A lost node is given up after ``SlurmdTimeout``; schedulers look at jobs at once.
 CONFIGURATION = """
@@ -181,17 +181,17 @@ class Slurm:
     def kill(self, name: str) -> None:
         """Lose a node: everything that Slurm has started on it dies with its daemon."""
         daemon = int((self.folder / "run" / f"slurmd-{name}.pid").read_text())
-        tasks = [pid for pid in everybody() if self._is_at(name, read(pid, "environ").split(b"\0"))]
+        tasks = [pid for pid in everybody() if self._is_at(name, environment(pid))]
         steps = {parent(pid) for pid in tasks}
         steps = {pid for pid in steps if read(pid, "comm").startswith(b"slurmstepd")}
         for pid in (daemon, *steps, *tasks):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
-    def _is_at(self, name: str, environ: list[bytes]) -> bool:
+    def _is_at(self, name: str, environ: dict[bytes, bytes]) -> bool:
         """Whether a process with this environment was started at a node of this Slurm; others have nodes of the same names."""
-        is_ours = any(word.startswith(f"SLURM_CONF={self.folder}/".encode()) for word in environ)
-        return is_ours and f"SLURMD_NODENAME={name}".encode() in environ
+        is_ours = environ.get(b"SLURM_CONF", b"").startswith(f"{self.folder}/".encode())
+        return is_ours and environ.get(b"SLURMD_NODENAME") == name.encode()
 
     def wait(self, condition, what: str, seconds: float = 300.0) -> None:  # type: ignore[no-untyped-def]
         """Wait for a condition, at most so long."""

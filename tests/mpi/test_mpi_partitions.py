@@ -11,8 +11,6 @@ from crash_site import Site
 from jobs import NO_SILENCE, Mpi, find, said, with_limits
 from test_mpi_failures import Job, resumed, site, words
 
-from millrace import _core
-
 __all__ = ["site"]  # a fixture
 
 #: What differs in partitions is a leader; that others may be hurt like him is shown with ``-m slow``.
@@ -41,11 +39,11 @@ def start(mpi: Mpi, site: Site, **environ: str) -> Job:
 
 @pytest.mark.parametrize("batch", ["1", *(pytest.param(batch, marks=pytest.mark.slow) for batch in ("7", "auto"))])
 def test_output_is_the_serial_tools(mpi: Mpi, site: Site, batch: str) -> None:
-    code, text = whole(mpi, site, "--batch", batch, "--keep-run-dir", SLEEP="0.1" if batch == "1" else "0")
+    code, text = whole(mpi, site, "--batch", batch, "--keep-run-dir", **({"SLEEP": "0.1"} if batch == "1" else {}))
     assert code == 0, text
     assert site.output.read_bytes() == site.expected
     if batch == "1":
-        journals = [path for path in site.run_dir.glob("journal-*.mrj") if _core.scan(str(path), True).tasks]
+        journals = [path for path in site.run_dir.glob("journal-*.mrj") if path.stat().st_size > 500]
         assert len(journals) == N_RANKS, "some process had nothing to do"
 
 

@@ -221,8 +221,11 @@ class World:
 
         Told to end all, the prterun of Open MPI 5 now and then waits for a stopped one for ever (``--with-ft ulfm``).
         """
-        launcher = mpi_environment.process()
-        if not self._tolerant or launcher is None or mpi_environment.process(pid) != launcher:
+        if (
+            not self._tolerant
+            or not (launcher := mpi_environment.process())
+            or mpi_environment.process(pid) != launcher
+        ):
             return False
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
