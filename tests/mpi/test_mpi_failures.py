@@ -125,10 +125,12 @@ def test_a_killed_process_ends_the_job_and_the_same_command_resumes(mpi: Mpi, si
     os.kill(job.ranks[victim], signal.SIGKILL)
     assert job.ends() != 0
     assert site.run_dir.exists()
+    tasks = [task for path in site.run_dir.glob("*.mrj") for task in _core.scan(str(path), True).tasks]
+    done = {record for task in tasks for record in range(task.first, task.last)}
     code, text = whole(mpi, 5, site, "--keep-run-dir")
     assert code == 0, text
     assert site.output.read_bytes() == site.expected
-    assert resumed(site) > 0
+    assert resumed(site) == len(done) > 0, "nothing of it is done again"
 
 
 def test_results_of_several_processes_are_taken_over_by_one_machine_and_back(an_mpi: Mpi, site: Site) -> None:

@@ -68,11 +68,6 @@ class Kept(msgspec.Struct, frozen=True):
     past: Past
     folder: Path
 
-    @property
-    def events(self) -> Path:
-        """Its event log."""
-        return self.folder / EVENTS
-
 
 def keep(past: Past, logs: Mapping[str, Path], environ: Mapping[str, str]) -> None:
     """Keep ``past`` with its logs, in the place of what an earlier start of the same run left.
