@@ -176,6 +176,19 @@ def test_compressed_input_is_told_by_its_bytes(codec: str, members: int, tmp_pat
 
 
 @pytest.mark.parametrize("codec", COMPRESS)
+@pytest.mark.parametrize("n_records", [3000, 60_000])
+def test_the_part_of_a_compressed_file_that_was_read_is_known(codec: str, n_records: int, tmp_path: Path) -> None:
+    """Of a small one too, though a decompressor takes all of it at once."""
+    path = tmp_path / "q"
+    path.write_bytes(COMPRESS[codec](b"".join(b">s%d\nMKVLAAAA\n" % n for n in range(n_records))))
+    source, size, seen = reader([path]), path.stat().st_size, [0.0]
+    for _, _ in cut_all(source, tmp_path / "batch", n_records // 10, 0, 0):
+        seen.append(source.offset / size)
+    assert seen == sorted(seen) and seen[-1] == 1.0
+    assert 0.3 < seen[5] < 0.7 and 0.8 < seen[9] < 0.96, seen
+
+
+@pytest.mark.parametrize("codec", COMPRESS)
 @pytest.mark.parametrize("members", [1, 2])
 def test_cut_off_compressed_data_is_an_error_at_every_byte(codec: str, members: int, tmp_path: Path) -> None:
     data, path = proteins(20), tmp_path / "q.gz"

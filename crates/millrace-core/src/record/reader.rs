@@ -84,6 +84,8 @@ pub struct Reader {
     cutter: Cutter,
     total: Option<u64>,
     taken: Arc<AtomicU64>,
+    /// Those of the sources before this one.
+    before: u64,
     source: Option<Source>,
     /// The source has given its last byte to the buffer.
     drained: bool,
@@ -121,6 +123,7 @@ impl Reader {
             scanner: cutter.scanner(),
             cutter,
             taken: Arc::default(),
+            before: 0,
             source: None,
             drained: false,
             buffer: vec![0; buffer],
@@ -161,12 +164,22 @@ impl Reader {
         self.records
     }
 
-    /// Bytes of the sources, as they are on disk, that were consumed; of compressed ones, those read.
+    /// Bytes of the sources, as they are on disk, that were consumed. Of a compressed file, as if all of it were compressed
+    /// as well as what was seen; of what is compressed and no file, those read.
     #[must_use]
     pub fn offset(&self) -> u64 {
-        let is_plain = self.source.as_ref().is_some_and(|source| source.codec == Codec::Plain);
-        let ahead = if is_plain { self.end - self.start } else { 0 };
-        self.taken.load(Ordering::Relaxed).saturating_sub(ahead as u64)
+        let (taken, rest) = (self.taken.load(Ordering::Relaxed), self.end - self.start);
+        match &self.source {
+            Some(source) if source.codec == Codec::Plain => taken.saturating_sub(rest as u64),
+            Some(source) => source.position(rest).map_or(taken, |position| self.before + position),
+            None => taken,
+        }
+    }
+
+    /// Name of the compression of the source at hand; empty: it is not compressed, or none was opened yet.
+    #[must_use]
+    pub fn compression(&self) -> &'static str {
+        self.source.as_ref().map_or("", |source| source.codec.name())
     }
 
     /// Bytes of all sources on disk; None if one is not a regular file.
@@ -343,6 +356,7 @@ impl Reader {
         while self.start == self.end {
             if self.source.is_none() || self.drained {
                 let Some(path) = self.paths.next() else { return Ok(false) };
+                self.before = self.taken.load(Ordering::Relaxed);
                 self.source = Some(Source::open(&path, &self.taken, &mut self.interrupt)?);
                 self.drained = false;
                 self.scanner = self.cutter.scanner();

@@ -1,5 +1,6 @@
 //! Opens a source and takes off its compression, whatever its name.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::os::fd::AsFd;
@@ -16,6 +17,13 @@ const MAGIC: usize = 10;
 
 /// Bytes that a decompressor reads at once.
 const COMPRESSED_BUFFER: usize = 128 << 10;
+
+/// Bytes that are unpacked before they are asked for, of a file: a decompressor may have taken the whole of a small file
+/// before it gives its first byte, and the end must be seen before it is there.
+const AHEAD: usize = 2 << 20;
+
+/// Bytes that are unpacked ahead at a time.
+const CHUNK: usize = 64 << 10;
 
 /// How a source is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,9 +53,10 @@ impl Codec {
         }
     }
 
-    fn name(self) -> &'static str {
+    /// Of a compression; empty: there is none.
+    pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Plain => "plain",
+            Self::Plain => "",
             Self::Gzip => "gzip",
             Self::Zstd => "zstd",
             Self::Bzip2 => "bzip2",
@@ -56,11 +65,70 @@ impl Codec {
     }
 }
 
+/// Name of the compression that the first bytes of a file tell; empty: it is not compressed.
+#[must_use]
+pub fn compression(head: &[u8]) -> &'static str {
+    Codec::detect(head).name()
+}
+
 /// One open source, read as if it were not compressed.
 pub(crate) struct Source {
     pub(crate) path: PathBuf,
     pub(crate) codec: Codec,
     reader: Box<dyn Read + Send>,
+    /// Of a compressed file.
+    ahead: Option<Ahead>,
+}
+
+/// What is unpacked of a file, and was not asked for yet.
+struct Ahead {
+    bytes: VecDeque<u8>,
+    chunk: Vec<u8>,
+    /// Bytes of the file, and how many of them the decompressor has taken.
+    size: u64,
+    taken: Arc<AtomicU64>,
+    /// Bytes that were given out, unpacked.
+    given: u64,
+    /// The most that was told of that.
+    told: AtomicU64,
+    /// All is unpacked.
+    is_over: bool,
+    /// What ended that, for when the bytes before it are given out.
+    error: Option<io::Error>,
+}
+
+impl Ahead {
+    fn read(&mut self, reader: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut n = self.bytes.read(buffer)?;
+        if n == 0 {
+            if let Some(error) = self.error.take() {
+                return Err(error);
+            }
+            n = if self.is_over { 0 } else { reader.read(buffer)? };
+            self.is_over |= n == 0 && !buffer.is_empty();
+        }
+        self.given += n as u64;
+        // As much again as was asked for so far: the first bytes do not wait for more.
+        let wanted = AHEAD.min(usize::try_from(self.given).unwrap_or(AHEAD));
+        while !self.is_over && self.error.is_none() && self.bytes.len() < wanted {
+            match reader.read(&mut self.chunk) {
+                Ok(0) => self.is_over = true,
+                Ok(more) => self.bytes.extend(&self.chunk[..more]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => break,
+                Err(error) => self.error = Some(error),
+            }
+        }
+        Ok(n)
+    }
+
+    /// Which part of the file was given out but for `rest` bytes, as if all of it were compressed as well as what was seen.
+    fn position(&self, rest: u64) -> u64 {
+        let taken = if self.is_over { self.size } else { self.taken.load(Ordering::Relaxed).min(self.size) };
+        let unpacked = self.given + self.bytes.len() as u64;
+        let position = u128::from(taken) * u128::from(self.given.saturating_sub(rest)) / u128::from(unpacked.max(1));
+        let position = u64::try_from(position).unwrap_or(taken);
+        self.told.fetch_max(position, Ordering::Relaxed).max(position)
+    }
 }
 
 /// Why a read gave nothing.
@@ -77,6 +145,7 @@ impl Source {
     /// Bytes read from the file itself are added to `taken`; `is_stop` is asked when a signal arrives.
     pub(crate) fn open(path: &Path, taken: &Arc<AtomicU64>, is_stop: &mut dyn FnMut() -> bool) -> Result<Self, Error> {
         let file = open(path).map_err(|error| Error::io(path, error))?;
+        let about = file.metadata().map_err(|error| Error::io(path, error))?;
         let mut file = Counted { file, taken: Arc::clone(taken) };
         let head = read_head(&mut file, is_stop).map_err(|error| match error.kind() {
             io::ErrorKind::Interrupted => Error::Interrupted,
@@ -86,7 +155,9 @@ impl Source {
         let is_cut = head.is_empty() && path.extension().is_some_and(|suffix| suffix == "gz");
         let codec = if is_cut { Codec::Gzip } else { Codec::detect(&head) };
         let raw = Cursor::new(head).chain(file);
-        let buffered = |raw| BufReader::with_capacity(COMPRESSED_BUFFER, raw);
+        let taken = Arc::<AtomicU64>::default();
+        let buffered =
+            |raw| Consumed { reader: BufReader::with_capacity(COMPRESSED_BUFFER, raw), taken: Arc::clone(&taken) };
         let reader: Box<dyn Read + Send> = match codec {
             Codec::Plain => Box::new(raw),
             Codec::Gzip => Box::new(Members(Some(GzDecoder::new(buffered(raw))))),
@@ -96,12 +167,31 @@ impl Source {
             Codec::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(buffered(raw))),
             Codec::Xz => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(buffered(raw))),
         };
-        Ok(Self { path: path.to_owned(), codec, reader })
+        let ahead = (codec != Codec::Plain && about.is_file()).then(|| Ahead {
+            bytes: VecDeque::new(),
+            chunk: vec![0; CHUNK],
+            size: about.len(),
+            taken,
+            given: 0,
+            told: AtomicU64::new(0),
+            is_over: false,
+            error: None,
+        });
+        Ok(Self { path: path.to_owned(), codec, reader, ahead })
+    }
+
+    /// Bytes of a compressed file whose content was read, but for the last `rest` bytes of that; None: it is no such file.
+    pub(crate) fn position(&self, rest: usize) -> Option<u64> {
+        self.ahead.as_ref().map(|ahead| ahead.position(rest as u64))
     }
 
     /// Reads some bytes; 0 is the end. A signal shows as `ErrorKind::Interrupted`, and reading may go on.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, ReadError> {
-        self.reader.read(buffer).map_err(|error| {
+        let found = match &mut self.ahead {
+            Some(ahead) => ahead.read(&mut *self.reader, buffer),
+            None => self.reader.read(buffer),
+        };
+        found.map_err(|error| {
             let is_system = error.raw_os_error().is_some() || error.kind() == io::ErrorKind::Interrupted;
             if self.codec == Codec::Plain || is_system {
                 return ReadError::Io(error);
@@ -186,6 +276,31 @@ fn read_head(file: &mut impl Read, is_stop: &mut dyn FnMut() -> bool) -> io::Res
     }
     head.truncate(len);
     Ok(head)
+}
+
+/// Counts what was taken of what is buffered.
+struct Consumed<R> {
+    reader: BufReader<R>,
+    taken: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Consumed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.reader.read(buffer)?;
+        self.taken.fetch_add(n as u64, Ordering::Relaxed);
+        Ok(n)
+    }
+}
+
+impl<R: Read> BufRead for Consumed<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.reader.fill_buf()
+    }
+
+    fn consume(&mut self, n: usize) {
+        self.taken.fetch_add(n as u64, Ordering::Relaxed);
+        self.reader.consume(n);
+    }
 }
 
 /// A file that counts what is read from it.
