@@ -169,11 +169,26 @@ class Reader:
             As `cut`.
         """
     @property
+    def compression(self) -> str:
+        """Of the source at hand: ``gzip``, ``zstd``, ``bzip2`` or ``xz``; empty: none, or no source was opened yet."""
+
+    @property
     def at_end(self) -> bool:
         """Whether no record follows; reads ahead to know. False if the next cut will raise."""
 
 def sniff(path: str | PathLike[str]) -> str | None:
     """Guess the format of a regular file, compressed or not, from its first bytes; None if unsure."""
+
+def compression(head: bytes) -> str:
+    """Name of the compression that the first bytes of a file tell, as `Reader.compression`; empty: it is not compressed."""
+
+def compress_file(source: str | PathLike[str], dest: str | PathLike[str], compression: str) -> None:
+    """Write what is in ``source`` to the new file ``dest``, compressed as `compression` names it.
+
+    Raises:
+        OSError: Reading or writing failed.
+        ValueError: No such compression.
+    """
 
 class CorruptJournal(Exception):
     """A journal, or a block that is to be joined, does not hold what was committed."""

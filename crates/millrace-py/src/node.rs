@@ -9,7 +9,7 @@ use std::time::Duration;
 use millrace_core::candidates::Within;
 use millrace_core::commit::{JournalSink, Patch, Purpose, Stream};
 use millrace_core::journal as core_journal;
-use millrace_core::record::{Cutter, Format, lengths};
+use millrace_core::record::{Cutter, Format, Packing, lengths};
 use millrace_core::slot::{self, Collect, Ending, Event, Failure, Lengths, Output, Placement, Task};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -286,7 +286,8 @@ impl Pool {
 
     /// Queues one execution of the tool.
     ///
-    /// `placements`: ("batch", from, to), ("stdin", from, ""), ("folder", "", path) or ("link", target, path);
+    /// `placements`: ("batch", from, to), ("stdin", from, ""), ("folder", "", path) or ("link", target, path); ("gzip", from,
+    /// to) or another compression is a batch that is compressed, to "" on standard input, and "gzip again" to other bytes;
     /// `outputs`: (stream, "stdout" | "file" | "folder", path, block name, optional).
     /// With `within` = (column of the subject, of the bits, of the E-value if subjects are ranked by it, lowest rank,
     /// highest) they are committed if their rows are in that range.
@@ -404,7 +405,12 @@ fn placement((kind, from, to): (String, PathBuf, PathBuf)) -> PyResult<Placement
         "stdin" => Ok(Placement::Stdin(from)),
         "folder" => Ok(Placement::Folder(to)),
         "link" => Ok(Placement::Link { target: from, to }),
-        _ => Err(PyValueError::new_err(format!("unknown placement {kind}"))),
+        _ => {
+            let (compression, again) = kind.strip_suffix(" again").map_or((kind.as_str(), false), |name| (name, true));
+            let packing = Packing::new(compression, again)
+                .ok_or_else(|| PyValueError::new_err(format!("unknown placement {kind}")))?;
+            Ok(Placement::Packed { from, to: Some(to).filter(|to| !to.as_os_str().is_empty()), packing })
+        }
     }
 }
 

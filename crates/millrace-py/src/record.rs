@@ -7,7 +7,7 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyOSError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::errors::{DiskFull, is_disk_full};
+use crate::errors::{DiskFull, io_error, is_disk_full};
 
 create_exception!(
     millrace._core,
@@ -31,6 +31,7 @@ struct Reader {
 struct Seen {
     records: u64,
     offset: u64,
+    compression: &'static str,
 }
 
 #[pymethods]
@@ -90,6 +91,11 @@ impl Reader {
     }
 
     #[getter]
+    fn compression(&self) -> &'static str {
+        lock(&self.seen).compression
+    }
+
+    #[getter]
     fn total(&self) -> Option<u64> {
         self.total
     }
@@ -117,7 +123,8 @@ impl Reader {
         let result = py.detach(|| {
             let mut reader = lock(&self.reader);
             let result = cut(&mut reader);
-            *lock(&self.seen) = Seen { records: reader.records(), offset: reader.offset() };
+            *lock(&self.seen) =
+                Seen { records: reader.records(), offset: reader.offset(), compression: reader.compression() };
             result
         });
         match result {
@@ -166,6 +173,20 @@ fn sniff(py: Python<'_>, path: PathBuf) -> PyResult<Option<&'static str>> {
     Ok(format.map(core::Format::name))
 }
 
+/// Name of the compression that the first bytes of a file tell; empty: it is not compressed.
+#[pyfunction]
+fn compression(head: &[u8]) -> &'static str {
+    core::compression(head)
+}
+
+/// Writes what is in `source` to the new file `dest`, compressed.
+#[pyfunction]
+fn compress_file(py: Python<'_>, source: PathBuf, dest: PathBuf, compression: &str) -> PyResult<()> {
+    let packing = core::Packing::new(compression, false)
+        .ok_or_else(|| PyValueError::new_err(format!("unknown compression {compression}")))?;
+    py.detach(|| packing.pack(&mut fs_err::File::open(source)?, fs_err::File::create_new(dest)?)).map_err(io_error)
+}
+
 /// A panic elsewhere leaves counters, not broken promises, so a poisoned lock is still good.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -202,5 +223,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Reader>()?;
     module.add_class::<Batch>()?;
     module.add("RecordError", module.py().get_type::<RecordError>())?;
-    module.add_function(wrap_pyfunction!(sniff, module)?)
+    module.add_function(wrap_pyfunction!(sniff, module)?)?;
+    module.add_function(wrap_pyfunction!(compression, module)?)?;
+    module.add_function(wrap_pyfunction!(compress_file, module)?)
 }

@@ -10,8 +10,8 @@ import msgspec
 from millrace import _core
 from millrace.committed import Committed
 from millrace.errors import UnverifiedError
-from millrace.model import OutputUse
-from millrace.schedule.differences import Difference, first_difference, looks_like, shown
+from millrace.model import InputUse, OutputUse
+from millrace.schedule.differences import Difference, Look, first_difference, looks_like, shown
 from millrace.schedule.stretches import Extent
 
 #: Bytes of an output in which the first line that differs is looked for, and what that looks like.
@@ -26,6 +26,10 @@ class Found(msgspec.Struct, frozen=True):
     now: list[bytes]
     records: Extent
     difference: Difference
+
+
+#: What unpacks.
+_UNPACKS = {"gzip": "zcat", "zstd": "zstdcat", "bzip2": "bzcat", "xz": "xzcat"}
 
 
 Tasks = Sequence[tuple[Extent, Committed]]
@@ -87,13 +91,27 @@ def _compare_named(number: int, output: OutputUse, then: Tasks, now: Tasks) -> F
     return None
 
 
-def accusation(tool: str, extent: Extent, found: Found, *, repeatable: bool) -> UnverifiedError:
+def _does_not_unpack(path: str, compression: str, form: str, other: Look) -> Look:
+    """What it looks like where the same records were compressed to other bytes."""
+    source = "< FILE" if path == "-" else path
+    return Look(
+        f"the tool does not unpack its input, which is compressed ({compression}), or {other.what.rpartition(': ')[2]}",
+        f"if it does not: {_UNPACKS[compression]} {source} | millrace run --format {form} -- ...; else {other.hint}",
+    )
+
+
+def accusation(
+    tool: str, extent: Extent, found: Found, *, repeatable: bool, packed: InputUse | None = None
+) -> UnverifiedError:
     """What to say of a tool that gave other bytes when the records of ``extent`` were run again.
 
     Args:
         repeatable: Whether it gives the same bytes where it is run in the same pieces.
+        packed: An input that was compressed to other bytes then.
     """
     look = looks_like(found.then, found.now, repeatable=repeatable)
+    if packed and packed.packed and not repeatable:
+        look = _does_not_unpack(packed.path, packed.packed, packed.format, look)
     at, difference = found.records, found.difference
     how = "in other pieces" if repeatable else "as they were"
     records = f"record {at[0] + 1}" if at[1] == at[0] + 1 else f"records {at[0] + 1} to {at[1]}"

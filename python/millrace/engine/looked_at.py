@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from millrace.committed import Committed
+from millrace.model import InputUse, ToolUse
 from millrace.plan.doubts import doubts, is_unknown
 from millrace.plan.plan import Plan
 from millrace.report.words import count
@@ -17,11 +18,16 @@ def tool_of(plan: Plan) -> str:
     return Path(plan.command.argv[0]).name
 
 
+def packed(use: ToolUse) -> InputUse | None:
+    """An input that the tool gets compressed: each time to other bytes, so that one who does not unpack it is seen."""
+    return next((item for item in use.inputs if item.packed), None)
+
+
 def stretches(plan: Plan, run_id: bytes) -> Stretches:
     """What of the input is looked at: as asked, else a little if the tool, or its version, is not known."""
     share = plan.job.verify
     looks = 0.0 if share is None and not doubts(plan.use, tool_of(plan)) else share
-    return Stretches(looks, run_id, divisible=plan.use.cost.max_records != 1)
+    return Stretches(looks, run_id, divisible=plan.use.cost.max_records != 1, one_is_serial=not packed(plan.use))
 
 
 def short(plan: Plan, run_id: bytes) -> Choice | None:
@@ -54,7 +60,7 @@ def outcome(plan: Plan, stretches: Stretches, n_failed: int, records: int) -> st
     share = stretches.share
     if share == 0:
         return f"{unknown}not checked (--verify 0)" if unknown else ""
-    if stretches.n_committed == 1 or not records:
+    if not records or (stretches.n_committed == 1 and stretches.one_is_serial):
         return f"{unknown}nothing to check, as all of the input was one task, which is the serial run itself"
     n = sum(last - first for first, last in stretches.checked)
     failed = f"; {count(n_failed, 'stretch')} not, as the tool failed on parts" if n_failed else ""

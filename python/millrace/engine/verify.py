@@ -14,7 +14,7 @@ import msgspec
 from millrace.committed import Committed
 from millrace.engine.compared import Found, accusation, compare
 from millrace.engine.kept_batches import KeptBatches, remove_files
-from millrace.engine.looked_at import outcome, tool_of
+from millrace.engine.looked_at import outcome, packed, tool_of
 from millrace.errors import TogetherError, UnverifiedError
 from millrace.node.batch import Batch, Skipped
 from millrace.node.spool import recut
@@ -240,7 +240,9 @@ class Verifier(msgspec.Struct):
 
     def _accuse(self, stretch: _Stretch, found: Found, *, repeatable: bool) -> None:
         extent = (stretch.batches[0][0], stretch.batches[-1][1])
-        self.error = self.error or accusation(tool_of(self.plan), extent, found, repeatable=repeatable)
+        self.error = self.error or accusation(
+            tool_of(self.plan), extent, found, repeatable=repeatable, packed=packed(self.plan.use)
+        )
 
     def outcome(self, records: int) -> str:
         """What was checked of so many records, in words; empty if there is nothing to say."""

@@ -170,7 +170,7 @@ class Node:
                     task, self._executions.of(batch), list(batch.files), batch.last - batch.first, queue, self.wake
                 )
             case Whole() | Compare():
-                queue(self._executions.of(batch))
+                queue(self._executions.of(batch, again=isinstance(task.kind, Compare)))
             case Search(fragment):
                 self._fragments.search(
                     task.id, fragment, list(batch.files), self._executions.inputs(batch), queue, self.wake

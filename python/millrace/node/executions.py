@@ -23,9 +23,9 @@ class Executions:
     def __init__(self, use: ToolUse, laid_out: mirror.Mirror) -> None:
         self._use, self._mirror = use, laid_out
 
-    def of(self, batch: Batch) -> Execution:
-        """Arguments and files for ``batch``."""
-        placements = self.inputs(batch)
+    def of(self, batch: Batch, *, again: bool = False) -> Execution:
+        """Arguments and files for ``batch``; what is compressed is so to other bytes if it is run ``again``."""
+        placements = self.inputs(batch, again=again)
         for output, place in zip(self._use.outputs, self._mirror.outputs, strict=True):
             if output.layout == "directory":
                 placements.append(("folder", "", place.path))
@@ -43,13 +43,16 @@ class Executions:
         }
         return mirror.render(self._use.argv, self._use, self._mirror, list(batch.files), rendered)
 
-    def inputs(self, batch: Batch) -> list[Placement]:
-        """Where the bytes of ``batch`` go."""
+    def inputs(self, batch: Batch, *, again: bool = False) -> list[Placement]:
+        """Where the bytes of ``batch`` go; see `of`."""
         found: list[Placement] = []
         for item, place, spooled in zip(self._use.inputs, self._mirror.inputs, batch.spooled, strict=True):
             if item.format == "files":
                 continue
-            found.append(("stdin", str(spooled), "") if item.stdin else ("batch", str(spooled), place.path))
+            if item.packed:
+                found.append((f"{item.packed} again" if again else item.packed, str(spooled), place.path))
+            else:
+                found.append(("stdin", str(spooled), "") if item.stdin else ("batch", str(spooled), place.path))
         return found
 
     def _outputs(self, names: Mapping[int, str]) -> list[Output]:

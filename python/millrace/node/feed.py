@@ -30,6 +30,8 @@ class Source(Protocol):
     def total(self) -> int | None: ...
     @property
     def header(self) -> bytes: ...
+    @property
+    def compression(self) -> str: ...
     def cut(self, dest: str, max_records: int, max_cost: int, max_bytes: int) -> _core.Batch | FileBatch | None: ...
     def skip(self, n_records: int) -> _core.Batch | FileBatch | None: ...
 
@@ -175,7 +177,8 @@ class Feeder(msgspec.Struct):
                 "depends on the records before it",
                 "give a file, with the longest records first",
             )
-        for item, path in zip(self.inputs, paths, strict=True):
+        for item, source, path in zip(self.inputs, self.sources, paths, strict=True):
+            _check_compression(item, source)
             _check_bytes(item, path, records(self._next, self._next + found.records))
         first = self._next
         self._next += found.records
@@ -200,6 +203,16 @@ class Feeder(msgspec.Struct):
 
     def _offset(self) -> int:
         return sum(source.offset for source in self.sources)
+
+
+def _check_compression(item: InputUse, source: Source) -> None:
+    """Refuse to unpack what the tool is to get as it is, where that was not seen before."""
+    if item.packed == "" and source.compression:
+        name = "standard input" if item.path == "-" else item.path
+        raise RefusedError(
+            f"{name} is compressed ({source.compression}), and not a file that could be looked at before the start",
+            "let what comes in be unpacked, as by zcat, or name a file: --input FILE",
+        )
 
 
 def _check_bytes(item: InputUse, path: Path, extent: str) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from millrace.formats import COMPRESSED
 from millrace.model import DatabaseArg, InputArg, OutputArg, ThreadsArg, Token, ToolUse
 from millrace.tools.base import EACH, record_path
 
@@ -28,8 +29,6 @@ PRIVATE = ".millrace"
 
 #: Entries of one folder that are linked; a folder with more is linked only where an argument names an entry.
 MOST_ENTRIES = 2000
-
-COMPRESSED = (".gz", ".bgz", ".zst", ".bz2", ".xz")
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -122,7 +121,12 @@ def _inputs(use: ToolUse, cwd: Path, placer: _Placer) -> tuple[Place, ...]:
     return tuple(
         Place("", b"")
         if item.format == "files" or item.stdin
-        else placer.place(item.path, f"in{k}", strip=True, apart=_is_read_whole(use, k, cwd))
+        else placer.place(
+            item.path,
+            f"in{k}",
+            strip=item.packed is None,
+            apart=item.path.endswith(COMPRESSED) or _is_read_whole(use, k, cwd),
+        )
         for k, item in enumerate(use.inputs)
     )
 
@@ -180,13 +184,12 @@ class _Placer:
     def place(
         self, typed: str, key: str, *, strip: bool = False, folder: bool = False, named: bool = False, apart: bool = False
     ) -> Place:  # fmt: skip
-        """``strip``: without a compressed file's ending; ``apart``: never at the user's own path."""
-        compressed = strip and typed.endswith(COMPRESSED)
-        if not (apart or os.path.isabs(typed) or compressed or re.search(r"[^./][^/]*/+\.\.(/|$)", typed)):
+        """``strip``: without the ending of what is unpacked; ``apart``: never at the user's own path."""
+        if not (apart or os.path.isabs(typed) or re.search(r"[^./][^/]*/+\.\.(/|$)", typed)):
             path = os.path.relpath(os.path.normpath(self.cwd / typed), self.top)
             return Place(path, os.fsencode(typed))
         name = os.path.basename(typed.rstrip("/")) or key
-        if compressed:
+        if strip and name.endswith(COMPRESSED):
             name = name[: name.rindex(".")]
         if not self.folders:
             self.folders.append(PRIVATE)

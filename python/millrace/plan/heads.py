@@ -1,23 +1,22 @@
-"""What the first bytes of an input tell: that it cannot be cut, and compression that a tool would see."""
+"""What the first bytes of an input tell: that it cannot be cut, and how it is compressed."""
 
 from __future__ import annotations
 
 import os
+import stat
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 
+import msgspec
+
+from millrace import _core
 from millrace.errors import RefusedError
-from millrace.formats import COMPRESSED
 from millrace.model import Command, InputUse, ToolUse
 from millrace.tools.base import grows
 
 #: Bytes that are looked at.
 HEAD_BYTES = 64 << 10
-
-#: How compressed files begin.
-MAGIC = (b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0")
 
 
 #: Inputs that are files, and their first bytes.
@@ -47,7 +46,7 @@ def refuse_old_mac(heads: Heads) -> None:
         RefusedError: There is such an input.
     """
     for item, head in heads:
-        if item.format not in ("fasta", "fastq") or head.startswith(MAGIC):
+        if item.format not in ("fasta", "fastq") or _core.compression(head):
             continue
         if b"\r" in head[:-1] and b"\n" not in head:
             raise RefusedError(
@@ -72,23 +71,38 @@ def refuse_bcf(heads: Heads) -> None:
 
 def _unzipped(head: bytes) -> bytes:
     """The first bytes of what may be packed by gzip."""
-    if not head.startswith(MAGIC[0]):
+    if _core.compression(head) != "gzip":
         return head
     with suppress(zlib.error):
         return zlib.decompressobj(wbits=31).decompress(head, 16)
     return b""
 
 
-def unpacked(use: ToolUse, heads: Heads) -> tuple[str, ...]:
-    """What to say of compressed inputs of a tool that is not known: run by itself, it would get other bytes."""
+def as_they_are(use: ToolUse, heads: Heads) -> ToolUse:
+    """An unknown tool gets its inputs compressed as they are: whatever it is, the serial command's is so, too."""
+    if not (use.adapter == "generic" or use.adapter.startswith("file:")):
+        return use
+    packed = {item.path: _core.compression(head) for item, head in heads} | {"-": _core.compression(_standard_input())}
+    return msgspec.structs.replace(
+        use, inputs=tuple(msgspec.structs.replace(item, packed=packed.get(item.path, "")) for item in use.inputs)
+    )
+
+
+def _standard_input() -> bytes:
+    """The first bytes of standard input, if it is a file; nothing is taken from a pipe."""
+    try:
+        if stat.S_ISREG(os.fstat(0).st_mode):
+            return os.pread(0, HEAD_BYTES, os.lseek(0, 0, os.SEEK_CUR))
+    except OSError:
+        pass  # closed, or not to be read: reading on will say so
+    return b""
+
+
+def notes(use: ToolUse) -> tuple[str, ...]:
+    """What to say of compressed inputs."""
     tool = os.path.basename(str(use.argv[0]))
     return tuple(
-        f"{item.path} is compressed: {tool} gets its parts unpacked"
-        + (
-            ""
-            if item.stdin or not item.path.endswith(COMPRESSED)
-            else f", named {Path(item.path).with_suffix('').name}"
-        )
-        for item, head in heads
-        if use.adapter == "generic" and head.startswith(MAGIC)
+        f"{'standard input' if item.path == '-' else item.path} is compressed ({item.packed}): {tool} gets its parts so, too"
+        for item in use.inputs
+        if item.packed
     )

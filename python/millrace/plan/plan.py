@@ -100,7 +100,8 @@ def _make(
     begin = tuple(heads.read(use, seen))
     heads.refuse_old_mac(begin)
     heads.refuse_bcf(begin)
-    warnings = (*heads.unpacked(use, begin), *version_note(use, job, Path(job.command[0]).name))
+    use = heads.as_they_are(use, begin)
+    warnings = (*heads.notes(use), *version_note(use, job, Path(job.command[0]).name))
     check_boundaries(job, use)
     if use.served:
         use = msgspec.structs.replace(use, served=Served(record_start=job.record_start, record_end=job.record_end))

@@ -101,11 +101,13 @@ class Stretches(msgspec.Struct):
         share: Of the input that is looked at; None: `SHARE`, if it costs little; 0: nothing is.
         key: What makes the choice of this run.
         divisible: Whether the tool takes more than one record at a time.
+        one_is_serial: Whether a task for all of the input is the serial run itself.
     """
 
     share: float | None
     key: bytes
     divisible: bool = True
+    one_is_serial: bool = True
     #: The committed batches that are needed, or may be, and their `effort`.
     kept: dict[Extent, float] = msgspec.field(default_factory=dict)
     #: Batches whose bytes are the same at other boundaries: see `equal`.
@@ -305,9 +307,11 @@ class Stretches(msgspec.Struct):
         if not (done or (are_neighbours and last[1] == total and not self.start_is_open)):
             return
         self._has_end = True
-        # One task for all of the input is the serial run itself.
-        if last not in (*self.checked, (0, total)) and not any(
-            each[0] <= last[0] and last[1] <= each[1] for each in known
+        is_serial = last == (0, total) and self.one_is_serial
+        if (
+            not is_serial
+            and last not in self.checked
+            and not any(each[0] <= last[0] and last[1] <= each[1] for each in known)
         ):
             self._open.append((before[0] if are_neighbours else last[0], last[1]))
 

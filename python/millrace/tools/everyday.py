@@ -228,7 +228,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     ),
     **dict.fromkeys(
         ("zcat", "gunzip", "gzcat", "bzcat", "bunzip2", "xzcat", "unxz", "zstdcat", "unzstd", "lz4cat"),
-        (Rule("would get its input unpacked, as millrace unpacks it", "name the next step instead: millrace run --input FILE.gz -- ..., or run PROGRAM by itself"),),
+        (Rule("is no sooner done in parts", "share out what follows it: PROGRAM FILE.gz | millrace run --format FORMAT -- ...; or run PROGRAM by itself"),),
     ),
     "prodigal": (
         Rule("trains on the whole input, and numbers its sequences even with -p meta", _folder("genome", "gff", "-f gff -i FOLDER -o 'OUT/{stem}.gff'")),

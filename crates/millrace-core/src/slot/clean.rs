@@ -15,6 +15,7 @@ impl Place {
         for placement in &task.placements {
             match placement {
                 Placement::Batch { to, .. } | Placement::Link { to, .. } | Placement::Folder(to) => wanted.insert(to),
+                Placement::Packed { to, .. } => to.as_ref().is_some_and(|to| wanted.insert(to)),
                 Placement::Stdin(_) => false,
             };
         }

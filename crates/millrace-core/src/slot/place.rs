@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ffi::CString;
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -104,6 +104,22 @@ impl Place {
                     placed.batches.push((to, state(&path)?));
                 }
                 Placement::Stdin(from) => placed.stdin = Some(fs_err::File::open(from)?.into_file()),
+                Placement::Packed { from, to, packing } => {
+                    let mut from = fs_err::File::open(from)?;
+                    match to {
+                        Some(to) => {
+                            let path = self.root.join(to);
+                            packing.pack(&mut from, fs_err::File::create_new(&path)?)?;
+                            placed.batches.push((to, state(&path)?));
+                        }
+                        None => {
+                            let mut packed = self.scratch()?;
+                            packing.pack(&mut from, &packed)?;
+                            packed.rewind()?;
+                            placed.stdin = Some(packed);
+                        }
+                    }
+                }
                 Placement::Folder(path) => fs_err::create_dir_all(self.root.join(path))?,
                 Placement::Link { target, to } => fs_err::os::unix::fs::symlink(target, self.root.join(to))?,
             }

@@ -4,6 +4,8 @@ use std::ffi::CString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::record::Packing;
+
 /// How an input gets to its place in the working directory.
 #[derive(Debug, Clone)]
 pub enum Placement {
@@ -16,6 +18,15 @@ pub enum Placement {
     },
     /// The batch's bytes on standard input.
     Stdin(PathBuf),
+    /// The batch's bytes, compressed.
+    Packed {
+        /// Where the bytes are.
+        from: PathBuf,
+        /// Where the tool looks for them, relative to the slot; None: on its standard input.
+        to: Option<PathBuf>,
+        /// How they are compressed.
+        packing: Packing,
+    },
     /// A folder that must exist and be empty.
     Folder(PathBuf),
     /// A symbolic link, for what belongs to one task but lies elsewhere.

@@ -106,9 +106,11 @@ impl Place {
         let mut inputs = vec![];
         for placement in &task.placements {
             match placement {
-                Placement::Batch { to, .. } => inputs.push(self.root.join(to)),
+                Placement::Batch { to, .. } | Placement::Packed { to: Some(to), .. } => inputs.push(self.root.join(to)),
                 Placement::Folder(path) => fs_err::create_dir_all(self.root.join(path))?,
-                Placement::Stdin(_) => return never("it reads its standard input"),
+                Placement::Stdin(_) | Placement::Packed { to: None, .. } => {
+                    return never("it reads its standard input");
+                }
                 Placement::Link { .. } => return never("it reads files that are another for each task"),
             }
         }

@@ -1,0 +1,83 @@
+"""A compressed input of a program that is not known: the bytes of the serial command, or a refusal."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from shell import Shell
+
+#: (ending, what packs, how Python opens it) of each compression.
+PACKED = {
+    "gzip": ("gz", "gzip -c", "gzip.open"),
+    "bzip2": ("bz2", "bzip2 -c", "bz2.open"),
+    "xz": ("xz", "xz -c", "lzma.open"),
+    "zstd": ("zst", "zstd -qc", "(lambda path: subprocess.Popen(['zstdcat', path], stdout=subprocess.PIPE).stdout)"),
+}
+
+SCRIPT = """import bz2, gzip, lzma, subprocess, sys
+for line in {}(sys.argv[1]):
+    if line.startswith(b">"):
+        print(line[1:].decode().strip(), "in", sys.argv[1])
+"""
+
+
+@pytest.fixture
+def packed(shell: Shell) -> Shell:
+    shell.run('for i in $(seq 3000); do echo ">s$i"; echo MKVLA$i; done > q.fa')
+    return shell
+
+
+@pytest.mark.parametrize("compression", PACKED)
+def test_a_script_that_unpacks_its_input_gives_the_serial_bytes(packed: Shell, compression: str) -> None:
+    end, pack, opens = PACKED[compression]
+    (packed.work / "some.py").write_text(SCRIPT.format(opens))
+    serial = packed.run(f"{pack} q.fa > q.fa.{end}; python3 some.py q.fa.{end}")
+    ended = packed.run(f"millrace run --input q.fa.{end} -- python3 some.py q.fa.{end}")
+    assert ended.code == 0 and ended.out == serial.out, ended.shown
+    assert f"q.fa.{end} is compressed ({compression}): python3 gets its parts so, too" in ended.err
+    assert "of 3,000 records cut elsewhere, all bytes equal" in ended.err, ended.shown
+    ended = packed.run(f"millrace run -q --format fasta -- sh -c '{pack.split()[0]} -dc' < q.fa.{end} | cmp - q.fa")
+    assert ended.code == 0, ended.shown
+
+
+@pytest.mark.parametrize("compression", PACKED)
+@pytest.mark.parametrize("n_records", [1, 3000])
+def test_one_that_does_not_unpack_it_is_found_out(packed: Shell, compression: str, n_records: int) -> None:
+    """Of one record, too, which is one task: it is compressed to other bytes when it is run again."""
+    end, pack, _ = PACKED[compression]
+    ended = packed.run(
+        f"head -n {2 * n_records} q.fa | {pack} > q.fa.{end}; "
+        f"millrace run --input q.fa.{end} --output o -- sh -c 'cat $1 > $2' x q.fa.{end} o"
+    )
+    assert ended.code == 5, ended.shown
+    assert f"the tool does not unpack its input, which is compressed ({compression})" in ended.err, ended.shown
+    assert f"cat q.fa.{end} | millrace run --format fasta -- ..." in ended.err, ended.shown
+    assert not (packed.work / "o").exists(), "what was written is taken back"
+
+
+def test_what_is_known_of_a_pipe_too_late_is_refused_before_a_tool_starts(packed: Shell) -> None:
+    ended = packed.run("gzip -c q.fa | millrace run --format fasta -- sh -c 'echo >> started; zcat'")
+    assert ended.code == 2 and not ended.out, ended.shown
+    assert "standard input is compressed (gzip), and not a file" in ended.err, ended.shown
+    assert "as by zcat, or name a file" in ended.err and not (packed.work / "started").exists(), ended.shown
+
+
+def test_a_small_compressed_file_has_no_more_tasks_than_it_needs(packed: Shell) -> None:
+    """A decompressor takes all of it before it gives its first byte: that is no end of the input."""
+    ended = packed.run(
+        "for i in 1 2 3 4; do cat q.fa; done | gzip > q.fa.gz; millrace run --keep-run-dir --run-dir r --input q.fa.gz -- sh -c 'zcat $1 | grep V' x q.fa.gz"
+    )
+    assert ended.code == 0, ended.shown
+    events = [json.loads(line) for line in (packed.work / "r" / "events.jsonl").read_text().splitlines()]
+    assert 0 < sum(each["event"] == "task" for each in events) < 300
+
+
+@pytest.mark.parametrize("given", ["--input q.fa.gz -- sh -c '{}' x q.fa.gz", "--format fasta -- sh -c '{}' < q.fa.gz"])
+def test_a_record_that_fails_is_kept_as_the_program_gets_it(packed: Shell, given: str) -> None:
+    script = 'zcat "$@" | sed "/s77$/q3"'
+    ended = packed.run(f"gzip -k q.fa; millrace run --retries 0 --run-dir r {given.format(script)} > o")
+    assert ended.code == 3, ended.shown
+    assert "records      2,999 records" in ended.err, ended.shown
+    again = packed.run("r/quarantine/record-77/command.sh")
+    assert (again.code, again.out) == (3, ">s77\n"), again.shown
