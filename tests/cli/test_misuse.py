@@ -93,6 +93,7 @@ OPTIONS = [
     fails("slots_word", f"{RUN} --slots abc -- copy < in.fa", "--slots", "'abc' is not a valid integer"),
     fails("slots_absurd", f"{RUN} --slots 999999999999 -- copy < in.fa", "slots: expected", "<= 16384"),
     fails("variable_of_no_option", f"MILLRACE_RUN_SLOT=2 {RUN} -- copy < in.fa", "MILLRACE_RUN_SLOT: sets no option of millrace run", "did you mean MILLRACE_RUN_SLOTS?"),
+    fails("variable_of_an_argument", f"MILLRACE_RUN_COMMAND=x {RUN} -- copy < in.fa", "MILLRACE_RUN_COMMAND: sets no option"),
     fails("variable_like_no_option", f"MILLRACE_RUN_XYZZY=2 {RUN} -- copy < in.fa", "MILLRACE_RUN_XYZZY: sets no option", "millrace run --help names the options"),
     case("variable_of_another_verb", "MILLRACE_RUN_SLOT=2 millrace completion bash > /dev/null", 0),
     case("run_directory_that_is_removed", """printf '#!/bin/sh\\nrm -rf %s/o.millrace; cat' "$PWD" > rm.sh; chmod +x rm.sh; millrace run --format fasta --run-dir o.millrace -- ./rm.sh < in.fa > o""",

@@ -95,7 +95,7 @@ class Verbs(click.Group):
 
 def _check_variables(prefix: str, command: click.Command) -> None:
     """Refuse a variable of the environment that sets no option of a command."""
-    known = [option.name.upper() for option in command.params if option.name]
+    known = [option.name.upper() for option in command.params if isinstance(option, click.Option) and option.name]
     for variable in os.environ:
         if variable.startswith(prefix) and (name := variable.removeprefix(prefix)) not in known:
             import difflib  # only for the refusal
