@@ -79,12 +79,21 @@ def _unzipped(head: bytes) -> bytes:
 
 
 def as_they_are(use: ToolUse, heads: Heads) -> ToolUse:
-    """An unknown tool gets its inputs compressed as they are: whatever it is, the serial command's is so, too."""
-    if not (use.adapter == "generic" or use.adapter.startswith("file:")):
-        return use
-    packed = {item.path: _core.compression(head) for item, head in heads} | {"-": _core.compression(_standard_input())}
+    """Tools get their inputs compressed as they are: whatever they make of that, they make of it by themselves, too.
+
+    What is named ``.gz``, and is, known tools get unpacked: they all read that, or their adapters refuse it.
+    """
+    if use.adapter == "records":
+        return use  # it gets records, and no file
+    found = {item.path: _core.compression(head) for item, head in heads} | {"-": _core.compression(_standard_input())}
+    is_known = use.adapter != "generic" and not use.adapter.startswith("file:")
+
+    def packed(item: InputUse) -> str | None:
+        compression = found.get(item.path, "")
+        return None if is_known and compression == "gzip" and item.path.endswith((".gz", ".bgz")) else compression
+
     return msgspec.structs.replace(
-        use, inputs=tuple(msgspec.structs.replace(item, packed=packed.get(item.path, "")) for item in use.inputs)
+        use, inputs=tuple(msgspec.structs.replace(item, packed=packed(item)) for item in use.inputs)
     )
 
 
