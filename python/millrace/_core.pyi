@@ -170,7 +170,11 @@ class Reader:
         """
     @property
     def compression(self) -> str:
-        """Of the source at hand: ``gzip``, ``zstd``, ``bzip2`` or ``xz``; empty: none, or no source was opened yet."""
+        """Of the source at hand: ``gzip``, ``bgzf``, ``zstd``, ``bzip2`` or ``xz``; empty: none, or no source was opened yet."""
+
+    @property
+    def has_members(self) -> bool:
+        """Whether the source at hand is gzip data of which more than one member was seen."""
 
     @property
     def at_end(self) -> bool:

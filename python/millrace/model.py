@@ -75,7 +75,7 @@ class InputUse(Frozen, frozen=True):
     #: Residues from which on a record's output would depend on neighbours that are not known: the run stops before it.
     #: 0: no such length.
     too_long: int = 0
-    #: The compression in which the tool gets it, which is that of the input; empty: none. None: the tool gets it unpacked,
+    #: The compression in which the tool gets it (see `millrace._core.Reader.compression`), which is that of the input; empty: none. None: the tool gets it unpacked,
     #: whatever the input's is, and writes the same then.
     packed: str | None = None
 

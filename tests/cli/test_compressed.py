@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -61,7 +63,7 @@ def test_one_that_does_not_unpack_it_is_found_out(packed: Shell, compression: st
 def test_what_is_known_of_a_pipe_too_late_is_refused_before_a_tool_starts(packed: Shell) -> None:
     ended = packed.run("gzip -c q.fa | millrace run --format fasta -- sh -c 'echo >> started; zcat'")
     assert ended.code == 2 and not ended.out, ended.shown
-    assert "standard input is compressed (gzip), and not a file" in ended.err, ended.shown
+    assert "standard input is compressed (gzip), which could not be seen before the start" in ended.err, ended.shown
     assert "as by zcat, or name a file" in ended.err and not (packed.work / "started").exists(), ended.shown
 
 
@@ -83,6 +85,88 @@ def test_a_record_that_fails_is_kept_as_the_program_gets_it(packed: Shell, given
     assert "records      2,999 records" in ended.err, ended.shown
     again = packed.run("r/quarantine/record-77/command.sh")
     assert (again.code, again.out) == (3, ">s77\n"), again.shown
+
+
+def test_it_keeps_its_name_and_place(packed: Shell) -> None:
+    """What a script makes of the name, or finds beside it, is what it makes of it by itself."""
+    (packed.work / "sub").mkdir()
+    script = "sample=${1%%.*}; zcat sub/q.fa.gz | grep '>' | sed \"s|^|$sample $(cat $1.ids) |\""
+    (packed.work / "name.sh").write_text(script)
+    serial = packed.run("gzip -c q.fa > sub/q.fa.gz; echo ids > sub/q.fa.gz.ids; sh name.sh sub/q.fa.gz")
+    ended = packed.run("millrace run -q --input sub/q.fa.gz -- sh name.sh sub/q.fa.gz")
+    assert serial.out.startswith("sub/q ids >s1\n") and (ended.code, ended.out) == (0, serial.out), ended.shown
+
+
+def test_a_script_that_cuts_the_private_path_of_a_part_is_found_out(packed: Shell) -> None:
+    """A whole path has another text in tasks, which is put back where it stands whole."""
+    (packed.work / "name.sh").write_text('echo "${1%%.*}"; grep ">" "$1"')
+    ended = packed.run("millrace run --verify 0 --input $PWD/q.fa -- sh name.sh $PWD/q.fa")
+    assert ended.code == 1 and "printed its private directory in a form that" in ended.err, ended.shown
+    assert "by paths below the working directory" in ended.err, ended.shown
+
+
+FIRST_MEMBER = (
+    "import sys, zlib\nsys.stdout.buffer.write(zlib.decompressobj(31).decompress(open(sys.argv[1], 'rb').read()))"
+)
+
+
+def test_one_that_reads_the_first_member_alone_is_found_out_where_there_are_more(packed: Shell) -> None:
+    (packed.work / "first.py").write_text(FIRST_MEMBER)
+    packed.run("gzip -c q.fa > one.fa.gz; cat one.fa.gz one.fa.gz > two.fa.gz")
+    ended = packed.run("millrace run -q --input one.fa.gz -- python3 first.py one.fa.gz | cmp - q.fa")
+    assert ended.code == 0, ended.shown
+    ended = packed.run("millrace run -q --input two.fa.gz -- python3 first.py two.fa.gz")
+    assert ended.code == 5, ended.shown
+
+
+def test_blocked_gzip_stays_so(packed: Shell) -> None:
+    (packed.work / "q.fa.bgz").write_bytes(bgzip((packed.work / "q.fa").read_bytes()))
+    (packed.work / "blocked.sh").write_text('[ "$(head -c 14 $1 | tail -c 2)" = BC ] && gzip -dc < $1')
+    ended = packed.run("millrace run --input q.fa.bgz -- sh blocked.sh q.fa.bgz | cmp - q.fa")
+    assert ended.code == 0 and "q.fa.bgz is compressed (bgzf)" in ended.err, ended.shown
+    (packed.work / "first.py").write_text(FIRST_MEMBER)
+    ended = packed.run("millrace run -q --input q.fa.bgz -- python3 first.py q.fa.bgz")
+    assert ended.code == 5, "it reads the first block alone"
+
+
+def bgzip(data: bytes) -> bytes:
+    """As bgzip does it; SAM format specification, 4.1."""
+    blocks = []
+    for at in [*range(0, len(data), 5000), len(data)]:
+        block = zlib.compress(data[at : at + 5000], wbits=-15)
+        tail = struct.pack("<II", zlib.crc32(data[at : at + 5000]), len(data[at : at + 5000]))
+        blocks.append(
+            b"\x1f\x8b\x08\x04"
+            + bytes(5)
+            + b"\xff\x06\x00BC\x02\x00"
+            + struct.pack("<H", len(block) + 25)
+            + block
+            + tail
+        )
+    return b"".join(blocks)
+
+
+def test_an_empty_one_is_the_file_itself(packed: Shell) -> None:
+    ended = packed.run("gzip < /dev/null > e.fa.gz; millrace run -q --input e.fa.gz -- cat e.fa.gz | cmp - e.fa.gz")
+    assert ended.code == 0, ended.shown
+
+
+JOB = """
+[phase.a]
+filter = "gzip -n"
+input = "q.fa"
+output = "q.fa.gz"
+[phase.b]
+command = "sh -c 'zcat $1 > $2' x q.fa.gz o"
+input = "q.fa.gz"
+output = "o"
+"""
+
+
+def test_one_that_another_phase_writes(packed: Shell) -> None:
+    (packed.work / "job.toml").write_text(JOB)
+    ended = packed.run("millrace run job.toml && cmp o q.fa")
+    assert ended.code == 0, ended.shown
 
 
 @pytest.mark.parametrize("tool", ["seqkit fx2tab", "hmmscan --noali p.hmm"])

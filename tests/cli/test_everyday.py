@@ -74,7 +74,7 @@ REFUSED = [
     ("mlr --icsv --ojson cat in.fa", "first line of the input", "--implicit-csv-header"),
     ("mlr --icsv --hi --ojson sort -f a in.fa", "compares the whole input", "millrace run -- ... | mlr"),
     ("mlr --inidx --ifs tab --ojson put $z=NR in.fa", "compares the whole input", "millrace run -- ... | mlr"),
-    ("zcat in.fa", "as millrace unpacks it", "name the next step"),
+    ("zcat in.fa", "is no sooner done in parts", "share out what follows it: zcat FILE.gz | millrace run"),
     ("fastp -i in.fa -o out.fq", "guesses the adapter", "--disable_adapter_trimming"),
     ("fastp -a auto -i in.fa -o out.fq", "guesses the adapter", "--disable_adapter_trimming"),
     ("fastp --adapter_fasta in.fa -i in.fa -o out.fq", "guesses the adapter", "--disable_adapter_trimming"),

@@ -52,7 +52,7 @@ def test_an_absolute_path_lies_in_the_slot_and_is_put_back(tmp_path: Path) -> No
     cwd = tmp_path / "cwd"
     cwd.mkdir()
     layout, argv = built(a_use(str(tmp_path / "in.fa"), "out"), cwd, tmp_path / "slot")
-    assert argv[2] == mirror.SLOT_MARK + b"/.millrace/in0/in.fa"
+    assert argv[2] == mirror.SLOT_MARK + b"/_millrace/in0/in.fa"
     assert (argv[2], os.fsencode(tmp_path / "in.fa")) in layout.substitutions
 
 

@@ -1,5 +1,5 @@
 use std::ffi::CString;
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use std::time::Duration;
 use millrace_core::candidates::Within;
 use millrace_core::commit::{JournalSink, Patch, Purpose, Stream};
 use millrace_core::journal as core_journal;
-use millrace_core::record::{Cutter, Format, Packing, lengths};
-use millrace_core::slot::{self, Collect, Ending, Event, Failure, Lengths, Output, Placement, Task};
+use millrace_core::record::{Cutter, Form, Format, Packing, lengths};
+use millrace_core::slot::{self, Collect, Ending, Event, Failure, Lengths, Output, Pack, Placement, Task};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -287,7 +287,8 @@ impl Pool {
     /// Queues one execution of the tool.
     ///
     /// `placements`: ("batch", from, to), ("stdin", from, ""), ("folder", "", path) or ("link", target, path); ("gzip", from,
-    /// to) or another compression is a batch that is compressed, to "" on standard input, and "gzip again" to other bytes;
+    /// to) or another compression is a batch that is compressed, to "" on standard input, and "gzip again" and "gzip members"
+    /// to other bytes;
     /// `outputs`: (stream, "stdout" | "file" | "folder", path, block name, optional).
     /// With `within` = (column of the subject, of the bits, of the E-value if subjects are ranked by it, lowest rank,
     /// highest) they are committed if their rows are in that range.
@@ -376,6 +377,16 @@ impl Pool {
     }
 }
 
+/// How batches are compressed: as the reader of the input has seen it.
+#[derive(Debug)]
+struct AsTheInput(Packing);
+
+impl Pack for AsTheInput {
+    fn pack(&self, from: &mut dyn Read, size: u64, to: &mut dyn Write) -> io::Result<()> {
+        self.0.pack(from, size, to)
+    }
+}
+
 /// How the records of a program that stays alive are told apart: by the very cutter that made its batches.
 #[derive(Debug)]
 struct ByCutter(Cutter);
@@ -406,10 +417,18 @@ fn placement((kind, from, to): (String, PathBuf, PathBuf)) -> PyResult<Placement
         "folder" => Ok(Placement::Folder(to)),
         "link" => Ok(Placement::Link { target: from, to }),
         _ => {
-            let (compression, again) = kind.strip_suffix(" again").map_or((kind.as_str(), false), |name| (name, true));
-            let packing = Packing::new(compression, again)
+            let (compression, form) = match kind.split_once(' ') {
+                None => (kind.as_str(), Form::First),
+                Some((compression, "members")) => (compression, Form::Members),
+                Some((compression, _)) => (compression, Form::Again),
+            };
+            let packing = Packing::new(compression, form)
                 .ok_or_else(|| PyValueError::new_err(format!("unknown placement {kind}")))?;
-            Ok(Placement::Packed { from, to: Some(to).filter(|to| !to.as_os_str().is_empty()), packing })
+            Ok(Placement::Packed {
+                from,
+                to: Some(to).filter(|to| !to.as_os_str().is_empty()),
+                packing: Arc::new(AsTheInput(packing)),
+            })
         }
     }
 }

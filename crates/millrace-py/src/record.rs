@@ -32,6 +32,7 @@ struct Seen {
     records: u64,
     offset: u64,
     compression: &'static str,
+    has_members: bool,
 }
 
 #[pymethods]
@@ -96,6 +97,11 @@ impl Reader {
     }
 
     #[getter]
+    fn has_members(&self) -> bool {
+        lock(&self.seen).has_members
+    }
+
+    #[getter]
     fn total(&self) -> Option<u64> {
         self.total
     }
@@ -123,8 +129,12 @@ impl Reader {
         let result = py.detach(|| {
             let mut reader = lock(&self.reader);
             let result = cut(&mut reader);
-            *lock(&self.seen) =
-                Seen { records: reader.records(), offset: reader.offset(), compression: reader.compression() };
+            *lock(&self.seen) = Seen {
+                records: reader.records(),
+                offset: reader.offset(),
+                compression: reader.compression(),
+                has_members: reader.has_members(),
+            };
             result
         });
         match result {
@@ -182,9 +192,14 @@ fn compression(head: &[u8]) -> &'static str {
 /// Writes what is in `source` to the new file `dest`, compressed.
 #[pyfunction]
 fn compress_file(py: Python<'_>, source: PathBuf, dest: PathBuf, compression: &str) -> PyResult<()> {
-    let packing = core::Packing::new(compression, false)
+    let packing = core::Packing::new(compression, core::Form::First)
         .ok_or_else(|| PyValueError::new_err(format!("unknown compression {compression}")))?;
-    py.detach(|| packing.pack(&mut fs_err::File::open(source)?, fs_err::File::create_new(dest)?)).map_err(io_error)
+    py.detach(|| {
+        let from = fs_err::File::open(source)?;
+        let size = from.metadata()?.len();
+        packing.pack(from, size, fs_err::File::create_new(dest)?)
+    })
+    .map_err(io_error)
 }
 
 /// A panic elsewhere leaves counters, not broken promises, so a poisoned lock is still good.

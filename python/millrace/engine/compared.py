@@ -29,7 +29,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 #: What unpacks.
-_UNPACKS = {"gzip": "zcat", "zstd": "zstdcat", "bzip2": "bzcat", "xz": "xzcat"}
+_UNPACKS = {"gzip": "zcat", "bgzf": "zcat", "zstd": "zstdcat", "bzip2": "bzcat", "xz": "xzcat"}
 
 
 Tasks = Sequence[tuple[Extent, Committed]]

@@ -137,7 +137,10 @@ def not_kept(ended: Ended, plan: Plan) -> MillraceError:
     """The error of a result that could not be brought to the journal."""
     if ended.disk_full:
         return disk_full(plan, ended.detail)
-    return MillraceError(f"a result could not be kept: {ended.detail}", resumes(ended.detail))
+    hint = resumes(ended.detail)
+    if "private directory" in ended.detail:
+        hint = "name inputs and outputs by paths below the working directory, as sub/q.fa: tasks have these as you type them"
+    return MillraceError(f"a result could not be kept: {ended.detail}", hint)
 
 
 def resumes(problem: str) -> str:

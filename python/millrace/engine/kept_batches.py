@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 
+import msgspec
+
 from millrace.committed import Committed
 from millrace.node.batch import Batch
 from millrace.schedule.stretches import Extent
@@ -41,7 +43,7 @@ def linked(batch: Batch) -> Batch:
         paths.append(path.with_name(f"kept-{batch.first}-{path.name}"))
         if path.exists():  # not so for files that are records
             os.link(path, paths[-1])
-    return Batch(batch.first, batch.last, batch.units, batch.bytes, batch.digests, tuple(paths), batch.files)
+    return msgspec.structs.replace(batch, spooled=tuple(paths))
 
 
 def remove_files(batch: Batch) -> None:

@@ -87,7 +87,7 @@ class QuarantineWriter:
             text = os.fsdecode(argument)
             mark = os.fsdecode(SLOT_MARK) + "/"
             if mark in text:
-                # Private paths are .millrace/KEY/NAME: the user knows the typed path by its place.
+                # Private paths are _millrace/KEY/NAME: the user knows the typed path by its place.
                 before, _, after = text.partition(mark)
                 text = before + self._typed(after)
             words.append(shlex.quote(text))

@@ -33,6 +33,8 @@ class Batch(Frozen, frozen=True):
     files: tuple[str, ...] = ()
     #: Bytes of the inputs' files read up to the end of this batch.
     offset: int = 0
+    #: Whether an input is gzip data of more than one member, as far as it was seen by then.
+    has_members: bool = False
 
     @property
     def n_records(self) -> int:

@@ -9,8 +9,8 @@ import msgspec
 #: (stream, ``stdout`` or ``file`` or ``folder``, path, name of the block, optional).
 Output = tuple[int, str, str, bytes, bool]
 
-#: (``batch`` or ``stdin`` or ``folder`` or ``link``, from, to); or (compression of a batch, from, to), with ``again`` after its
-#: name to other bytes, and no ``to`` on standard input.
+#: (``batch`` or ``stdin`` or ``folder`` or ``link``, from, to); or (compression of a batch, from, to), with ``again`` or
+#: ``members`` after its name to other bytes, and no ``to`` on standard input.
 Placement = tuple[str, str, str]
 
 

@@ -49,8 +49,13 @@ class Executions:
         for item, place, spooled in zip(self._use.inputs, self._mirror.inputs, batch.spooled, strict=True):
             if item.format == "files":
                 continue
-            if item.packed:
-                found.append((f"{item.packed} again" if again else item.packed, str(spooled), place.path))
+            if item.packed and not batch.n_records and not item.stdin:
+                # An empty input is the file itself, whatever is in it.
+                own = os.path.join(self._mirror.top, self._mirror.directory, item.path)
+                found.append(("link", os.path.abspath(own), place.path))
+            elif item.packed:
+                form = " members" if batch.has_members else " again"
+                found.append((f"{item.packed}{form if again else ''}", str(spooled), place.path))
             else:
                 found.append(("stdin", str(spooled), "") if item.stdin else ("batch", str(spooled), place.path))
         return found

@@ -32,6 +32,8 @@ class Source(Protocol):
     def header(self) -> bytes: ...
     @property
     def compression(self) -> str: ...
+    @property
+    def has_members(self) -> bool: ...
     def cut(self, dest: str, max_records: int, max_cost: int, max_bytes: int) -> _core.Batch | FileBatch | None: ...
     def skip(self, n_records: int) -> _core.Batch | FileBatch | None: ...
 
@@ -189,6 +191,7 @@ class Feeder(msgspec.Struct):
             first, self._next, parts[0].cost, sum(part.bytes for part in parts),
             tuple(map(digest, parts)), paths,
             next((part.files for part in parts if isinstance(part, FileBatch)), ()), self._offset(),
+            any(source.has_members for source in self.sources),
         )  # fmt: skip
 
     def _end(self, paths: tuple[Path, ...]) -> Batch | End:
@@ -197,6 +200,8 @@ class Feeder(msgspec.Struct):
         # An empty input is one task too: what the tool writes for it is the output.
         self.done = [(0, 0, ())]
         headers = [source.header for source in self.sources]
+        for item, source in zip(self.inputs, self.sources, strict=True):
+            _check_compression(item, source)
         for path, header in zip(paths, headers, strict=True):
             path.write_bytes(header)
         return Batch(0, 0, 0, 0, tuple((len(header), _core.crc32c(header)) for header in headers), paths)
@@ -206,13 +211,19 @@ class Feeder(msgspec.Struct):
 
 
 def _check_compression(item: InputUse, source: Source) -> None:
-    """Refuse to unpack what the tool is to get as it is, where that was not seen before."""
-    if item.packed == "" and source.compression:
-        name = "standard input" if item.path == "-" else item.path
-        raise RefusedError(
-            f"{name} is compressed ({source.compression}), and not a file that could be looked at before the start",
-            "let what comes in be unpacked, as by zcat, or name a file: --input FILE",
-        )
+    """Refuse what is compressed in another way than the tool is to get it, where it could not be looked at before the start."""
+    if item.packed is None or _family(source.compression) == _family(item.packed):
+        return
+    name = "standard input" if item.path == "-" else item.path
+    how = f"compressed ({source.compression})" if source.compression else "not compressed"
+    raise RefusedError(
+        f"{name} is {how}, which {'could not be seen before the start' if item.path == '-' else 'its name does not tell'}",
+        "let what comes in be unpacked, as by zcat, or name a file: --input FILE.gz",
+    )
+
+
+def _family(compression: str) -> str:
+    return "gzip" if compression == "bgzf" else compression
 
 
 def _check_bytes(item: InputUse, path: Path, extent: str) -> None:

@@ -33,7 +33,7 @@ class FileList:
     #: No part of it begins with anything that is not its own.
     header = b""
     #: Files are given as they are.
-    compression = ""
+    compression, has_members = "", False
 
     def __init__(self, paths: Sequence[str], cwd: Path) -> None:
         self.paths = [*paths]

@@ -24,8 +24,9 @@ from millrace.tools.base import EACH, record_path
 #: Text in arguments that stands for the slot's own directory; no path can hold a NUL, so no clash.
 SLOT_MARK = b"\0slot\0"
 
-#: Folder in a slot for files that cannot lie at the user's own path.
-PRIVATE = ".millrace"
+#: Folder in a slot for files that cannot lie at the user's own path; `millrace_core::slot` knows it, too. No dot: what is cut off
+#: a path at one should not hide it.
+PRIVATE = "_millrace"
 
 #: Entries of one folder that are linked; a folder with more is linked only where an argument names an entry.
 MOST_ENTRIES = 2000
@@ -125,7 +126,7 @@ def _inputs(use: ToolUse, cwd: Path, placer: _Placer) -> tuple[Place, ...]:
             item.path,
             f"in{k}",
             strip=item.packed is None,
-            apart=item.path.endswith(COMPRESSED) or _is_read_whole(use, k, cwd),
+            apart=(item.packed is None and item.path.endswith(COMPRESSED)) or _is_read_whole(use, k, cwd),
         )
         for k, item in enumerate(use.inputs)
     )

@@ -40,7 +40,7 @@ def split_batch(whole: Batch, records: int, inputs: Sequence[InputUse], cwd: Pat
     for path in whole.spooled:
         path.unlink(missing_ok=True)
     middle = whole.first + sides[0][0].records
-    return [_batch(whole.first, sides[0], whole.offset), _batch(middle, sides[1], whole.offset)]
+    return [_batch(whole.first, sides[0], whole), _batch(middle, sides[1], whole)]
 
 
 def recut(
@@ -77,7 +77,7 @@ def recut(
                 files = part.files if isinstance(part, FileBatch) else ()
                 parts.append(_Part(dest, part.records, part.cost, part.bytes, digest(part), files))
         if parts:
-            pieces.append(_batch(first, parts, 0))
+            pieces.append(_batch(first, parts, batches[-1]))
             first = pieces[-1].last
     for k in range(len(inputs)):
         name.with_name(f"{name.name}.{k}.all").unlink(missing_ok=True)
@@ -95,11 +95,12 @@ class _Part(NamedTuple):
     files: tuple[str, ...] = ()
 
 
-def _batch(first: int, parts: list[_Part], offset: int) -> Batch:
+def _batch(first: int, parts: list[_Part], last: Batch) -> Batch:
+    """``last``: the batch that they are of, or the last of these."""
     return Batch(
         first, first + parts[0].records, parts[0].units, sum(part.bytes for part in parts),
         tuple(part.digest for part in parts), tuple(part.path for part in parts),
-        next((part.files for part in parts if part.files), ()), offset,
+        next((part.files for part in parts if part.files), ()), last.offset, last.has_members,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import stat
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 
@@ -18,6 +19,12 @@ from millrace.tools.base import grows
 #: Bytes that are looked at.
 HEAD_BYTES = 64 << 10
 
+
+#: Two names of what the same programs read.
+GZIP = ("gzip", "bgzf")
+
+#: What the name of a file tells that another phase still writes.
+_BY_NAME = {".gz": "gzip", ".bgz": "bgzf", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
 
 #: Inputs that are files, and their first bytes.
 Heads = Sequence[tuple[InputUse, bytes]]
@@ -71,14 +78,14 @@ def refuse_bcf(heads: Heads) -> None:
 
 def _unzipped(head: bytes) -> bytes:
     """The first bytes of what may be packed by gzip."""
-    if _core.compression(head) != "gzip":
+    if _core.compression(head) not in GZIP:
         return head
     with suppress(zlib.error):
         return zlib.decompressobj(wbits=31).decompress(head, 16)
     return b""
 
 
-def as_they_are(use: ToolUse, heads: Heads) -> ToolUse:
+def as_they_are(use: ToolUse, heads: Heads, command: Command) -> ToolUse:
     """Tools get their inputs compressed as they are: whatever they make of that, they make of it by themselves, too.
 
     What is named ``.gz``, and is, known tools get unpacked: they all read that, or their adapters refuse it.
@@ -89,8 +96,9 @@ def as_they_are(use: ToolUse, heads: Heads) -> ToolUse:
     is_known = use.adapter != "generic" and not use.adapter.startswith("file:")
 
     def packed(item: InputUse) -> str | None:
-        compression = found.get(item.path, "")
-        return None if is_known and compression == "gzip" and item.path.endswith((".gz", ".bgz")) else compression
+        written = grows(item.path, command)
+        compression = _BY_NAME.get(Path(item.path).suffix, "") if written else found.get(item.path, "")
+        return None if is_known and compression in GZIP and item.path.endswith((".gz", ".bgz")) else compression
 
     return msgspec.structs.replace(
         use, inputs=tuple(msgspec.structs.replace(item, packed=packed(item)) for item in use.inputs)

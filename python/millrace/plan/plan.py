@@ -100,7 +100,7 @@ def _make(
     begin = tuple(heads.read(use, seen))
     heads.refuse_old_mac(begin)
     heads.refuse_bcf(begin)
-    use = heads.as_they_are(use, begin)
+    use = heads.as_they_are(use, begin, seen)
     warnings = (*heads.notes(use), *version_note(use, job, Path(job.command[0]).name))
     check_boundaries(job, use)
     if use.served:

@@ -12,7 +12,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from millrace.errors import RefusedError
-from millrace.formats import COMPRESSED
 from millrace.model import Command, InputArg, Token
 
 #: The option before a script in the arguments: ``sh -c``, ``bash -ec``, ``perl -ne``.
@@ -64,7 +63,7 @@ def _places(path: str, form: str, command: Command, tokens: Sequence[Token], ind
 
 def _folder(path: str, form: str, command: Command) -> str:
     """The shared folder in which tools would see a batch in the place of the file; empty: there is none."""
-    if form == "files" or path == "-" or os.path.isabs(path) or path.endswith(COMPRESSED):
+    if form == "files" or path == "-" or os.path.isabs(path):
         return ""  # batches lie elsewhere, and tools see the folder as it is
     above = [str(folder) for folder in Path(os.path.normpath(command.cwd / path)).parents]
     return next((name for name in command.shared if os.path.normpath(command.cwd / name) in above), "")

@@ -24,7 +24,7 @@ mod tests;
 pub use error::Error;
 pub use format::{Cutter, Format};
 pub use lengths::lengths;
-pub use packing::Packing;
+pub use packing::{Form, Packing};
 pub use reader::{Batch, Interrupt, Limits, Reader};
 pub use sniff::sniff;
 pub use source::compression;

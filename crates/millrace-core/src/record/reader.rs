@@ -182,6 +182,12 @@ impl Reader {
         self.source.as_ref().map_or("", |source| source.codec.name())
     }
 
+    /// Whether the source at hand is gzip data of which more than one member was seen.
+    #[must_use]
+    pub fn has_members(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source.has_more.load(Ordering::Relaxed))
+    }
+
     /// Bytes of all sources on disk; None if one is not a regular file.
     #[must_use]
     pub fn total(&self) -> Option<u64> {

@@ -6,14 +6,14 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use flate2::bufread::GzDecoder;
 
 use super::error::Error;
 
-/// Bytes that tell a compression: those of bzip2 are the longest.
-const MAGIC: usize = 10;
+/// Bytes that tell a compression: those of BGZF are the longest.
+const MAGIC: usize = 18;
 
 /// Bytes that a decompressor reads at once.
 const COMPRESSED_BUFFER: usize = 128 << 10;
@@ -30,6 +30,8 @@ const CHUNK: usize = 64 << 10;
 pub(crate) enum Codec {
     Plain,
     Gzip,
+    /// Gzip in blocks that say their size.
+    Bgzf,
     Zstd,
     Bzip2,
     Xz,
@@ -43,6 +45,7 @@ impl Codec {
             head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) || is_skippable
         };
         match head {
+            [0x1f, 0x8b, 8, 4, _, _, _, _, _, _, 6, 0, b'B', b'C', 2, 0, ..] => Self::Bgzf,
             [0x1f, 0x8b, 8, ..] => Self::Gzip,
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Self::Xz,
             // "BZh9" could be text: a block or the end of the stream must follow.
@@ -58,6 +61,7 @@ impl Codec {
         match self {
             Self::Plain => "",
             Self::Gzip => "gzip",
+            Self::Bgzf => "bgzf",
             Self::Zstd => "zstd",
             Self::Bzip2 => "bzip2",
             Self::Xz => "xz",
@@ -78,6 +82,8 @@ pub(crate) struct Source {
     reader: Box<dyn Read + Send>,
     /// Of a compressed file.
     ahead: Option<Ahead>,
+    /// A second member of gzip was seen.
+    pub(crate) has_more: Arc<AtomicBool>,
 }
 
 /// What is unpacked of a file, and was not asked for yet.
@@ -155,12 +161,14 @@ impl Source {
         let is_cut = head.is_empty() && path.extension().is_some_and(|suffix| suffix == "gz");
         let codec = if is_cut { Codec::Gzip } else { Codec::detect(&head) };
         let raw = Cursor::new(head).chain(file);
-        let taken = Arc::<AtomicU64>::default();
+        let (taken, has_more) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let buffered =
             |raw| Consumed { reader: BufReader::with_capacity(COMPRESSED_BUFFER, raw), taken: Arc::clone(&taken) };
         let reader: Box<dyn Read + Send> = match codec {
             Codec::Plain => Box::new(raw),
-            Codec::Gzip => Box::new(Members(Some(GzDecoder::new(buffered(raw))))),
+            Codec::Gzip | Codec::Bgzf => {
+                Box::new(Members { member: Some(GzDecoder::new(buffered(raw))), has_more: Arc::clone(&has_more) })
+            }
             Codec::Zstd => Box::new(
                 zstd::stream::read::Decoder::with_buffer(buffered(raw)).map_err(|error| Error::io(path, error))?,
             ),
@@ -177,7 +185,7 @@ impl Source {
             is_over: false,
             error: None,
         });
-        Ok(Self { path: path.to_owned(), codec, reader, ahead })
+        Ok(Self { path: path.to_owned(), codec, reader, ahead, has_more })
     }
 
     /// Bytes of a compressed file whose content was read, but for the last `rest` bytes of that; None: it is no such file.
@@ -197,26 +205,34 @@ impl Source {
                 return ReadError::Io(error);
             }
             let what = if error.kind() == io::ErrorKind::UnexpectedEof { "cut off" } else { "damaged" };
-            ReadError::Damaged(format!("the {} data is {what}: {error}", self.codec.name()))
+            let name = if self.codec == Codec::Bgzf { Codec::Gzip.name() } else { self.codec.name() };
+            ReadError::Damaged(format!("the {name} data is {what}: {error}"))
         })
     }
 }
 
 /// The members of a gzip file one after the other. As for `gzip`, what follows the last one may be zeros, as tapes and
 /// block devices leave them.
-struct Members<R: BufRead>(Option<GzDecoder<R>>);
+struct Members<R: BufRead> {
+    member: Option<GzDecoder<R>>,
+    has_more: Arc<AtomicBool>,
+}
 
 impl<R: BufRead> Read for Members<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while let Some(member) = &mut self.0 {
+        while let Some(member) = &mut self.member {
             let n = member.read(buffer)?;
             if n > 0 || buffer.is_empty() {
                 return Ok(n);
             }
-            if !skip_zeros(member.get_mut())? {
-                self.0 = None;
-            } else if let Some(member) = self.0.take() {
-                self.0 = Some(GzDecoder::new(member.into_inner()));
+            let rest = member.get_mut();
+            if !skip_zeros(rest)? {
+                self.member = None;
+            } else if rest.fill_buf()?.first() != Some(&0x1f) {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "what follows its end is no gzip data"));
+            } else if let Some(member) = self.member.take() {
+                self.has_more.store(true, Ordering::Relaxed);
+                self.member = Some(GzDecoder::new(member.into_inner()));
             }
         }
         Ok(0)

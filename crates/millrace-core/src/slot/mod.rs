@@ -45,5 +45,5 @@ pub use memory::Counter;
 pub use outcome::{Failure, Outcome, Sink};
 pub use pool::{Event, Pool, Settings};
 pub use spawn::{Ending, Usage};
-pub use task::{Collect, Output, Placement, Task};
+pub use task::{Collect, Output, Pack, Placement, Task};
 pub use watch::{Watchdog, sweep};

@@ -106,15 +106,16 @@ impl Place {
                 Placement::Stdin(from) => placed.stdin = Some(fs_err::File::open(from)?.into_file()),
                 Placement::Packed { from, to, packing } => {
                     let mut from = fs_err::File::open(from)?;
+                    let size = from.metadata()?.len();
                     match to {
                         Some(to) => {
                             let path = self.root.join(to);
-                            packing.pack(&mut from, fs_err::File::create_new(&path)?)?;
+                            packing.pack(&mut from, size, &mut fs_err::File::create_new(&path)?)?;
                             placed.batches.push((to, state(&path)?));
                         }
                         None => {
                             let mut packed = self.scratch()?;
-                            packing.pack(&mut from, &packed)?;
+                            packing.pack(&mut from, size, &mut packed)?;
                             packed.rewind()?;
                             placed.stdin = Some(packed);
                         }

@@ -1,10 +1,20 @@
 //! What a slot is to do: one execution of the tool, with what goes where before and is collected after.
 
 use std::ffi::CString;
+use std::fmt;
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::record::Packing;
+/// Compresses batches.
+pub trait Pack: fmt::Debug + Send + Sync {
+    /// Compresses all of `from`, which are `size` bytes, into `to`.
+    ///
+    /// # Errors
+    /// If reading or writing fails.
+    fn pack(&self, from: &mut dyn Read, size: u64, to: &mut dyn Write) -> io::Result<()>;
+}
 
 /// How an input gets to its place in the working directory.
 #[derive(Debug, Clone)]
@@ -25,7 +35,7 @@ pub enum Placement {
         /// Where the tool looks for them, relative to the slot; None: on its standard input.
         to: Option<PathBuf>,
         /// How they are compressed.
-        packing: Packing,
+        packing: Arc<dyn Pack>,
     },
     /// A folder that must exist and be empty.
     Folder(PathBuf),

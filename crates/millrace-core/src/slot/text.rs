@@ -10,6 +10,10 @@ use memchr::memmem;
 /// Pairs of (private text, the user's text), longest private text first.
 pub(super) type Substitutions = [(Vec<u8>, Vec<u8>)];
 
+/// What follows a slot's directory in a path to a file that cannot lie at the user's own path, as `millrace.node.mirror` lays
+/// it out. Such a path is put back as a whole, or not at all.
+const PRIVATE: &[u8] = b"/_millrace";
+
 const WINDOW: usize = 256 << 10;
 
 /// `text` with the directory `root` of a slot in every place of `mark`.
@@ -77,6 +81,8 @@ fn replace(
                 let start = hit.checked_sub(memmem::find(private, mark)?)?;
                 (start >= done && text[start..].starts_with(private)).then_some((start, private.len(), user))
             });
+            // A part of a path to a file that lies elsewhere is no path of the user's.
+            let found = found.filter(|(start, length, _)| !text[start + length..].starts_with(PRIVATE));
             let Some((start, length, user)) = found else {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
