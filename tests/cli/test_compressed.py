@@ -97,10 +97,15 @@ def test_it_keeps_its_name_and_place(packed: Shell) -> None:
     assert serial.out.startswith("sub/q ids >s1\n") and (ended.code, ended.out) == (0, serial.out), ended.shown
 
 
-def test_a_script_that_cuts_the_private_path_of_a_part_is_found_out(packed: Shell) -> None:
-    """A whole path has another text in tasks, which is put back where it stands whole."""
-    (packed.work / "name.sh").write_text('echo "${1%%.*}"; grep ">" "$1"')
-    ended = packed.run("millrace run --verify 0 --input $PWD/q.fa -- sh name.sh $PWD/q.fa")
+@pytest.mark.parametrize("path", ["$PWD/q.fa", "sub/../q.fa"])
+def test_a_path_of_another_text_is_put_back_whole_or_not_at_all(packed: Shell, path: str) -> None:
+    (packed.work / "sub").mkdir()
+    (packed.work / "whole.sh").write_text("""grep '>' "$1" | sed "s|^|$1: |\"""")
+    serial = packed.run(f"sh whole.sh {path}")
+    ended = packed.run(f"millrace run -q --input {path} -- sh whole.sh {path}")
+    assert serial.code == 0 and (ended.code, ended.out) == (0, serial.out), ended.shown
+    (packed.work / "piece.sh").write_text('echo "${1%.fa}"; grep ">" "$1"')
+    ended = packed.run(f"millrace run --verify 0 --input {path} -- sh piece.sh {path}")
     assert ended.code == 1 and "printed its private directory in a form that" in ended.err, ended.shown
     assert "by paths below the working directory" in ended.err, ended.shown
 
