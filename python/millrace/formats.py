@@ -13,6 +13,15 @@ from millrace.errors import RefusedError
 COMPRESSED = (".gz", ".bgz", ".zst", ".bz2", ".xz")
 
 
+def unpacked_name(name: str) -> str:
+    """The name of a compressed file as its content is called.
+
+    >>> unpacked_name("a.fa.gz"), unpacked_name("a.fa")
+    ('a.fa', 'a.fa')
+    """
+    return name[: name.rindex(".")] if name.endswith(COMPRESSED) else name
+
+
 class RecordFormat(msgspec.Struct, frozen=True):
     """One way to cut an input into records."""
 

@@ -137,14 +137,13 @@ def not_kept(ended: Ended, plan: Plan) -> MillraceError:
     """The error of a result that could not be brought to the journal."""
     if ended.disk_full:
         return disk_full(plan, ended.detail)
-    hint = resumes(ended.detail)
-    if "private directory" in ended.detail:
-        hint = "name inputs and outputs by paths below the working directory, as sub/q.fa: tasks have these as you type them"
-    return MillraceError(f"a result could not be kept: {ended.detail}", hint)
+    return MillraceError(f"a result could not be kept: {ended.detail}", resumes(ended.detail))
 
 
 def resumes(problem: str) -> str:
     """What to do about an error of the system, after which the run can go on."""
     if os.strerror(errno.EMFILE) in problem:
         return "raise the limit of open files (ulimit -n), then type the same command again: it resumes"
+    if "private directory" in problem:
+        return "name inputs and outputs by paths below the working directory, as sub/q.fa: tasks have these as you type them"
     return "nothing is lost: the same command resumes"

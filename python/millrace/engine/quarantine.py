@@ -9,7 +9,7 @@ from pathlib import Path
 
 from millrace import _core
 from millrace.errors import CorruptError
-from millrace.formats import COMPRESSED
+from millrace.formats import unpacked_name
 from millrace.model import ToolUse
 from millrace.node.batch import Batch
 from millrace.node.mirror import PRIVATE, SLOT_MARK
@@ -65,10 +65,11 @@ class QuarantineWriter:
                     shutil.copyfile(self._cwd / name, place / Path(name).name)
                 continue
             kept = place / (Path(item.path).name if item.path != "-" else "stdin")
+            if item.packed is None:  # as the tool gets it
+                kept = kept.with_name(unpacked_name(kept.name))
             if item.packed:
                 _core.compress_file(spooled, kept, item.packed)
             else:
-                kept = kept.with_suffix("") if kept.name.endswith(COMPRESSED) else kept
                 shutil.copyfile(spooled, kept)
             if item.stdin:
                 command += f" < {shlex.quote(str(kept))}"

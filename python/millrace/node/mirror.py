@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from millrace.formats import COMPRESSED
+from millrace.formats import COMPRESSED, unpacked_name
 from millrace.model import DatabaseArg, InputArg, OutputArg, ThreadsArg, Token, ToolUse
 from millrace.tools.base import EACH, record_path
 
@@ -190,8 +190,8 @@ class _Placer:
             path = os.path.relpath(os.path.normpath(self.cwd / typed), self.top)
             return Place(path, os.fsencode(typed))
         name = os.path.basename(typed.rstrip("/")) or key
-        if strip and name.endswith(COMPRESSED):
-            name = name[: name.rindex(".")]
+        if strip:
+            name = unpacked_name(name)
         if not self.folders:
             self.folders.append(PRIVATE)
         self.folders.append(f"{PRIVATE}/{key}")

@@ -92,7 +92,9 @@ def as_they_are(use: ToolUse, heads: Heads, command: Command) -> ToolUse:
     """
     if use.adapter == "records":
         return use  # it gets records, and no file
-    found = {item.path: _core.compression(head) for item, head in heads} | {"-": _core.compression(_standard_input())}
+    found = {item.path: _core.compression(head) for item, head in heads}
+    if any(item.path == "-" for item in use.inputs):
+        found["-"] = _core.compression(_standard_input())
     is_known = use.adapter != "generic" and not use.adapter.startswith("file:")
 
     def packed(item: InputUse) -> str | None:
