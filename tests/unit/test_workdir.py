@@ -62,7 +62,10 @@ def test_one_that_is_swept_while_it_is_made_is_an_error_not_a_surprise(places: l
 def test_processes_that_carry_the_token_end_with_it(places: list[Path]) -> None:
     left = dead(places[0])
     environ = {**os.environ, workdir.TOKEN_NAME: left.name.removeprefix(workdir.prefix())}
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], env=environ)
-    workdir.choose(places[0])
-    assert process.wait(300) == -9
+    program = "import sys; print(flush=True); sys.stdin.read()"
+    program = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
+    with subprocess.Popen(program, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline()  # before, it may have no environment yet
+        workdir.choose(places[0])
+        assert process.wait(300) == -9
     assert not left.exists()
