@@ -132,6 +132,11 @@ class CostHint(Frozen, frozen=True):
     max_records: int = 0
     #: Units of the longest record of the input, as far as it was looked at; 0: nothing is known.
     longest: int = 0
+    #: Units of the whole input, as far as it was looked at: counted, or estimated from its beginning; 0: nothing is known.
+    units: int = 0
+    counted: bool = False
+    #: Units up to the end of each record, where these are few as well; empty: that is not known.
+    ends: tuple[int, ...] = ()
     #: What tasks of the same tool with the same options and databases cost in earlier runs.
     learnt: Learnt | None = None
 

@@ -138,7 +138,7 @@ def test_fragments_get_smaller_and_the_last_are_worth_a_search(together: int, af
 def test_queries_are_counted_or_estimated_from_the_beginning(tmp_path: Path) -> None:
     item = InputUse(path="q.fa", format="fasta")
     (tmp_path / "q.fa").write_text(">a\nMKV\n>b\nMKVMKV\n")
-    assert look(item, tmp_path) == Queries(records=2, units=9, longest=6)
+    assert look(item, tmp_path) == Queries(records=2, units=9, longest=6, ends=(3, 9))
     n = 3_000
     (tmp_path / "q.fa").write_text(f">a\n{'MKV' * 2000}\n" * n)
     found = look(item, tmp_path)

@@ -56,6 +56,7 @@ class World:
             if self.stopped or self.lives.done:
                 return
             fed = self.feed(choose)
+            self.do(self.lives.turn())
             while self.queued and len(self.running) < self.lives.cutting.slots:
                 self.running.append(self.queued.popleft())
             if self.running:

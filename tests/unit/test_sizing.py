@@ -6,12 +6,17 @@ import heapq
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lives import ended, lives_of, part
 
 from millrace.engine.intake import Intake
 from millrace.model import CostHint, Learnt
+from millrace.node.batch import Batch
 from millrace.schedule.lives import Run, Step
 from millrace.schedule.protocol import Result, Split
 from millrace.schedule.sizing import (
@@ -22,6 +27,7 @@ from millrace.schedule.sizing import (
     SPREAD,
     CostModel,
     next_units,
+    to_end,
 )
 
 
@@ -34,7 +40,9 @@ class Played:
     batches: list[int]
 
 
-def play(sizes: Sequence[int], seconds: Sequence[float], start: float, slots: int, hint: CostHint) -> Played:
+def play(
+    sizes: Sequence[int], seconds: Sequence[float], start: float, slots: int, hint: CostHint, *, is_file: bool = False
+) -> Played:
     """Run records of ``sizes`` bytes that take ``seconds`` each, plus ``start`` a batch."""
     lives = lives_of(slots, hint)
     waiting: list[int] = []
@@ -46,7 +54,7 @@ def play(sizes: Sequence[int], seconds: Sequence[float], start: float, slots: in
 
     def feed() -> None:
         nonlocal at, left
-        while limits := lives.ask(float(left)):
+        while limits := lives.ask(float(left), several=is_file):
             if at == len(sizes):
                 lives.input_ended()
                 continue
@@ -63,6 +71,7 @@ def play(sizes: Sequence[int], seconds: Sequence[float], start: float, slots: in
                     break
             left -= units
             do(lives.batch_cut(part(*batch(begin, at))))
+        do(lives.turn())
 
     def batch(first: int, last: int) -> tuple[int, int, int]:
         extents.append((first, last))
@@ -280,6 +289,73 @@ def test_the_first_of_several_slots_gets_no_more_than_its_share_where_the_cost_i
     """A file has more bytes than units, which only reading it tells."""
     known = Learnt(sums=(4.0, 4e3, 4.0, 4e6, 4e3), plain=(4.0, 4e3, 4.0, 40.0), shortest=1.0, largest=1000)
     assert Intake(CostHint(learnt=known if learnt else None), 1000, slots).remaining == remaining
+
+
+def known_to_take(seconds_per_unit: float, start: float, largest: int) -> Learnt:
+    """What earlier runs, with batches of very different sizes, told."""
+    model = CostModel(CostHint(unit="residues"))
+    for units in (largest // 100, largest) * 4:
+        model.observe(units, start + units * seconds_per_unit)
+    assert model.learnt
+    return model.learnt
+
+
+def test_what_is_counted_before_the_run_is_left_until_it_is_read() -> None:
+    intake = Intake(CostHint(unit="residues", units=700, counted=True), 1000, 2)
+    assert intake.remaining == 700.0
+    intake.read(Batch(0, 2, 300, 340, (), (), (), 340), 300)
+    assert intake.remaining == 400.0
+    intake.read(Batch(2, 4, 400, 660, (), (), (), 1000), 400)
+    assert intake.remaining == 0.0
+
+
+def test_what_was_estimated_before_the_run_is_of_use_until_something_is_read() -> None:
+    intake = Intake(CostHint(unit="records", units=12), 1000, 2)
+    assert intake.remaining == 12.0
+    intake.read(Batch(0, 2, 2, 250, (), (), (), 250), 2)
+    assert intake.remaining == 6.0
+
+
+def test_a_small_input_of_known_size_is_a_task_for_each_slot() -> None:
+    """Bytes are no measure of residues: the first batch was much too small, and others had to make up for it."""
+    sizes = [1000] * 40
+    hint = CostHint(
+        unit="residues",
+        units=40_000,
+        ends=(*accumulate(sizes),),
+        longest=1000,
+        learnt=known_to_take(1e-5, 0.06, 40_000),
+    )
+    assert play(sizes, [0.01] * 40, 0.06, 2, hint, is_file=True).batches == [20_000, 20_000]
+
+
+def test_a_long_record_at_the_end_of_a_small_input_is_begun_first() -> None:
+    sizes, hint = (
+        [200, 800, 400, 1400, 1900],
+        CostHint(unit="residues", longest=1900, learnt=known_to_take(1e-3, 0.0, 2000)),
+    )
+    hint = msgspec.structs.replace(hint, units=sum(sizes), ends=(*accumulate(sizes),))
+    played = play(sizes, [size * 1e-3 for size in sizes], 0.0, 2, hint, is_file=True)
+    assert played.batches[0] == 1900 and played.batches == sorted(played.batches, reverse=True)
+    assert played.wall == pytest.approx(2.4)
+    # Of a pipe, who knows when the next batch is there.
+    assert play(sizes, [size * 1e-3 for size in sizes], 0.0, 2, hint).batches[-1] == 1900
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.integers(1, 400), st.data())
+def test_a_batch_ends_with_the_record_that_is_nearest_to_its_size(
+    sizes: list[int], units: int, data: st.DataObject
+) -> None:
+    ends = [*accumulate(sizes)]
+    begun = data.draw(st.sampled_from([0, *ends]), "units cut before")
+    remaining = ends[-1] - begun
+    got = to_end(ends, float(remaining), units)
+    assert got >= 1
+    if remaining < 1.5 * units:
+        assert got == max(1, remaining)
+    else:
+        lengths = [end - begun for end in ends if end > begun]
+        assert got in lengths and abs(got - units) == min(abs(length - units) for length in lengths)
 
 
 def test_a_start_that_is_known_in_units_follows_what_the_options_make_of_it() -> None:

@@ -44,7 +44,9 @@ class Intake:
 
     @property
     def remaining(self) -> float | None:
-        """Units not yet cut, from the bytes not yet read and the units per byte so far; None: unknown."""
+        """Units not yet cut: as counted before the run, or from the bytes not yet read and the units per byte so far; None: unknown."""
+        if self._units < self._hint.units and (self._hint.counted or not self.offset):
+            return float(self._hint.units - self._units)
         if self._total is None:
             return None
         left = max(self._total - self.offset, 0)

@@ -21,7 +21,7 @@ def decided_by_queries(job: Job, use: ToolUse, adapter: Adapter) -> bool:
     if not use.inputs:
         return False
     fragments_open = isinstance(adapter, Fragmenting) and job.fragment_size == (0, 0)
-    return fragments_open or (job.batch_size == (0, 0) and use.cost.unit != "records" and use.cost.max_records != 1)
+    return fragments_open or (job.batch_size == (0, 0) and use.cost.max_records != 1)
 
 
 def with_fragments(

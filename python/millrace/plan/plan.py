@@ -19,7 +19,7 @@ from millrace.plan.in_fragments import decided_by_queries, with_fragments
 from millrace.plan.inputs import brings_data, check_boundaries, check_inputs, check_pipes, with_files, with_formats
 from millrace.plan.outputs import check_outputs
 from millrace.plan.programs import find_program
-from millrace.plan.queries import look
+from millrace.plan.queries import look, with_sizes
 from millrace.plan.slots import count_slots
 from millrace.plan.warm import with_warmth
 from millrace.schedule.sizing import CostModel
@@ -110,7 +110,7 @@ def _make(
     queries = look(use.inputs[0], seen.cwd) if not growing and decided_by_queries(job, use, adapter) else None
     use, in_parts = with_fragments(job, use, seen, adapter, slots, queries)
     if queries:
-        use = msgspec.structs.replace(use, cost=msgspec.structs.replace(use.cost, longest=queries.longest))
+        use = msgspec.structs.replace(use, cost=with_sizes(use.cost, queries))
     use, warm, cold = with_warmth(job, use)
     warnings = (*warnings, *filter(None, [cold]))
     run_dir = run_place.find(job.run_dir, use, job.command, cwd, environ)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
+
 from millrace import _core
-from millrace.model import Frozen, InputUse
+from millrace.model import CostHint, Frozen, InputUse
 
 #: Bytes of a file that are looked at, about: what follows is taken to be like it.
 MOST_BYTES = 8 << 20
+
+#: Records at most of which each size is kept: of more, one of them is a small part of a batch.
+FEW = 512
 
 
 class Queries(Frozen, frozen=True):
@@ -21,6 +26,8 @@ class Queries(Frozen, frozen=True):
     longest: int
     #: Whether all were seen.
     complete: bool = True
+    #: Units up to the end of each, of few records.
+    ends: tuple[int, ...] = ()
 
 
 def look(item: InputUse, cwd: Path) -> Queries | None:
@@ -29,19 +36,30 @@ def look(item: InputUse, cwd: Path) -> Queries | None:
     if item.format == "files" or path is None:
         return None
     records = units = longest = 0
-    step = 1  # records at a time, more and more: one may have a kilobyte or a gigabyte
+    ends = list[int]()
+    step = 1  # records at a time, later more and more: one may have a kilobyte or a gigabyte
     try:
         reader = _core.Reader([path], item.format)
         while reader.offset < MOST_BYTES:
             batch = reader.skip(step)
             if batch is None:
-                return Queries(records=records, units=units, longest=longest)
+                return Queries(records=records, units=units, longest=longest, ends=tuple(ends) if step == 1 else ())
             records, units, longest = records + batch.records, units + batch.cost, max(longest, batch.largest)
-            step = min(2 * step, 1 << 12)
+            ends.append(units)
+            step = 1 if records < FEW else min(2 * step, 1 << 12)
         times = max((reader.total or 0) / reader.offset, 1.0)
     except (OSError, ValueError, _core.RecordError):
         return None  # the run itself says what is wrong
     return Queries(records=int(records * times), units=int(units * times), longest=longest, complete=times == 1.0)
+
+
+def with_sizes(hint: CostHint, queries: Queries) -> CostHint:
+    """What is known of a cost, with the sizes of the queries."""
+    if hint.unit == "records":
+        return msgspec.structs.replace(hint, units=queries.records, counted=queries.complete)
+    return msgspec.structs.replace(
+        hint, units=queries.units, counted=queries.complete, longest=queries.longest, ends=queries.ends
+    )
 
 
 def _readable_twice(path: str, cwd: Path) -> str | None:

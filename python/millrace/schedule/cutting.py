@@ -8,7 +8,7 @@ import msgspec
 
 from millrace.model import CostHint
 from millrace.schedule.protocol import Ask
-from millrace.schedule.sizing import MOST_READY, CostModel, is_tail, next_units
+from millrace.schedule.sizing import MOST_READY, CostModel, is_tail, next_units, to_end
 
 #: A batch takes all that is left, if that is at most so many times its size: how much is left is an estimate, and a rest of
 #: one record would cost a start of the tool.
@@ -119,6 +119,8 @@ class Cutting(msgspec.Struct, dict=True):
         if remaining is None or not self.cost.per_unit:
             return units
         units = self._within_round(units, remaining)
+        if self.hint.ends:
+            return to_end(self.hint.ends, remaining, units)
         return math.ceil(REST * max(units, remaining)) if remaining <= REST * units else units
 
     def _within_round(self, units: int, remaining: float) -> int:

@@ -58,6 +58,9 @@ WITNESSES = 3
 #: The same for records that fail in different ways: a message may hold something random.
 MOST_WITNESSES = 10
 
+#: So many units of a file, which are about bytes, are cut in a few milliseconds.
+GATHERED_UNITS = 1 << 20
+
 #: Memory runs out for a batch so often before nothing is let run beside it.
 MOST_CROWDED = 2
 
@@ -95,6 +98,8 @@ class Lives:
         self._held: deque[BatchId] = deque()
         #: Batches that wait for a place in the queues of the slots: (-units, batch), a heap.
         self._ready: list[tuple[int, BatchId]] = []
+        #: Whether so little is left to cut that batches wait until all of it is, for the largest to go first.
+        self._gathers = False
         #: Single records that failed while nothing had succeeded, and how.
         self._witnesses: dict[BatchId, Failure] = {}
         #: Single records for which there is not enough memory.
@@ -108,10 +113,17 @@ class Lives:
     # Batches
 
     def ask(self, remaining: float | None, *, several: bool = False) -> Ask | None:
-        """One more batch to cut, or several; None if enough are ready. See `Cutting`."""
+        """One more batch to cut, or several; None if enough are ready. See `Cutting`.
+
+        Args:
+            several: The input is a file, of which the next batches are there in a moment.
+        """
         if not self._held:
             here = len(self._batches)
-            return self.cutting.ask(remaining, here, several=several) if self.cutting.wants(remaining, here) else None
+            if not self.cutting.wants(remaining, here):
+                return None
+            self._gathers = several and remaining is not None and remaining <= GATHERED_UNITS
+            return self.cutting.ask(remaining, here, several=several)
         if any(batch not in self._witnesses for batch in self._batches):
             return None
         # All that there is has failed: one more record may tell whether anything works.
@@ -142,7 +154,11 @@ class Lives:
                 steps.append(self._run(batch, urgent=True))
             else:
                 heapq.heappush(self._ready, (-item.units, batch))
-        return steps + self._hand_out()
+        return steps if self._gathers else steps + self._hand_out()
+
+    def turn(self) -> list[Step]:
+        """All that happened was told; what waited for a batch that does not come any more is to be run."""
+        return [] if self._gathers and self.cutting.asked else self._hand_out()
 
     def _hand_out(self) -> list[Step]:
         """Give batches that are ready to the slots and their queues, the largest first."""

@@ -252,11 +252,12 @@ class Scheduler:
         """Decide what is decided late: which search of a fragment is next, and how many tasks write a result."""
         if self._interruption:
             return [*self._interruption.turn(now)]
+        actions = self._steps(self._lives.turn())
         if self._cutting.asked and self._settings.is_file and now < self._gather_until:
             # The first batches are there in a moment, and then see each fragment together; or the end is, and then
             # slots without work are known.
-            return []
-        return self._hand_out()
+            return actions
+        return [*actions, *self._hand_out()]
 
     def _hand_out(self) -> list[Action]:
         """Hand out finishes, and of searches one more than the slots work at, or all from which nodes may choose by what they hold."""

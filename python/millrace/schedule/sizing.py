@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Sequence
 
 import msgspec
 
@@ -238,6 +240,25 @@ def _part(model: CostModel, slots: int, remaining: float) -> float:
     kept_back = (1.0 - part) * share * model.per_unit
     # Later on, slots are not all free at the same time, and only small batches even that out.
     return 1.0 if model.learnt is None and kept_back <= KEPT_BACK * model.startup else part
+
+
+def to_end(ends: Sequence[int], remaining: float, units: int) -> int:
+    """Units of a batch of about ``units`` that ends with a record, where the size of each is known.
+
+    Args:
+        ends: Units of the input up to the end of each record.
+        remaining: Units not yet cut.
+        units: At least 1.
+
+    Returns:
+        At least 1; all that is left rather than so little of it that another start would not pay.
+    """
+    if remaining < 1.5 * units:
+        return max(1, math.ceil(remaining))
+    begun = ends[-1] - remaining
+    reaches = min(bisect_left(ends, begun + units), len(ends) - 1)
+    over, under = ends[reaches] - begun, ends[reaches - 1] - begun if reaches else 0.0
+    return max(1, int(under if under > 0 and units - under < over - units else over))
 
 
 def is_tail(model: CostModel, slots: int, remaining: float, *, fixed: bool = False) -> bool:
