@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import shlex
 import signal
@@ -13,10 +12,12 @@ import pytest
 from harness import wait_until
 from shell import Shell
 
+from millrace import _core
 from millrace.cli.tool import options_of
 from millrace.job import Job
 from millrace.model import InputUse, ToolUse
 from millrace.prove import check
+from millrace.prove.sample import turned_round
 
 #: A fault, what the tool does for it, and words that must be said.
 FAULTS = {
@@ -95,23 +96,43 @@ def test_a_signal_leaves_nothing_behind(sample: Shell, start: int, number: signa
     assert not [*scratch.iterdir()], "the folder of the check is left"
 
 
-def test_of_a_large_sample_the_first_records_are_taken(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compression", ["", "gzip", "bgzf", "zstd", "bzip2", "xz"])
+def test_of_a_large_sample_the_first_records_are_taken(tmp_path: Path, compression: str) -> None:
     """Each record is a start of the tool, several times over."""
     use = ToolUse(
         adapter="generic",
         argv=(),
-        inputs=(InputUse("q.fq.gz", "fastq"), InputUse("-", "lines")),
+        inputs=(InputUse("q.fq", "fastq"), InputUse("-", "lines")),
         outputs=(),
         databases=(),
     )
-    (tmp_path / "q.fq.gz").write_bytes(gzip.compress(b"@r\nA\n+\nI\n" * 101))
+    plain, packed = tmp_path / "plain", tmp_path / "q.fq"
+    plain.write_bytes(b"@r\nA\n+\nI\n" * 101)
+    if compression:
+        _core.compress_file(plain, packed, compression)
+    else:
+        plain.rename(packed)
     stdin = tmp_path / "stdin"
     stdin.write_bytes(b"a\n" * 100)
     folder = tmp_path / "check"
     folder.mkdir()
     made = check.Check(["mytool"], use, tmp_path, folder, stdin, (), ("", ""))
-    assert made.shortened == ("of q.fq.gz: the first 100 records",)
-    assert gzip.decompress((folder / "sample-0").read_bytes()) == b"@r\nA\n+\nI\n" * 100
+    assert made.shortened == ("of q.fq: the first 100 records",)
+    sample, unpacked = folder / "sample-0", tmp_path / "unpacked"
+    assert _core.compression(sample.read_bytes()) == compression
+    assert _core.Reader([sample], "fastq").cut(unpacked, 0, 0, 0)
+    assert unpacked.read_bytes() == b"@r\nA\n+\nI\n" * 100
+
+
+@pytest.mark.parametrize("compression", ["", "gzip", "bgzf", "zstd", "bzip2", "xz"])
+def test_turned_round_an_input_is_compressed_as_it_was(tmp_path: Path, compression: str) -> None:
+    plain, packed, turned = tmp_path / "plain", tmp_path / "packed", tmp_path / "turned"
+    plain.write_bytes(b"head\na\nb")
+    _core.compress_file(plain, packed, compression) if compression else plain.rename(packed)
+    turned_round(packed, "lines+header", ("", ""), turned)
+    assert _core.compression(turned.read_bytes()) == compression
+    reader = _core.Reader([turned], "lines")
+    assert reader.cut(plain, 0, 0, 0) and plain.read_bytes() == b"head\nb\na\n"
 
 
 def test_runs_are_told_what_the_check_was_told() -> None:

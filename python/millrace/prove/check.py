@@ -162,8 +162,7 @@ class Check:
         found = {}
         for number, item in enumerate(self._inputs):
             found[item.path] = self.folder / f"turned-{number}"
-            sample, scratch = self._samples[item.path], self.folder / "record"
-            found[item.path].write_bytes(turned_round(sample, item.format, self._patterns, scratch))
+            turned_round(self._samples[item.path], item.format, self._patterns, found[item.path])
         return found
 
     def _serial(self, place: Path) -> Bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 from millrace import _core
@@ -26,22 +25,26 @@ def first_records(path: Path, form: str, patterns: tuple[str, str], dest: Path) 
     found = reader(path, form, patterns)
     if not found.cut(str(dest), MOST_RECORDS, 0, 0):
         return False
-    dest.write_bytes(_as_was(path, dest.read_bytes()))
-    return found.cut(str(dest.with_name(f"{dest.name}.more")), 1, 0, 0) is not None
+    is_large = found.cut(str(dest.with_name(f"{dest.name}.more")), 1, 0, 0) is not None
+    _pack(dest, found.compression)
+    return is_large
 
 
-def turned_round(path: Path, form: str, patterns: tuple[str, str], scratch: Path) -> bytes:
-    """The records of an input from the last to the first."""
+def turned_round(path: Path, form: str, patterns: tuple[str, str], dest: Path) -> None:
+    """Write the records of an input from the last to the first to ``dest``."""
     found, records = reader(path, form, patterns), list[bytes]()
     header = found.header
-    while found.cut(str(scratch), 1, 0, 0):
-        records.append(scratch.read_bytes()[len(header) :])
+    while found.cut(str(dest), 1, 0, 0):
+        records.append(dest.read_bytes()[len(header) :])
     # The last record of a file may have no end of line, which one in the middle needs.
     whole = (text if text.endswith((b"\n", b"\0")) else text + b"\n" for text in reversed(records))
-    return _as_was(path, header + b"".join(whole))
+    dest.write_bytes(header + b"".join(whole))
+    _pack(dest, found.compression)
 
 
-def _as_was(path: Path, content: bytes) -> bytes:
-    """``content`` packed, if ``path`` is: the serial tool unpacks it itself."""
-    with path.open("rb") as file:
-        return gzip.compress(content, 1) if file.read(2) == b"\x1f\x8b" else content
+def _pack(path: Path, compression: str) -> None:
+    """Compress a file as the input was: the serial tool unpacks it itself."""
+    if compression:
+        plain = path.rename(path.with_name(f"{path.name}.plain"))
+        _core.compress_file(plain, path, compression)
+        plain.unlink()
