@@ -23,13 +23,26 @@ class _Level:
         self.control = control
         #: If the condition in brackets holds, what follows has seen all of it.
         self.is_implied = is_implied
-        #: Conditions of the statement that is being read.
+        #: Conditions of the statement that is being read: those that it stands under; then, what was evaluated before the next
+        #: operand of ``||`` or part of ``?:`` whatever came of it; then operands of ``&&``.
         self.now: list[int] = []
+        self.n_above = self.n_evaluated = 0
         #: One of them need not hold for what follows the whole condition.
         self.is_either = False
         #: ``for (first; condition; next)``: how many of the semicolons were read, and the condition.
         self.n_semicolons = 0
         self.condition: list[int] = []
+
+    def begin(self, *under: int) -> None:
+        """An expression begins, under more conditions."""
+        self.now += under
+        self.n_above = self.n_evaluated = len(self.now)
+
+    def either(self, number: int, n_kept: int) -> None:
+        """An operand begins that is evaluated, or not, whatever became of what was read behind ``n_kept`` conditions."""
+        self.is_either = True
+        self.now[n_kept:] = [number]
+        self.n_evaluated = len(self.now)
 
 
 class Conditions:
@@ -72,11 +85,19 @@ class Conditions:
             self._close(tokens, at)
         elif text == "&&":
             level.now.append(next(self._numbers))
-        elif text in ("||", "?", ":"):
-            level.is_either = True
-            level.now.append(next(self._numbers))
+        elif text == "||":
+            level.either(next(self._numbers), level.n_evaluated)
+        elif text == "?":
+            # What holds was evaluated, but for operands behind the first of ``||``.
+            is_or = level.n_evaluated > level.n_above
+            level.either(next(self._numbers), level.n_above if is_or else len(level.now))
+        elif text == ":":
+            level.either(next(self._numbers), level.n_above)
+        elif text == ",":
+            del level.now[level.n_above :]
+            level.begin()
         elif text in ("else", "do"):
-            level.now.append(next(self._numbers))
+            level.begin(next(self._numbers))
         elif text == ";" or (text == "\n" and self._last not in _GOES_ON and self._last not in _CONTROLS):
             ends = True
             self._end_statement(level)
@@ -94,7 +115,7 @@ class Conditions:
             is_loop = before == "for" and list(tokens[at + 2 : at + 3]) == ["in"]
             self._levels.append(_Level([], before))
             if is_loop:  # the name has a value if there is any element
-                self._levels[-1].now.append(next(self._numbers))
+                self._levels[-1].begin(next(self._numbers))
         else:
             self._levels.append(_Level([], is_implied=before in ("", "(", "&&")))
 
@@ -105,7 +126,7 @@ class Conditions:
             self._end_statement(level)
         elif closed.control:
             self._settle(closed)
-            level.now += [*(closed.condition if closed.n_semicolons else closed.now), next(self._numbers)]
+            level.begin(*(closed.condition if closed.n_semicolons else closed.now), next(self._numbers))
         elif closed.is_implied and behind in ("{", ")", "&&"):
             self._settle(closed)
             level.now += closed.now
@@ -121,5 +142,5 @@ class Conditions:
             self._settle(level)
             level.condition = level.now
         level.now, level.is_either = [], False
-        if level.n_semicolons > 1:  # what follows is run after the loop's body
-            level.now = [next(self._numbers)]
+        # What follows the second one is run after the loop's body.
+        level.begin(*[next(self._numbers)] if level.n_semicolons > 1 else [])
