@@ -62,8 +62,8 @@ test: dev tools ## Set everything up and run every test
 	cargo test --quiet --workspace --exclude millrace-py
 	$(BIN)/pytest -n $(PYTEST_JOBS) --dist worksteal
 
-slow: dev tools ## Run the tests that `make test` leaves out (hours)
-	$(BIN)/pytest -n $(PYTEST_JOBS) --dist worksteal -m slow
+slow: dev tools ## Run the tests that `make test` leaves out, and those that draw their inputs with other ones (an hour)
+	MILLRACE_TEST_RANDOM=1 $(BIN)/pytest -n $(PYTEST_JOBS) --dist worksteal -m "slow or hypothesis"
 
 versions: dev tools ## Run the tests of exactness, and the matrix of fragments, with newer releases of the tools (hours; 600 MB)
 	./scripts/install-versions .tools/versions

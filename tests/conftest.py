@@ -17,8 +17,14 @@ from shell import Shell
 
 REPO = Path(__file__).resolve().parent.parent
 
-# A busy machine is no failure: nothing is judged by how long it takes.
-settings.register_profile("millrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A busy machine is no failure: nothing is judged by how long it takes. What is drawn is the same in each run, so that who
+# changes nothing finds nothing; `make slow` draws anew.
+settings.register_profile(
+    "millrace",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="MILLRACE_TEST_RANDOM" not in os.environ,
+)
 settings.load_profile("millrace")
 
 # Thousands of processes start Millrace here; compiling it anew would be half of what each costs.

@@ -285,7 +285,7 @@ def target_sets(draw: st.DrawFn) -> list[tuple[bytes, str, int, int]]:
     size=st.integers(1, 3),
     options=st.sampled_from(["", "-E 1e-20", "-E 1e5 --F3 0.01", "-T 5", "--max", "--cut_ga", "-Z 3 --domZ 2"]),
 )
-@settings(max_examples=20, derandomize=True)
+@settings(max_examples=20)
 def test_adversarial_targets(
     bench: Path, tmp_path_factory: pytest.TempPathFactory, targets: list[tuple[bytes, str, int, int]], n: int,
     size: int, options: str,
