@@ -113,6 +113,8 @@ FINE = {
         /a,b/s/1,*/z/I
     """,
     "perl": r"""
+        my $x = (/r/ ? 1 : 2) == 1 ? 3 : 4; print "$x\n"
+        print "a\n" if (/r/ ? $_ : "x") =~ /a/
         s/^(..)/$1 /; print
         print if /x/
         my $n = () = /a/g; print "$n\n"
@@ -269,6 +271,10 @@ CARRIED = {
         ta $!N;:a
     """,
     "perl": r"""
+        (/r/ ? $a1 : $b1) = 5; print $a1
+        (/r/ ? $a1 : $b1) .= "x"; print $a1
+        (/r/ ? $a1 : $b1)++; print $a1
+        (/r/ ? $a1 : $b1) =~ s/^/x/; print $a1
         $h //= $_ if /r2/; print $h
         $h{1} //= $_; print $h{1}
         print sprintf("%d\n", $c += 1)
