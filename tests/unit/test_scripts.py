@@ -115,6 +115,8 @@ FINE = {
     "perl": r"""
         my $x = (/r/ ? 1 : 2) == 1 ? 3 : 4; print "$x\n"
         print "a\n" if (/r/ ? $_ : "x") =~ /a/
+        (my $k = /a/ ? $_ : "x") =~ s/a/b/; print "$k\n"
+        print "$1\n" if /(?:r)(\d+)/
         s/^(..)/$1 /; print
         print if /x/
         my $n = () = /a/g; print "$n\n"
@@ -274,6 +276,7 @@ CARRIED = {
         (/r/ ? $a1 : $b1) = 5; print $a1
         (/r/ ? $a1 : $b1) .= "x"; print $a1
         (/r/ ? $a1 : $b1)++; print $a1
+        ((/r/) == 1 ? $a1 : $b1)++; print $a1
         (/r/ ? $a1 : $b1) =~ s/^/x/; print $a1
         $h //= $_ if /r2/; print $h
         $h{1} //= $_; print $h{1}

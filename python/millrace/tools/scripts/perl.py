@@ -50,8 +50,11 @@ _UNSEEN = re.compile(
     r"\b(?:select|binmode|open|close)\b(?!\s*(?:\}|=>))|\beval\b(?!\s*\{)|(?<![\w)\]}*])\*\w+\s*=(?![=~])|\bundef\s*&|[$@%]\{\s*[\"']"
     r"|\$_\{[^}]*\}\s*[^\w\s;=]{0,3}=(?![=~])|\$(?:0|\^\w)\s*[^\w\s;=]{0,3}=(?![=~])"
 )
-#: What is changed is one of several.
-_CHOSEN = re.compile(r"\?[^()?]*:[^()]*\)\s*(?:[^\w\s;=<>!]{0,3}=(?![=~])|\+\+|--|=~\s*(?:s|tr|y)\b)")
+#: What is changed is one of several, as in ``($a ? $b : $c) = 1``; in ``($d = $a ? $b : $c) =~ s/x/y/`` it is ``$d``.
+_CHOSEN = re.compile(
+    r"\((?P<test>(?:[^()]|\([^()]*\))*)\?[^()?]*:[^()]*\)\s*(?:[^\w\s;=<>!]{0,3}=(?![=~])|\+\+|--|=~\s*(?:s|tr|y)\b)"
+)
+_ASSIGNS = re.compile(r"(?<![=!<>])=(?![=~])")
 #: Whether a line is the first, as a test by itself.
 _TEST_OF_LINE_1 = re.compile(
     r"(?P<before>(?:^|[({;&|,]|\b(?:if|unless|and|or))\s*)\$\.\s*(?:(?:==|<=|!=|>)\s*1|(?:<|>=)\s*2)"
@@ -114,7 +117,7 @@ def carried(code: str, below_header: bool = False) -> Carried | None:
         return Carried("has rand: what it draws depends on the lines before", is_local=False)
     if unseen := _UNSEEN.search(unquoted):
         return Carried(f"has {unseen.group().rstrip(' =')}, by which anything may be kept from one line to the next")
-    if _CHOSEN.search(unquoted):
+    if any(not _ASSIGNS.search(chosen["test"]) for chosen in _CHOSEN.finditer(unquoted)):
         return Carried("changes one of several variables, which may be kept from one line to the next")
     if _ONCE in code:
         return Carried("has m?...?, which is found once", is_local=False)
