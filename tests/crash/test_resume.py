@@ -217,6 +217,6 @@ def test_what_differs_is_found_by_the_run_that_goes_on(site: Site) -> None:
     site.wait_for_work(process, 8)
     process.kill()
     process.communicate()
-    # In one slot what is looked at again comes in its order; in two, who is first is told of.
+    # Which records it has when it is killed depends on who is first.
     code, said = site.run("--verify", "0.01", "--slots", "1")
-    assert code == 5 and "tool gave other bytes for records 1 to" in said, said
+    assert code == 5 and "tool gave other bytes for records " in said, said
