@@ -66,7 +66,7 @@ FILL = "head -c 400M /dev/zero > fill"
     ("fill", "words"),
     [
         (f"{FILL} || exit 1", "the work directory is full"),
-        (f"{FILL} 2> /dev/null || true", "the work directory "),  # is full, or was: its folder may be gone by then
+        (f"{FILL} 2> /dev/null || true", "the work directory is full"),
         (f'{FILL} 2> /dev/null || true; watched $PPID "$LOG.rests"; rm fill', "the work directory was full, or nearly"),
     ],
     ids=["the tool fails", "the tool does not notice", "for a moment"],
