@@ -35,6 +35,9 @@ KEPT_BACK = 2.0
 #: The rest for the only slot is one batch, even if it is larger than one may be by this part.
 LAST_PART = 0.25
 
+#: Of an input of known records, a batch takes all that is left, if that is less than so many times its size.
+LEFT_OVER = 1.5
+
 #: Seconds that a coordinator needs for a message of a task. A batch lasts at least so long for each slot: tasks of
 #: many slots would come back faster than they are handled.
 HANDLING_SECONDS = 50e-6
@@ -253,7 +256,7 @@ def to_end(ends: Sequence[int], remaining: float, units: int) -> int:
     Returns:
         At least 1; all that is left rather than so little of it that another start would not pay.
     """
-    if remaining < 1.5 * units:
+    if remaining < LEFT_OVER * units:
         return max(1, math.ceil(remaining))
     begun = ends[-1] - remaining
     reaches = min(bisect_left(ends, begun + units), len(ends) - 1)

@@ -142,5 +142,6 @@ class Conditions:
             self._settle(level)
             level.condition = level.now
         level.now, level.is_either = [], False
-        # What follows the second one is run after the loop's body.
-        level.begin(*[next(self._numbers)] if level.n_semicolons > 1 else [])
+        level.begin()
+        if level.n_semicolons > 1:  # what follows is run after the loop's body
+            level.begin(next(self._numbers))
