@@ -1,6 +1,7 @@
 """``python -m millrace``, and what the command ``millrace`` calls."""
 
 import _signal  # type: ignore[import-not-found]  # what `signal` is made of: no file is read for it
+import gc
 import os
 
 # Until there is somebody to catch KeyboardInterrupt, an interrupt is a quiet end, as for other programs. No other file is
@@ -8,11 +9,16 @@ import os
 if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
-from millrace.launch import heart
+# Imports make many objects and no garbage; a run turns collection on again.
+gc.disable()
+
+from millrace.launch import heart  # noqa: E402
 
 heart.begin(os.environ)  # before the rest is imported
 
 from millrace.cli import main  # noqa: E402
+
+gc.freeze()  # nor is it garbage at the end
 
 if __name__ == "__main__":
     main()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import io
 import os
@@ -118,8 +117,6 @@ def group() -> None:
 def main() -> None:
     """Entry point: turns errors into words on standard error and an exit code."""
     prepare_streams()
-    # Imports make many objects and no garbage; a run turns collection on again.
-    gc.disable()
     # Until a run takes signals over, an interrupt is a quiet end.
     sys.unraisablehook = interrupt_again
     try:
