@@ -10,7 +10,7 @@ PYTHON ?= python3
 PREFIX ?= $(HOME)/.local
 EXTRAS ?=
 # More than cores: most of the time of a test is waiting for something to start, be heard or die.
-PYTEST_JOBS ?= 8
+PYTEST_JOBS ?= 5
 # Of the databases with which `make versions` compares searches in fragments.
 MATRIX_SCALE ?= 0.1
 

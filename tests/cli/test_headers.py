@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 from exact_cases import make_table, make_variants
 from shell import Shell
+from turns import again
 
 TWICE = """import csv, sys
 with open(sys.argv[1]) as table, open(sys.argv[2], "w") as out:
@@ -41,6 +42,8 @@ ALIKE = [
         "awk -F'\\t' 'NR == 1 { for (k = 1; k <= NF; k++) at[$k] = k; next } { print $at[\"value\"] }' t.tsv",
     ),
 ]
+#: `csvcut` goes the same way.
+SLOW_TO_START = "csvgrep"
 
 
 @pytest.fixture
@@ -52,7 +55,11 @@ def tables(shell: Shell) -> Shell:
     return shell
 
 
-@pytest.mark.parametrize(("options", "line"), ALIKE, ids=[line[:30] for _, line in ALIKE])
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [again(*each) if each[1].startswith(SLOW_TO_START) else each for each in ALIKE],
+    ids=[line[:30] for _, line in ALIKE],
+)
 def test_parts_with_the_header_give_the_serial_bytes(tables: Shell, options: str, line: str) -> None:
     serial = tables.run(line)
     assert serial.code == 0 and serial.out, serial.shown

@@ -34,9 +34,8 @@ JOBS = [case for case in (*CASES, *IN_FRAGMENTS) if case.name in NAMES]
 WAYS = ((3, "3"), (1, "4"), (2, "auto"), (5, "3"))
 ALL_WAYS = ("hmmscan",)
 
-#: More processes than batches or cores; under the other MPI with ``-m slow``.
+#: More processes than batches or cores, with ``-m slow``.
 MANY = ((16, "1"),)
-IN_MANY = "filter"
 
 #: What goes through each MPI in a way of its own: a file, and standard input. What is joined in
 #: another way goes through both alike.
@@ -49,13 +48,11 @@ DIVIDED = ("blastn-6-alike-fragments", "blastp-6-relatives-fragments")
 def all_ways() -> Iterator[Any]:
     """Each case with each MPI and in its ways; some have their turn with ``-m slow``."""
     for mpi, case, ways in product(("openmpi", "mpich"), JOBS, (WAYS[:1], WAYS[1:], MANY)):
-        if ways == MANY:
-            chosen = mpi == "openmpi" and case.name == IN_MANY
-        elif ways == WAYS[:1]:
-            chosen = case.name not in (*(ALL_WAYS if mpi == "openmpi" else ()), IN_MANY, *DIVIDED, "obabel-sdf")
+        if ways == WAYS[:1]:
+            chosen = case.name not in (*(ALL_WAYS if mpi == "openmpi" else ()), *DIVIDED, "obabel-sdf")
             chosen = chosen and (mpi == "openmpi" or case.name in IN_BOTH)
         else:
-            chosen = mpi == "openmpi" and case.name in ALL_WAYS
+            chosen = ways == WAYS[1:] and mpi == "openmpi" and case.name in ALL_WAYS
         name = f"{mpi}-{case.name}-{'-'.join(str(n) for n, _ in ways)}"
         yield pytest.param(mpi, case, ways, id=name, marks=[] if chosen else pytest.mark.slow)
 
