@@ -1,13 +1,14 @@
 """``python -m millrace``, and what the command ``millrace`` calls."""
 
 import _signal  # type: ignore[import-not-found]  # what `signal` is made of: no file is read for it
-import gc
 import os
 
 # Until there is somebody to catch KeyboardInterrupt, an interrupt is a quiet end, as for other programs. No other file is
 # read before: a traceback would be all that a user sees of a quick Ctrl-C.
 if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
+import gc
 
 # Imports make many objects and no garbage; a run turns collection on again.
 gc.disable()
