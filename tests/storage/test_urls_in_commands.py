@@ -92,7 +92,7 @@ def serve(put: Put, files: dict[str, bytes]) -> str:
     return [put(name, content) for name, content in files.items()][-1].rpartition("/")[0]
 
 
-@pytest.mark.parametrize("put", some(["web", "bucket", "sftp", "hdfs"], "web", "hdfs"), indirect=True)
+@pytest.mark.parametrize("put", some(["web", "bucket", "sftp", "hdfs"], "hdfs"), indirect=True)
 def test_a_blast_database_behind_a_url_is_all_its_files(put: Put, database: Path, shell: Shell, own_cache: str) -> None:
     url = serve(put, {**files_of(database, "nr.*"), **files_of(database, "q.faa")})
     for form in ("7", "0"):  # which tell the name, and the title

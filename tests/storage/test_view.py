@@ -127,7 +127,7 @@ def database(folder: Path, n_entries: int = 300) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("nr.*")}
 
 
-@pytest.fixture(params=["bucket", "hdfs"])
+@pytest.fixture(params=[again("bucket"), "hdfs"])
 def put(request: pytest.FixtureRequest) -> Callable[[str, bytes], str]:
     """Puts a file into ``db`` on a server; the URL."""
     server = request.getfixturevalue(request.param)
