@@ -27,7 +27,7 @@ WRITTEN_BY_ONE = ("blastp-0", "minimap2-sam")
 
 
 def cases_and_ways() -> Iterator[Any]:
-    """A way with one case each, and all cases with ``-m slow``; what is written by each for itself has tests below, too."""
+    """Ways that no test below shows, each with one case; all ways and cases with ``-m slow``."""
     for case, way in product(JOBS, WAYS):
         chosen = (case.name, way) in (("blastp-6", "collective"), ("minimap2-sam", "merge"))
         yield pytest.param(case, way, id=f"{case.name}-{way}", marks=[] if chosen else pytest.mark.slow)

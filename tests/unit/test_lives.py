@@ -162,7 +162,7 @@ def a_lives(slots: int = 2, retries: int = 1, *, proven: bool = False) -> Lives:
     return lives_of(slots, CostHint(unit="bytes"), retries, (5, 0), proven=proven, limit=QuarantineLimit(share=1.0))
 
 
-@settings(max_examples=75)
+@settings(max_examples=150)
 @given(st.data())
 def test_every_record_ends_once_and_exactly_the_bad_ones_are_quarantined(choose: st.DataObject) -> None:
     n_records = choose.draw(st.integers(1, 60), "records")

@@ -36,7 +36,7 @@ def test_the_rules_hold_in_very_many_histories() -> None:
     assert histories.first_broken(count(2500), 50_000) is None
 
 
-@settings(max_examples=100, suppress_health_check=[*HealthCheck])
+@settings(max_examples=200, suppress_health_check=[*HealthCheck])
 @given(st.randoms(use_true_random=False))
 def test_the_rules_hold_whatever_is_chosen(choose: random.Random) -> None:
     """The same choices, made by Hypothesis, which looks for the smallest history that breaks a rule."""

@@ -70,7 +70,7 @@ def test_slow_nodes_do_not_hold_up_the_others() -> None:
     assert found.seconds < plain.seconds - 20
 
 
-@settings(max_examples=30)
+@settings(max_examples=60)
 @given(st.data())
 def test_everything_is_done_within_what_any_schedule_needs(choose: st.DataObject) -> None:
     costs = choose.draw(st.lists(st.floats(0.01, 50), min_size=1, max_size=40), "seconds of the records")
