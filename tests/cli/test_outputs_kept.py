@@ -182,5 +182,33 @@ def test_a_complete_run_is_not_that_of_another_standard_input(site: Shell, way: 
     (site.work / "in.fa").write_bytes(first.replace(b">r7\n", b">R7\n"))
     other = site.run(run)
     words = "input on standard input: was" if "(" not in way else "records 1 to 10 are not what they were"
-    assert other.code == 2 and words in other.err and "--fresh" in other.err, other.shown
+    assert other.code == (5 if "(" in way else 2) and words in other.err and "--fresh" in other.err, other.shown
     assert (site.work / "out").read_bytes() == first
+
+
+def test_a_shorter_pipe_than_was_begun_is_refused_and_costs_nothing(site: Shell) -> None:
+    """What was done lies behind a gap, before which the new input ends."""
+    site.tool(
+        "late",
+        'cat > part; if grep -q "^>r0$" part && [ -e "$MARK/work/halt" ]; then '
+        'until [ "$(wc -l < "$COUNT")" -ge 3 ]; do sleep 0.01; done; exit 7; fi; cat part; rm part; echo >> "$COUNT"',
+    )
+    (site.work / "halt").touch()
+    (site.root / "count").touch()
+    run = "millrace run -q --slots 2 --batch 10 --verify 0 --on-failure stop --format fasta -- late"
+    assert site.run(f"bash -c 'cat in.fa | {run} > said'").code not in (0, 5)
+    (site.work / "halt").unlink()
+    for other in ("head -n 6 in.fa", ":"):
+        ended = site.run(f"bash -c '{other} | {run} > said'")
+        assert ended.code == 5 and "are not what they were when this run began" in ended.err, ended.shown
+    n_tasks = len((site.root / "count").read_text())
+    again = site.run(f"bash -c 'cat in.fa | {run} > said'")
+    assert again.code == 0 and len((site.root / "count").read_text()) < n_tasks + 4, again.shown
+
+
+def test_a_kept_run_of_an_empty_pipe_is_not_that_of_another(site: Shell) -> None:
+    run = "millrace run -q --keep-run-dir --verify 0 --format fasta -- cat"
+    for _ in range(2):
+        assert site.run(f"bash -c ': | {run} > out'").code == 0
+    ended = site.run(f"bash -c 'cat in.fa | {run} > out'")
+    assert ended.code == 5 and "has records, and had none when this run began" in ended.err, ended.shown

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from millrace import _core
-from millrace.errors import RefusedError
+from millrace.errors import CorruptError
 from millrace.model import InputUse
 from millrace.node.batch import Batch, End, Limits, Skipped
 from millrace.node.feed import Feeder
@@ -104,5 +104,18 @@ def test_batches_at_work_are_cut_as_before(tmp_path: Path) -> None:
 
 def test_another_input_than_was_searched_is_refused(tmp_path: Path) -> None:
     fed = Fed(tmp_path, [], [Task(0, 3, inputs=((24, 1),))])
-    with pytest.raises(RefusedError, match="records 1 to 3 are not what they were"):
+    with pytest.raises(CorruptError, match="records 1 to 3 are not what they were"):
+        fed.cut(9)
+
+
+@pytest.mark.parametrize(("done", "begun"), [([(0, 3), (9, 12)], []), ([(0, 3)], [(9, 12)])], ids=["done", "begun"])
+def test_an_input_that_ends_before_what_was_done_is_refused(
+    tmp_path: Path, done: list[tuple[int, int]], begun: list[tuple[int, int]]
+) -> None:
+    def all_of(bounds: list[tuple[int, int]]) -> list[Task]:
+        return extents(tmp_path, *bounds)
+
+    fed = Fed(tmp_path, all_of(done), all_of(begun))
+    assert fed.cut(9) == [("skipped", 0, 3), ("cut", 3, 9)]
+    with pytest.raises(CorruptError, match="records 10 to 12 are not what they were"):
         fed.cut(9)

@@ -108,7 +108,7 @@ class Feeder(msgspec.Struct):
             if last > first:
                 self._skip(first, last, digests)
             else:
-                # The run of an empty input, which is done.
+                self._still_empty(digests)
                 self.results.append(End(0))
                 return False
         for extent in (*self.done[self._done_at :][:1], *self.begun[self._begun_at :][:1]):
@@ -148,8 +148,22 @@ class Feeder(msgspec.Struct):
         batch = self._batch(first, parts, paths) if keep else None
         self.results.append(Skipped(first, last, units, self._offset(), batch))
 
-    def _changed(self, first: int, last: int, item: InputUse) -> RefusedError:
-        return RefusedError(
+    def _still_empty(self, digests: Sequence[tuple[int, int]]) -> None:
+        """Check inputs without a record, whose one task is done."""
+        for item, source, expected in zip(self.inputs, self.sources, digests, strict=True):
+            if source.skip(1) is not None:
+                raise CorruptError(
+                    f"{item.path}: has records, and had none when this run began",
+                    "restore the input, or start over with --fresh",
+                )
+            if (len(source.header), _core.crc32c(source.header)) != tuple(expected):
+                raise CorruptError(
+                    f"{item.path}: its header is not what it was when this run began",
+                    "restore the input, or start over with --fresh",
+                )
+
+    def _changed(self, first: int, last: int, item: InputUse) -> CorruptError:
+        return CorruptError(
             f"{item.path}: records {first + 1} to {last} are not what they were when this run began",
             "restore the input, or start over with --fresh",
         )
@@ -195,16 +209,20 @@ class Feeder(msgspec.Struct):
         )  # fmt: skip
 
     def _end(self, paths: tuple[Path, ...]) -> Batch | End:
+        for first, last, _ in (*self.done[self._done_at :], *self.begun[self._begun_at :]):
+            if last > first:
+                raise self._changed(first, last, self.inputs[0])
         if self._next or self.done:
             return End(self._next)
         # An empty input is one task too: what the tool writes for it is the output.
-        self.done = [(0, 0, ())]
         headers = [source.header for source in self.sources]
+        digests = tuple((len(header), _core.crc32c(header)) for header in headers)
+        self.done = [(0, 0, digests)]
         for item, source in zip(self.inputs, self.sources, strict=True):
             _check_compression(item, source)
         for path, header in zip(paths, headers, strict=True):
             path.write_bytes(header)
-        return Batch(0, 0, 0, 0, tuple((len(header), _core.crc32c(header)) for header in headers), paths)
+        return Batch(0, 0, 0, 0, digests, paths)
 
     def _offset(self) -> int:
         return sum(source.offset for source in self.sources)
