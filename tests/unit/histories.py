@@ -166,7 +166,10 @@ class Start:
         for number, many in enumerate(slots):
             self.dispatcher.joined(number, many, self.now)
         limit = QuarantineLimit(share=self.choose.choice([None, 1.0, 1.0]))
-        limit.resumed(sum(task.last - task.first for task in tasks if task.quarantined))
+        limit.resumed(
+            sum(task.last - task.first for task in tasks),
+            sum(task.last - task.first for task in tasks if task.quarantined),
+        )
         self.proven = any(not task.quarantined for task in tasks)
         self.scheduler = Scheduler(
             Settings(

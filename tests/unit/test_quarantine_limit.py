@@ -46,5 +46,12 @@ def test_a_run_stops_when_nothing_but_the_same_failures_comes_any_more(ways: int
 
 def test_what_an_earlier_run_gave_up_counts() -> None:
     limit = QuarantineLimit(most=5)
-    limit.resumed(4)
+    limit.resumed(4, 4)
     assert [limit.give_up("x"), limit.give_up("x")] == [False, True]
+
+
+def test_what_earlier_starts_have_done_counts() -> None:
+    limit = QuarantineLimit(share=0.1)
+    limit.resumed(545, 35)
+    assert limit.n_done == 510
+    assert not limit.give_up("no"), "36 of 546"

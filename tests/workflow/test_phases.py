@@ -245,3 +245,27 @@ def test_ranks_that_somebody_else_started_are_refused(job: Shell) -> None:
     assert said.code == 2
     assert "a job in phases starts its own ranks\n\nhint: leave mpirun or srun out: millrace run --hosts" in said.err
     assert not job.run_dirs()
+
+
+def test_a_filter_is_done_anew_for_what_the_phase_before_it_has_got_since(shell: Shell) -> None:
+    shell.tool("picky", 'text=$(cat); case $text in *bad*) [ -e $MARK/ok ] || exit 1;; esac; printf "%s\\n" "$text"')
+    (shell.work / "in.fa").write_text(">A\nMKV\n>B bad\nMAA\n>C\nMLL\n")
+    (shell.work / "job.toml").write_text(
+        """
+        [phase.pick]
+        command = "picky"
+        stdin = "in.fa"
+        stdout = "mid.fa"
+        format = "fasta"
+        batch = "1"
+        [phase.low]
+        filter = "tr A-Z a-z"
+        input = "mid.fa"
+        output = "end.fa"
+        """
+    )
+    assert shell.run("millrace run job.toml").code == 3
+    assert (shell.work / "end.fa").read_text() == ">a\nmkv\n>c\nmll\n"
+    ended = shell.run("touch $MARK/ok; millrace run --retry-quarantined job.toml")
+    assert ended.code == 0, ended.shown
+    assert (shell.work / "end.fa").read_text() == (shell.work / "in.fa").read_text().lower()

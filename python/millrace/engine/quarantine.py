@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from millrace import _core
@@ -28,6 +30,15 @@ def place_of(number: int) -> str:
     """
     name, before = f"record-{number}", (number - 1) // PER_FOLDER * PER_FOLDER
     return f"records-{before + 1}-{before + PER_FOLDER}/{name}" if before else name
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """``name``, or one like it that none of ``taken`` is; adds it to these."""
+    free, number = name, 2
+    while free in taken:
+        free, number = f"{number}-{name}", number + 1
+    taken.add(free)
+    return free
 
 
 class QuarantineWriter:
@@ -58,31 +69,38 @@ class QuarantineWriter:
         place = self._folder / place_of(batch.first + 1)
         delete(place)
         place.mkdir(parents=True)
-        command = self.shown(argv)
+        kept_at = dict[str, str]()
+        taken = {"stderr.txt", "command.sh"}
+        redirection = ""
         for item, spooled in zip(self._use.inputs, batch.spooled, strict=True):
             if item.format == "files":
                 for name in batch.files:
-                    shutil.copyfile(self._cwd / name, place / Path(name).name)
+                    shutil.copyfile(self._cwd / name, place / _free(Path(name).name, taken))
                 continue
-            kept = place / (Path(item.path).name if item.path != "-" else "stdin")
-            if item.packed is None:  # as the tool gets it
-                kept = kept.with_name(unpacked_name(kept.name))
+            name = Path(item.path).name if item.path != "-" else "stdin"
+            # As the tool gets it.
+            kept = place / _free(unpacked_name(name) if item.packed is None else name, taken)
             if item.packed:
                 _core.compress_file(spooled, kept, item.packed)
             else:
                 shutil.copyfile(spooled, kept)
             if item.stdin:
-                command += f" < {shlex.quote(str(kept))}"
+                redirection += f" < {shlex.quote(str(kept))}"
             else:
-                command = command.replace(shlex.quote(item.path), shlex.quote(str(kept)))
-        (place / "stderr.txt").write_text(reason + "\n")
+                kept_at[item.path] = str(kept)
+        command = self._shown(argv, kept_at) + redirection
+        (place / "stderr.txt").write_bytes(os.fsencode(reason + "\n"))
         script = place / "command.sh"
-        script.write_text(f"#!/bin/sh\ncd {shlex.quote(str(self._cwd))} || exit\n{command}\n")
+        script.write_bytes(os.fsencode(f"#!/bin/sh\ncd {shlex.quote(str(self._cwd))} || exit\n{command}\n"))
         script.chmod(0o755)
         return self.name(batch)
 
     def shown(self, argv: list[bytes]) -> str:
         """The command as the user would type it."""
+        return self._shown(argv, {})
+
+    def _shown(self, argv: list[bytes], kept_at: Mapping[str, str]) -> str:
+        """The same with other paths for those that are inputs, but not within longer paths."""
         words = []
         for argument in argv:
             text = os.fsdecode(argument)
@@ -91,6 +109,9 @@ class QuarantineWriter:
                 # Private paths are _millrace/KEY/NAME: the user knows the typed path by its place.
                 before, _, after = text.partition(mark)
                 text = before + self._typed(after)
+            for path, kept in kept_at.items():
+                place = kept.replace("\\", r"\\")
+                text = re.sub(rf"(?:(?<![\w./-])|(?<=^-\w)){re.escape(path)}(?![\w./-])", place, text)
             words.append(shlex.quote(text))
         return " ".join(words)
 

@@ -186,6 +186,7 @@ class Streams:
         # The journal goes when this returns: names of files must be on the disk as their bytes are.
         for folder in {place.parent for place in self._places}:
             sync_folder(folder)
-        for folder in set(self._folders.values()):
+        folders = {*self._folders.values(), *map(Path, self._made)}
+        for folder in {folder.stat().st_dev: folder for folder in folders}.values():
             _core.sync_filesystem(folder)
         return sizes

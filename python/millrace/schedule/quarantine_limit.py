@@ -44,9 +44,9 @@ class QuarantineLimit(msgspec.Struct):
         """Records that are done."""
         return self.n_ended - self.n_given_up
 
-    def resumed(self, n_given_up: int) -> None:
-        """An earlier run has given up so many."""
-        self.n_ended += n_given_up
+    def resumed(self, n_ended: int, n_given_up: int) -> None:
+        """With earlier runs so many came to their end, of which so many were given up."""
+        self.n_ended += n_ended
         self.n_given_up += n_given_up
 
     def give_up(self, signature: str) -> bool:

@@ -127,7 +127,7 @@ def _take_over_results(engine: Engine, earlier: Earlier) -> None:
     for task in earlier.tasks:
         engine.stage.put(task)
     engine.counts.quarantined = sum(task.last - task.first for task in earlier.tasks if task.quarantined)
-    engine.limit.resumed(engine.counts.quarantined)
+    engine.limit.resumed(sum(task.last - task.first for task in earlier.tasks), engine.counts.quarantined)
 
 
 def _remember_cost(plan: Plan, engine: Engine) -> None:

@@ -98,8 +98,8 @@ class Link:
         with self._changed:
             return output in self._final
 
-    def wait(self, output: str, seconds: float) -> None:
-        """Wait until ``output`` is whole, but at most so long."""
+    def wait(self, output: str, seconds: float | None = None) -> None:
+        """Wait until ``output`` is whole, but at most so long if that is said."""
         with self._changed:
             self._changed.wait_for(lambda: output in self._final, seconds)
 

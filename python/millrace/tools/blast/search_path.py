@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -98,7 +99,7 @@ def _ncbirc(command: Command) -> str:
     environ = command.environ
     for folder in (str(command.cwd), environ.get("HOME", ""), environ.get("NCBI", "")):
         file = Path(folder) / ".ncbirc"
-        if folder and file.is_file():
+        if folder and os.access(file, os.R_OK) and file.is_file():  # BLAST passes over what it cannot read
             section = re.search(r"(?ims)^\[BLAST\]\s*$(.*?)(?:^\[|\Z)", file.read_text(errors="replace"))
             entry = re.search(r"(?im)^\s*BLASTDB\s*=\s*(.*?)\s*$", section.group(1)) if section else None
             return entry.group(1) if entry else ""
