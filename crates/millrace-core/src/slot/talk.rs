@@ -110,8 +110,9 @@ impl Talk {
                     }
                 }
                 Ready { room, data, .. } => {
-                    // Answers first: a program that waits for us to take them cannot take records.
-                    if data && !self.receive(answers, until, &mut first)? {
+                    // Answers first: a program that waits for us to take them cannot take records. Its end may come
+                    // behind the last of them.
+                    if data && !self.receive(answers, until, &mut first)? && self.taken < until {
                         return Err(self.ended(until, lengths));
                     }
                     if room {
@@ -246,4 +247,23 @@ struct Ready {
     data: bool,
     room: bool,
     late: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_last_answer_that_fills_the_buffer_counts_though_the_program_has_ended() {
+        let (mut talk, _stdin, mut stdout) = Talk::begin().unwrap();
+        let answer = vec![b'a'; PIECE - "1 12345\n\n".len()];
+        let frame = [format!("1 {}\n", answer.len()).as_bytes(), &answer, b"\n"].concat();
+        assert_eq!(frame.len(), PIECE);
+        stdout.write_all(&frame).unwrap();
+        drop(stdout);
+        let mut batch = tempfile::tempfile().unwrap();
+        let mut answers = vec![];
+        talk.ask(&mut batch, &[0], &mut answers, None, || Ok(false)).unwrap();
+        assert!(answers == answer);
+    }
 }
