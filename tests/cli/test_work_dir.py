@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from cgroups import memory_group
+from harness import wait_until
 from shell import Shell
 
 from millrace.errors import RefusedError
 from millrace.node import workdir
 from millrace.plan import workplace
+
+#: Root may write in any folder; a program without these capabilities may not.
+PLAIN = "setpriv --bounding-set=-dac_override,-dac_read_search" if os.geteuid() == 0 else ""
+needs_setpriv = pytest.mark.skipif(bool(PLAIN) and not shutil.which("setpriv"), reason="setpriv is not installed")
 
 
 @pytest.fixture
@@ -35,6 +42,32 @@ def test_it_is_where_the_user_wants_it_and_goes_with_the_run(line: str, shell: S
     assert ended.code == 0, ended.shown
     assert all(path.startswith(f"{place}/{workdir.prefix()}") for path in told.read_text().splitlines())
     assert list(place.iterdir()) == [], "nor is left what an earlier run had there"
+
+
+@needs_setpriv
+@pytest.mark.parametrize("closed", ["555 cache/sub", "555 cache/sub cache .", "0 cache/sub cache"])
+def test_folders_that_a_tool_has_closed_go_after_each_task(closed: str, shell: Shell) -> None:
+    place = shell.root / "place"
+    place.mkdir()
+    shell.tool("closes", f"mkdir -p cache/sub && touch cache/sub/f && chmod {closed} && exec cat")
+    run = "millrace run -q --work-dir ../place --batch 1 --slots 1 --format fasta"
+    ended = shell.run(f"{PLAIN} {run} -- closes < in.fa | cmp - in.fa")
+    assert ended.code == 0, ended.shown
+    assert list(place.iterdir()) == []
+
+
+@needs_setpriv
+def test_folders_that_a_killed_tool_has_closed_go_with_the_run(shell: Shell) -> None:
+    place = shell.root / "place"
+    place.mkdir()
+    closes = 'mkdir -p cache/sub && touch cache/sub/f && chmod 555 cache/sub && touch "$COUNT" && sleep 600'
+    shell.tool("closes", closes)
+    run = "millrace run -q --work-dir ../place --slots 1 --format fasta --run-dir r"
+    ended = shell.run(
+        f'{PLAIN} {run} -- closes < in.fa & p=$!; until [ -e "$COUNT" ]; do sleep 0.1; done; kill -KILL $p; wait $p'
+    )
+    assert ended.code == 137, ended.shown
+    assert wait_until(lambda: list(place.iterdir()) == []), list(place.iterdir())
 
 
 def test_a_job_file_names_it_too_and_plan_and_doctor_say_where_it_is(shell: Shell) -> None:

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use super::place::Place;
+use super::rights;
 use super::task::{Collect, Placement, Task};
 
 impl Place {
@@ -26,7 +27,7 @@ impl Place {
             };
         }
         let mut extra = Vec::new();
-        let n_kept = self.clean_below(Path::new(""), &wanted, &mut extra)?;
+        let n_kept = rights::removing(&self.root, || self.clean_below(Path::new(""), &wanted, &mut extra))?;
         let mut private = self.private();
         if n_kept < self.skeleton.len() + private.n_more() {
             // The tool removed some of it, or put something else in its place.
@@ -52,10 +53,14 @@ impl Place {
                 }
                 continue;
             }
-            if !wanted.contains(path.as_path()) && !kind.is_socket() && !kind.is_fifo() {
-                extra.push(path.clone());
+            if kind.is_dir() {
+                fs_err::remove_dir_all(entry.path())?
+            } else {
+                fs_err::remove_file(entry.path())?
             }
-            if kind.is_dir() { fs_err::remove_dir_all(entry.path())? } else { fs_err::remove_file(entry.path())? }
+            if !wanted.contains(path.as_path()) && !kind.is_socket() && !kind.is_fifo() {
+                extra.push(path);
+            }
         }
         Ok(n_kept)
     }

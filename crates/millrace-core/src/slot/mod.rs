@@ -21,6 +21,7 @@ mod outcome;
 mod place;
 mod pool;
 mod private;
+mod rights;
 mod run;
 mod serve;
 mod shared;

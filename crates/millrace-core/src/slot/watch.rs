@@ -12,6 +12,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::mark::Mark;
+use super::rights;
 
 /// The running watchdog. Dropping it ends the run: tools are killed, the work directory is removed.
 #[derive(Debug)]
@@ -135,8 +136,13 @@ fn remove(root: &Path) -> io::Result<()> {
     }
     for entry in fs::read_dir(format!("/proc/self/fd/{}", folder.as_raw_fd()))? {
         let entry = entry?;
-        // Neither follows a link.
-        if entry.file_type()?.is_dir() { fs::remove_dir_all(entry.path())? } else { fs::remove_file(entry.path())? }
+        let path = entry.path();
+        // None of them follows a link.
+        if entry.file_type()?.is_dir() {
+            rights::removing(&path, || fs::remove_dir_all(&path))?;
+        } else {
+            fs::remove_file(&path)?;
+        }
     }
     fs::remove_dir(root)
 }
