@@ -1,6 +1,6 @@
 //! The journals of this and other nodes: one that several threads append to, and many that are read.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +13,9 @@ use crate::journal::{BlockReader, BlockRef, Journal, JournalError};
 const SEEN_WITHIN: Duration = Duration::from_secs(10);
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Journals that are open at once: each start of each node has one, and each output reads them all.
+pub(super) const MOST_OPEN: usize = 64;
 
 /// A block, and the journal that it is in.
 #[derive(Clone, Debug)]
@@ -64,9 +67,9 @@ impl SharedJournal {
     }
 }
 
-/// The journals of all nodes, opened when a block of theirs is first asked for.
+/// The journals of all nodes, opened when a block of theirs is asked for. The latest that were asked for stay open.
 #[derive(Debug, Default)]
-pub struct Journals(HashMap<Arc<Path>, BlockReader>);
+pub struct Journals(VecDeque<(Arc<Path>, BlockReader)>);
 
 impl Journals {
     /// Returns a reader of the journal that holds the block, and waits for it if need be.
@@ -80,13 +83,22 @@ impl Journals {
         let StoredBlock { block, journal } = stored;
         let end = block.offset + block.length;
         let begun = Instant::now();
-        while self.0.get(journal).is_none_or(|reader| reader.size() < end) && begun.elapsed() < SEEN_WITHIN {
-            let reader = BlockReader::open(journal).map_err(JournalError::into_io)?;
-            if self.0.insert(journal.clone(), reader).is_some() {
-                thread::sleep(LOOK_AGAIN);
-            }
+        let at = self.0.iter().position(|(path, _)| path == journal);
+        let mut reader = match at.and_then(|at| self.0.remove(at)) {
+            Some((_, reader)) => reader,
+            None => open(journal)?,
+        };
+        while reader.size() < end && begun.elapsed() < SEEN_WITHIN {
+            thread::sleep(LOOK_AGAIN);
+            reader = open(journal)?;
         }
         // If it is still too short, reading tells that the block is cut off.
-        Ok(&self.0[journal])
+        self.0.truncate(MOST_OPEN - 1);
+        self.0.push_front((journal.clone(), reader));
+        Ok(&self.0[0].1)
     }
+}
+
+fn open(journal: &Path) -> io::Result<BlockReader> {
+    BlockReader::open(journal).map_err(JournalError::into_io)
 }

@@ -61,6 +61,34 @@ fn a_journal_that_looks_too_short_is_opened_anew() {
 }
 
 #[test]
+fn of_many_journals_the_latest_stay_open_and_others_are_opened_again() {
+    let folder = TempDir::new().unwrap();
+    let text = |k: usize| format!("text of node {k}");
+    let block_of_node = |k: usize| {
+        let own = folder.path().join(k.to_string());
+        fs::create_dir(&own).unwrap();
+        stored(&own, &[text(k).as_bytes()]).remove(0)
+    };
+    let blocks: Vec<_> = (0..journals::MOST_OPEN + 3).map(block_of_node).collect();
+    let open = || {
+        let paths = fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|each| fs::read_link(each.path()).ok());
+        paths.filter(|path| path.starts_with(folder.path())).collect::<Vec<_>>()
+    };
+    let mut journals = Journals::default();
+    for (k, stored) in blocks.iter().enumerate().chain(blocks.iter().enumerate()) {
+        for (k, stored) in [(k, stored), (0, &blocks[0])] {
+            let mut found = String::new();
+            io::Read::read_to_string(&mut journals.holding(stored).unwrap().read(&stored.block), &mut found).unwrap();
+            assert_eq!(found, text(k));
+        }
+    }
+    let open = open();
+    assert_eq!(open.len(), journals::MOST_OPEN);
+    assert!(open.contains(&blocks[0].journal.to_path_buf()), "it was asked for all the time");
+    assert!(!open.contains(&blocks[1].journal.to_path_buf()));
+}
+
+#[test]
 fn a_stream_is_written_over_what_is_there_and_cut_to_its_end() {
     let folder = TempDir::new().unwrap();
     let blocks = stored(folder.path(), &[b"h\na\n", b"h\nb\n"]);
