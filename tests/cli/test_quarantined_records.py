@@ -19,8 +19,8 @@ def test_words_that_are_not_utf_8_are_kept_as_they_are(tool: Shell) -> None:
     ended = tool.run(f"{RUN} --format fasta -- picky \"$(printf 'caf\\351')\" < in.fa > out")
     assert ended.code == 3 and "Traceback" not in ended.err, ended.shown
     [kept] = tool.work.glob("*/quarantine/record-3")
-    assert b"no: caf" in (kept / "stderr.txt").read_bytes()
-    assert b"caf\xe9" in (kept / "command.sh").read_bytes()
+    assert b"no: x" in (kept / "stderr.txt").read_bytes()
+    assert b"x\xe9" in (kept / "command.sh").read_bytes()
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
