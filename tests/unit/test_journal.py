@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,3 +42,28 @@ def test_what_was_given_up_counts_until_it_is_to_be_tried_again(tmp_path: Path) 
     tasks = [journal.quarantine(first, first + 1, 1, []) for first in (2, 0, 1)]
     assert [task.first for task in chosen(tasks, retry_quarantined=False)] == [0, 1, 2]
     assert chosen(tasks, retry_quarantined=True) == []
+
+
+@pytest.mark.parametrize(
+    "append",
+    [
+        pytest.param(lambda journal: journal.quarantine(0, 1, 1, []), id="quarantine"),
+        pytest.param(lambda journal: journal.found(0, 1, 1, [], bytes(100)), id="found"),
+    ],
+)
+def test_other_threads_go_on_while_one_appends(
+    append: Callable[[_core.Journal], _core.TaskRef], tmp_path: Path
+) -> None:
+    """Python hands over only where a call lets it go, so that the other thread runs during an append or not at all."""
+    journal = _core.Journal.create(str(tmp_path / "journal.mrj"), RUN)
+    begin, went_on = threading.Lock(), []
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(3600)
+    try:
+        with begin:
+            other = threading.Thread(target=lambda: begin.acquire() and went_on.append(True))
+            other.start()
+        assert any(append(journal) and went_on for _ in range(200_000))  # the other may get no core for a while
+    finally:
+        sys.setswitchinterval(usual)
+        other.join()

@@ -186,35 +186,57 @@ impl Journal {
     }
 
     /// Commits that the records `[first, last)` are given up.
-    fn quarantine(&self, first: u64, last: u64, attempt: u32, inputs: Vec<(u64, u32)>) -> PyResult<TaskRef> {
+    fn quarantine(
+        &self,
+        py: Python<'_>,
+        first: u64,
+        last: u64,
+        attempt: u32,
+        inputs: Vec<(u64, u32)>,
+    ) -> PyResult<TaskRef> {
         let task = core::TaskHead { quarantined: true, ..head(first, last, 0, attempt, &inputs) };
-        Ok(TaskRef(self.0.lock().append(&task, &mut []).map_err(journal_error)?, self.0.path().clone()))
+        self.append(py, &task, &mut [])
     }
 
     /// Commits what the search of a fragment found for the records `[first, last)`, known from elsewhere.
-    fn found(&self, first: u64, last: u64, fragment: u32, inputs: Vec<(u64, u32)>, block: &[u8]) -> PyResult<TaskRef> {
+    fn found(
+        &self,
+        py: Python<'_>,
+        first: u64,
+        last: u64,
+        fragment: u32,
+        inputs: Vec<(u64, u32)>,
+        block: &[u8],
+    ) -> PyResult<TaskRef> {
         let file = in_memory(block).map_err(io_error)?;
         let task = head(first, last, fragment, 1, &inputs);
-        let mut blocks = [core::Source { stream: 0, name: vec![], file }];
-        Ok(TaskRef(self.0.lock().append(&task, &mut blocks).map_err(journal_error)?, self.0.path().clone()))
+        self.append(py, &task, &mut [core::Source { stream: 0, name: vec![], file }])
     }
 
     /// Bytes that are not yet known to be on disk.
     #[getter]
     fn unsynced(&self) -> u64 {
-        self.0.lock().unsynced()
+        self.0.unsynced()
     }
 
     /// Where the next task will be.
     #[getter]
     fn end(&self) -> u64 {
-        self.0.lock().end()
+        self.0.end()
     }
 
     /// Waits until everything appended so far is on disk; then notes that what is before `sure` counts whatever comes.
     #[pyo3(signature = (sure=None))]
     fn sync(&self, py: Python<'_>, sure: Option<u64>) -> PyResult<()> {
         py.detach(|| self.0.sync(sure)).map_err(io_error)
+    }
+}
+
+impl Journal {
+    /// Python goes on meanwhile: slots append, too, and each waits for the others.
+    fn append(&self, py: Python<'_>, task: &core::TaskHead, blocks: &mut [core::Source]) -> PyResult<TaskRef> {
+        let task = py.detach(|| self.0.append(task, blocks)).map_err(journal_error)?;
+        Ok(TaskRef(task, self.0.path().clone()))
     }
 }
 

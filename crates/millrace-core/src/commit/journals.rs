@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::journal::{BlockReader, BlockRef, Journal, JournalError};
+use crate::journal::{BlockReader, BlockRef, Journal, JournalError, Source, TaskHead, TaskRef};
 
 /// How long a journal may look shorter than its node says.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);
@@ -31,13 +32,18 @@ pub struct StoredBlock {
 pub struct SharedJournal {
     journal: Mutex<Journal>,
     path: Arc<Path>,
+    /// As they were after the last whole task: who asks does not wait for a thread that appends, which on a network
+    /// filesystem may take long.
+    end: AtomicU64,
+    unsynced: AtomicU64,
 }
 
 impl SharedJournal {
     /// Shares `journal`, the file at `path`.
     #[must_use]
     pub fn new(journal: Journal, path: Arc<Path>) -> Self {
-        Self { journal: Mutex::new(journal), path }
+        let (end, unsynced) = (journal.end().into(), journal.unsynced().into());
+        Self { journal: Mutex::new(journal), path, end, unsynced }
     }
 
     /// The file.
@@ -46,10 +52,22 @@ impl SharedJournal {
         &self.path
     }
 
-    /// The journal, for this thread alone.
-    pub fn lock(&self) -> MutexGuard<'_, Journal> {
-        // An append that panicked has not moved the end: the next one writes over what it left.
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Where the next task will be. Never waits: of one that is being appended it knows nothing.
+    pub fn end(&self) -> u64 {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// Bytes of whole tasks that are not yet known to be on disk. Never waits.
+    pub fn unsynced(&self) -> u64 {
+        self.unsynced.load(Ordering::Acquire)
+    }
+
+    /// Appends all blocks of a task and its commit; see [`Journal::append`].
+    ///
+    /// # Errors
+    /// If writing fails (disk full) or a source cannot be read.
+    pub fn append(&self, task: &TaskHead, blocks: &mut [Source]) -> Result<TaskRef, JournalError> {
+        self.alone(|journal| journal.append(task, blocks))
     }
 
     /// Waits until everything appended so far is on disk; then notes that what is before `sure` counts whatever comes.
@@ -58,12 +76,22 @@ impl SharedJournal {
     /// # Errors
     /// If the disk fails.
     pub fn sync(&self, sure: Option<u64>) -> io::Result<()> {
-        let (file, end) = self.lock().sync_handle()?;
+        let (file, end) = self.alone(|journal| journal.sync_handle())?;
         file.sync_data()?;
         if let Some(sure) = sure {
-            self.lock().synced_to(sure.min(end));
+            self.alone(|journal| journal.synced_to(sure.min(end)));
         }
         Ok(())
+    }
+
+    /// What `work` makes of the journal, which this thread has for itself.
+    pub(super) fn alone<T>(&self, work: impl FnOnce(&mut Journal) -> T) -> T {
+        // An append that panicked has not moved the end: the next one writes over what it left.
+        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = work(&mut journal);
+        self.end.store(journal.end(), Ordering::Release);
+        self.unsynced.store(journal.unsynced(), Ordering::Release);
+        done
     }
 }
 

@@ -109,7 +109,7 @@ impl JournalSink {
         if purpose.head.fragment == 0 {
             blocks.iter_mut().try_for_each(|block| self.check(&purpose.head, block))?;
         }
-        let committed = self.journal.lock().append(&purpose.head, &mut blocks);
+        let committed = self.journal.append(&purpose.head, &mut blocks);
         committed.map_err(JournalError::into_io).map_err(Failure::Io)
     }
 

@@ -34,10 +34,30 @@ fn stored(folder: &Path, texts: &[&[u8]]) -> Vec<StoredBlock> {
     let path: Arc<Path> = path.into();
     let append = |(k, text): (u64, &&[u8])| {
         let mut blocks = [Source { stream: 0, name: vec![], file: file_of(text) }];
-        let task = journal.lock().append(&head(k, k + 1, 0), &mut blocks).unwrap();
+        let task = journal.append(&head(k, k + 1, 0), &mut blocks).unwrap();
         StoredBlock { block: task.blocks[0].clone(), journal: path.clone() }
     };
     (0..).zip(texts).map(append).collect()
+}
+
+#[test]
+fn who_asks_for_the_end_does_not_wait_for_who_appends() {
+    let folder = TempDir::new().unwrap();
+    let (journal, _) = create(folder.path());
+    let empty = journal.end();
+    let mut blocks = [Source { stream: 0, name: vec![], file: file_of(b"text") }];
+    let (tell, told) = std::sync::mpsc::channel();
+    let asks = journal.clone();
+    journal.alone(|appending| {
+        appending.append(&head(0, 1, 0), &mut blocks).unwrap();
+        std::thread::spawn(move || tell.send((asks.end(), asks.unsynced())));
+        let now = told.recv_timeout(Duration::from_secs(60)).expect("it waited");
+        assert_eq!(now, (empty, 0), "as before the task, of which it may not know");
+    });
+    let end = journal.end();
+    assert!(end > empty && journal.unsynced() == end - empty);
+    journal.sync(Some(end)).unwrap();
+    assert!(journal.unsynced() == 0 && journal.end() > end, "the note that it is synced is no news");
 }
 
 #[test]
