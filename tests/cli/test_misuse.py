@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import os
 import shutil
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from shell import Shell
+from shell import PLAIN, Shell
 
 RUN = "millrace run --format fasta"
 TEE = "millrace run --input in.fa --output o -- tee2 in.fa o"
@@ -19,8 +18,6 @@ OTHER_RELEASE = (
     'r = RunDir(Path("o.millrace")); r.write_manifest(msgspec.structs.replace(r.read_manifest(), millrace="0.0.9"))\''
 )
 KEPT = TEE.replace("run", "run --keep-run-dir --batch 1", 1) + " 2> first"
-#: Root may read and write everything; a program without these capabilities may not.
-PLAIN = "setpriv --bounding-set=-dac_override,-dac_read_search" if os.geteuid() == 0 else ""
 #: A run whose second record is put aside.
 SOME = "millrace run --input in.fa --output o -- sh -c 'bad2 < $1 > $2' x in.fa o"
 LOST = f"{RUN} -q --run-dir o.millrace -- bad2 < in.fa > x"

@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shell import Shell
+from shell import PLAIN, Shell
 
 from millrace.storage import past
 
 RUN = "millrace run --slots 1 --batch 1 --verify 0 --input in.fa"
-
-#: Takes the right away that lets root write where nobody may.
-PLAIN = "setpriv --bounding-set=-dac_override,-dac_read_search" if os.geteuid() == 0 else ""
 
 
 @pytest.fixture

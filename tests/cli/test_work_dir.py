@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -12,14 +11,12 @@ from pathlib import Path
 import pytest
 from cgroups import memory_group
 from harness import wait_until
-from shell import Shell
+from shell import PLAIN, Shell
 
 from millrace.errors import RefusedError
 from millrace.node import workdir
 from millrace.plan import workplace
 
-#: Root may write in any folder; a program without these capabilities may not.
-PLAIN = "setpriv --bounding-set=-dac_override,-dac_read_search" if os.geteuid() == 0 else ""
 needs_setpriv = pytest.mark.skipif(bool(PLAIN) and not shutil.which("setpriv"), reason="setpriv is not installed")
 
 

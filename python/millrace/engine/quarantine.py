@@ -88,19 +88,19 @@ class QuarantineWriter:
                 redirection += f" < {shlex.quote(str(kept))}"
             else:
                 kept_at[item.path] = str(kept)
-        command = self._shown(argv, kept_at) + redirection
+        command = self.shown(argv, kept_at) + redirection
         (place / "stderr.txt").write_bytes(os.fsencode(reason + "\n"))
         script = place / "command.sh"
         script.write_bytes(os.fsencode(f"#!/bin/sh\ncd {shlex.quote(str(self._cwd))} || exit\n{command}\n"))
         script.chmod(0o755)
         return self.name(batch)
 
-    def shown(self, argv: list[bytes]) -> str:
-        """The command as the user would type it."""
-        return self._shown(argv, {})
+    def shown(self, argv: list[bytes], kept_at: Mapping[str, str] | None = None) -> str:
+        """The command as the user would type it.
 
-    def _shown(self, argv: list[bytes], kept_at: Mapping[str, str]) -> str:
-        """The same with other paths for those that are inputs, but not within longer paths."""
+        Args:
+            kept_at: Other paths for those of inputs, where these are not within longer ones.
+        """
         words = []
         for argument in argv:
             text = os.fsdecode(argument)
@@ -109,7 +109,7 @@ class QuarantineWriter:
                 # Private paths are _millrace/KEY/NAME: the user knows the typed path by its place.
                 before, _, after = text.partition(mark)
                 text = before + self._typed(after)
-            for path, kept in kept_at.items():
+            for path, kept in (kept_at or {}).items():
                 place = kept.replace("\\", r"\\")
                 text = re.sub(rf"(?:(?<![\w./-])|(?<=^-\w)){re.escape(path)}(?![\w./-])", place, text)
             words.append(shlex.quote(text))

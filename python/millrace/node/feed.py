@@ -150,23 +150,18 @@ class Feeder(msgspec.Struct):
 
     def _still_empty(self, digests: Sequence[tuple[int, int]]) -> None:
         """Check inputs without a record, whose one task is done."""
-        for item, source, expected in zip(self.inputs, self.sources, digests, strict=True):
+        for item, source, header, expected in zip(self.inputs, self.sources, self._headers(), digests, strict=True):
             if source.skip(1) is not None:
-                raise CorruptError(
-                    f"{item.path}: has records, and had none when this run began",
-                    "restore the input, or start over with --fresh",
-                )
-            if (len(source.header), _core.crc32c(source.header)) != tuple(expected):
-                raise CorruptError(
-                    f"{item.path}: its header is not what it was when this run began",
-                    "restore the input, or start over with --fresh",
-                )
+                raise _differs(item, "has records, and had none when this run began")
+            if header != tuple(expected):
+                raise _differs(item, "its header is not what it was when this run began")
+
+    def _headers(self) -> tuple[tuple[int, int], ...]:
+        """(bytes, checksum) of the inputs' headers: the digests of a batch without records."""
+        return tuple((len(source.header), _core.crc32c(source.header)) for source in self.sources)
 
     def _changed(self, first: int, last: int, item: InputUse) -> CorruptError:
-        return CorruptError(
-            f"{item.path}: records {first + 1} to {last} are not what they were when this run began",
-            "restore the input, or start over with --fresh",
-        )
+        return _differs(item, f"records {first + 1} to {last} are not what they were when this run began")
 
     def _cut(self, limits: Limits) -> Batch | End:
         self._serial += 1
@@ -215,17 +210,19 @@ class Feeder(msgspec.Struct):
         if self._next or self.done:
             return End(self._next)
         # An empty input is one task too: what the tool writes for it is the output.
-        headers = [source.header for source in self.sources]
-        digests = tuple((len(header), _core.crc32c(header)) for header in headers)
-        self.done = [(0, 0, digests)]
+        self.done = [(0, 0, self._headers())]
         for item, source in zip(self.inputs, self.sources, strict=True):
             _check_compression(item, source)
-        for path, header in zip(paths, headers, strict=True):
-            path.write_bytes(header)
-        return Batch(0, 0, 0, 0, digests, paths)
+        for path, source in zip(paths, self.sources, strict=True):
+            path.write_bytes(source.header)
+        return Batch(0, 0, 0, 0, self._headers(), paths)
 
     def _offset(self) -> int:
         return sum(source.offset for source in self.sources)
+
+
+def _differs(item: InputUse, how: str) -> CorruptError:
+    return CorruptError(f"{item.path}: {how}", "restore the input, or start over with --fresh")
 
 
 def _check_compression(item: InputUse, source: Source) -> None:

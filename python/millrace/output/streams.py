@@ -80,6 +80,8 @@ class Streams:
         self._new: list[Path] = []
         #: Folders that are known to be there.
         self._made: set[str] = set()
+        #: A folder on each filesystem that has them.
+        self._filesystems: dict[int, str] = {}
         for number, output in enumerate(outputs):
             if only and output.name != only:
                 continue
@@ -92,7 +94,8 @@ class Streams:
                 prompt = place is not None and kind(place.parent) not in SHARED
                 self._writers[number] = _core.StreamWriter(output.join, str(place) if place else None, prompt=prompt)
             else:
-                self._folders[number] = self._folder(output, place, bool(to))
+                self._folders[number] = folder = self._folder(output, place, bool(to))
+                self._filesystems.setdefault(folder.stat().st_dev, str(folder))
 
     def _folder(self, output: OutputUse, place: Path | None, elsewhere: bool) -> Path:
         if output.layout == "record" and not elsewhere:
@@ -138,6 +141,7 @@ class Streams:
                     if (parent := os.path.dirname(path)) not in self._made:
                         os.makedirs(parent, exist_ok=True)
                         self._made.add(parent)
+                        self._filesystems.setdefault(os.stat(parent).st_dev, parent)
                     _core.extract(block, path)
                     if self._wrote:
                         self._wrote(path)
@@ -186,7 +190,7 @@ class Streams:
         # The journal goes when this returns: names of files must be on the disk as their bytes are.
         for folder in {place.parent for place in self._places}:
             sync_folder(folder)
-        folders = {*self._folders.values(), *map(Path, self._made)}
-        for folder in {folder.stat().st_dev: folder for folder in folders}.values():
-            _core.sync_filesystem(folder)
+        for on_it in self._filesystems.values():
+            with suppress(FileNotFoundError):  # somebody has removed it: what is lacking is written again
+                _core.sync_filesystem(on_it)
         return sizes
