@@ -60,6 +60,8 @@ class InputUse(Frozen, frozen=True):
     format: str
     #: Whether the tool gets it on its standard input instead of by an `InputArg`.
     stdin: bool = False
+    #: Whether it comes through a pipe: some tools tell an empty pipe from an empty file.
+    piped: bool = False
     #: Suffixes of companion files (an index, a binary form) that the tool would read instead of the batch.
     hide: tuple[str, ...] = ()
     #: Whether a record without residues stays with the record before it: for a tool that fails on such a record alone, and

@@ -268,7 +268,7 @@ impl Pool {
             skeleton: skeleton.into_iter().collect(),
             links: slot::Links { links, ignored },
             exe: CString::new(exe.into_os_string().into_vec())?,
-            environ: environ.into_iter().map(CString::new).collect::<Result<_, _>>()?,
+            environ,
             namespaces: Arc::new(namespaces),
             nice,
             ok_statuses,
@@ -286,7 +286,7 @@ impl Pool {
 
     /// Queues one execution of the tool.
     ///
-    /// `placements`: ("batch", from, to), ("stdin", from, ""), ("folder", "", path) or ("link", target, path); ("gzip", from,
+    /// `placements`: ("batch", from, to), ("stdin", from, ""), ("ended", "", ""), ("folder", "", path) or ("link", target, path); ("gzip", from,
     /// to) or another compression is a batch that is compressed, to "" on standard input, and "gzip again" and "gzip members"
     /// to other bytes;
     /// `outputs`: (stream, "stdout" | "file" | "folder", path, block name, optional).
@@ -414,6 +414,7 @@ fn placement((kind, from, to): (String, PathBuf, PathBuf)) -> PyResult<Placement
     match kind.as_str() {
         "batch" => Ok(Placement::Batch { from, to }),
         "stdin" => Ok(Placement::Stdin(from)),
+        "ended" => Ok(Placement::Ended),
         "folder" => Ok(Placement::Folder(to)),
         "link" => Ok(Placement::Link { target: from, to }),
         _ => {

@@ -13,7 +13,7 @@ import msgspec
 
 from millrace import _core
 from millrace.ids import TaskId
-from millrace.model import Fragmented, HdfsRead, OutputUse, ToolUse, View
+from millrace.model import Fragmented, HdfsRead, OutputUse, Token, ToolUse, View
 from millrace.node import mirror
 from millrace.node.batch import Batch
 from millrace.node.execution import Execution
@@ -69,13 +69,15 @@ class Node:
             from millrace.node.volumes import without_volumes  # few runs need it
 
             seen = without_volumes(names, use.fragmented)
-        self._mirror = mirror.lay_out(use, cwd, hidden, seen)
+        self._mirror = mirror.lay_out(use, cwd, hidden, seen, environ.get("PWD", ""))
         self._executions = Executions(use, self._mirror)
         roots = [work.slot(number) for number in range(slots)]
         for root in roots:
             self._mirror.build(root)
         tool_environ = {**environ, **use.env, work.token.partition("=")[0]: work.secret}
-        tool_environ.pop("PWD", None)  # says where the user is, not where the tool is
+        own = {} if self._mirror.pwd is None else {"PWD": os.fsdecode(self._mirror.pwd)}
+        in_slot = {**tool_environ, **own}
+        tool_environ.pop("PWD", None)  # says where the user is, not where what makes fragments is
         self._searcher: Searcher | None = None
         if use.fragmented:
             self._searcher = self._make_searcher(
@@ -88,8 +90,8 @@ class Node:
             mounted = mounts.View(staged)
         self._pool = _core.Pool(
             journal, roots=[str(root) for root in roots], directory=self._mirror.directory,
-            skeleton=self._mirror.skeleton, exe=str(exe),
-            environ=[os.fsencode(f"{name}={value}") for name, value in tool_environ.items()],
+            skeleton=self._mirror.skeleton, exe=_in_slot(exe, use.argv[0], roots[0] / self._mirror.directory),
+            environ=[os.fsencode(f"{name}={value}") for name, value in in_slot.items()],
             nice=nice, slot_mark=mirror.SLOT_MARK, secret=work.secret.encode(),
             substitutions=list(self._mirror.substitutions), streams=[_stream(output) for output in use.outputs],
             records_said=use.records_said, failures_said=list(use.failures_said), ok_statuses=use.ok_statuses, namespaces=mounted.namespaces if mounted else (),
@@ -260,6 +262,15 @@ class Node:
     def argv(self, batch: Batch) -> list[bytes]:
         """The tool's arguments for ``batch``, in which `mirror.SLOT_MARK` stands for the slot."""
         return self._executions.argv(batch)
+
+
+def _in_slot(exe: Path, typed: Token, place: Path) -> str:
+    """The program's path in a slot: by the relative one that the user typed, which is what a script finds in ``$0``."""
+    if isinstance(typed, str) and "/" in typed and not os.path.isabs(typed):
+        with suppress(OSError):
+            if os.path.samefile(place / typed, exe):
+                return typed
+    return str(exe)
 
 
 def _stream(output: OutputUse) -> tuple[str, str, list[str]]:

@@ -46,8 +46,15 @@ class Executions:
     def inputs(self, batch: Batch, *, again: bool = False) -> list[Placement]:
         """Where the bytes of ``batch`` go; see `of`."""
         found: list[Placement] = []
-        for item, place, spooled in zip(self._use.inputs, self._mirror.inputs, batch.spooled, strict=True):
+        for item, place, spooled, (n_bytes, _) in zip(
+            self._use.inputs, self._mirror.inputs, batch.spooled, batch.digests, strict=True
+        ):
             if item.format == "files":
+                continue
+            if item.piped and not (n_bytes or item.packed or self._use.served):
+                found.append(("ended", "", ""))
+                if not item.stdin:
+                    found.append(("link", "/dev/stdin", place.path))
                 continue
             if item.packed and not batch.n_records and not item.stdin:
                 # An empty input is the file itself, whatever is in it.

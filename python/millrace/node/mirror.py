@@ -24,6 +24,11 @@ from millrace.tools.base import EACH, record_path
 #: Text in arguments that stands for the slot's own directory; no path can hold a NUL, so no clash.
 SLOT_MARK = b"\0slot\0"
 
+#: What a link to the slot's directory has after the name of that, and the link: where the user came to the working directory
+#: by a link, the tool does, too.
+ALIAS_SUFFIX = ".pwd"
+ALIAS = SLOT_MARK + os.fsencode(ALIAS_SUFFIX)
+
 #: Folder in a slot for files that cannot lie at the user's own path; `millrace_core::slot` knows it, too. No dot: what is cut off
 #: a path at one should not hide it.
 PRIVATE = "_millrace"
@@ -56,6 +61,8 @@ class Mirror(msgspec.Struct, frozen=True):
     links: tuple[tuple[str, str], ...]
     #: (private text, the user's text), longest first.
     substitutions: tuple[tuple[bytes, bytes], ...] = msgspec.field(default=())
+    #: What the tool finds in ``PWD``; None: what the user has there.
+    pwd: bytes | None = None
 
     @property
     def skeleton(self) -> list[str]:
@@ -69,10 +76,16 @@ class Mirror(msgspec.Struct, frozen=True):
             (slot / folder).mkdir()
         for path, target in self.links:
             (slot / path).symlink_to(target)
+        if self.pwd == ALIAS:
+            Path(f"{slot}{ALIAS_SUFFIX}").symlink_to(slot.name)
 
 
 def lay_out(
-    use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset(), names: Mapping[str, str] | None = None
+    use: ToolUse,
+    cwd: Path,
+    hidden: frozenset[Path] = frozenset(),
+    names: Mapping[str, str] | None = None,
+    pwd: str = "",
 ) -> Mirror:
     """Decide where everything lies.
 
@@ -81,6 +94,7 @@ def lay_out(
         cwd: The user's working directory, absolute.
         hidden: Real paths that a tool must not see (the run directory).
         names: What is to be seen in the working directory besides, or in the place of what is there: path by name.
+        pwd: What the user has in ``PWD``.
 
     Returns:
         The layout. Reads folders; makes nothing.
@@ -114,8 +128,22 @@ def lay_out(
     substitutions = [*placer.substitutions, (private_text(directory), os.fsencode(cwd))]
     if directory:
         substitutions.append((SLOT_MARK, os.fsencode(top)))
+    private = _pwd(pwd, cwd, directory)
+    if private == ALIAS:
+        substitutions.append((ALIAS, os.fsencode(pwd)))
     substitutions.sort(key=lambda pair: -len(pair[0]))
-    return Mirror(top, directory, inputs, outputs, tuple(folders), tuple(links), tuple(substitutions))
+    return Mirror(top, directory, inputs, outputs, tuple(folders), tuple(links), tuple(substitutions), private)
+
+
+def _pwd(pwd: str, cwd: Path, directory: str) -> bytes | None:
+    """What stands for ``PWD`` in a slot; None if it is not the working directory: a text like any other."""
+    try:
+        if not os.path.isabs(pwd) or not os.path.samefile(pwd, cwd):
+            return None
+    except OSError:
+        return None
+    # Above a folder that a link leads to is not what is above the link.
+    return private_text(directory) if directory or pwd == str(cwd) else ALIAS
 
 
 def _inputs(use: ToolUse, cwd: Path, placer: _Placer) -> tuple[Place, ...]:

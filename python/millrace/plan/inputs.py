@@ -12,7 +12,7 @@ import msgspec
 from millrace import _core, formats
 from millrace.errors import RefusedError
 from millrace.job import Job
-from millrace.model import Command, ToolUse
+from millrace.model import Command, InputUse, ToolUse
 from millrace.tools.base import NUL, OPENED, file_records, grows, join_names, opened
 
 
@@ -36,7 +36,8 @@ def with_files(use: ToolUse, command: Command) -> ToolUse:
 
 
 def with_formats(use: ToolUse, command: Command) -> ToolUse:
-    """Find the record format of inputs for which nobody named one, and check those that were named.
+    """Find the record format of inputs for which nobody named one, check those that were named, and see what comes
+    through a pipe.
 
     Raises:
         RefusedError: It cannot be told, or there is no such format.
@@ -55,8 +56,15 @@ def with_formats(use: ToolUse, command: Command) -> ToolUse:
                 )
             item = msgspec.structs.replace(item, format=found)
         formats.check(item.format)
-        inputs.append(item)
+        inputs.append(msgspec.structs.replace(item, piped=_is_piped(item, command)))
     return msgspec.structs.replace(use, inputs=tuple(inputs))
+
+
+def _is_piped(item: InputUse, command: Command) -> bool:
+    if item.format == "files" or grows(item.path, command):
+        return False
+    mode = (os.fstat(0) if item.path == "-" else os.stat(os.path.join(command.cwd, item.path))).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def check_boundaries(job: Job, use: ToolUse) -> None:

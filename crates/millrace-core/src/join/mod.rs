@@ -94,11 +94,44 @@ pub fn check(spec: &str, first: u64, n_records: u64, block: &mut dyn BufRead) ->
     joiner.finish(&mut io::sink())
 }
 
+/// Of an input without a record there is one block, and that is the output, whatever the format is.
+struct OrNothing {
+    joiner: Box<dyn Joiner>,
+    has_whole: bool,
+}
+
+impl Joiner for OrNothing {
+    fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
+        if n_records > 0 {
+            return self.joiner.block(n_records, block, out);
+        }
+        self.has_whole = true;
+        io::copy(block, out)?;
+        Ok(())
+    }
+
+    fn finish(&mut self, out: &mut dyn Write) -> Result<(), JoinError> {
+        if self.has_whole { Ok(()) } else { self.joiner.finish(out) }
+    }
+
+    fn skip(&mut self, n_records: u64) {
+        self.joiner.skip(n_records);
+    }
+
+    fn is_plain_copy(&self) -> bool {
+        self.joiner.is_plain_copy()
+    }
+}
+
 /// Makes the joiner that `spec` names: a name, or `name:parameter`.
 ///
 /// # Errors
 /// [`JoinError::Unknown`] if there is no such joiner.
 pub fn joiner(spec: &str) -> Result<Box<dyn Joiner>, JoinError> {
+    Ok(Box::new(OrNothing { joiner: of_records(spec)?, has_whole: false }))
+}
+
+fn of_records(spec: &str) -> Result<Box<dyn Joiner>, JoinError> {
     let (name, parameter) = spec.split_once(':').unwrap_or((spec, ""));
     match name {
         "concat" => Ok(Box::new(Concat)),

@@ -17,7 +17,7 @@ impl Place {
             match placement {
                 Placement::Batch { to, .. } | Placement::Link { to, .. } | Placement::Folder(to) => wanted.insert(to),
                 Placement::Packed { to, .. } => to.as_ref().is_some_and(|to| wanted.insert(to)),
-                Placement::Stdin(_) => false,
+                Placement::Stdin(_) | Placement::Ended => false,
             };
         }
         for output in &task.outputs {

@@ -104,6 +104,7 @@ impl Place {
                     placed.batches.push((to, state(&path)?));
                 }
                 Placement::Stdin(from) => placed.stdin = Some(fs_err::File::open(from)?.into_file()),
+                Placement::Ended => placed.stdin = Some(super::talk::pipe()?.0.into()),
                 Placement::Packed { from, to, packing } => {
                     let mut from = fs_err::File::open(from)?;
                     let size = from.metadata()?.len();

@@ -36,8 +36,8 @@ pub struct Settings {
     pub links: Links,
     /// The program, absolute.
     pub exe: CString,
-    /// Its environment, `NAME=value`.
-    pub environ: Vec<CString>,
+    /// Its environment, `NAME=value`; `slot_mark` in it stands for the slot's directory.
+    pub environ: Vec<Vec<u8>>,
     /// Namespaces that it is started in, in the order in which they are entered; empty: those of this process.
     pub namespaces: Arc<Vec<OwnedFd>>,
     /// Priority, as for `nice`; 0 leaves it.
@@ -374,20 +374,17 @@ fn next<R>(slot: usize, ended: Option<(u64, Instant, Outcome<R>)>, shared: &Shar
 
 fn place<R>(settings: &Settings, slot: usize, shared: &Shared<R>, kills: Arc<Kills>) -> std::io::Result<Place> {
     use std::os::unix::ffi::OsStrExt;
-    let root = settings.roots[slot].clone();
-    let substitutions = settings
-        .substitutions
-        .iter()
-        .map(|(private, user)| (text::in_slot(private, &settings.slot_mark, &root), user.clone()))
-        .collect();
+    let root = &settings.roots[slot];
+    let in_slot = |text: &[u8]| text::in_slot(text, &settings.slot_mark, root);
+    let substitutions = settings.substitutions.iter().map(|(private, user)| (in_slot(private), user.clone())).collect();
     let mark = Mark::of_run(&settings.secret).of_slot(slot);
-    let private = Private::of(&root, &settings.links.links)?;
+    let private = Private::of(root, &settings.links.links)?;
     Ok(Place {
         directory: CString::new(root.join(&settings.directory).as_os_str().as_bytes())?,
-        root,
+        root: root.clone(),
         skeleton: settings.skeleton.clone(),
         exe: settings.exe.clone(),
-        environ: settings.environ.clone(),
+        environ: settings.environ.iter().map(|entry| in_slot(entry)).map(CString::new).collect::<Result<_, _>>()?,
         namespaces: settings.namespaces.clone(),
         nice: settings.nice,
         ok_statuses: settings.ok_statuses.clone(),

@@ -28,6 +28,8 @@ pub enum Placement {
     },
     /// The batch's bytes on standard input.
     Stdin(PathBuf),
+    /// A pipe on standard input, which has ended.
+    Ended,
     /// The batch's bytes, compressed.
     Packed {
         /// Where the bytes are.

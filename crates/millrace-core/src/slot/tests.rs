@@ -59,7 +59,7 @@ impl Bench {
             skeleton: HashSet::from(["cwd".into(), "cwd/kept".into()]),
             links: Links::default(),
             exe: c"/bin/sh".into(),
-            environ: vec![c"PATH=/usr/bin:/bin".into()],
+            environ: vec![b"PATH=/usr/bin:/bin".into()],
             namespaces: Arc::default(),
             nice: 0,
             ok_statuses: vec![],
@@ -339,7 +339,7 @@ fn a_sweep_finds_what_hides_from_its_parents() {
     let mut bench = Bench::new();
     let secret = String::from_utf8(bench.settings.secret.clone()).unwrap();
     let token = format!("MILLRACE_TOKEN={secret}");
-    bench.settings.environ.push(CString::new(token.clone()).unwrap());
+    bench.settings.environ.push(token.clone().into());
     let pid = bench.file("pid", "");
     let script = format!("env -i setsid sh -c 'echo $$ > {}; exec sleep 1000' & sleep 1000", pid.display());
     let pool = bench.pool();
@@ -574,9 +574,9 @@ fn a_missing_program_is_an_error_of_the_start() {
 #[test]
 fn a_large_environment_gets_there_and_a_too_large_one_is_an_error() {
     let mut bench = Bench::new();
-    bench.settings.environ.extend((0..500).map(|k| CString::new(format!("V{k}={}", "x".repeat(1000))).unwrap()));
+    bench.settings.environ.extend((0..500).map(|k| format!("V{k}={}", "x".repeat(1000)).into()));
     assert_eq!(stdout(&bench.shell("echo ${#V0} ${#V499}")), "1000 1000\n");
-    bench.settings.environ.push(CString::new(format!("HUGE={}", "x".repeat(1 << 20))).unwrap());
+    bench.settings.environ.push(format!("HUGE={}", "x".repeat(1 << 20)).into());
     let outcome = bench.shell("true");
     assert!(
         matches!(&outcome.result, Err(Failure::Spawn(error)) if error.raw_os_error() == Some(libc::E2BIG)),

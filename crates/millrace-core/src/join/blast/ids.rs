@@ -86,7 +86,7 @@ impl Joiner for Ids {
         let mut lines = Lines::new(block);
         let mut state = State { n_records, ..State::default() };
         // Whether the block ends where a value does.
-        let mut is_whole = n_records == 0 || self.dialect.query.is_empty();
+        let mut is_whole = self.dialect.query.is_empty();
         while let Some(line) = lines.next()? {
             is_whole = line == b"}\n";
             let indent = line.iter().position(|byte| *byte != b' ').unwrap_or(0);

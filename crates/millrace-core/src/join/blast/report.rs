@@ -41,9 +41,6 @@ impl Report {
 
 impl Joiner for Report {
     fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
-        if n_records == 0 && block.fill_buf()?.is_empty() {
-            return Ok(());
-        }
         let mut out = buffered(out);
         let mut lines = Lines::new(block);
         let first = self.banner(&mut lines, &mut out)?;

@@ -124,9 +124,6 @@ impl Comments {
 
 impl Joiner for Comments {
     fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
-        if n_records == 0 && block.fill_buf()?.is_empty() {
-            return Ok(());
-        }
         let mut out = buffered(out);
         let mut lines = Lines::new(block);
         let mut total = Vec::new();

@@ -127,9 +127,6 @@ impl Wrapped {
 
 impl Joiner for Wrapped {
     fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
-        if n_records == 0 && block.fill_buf()?.is_empty() {
-            return Ok(());
-        }
         let mut out = buffered(out);
         let mut lines = Lines::new(block);
         self.head(&mut lines, &mut out)?;

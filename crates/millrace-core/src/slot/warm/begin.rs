@@ -108,7 +108,7 @@ impl Place {
             match placement {
                 Placement::Batch { to, .. } | Placement::Packed { to: Some(to), .. } => inputs.push(self.root.join(to)),
                 Placement::Folder(path) => fs_err::create_dir_all(self.root.join(path))?,
-                Placement::Stdin(_) | Placement::Packed { to: None, .. } => {
+                Placement::Stdin(_) | Placement::Ended | Placement::Packed { to: None, .. } => {
                     return never("it reads its standard input");
                 }
                 Placement::Link { .. } => return never("it reads files that are another for each task"),

@@ -1,0 +1,51 @@
+"""What a program finds of where it is started: the working directory's name, its own, the state of its input."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+import pytest
+from shell import Shell
+
+RUN = "millrace run -q --format lines --batch 2 --"
+SAY = 'while read x; do echo "$x $0 $(dirname "$0") $(cat "$(dirname "$0")/beside")"; done'
+
+
+@pytest.mark.parametrize("folder", ["real", "link"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        """awk '{print ENVIRON["PWD"], $0}' < in.txt""",
+        """python3 -c 'import os, sys; [print(os.environ["PWD"], os.getcwd(), line) for line in sys.stdin]' < in.txt""",
+        """sh -c 'while read x; do echo "$x $PWD"; pwd; pwd -P; done' < in.txt""",
+        """bash -c 'while read x; do echo "$x $PWD $OLDPWD"; pwd; pwd -P; done' < in.txt""",
+    ],
+)
+def test_the_working_directory_has_the_name_that_the_user_gave_it(shell: Shell, folder: str, command: str) -> None:
+    shell.run("mkdir real; ln -s real link; seq 7 > real/in.txt")
+    there = f"cd {folder}; export OLDPWD; "
+    alone, through = shell.run(there + command), shell.run(f"{there}{RUN} {command}")
+    assert (through.code, through.out) == (0, alone.out), through.shown
+
+
+def test_a_pwd_that_is_another_folder_is_a_text_like_any_other(shell: Shell) -> None:
+    run = RUN.replace("millrace", f"{shlex.quote(sys.executable)} -m millrace", 1)  # no shell that puts it right
+    done = shell.run(f"""seq 7 | PWD=/usr {run} awk '{{print ENVIRON["PWD"]}}'""")
+    assert (done.code, done.out) == (0, "/usr\n" * 7), done.shown
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["./say", "sub/say", "./sub/../say", "../work/say", '"$PWD/say"', "say"],
+    ids=lambda text: text.strip('"'),
+)
+@pytest.mark.parametrize("first", ["#!/bin/sh", ""])
+def test_a_script_finds_the_name_by_which_it_was_started(shell: Shell, command: str, first: str) -> None:
+    shell.run(f"""
+        mkdir sub; seq 7 > in.txt; echo beside > beside; cp beside sub/; cp beside ../bin/
+        printf '%s\\n' '{first}' '{SAY}' > say; chmod +x say; cp say sub/; cp say ../bin/
+    """)
+    alone, through = shell.run(f"{command} < in.txt"), shell.run(f"{RUN} {command} < in.txt")
+    assert "beside" in alone.out
+    assert (through.code, through.out) == (0, alone.out), through.shown

@@ -1,0 +1,37 @@
+"""BLAST writes nothing for an empty file, and a banner and a footer for an empty pipe: both come out as they are."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from exact_cases import MILLRACE
+from tool_batches import need
+from turns import again
+
+
+@pytest.fixture
+def folder(bench_of: Path, tmp_path: Path) -> Path:
+    need("psiblast")
+    for file in bench_of.glob("prot.*"):
+        shutil.copy(file, tmp_path)
+    (tmp_path / "empty.faa").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("program", ["blastp", again("psiblast")])
+@pytest.mark.parametrize("fmt", ["0", "5", "6", again("7"), again("11"), again("15"), again("16")])
+@pytest.mark.parametrize(
+    "line", ["printf '' | {}", "{} -query <(printf '')", again("printf '' | {} -query -"), again("{} < empty.faa")]
+)
+def test_an_empty_pipe_gives_what_the_tool_gives(folder: Path, program: str, fmt: str, line: str) -> None:
+    command = f"{program} -db prot -outfmt {fmt}"
+
+    def said(command: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(["bash", "-c", line.format(command)], cwd=folder, capture_output=True, check=False)
+
+    alone, through = said(command), said(f"{shlex.join(MILLRACE)} run -q --progress none -- {command}")
+    assert (through.returncode, through.stdout) == (alone.returncode, alone.stdout), through.stderr
