@@ -30,7 +30,10 @@ def put_back(rundir: RunDir) -> bool:
     if not _is_folder(rundir.earlier):
         return False
     manifest = rundir.earlier / rundir.manifest.name
-    if manifest.exists() and rundir.manifest.exists():
+    if not manifest.exists():  # all of it is back, or it is forgotten
+        delete(rundir.earlier)
+        return False
+    if rundir.manifest.exists():
         _clear(rundir)
     for entry in sorted(rundir.earlier.iterdir(), key=lambda entry: entry == manifest):
         entry.rename(rundir.path / entry.name)
@@ -39,7 +42,9 @@ def put_back(rundir: RunDir) -> bool:
 
 
 def forget(rundir: RunDir) -> None:
-    """The run that was set aside is not wanted any more."""
+    """The run that was set aside is not wanted any more. What says that it is there goes first."""
+    if _is_folder(rundir.earlier):
+        delete(rundir.earlier / rundir.manifest.name)
     delete(rundir.earlier)
 
 

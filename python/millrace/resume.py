@@ -12,6 +12,7 @@ import msgspec
 from millrace import __version__, _core, earlier_run
 from millrace.committed import Committed
 from millrace.errors import RefusedError
+from millrace.model import ToolUse
 from millrace.output.order import effective_tasks
 from millrace.output.streams import destination
 from millrace.output.whole import committed, lacking
@@ -97,13 +98,14 @@ def differences(earlier: Manifest, now: Manifest) -> list[str]:
     if not found and earlier.use.fragmented != now.use.fragmented:
         found.append("--fragments: as many, but of other parts of the database, or searched otherwise")
     # Environment and hints of an adapter may differ without changing a byte; what is joined how may not.
-    if not found and (earlier.use.inputs, earlier.use.outputs, earlier.use.argv) != (
-        now.use.inputs,
-        now.use.outputs,
-        now.use.argv,
-    ):
+    if not found and _what_is_done(earlier.use) != _what_is_done(now.use):
         found.append("inputs or outputs of the job")
     return found
+
+
+def _what_is_done(use: ToolUse) -> tuple[object, ...]:
+    # A pipe in the place of a file: see above.
+    return [msgspec.structs.replace(item, piped=False) for item in use.inputs], use.outputs, use.argv
 
 
 def fragments_of(manifest: Manifest) -> int:

@@ -88,7 +88,7 @@ def foreign(path: Path) -> str:
     """Name of an entry that is none of ours, or empty: such a folder is not used, and never cleared."""
     ours = {"lock", "lock.taking", "job.json", "job.json.new", "events.jsonl", "quarantine", "complete.json",
             "complete.json.new", "programs.json", "programs.json.new", "outputs.json", "outputs.json.new", "unfit.json", "unfit.json.new", "report.html",
-            "report.html.new", "earlier", "names"}  # fmt: skip
+            "report.html.new", "earlier", "names", "written"}  # fmt: skip
     try:
         names = os.listdir(path)
         return next(

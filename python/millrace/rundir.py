@@ -123,6 +123,11 @@ class RunDir(msgspec.Struct, frozen=True):
         return self.path / "unfit.json"
 
     @property
+    def written(self) -> Path:
+        """It is there once something may be written to the outputs; empty."""
+        return self.path / "written"
+
+    @property
     def complete(self) -> Path:
         """Exists once everything is written; holds a `Complete`."""
         return self.path / "complete.json"

@@ -41,6 +41,9 @@ class Slice(Frozen, frozen=True):
 class Compare(Frozen, frozen=True):
     """Run the user's command on the batch, and compare what it writes with what is committed."""
 
+    #: Whether the tool finds what the outputs held before the run where it writes.
+    over: bool = False
+
 
 #: What is to be done. Only what `Whole`, `Finish`, and all `Slice` of a record together write is part of the output.
 Kind = Whole | Search | Finish | Rank | Slice | Compare

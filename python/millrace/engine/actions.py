@@ -160,4 +160,4 @@ class Actions(msgspec.Struct):
         for piece in self.verifier.take(self.now(), done=self.scheduler.is_done):
             part = self.batches.add(piece.batch)
             self._pieces[part.batch] = piece
-            self.tell(LookWanted(part, piece.attempt, self.verifier.is_urgent(piece)))
+            self.tell(LookWanted(part, piece.attempt, self.verifier.is_urgent(piece), piece.way.over))

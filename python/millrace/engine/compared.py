@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 
 import msgspec
 
 from millrace import _core
 from millrace.committed import Committed
-from millrace.errors import UnverifiedError
+from millrace.errors import BeforeError, UnverifiedError
 from millrace.model import InputUse, OutputUse
 from millrace.schedule.differences import Difference, Look, first_difference, looks_like, shown
 from millrace.schedule.stretches import Extent
@@ -123,4 +124,19 @@ def accusation(
         f"    run again: {shown(difference.now)}\n"
         f"  it looks like: {look.what}",
         f"{look.hint}; --verify 0 lets the output through as it is, which is not the serial tool's",
+    )
+
+
+def not_over(tool: str, before: Sequence[str], *, fails: bool) -> BeforeError:
+    """What to say of a tool that does not write the same where its outputs are there already.
+
+    Args:
+        before: These outputs.
+        fails: Whether it fails then.
+    """
+    what = "fails where" if fails else "writes something else where"
+    return BeforeError(
+        f"{before[0]}: is there already, and {tool} {what} its output is: it adds to it, reads it, or leaves it as it is",
+        f"it is as it was, and nothing was written: remove it with rm {shlex.quote(before[0])}, or name another output; "
+        "--verify 0 writes over it all the same",
     )

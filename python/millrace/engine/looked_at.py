@@ -23,11 +23,17 @@ def packed(use: ToolUse) -> InputUse | None:
     return next((item for item in use.inputs if item.packed), None)
 
 
-def stretches(plan: Plan, run_id: bytes) -> Stretches:
-    """What of the input is looked at: as asked, else a little if the tool, or its version, is not known."""
+def stretches(plan: Plan, run_id: bytes, *, before: bool = False) -> Stretches:
+    """What of the input is looked at: as asked, else a little if the tool, or its version, is not known.
+
+    Args:
+        before: Outputs are there already.
+    """
     share = plan.job.verify
     looks = 0.0 if share is None and not doubts(plan.use, tool_of(plan)) else share
-    return Stretches(looks, run_id, divisible=plan.use.cost.max_records != 1, one_is_serial=not packed(plan.use))
+    return Stretches(
+        looks, run_id, divisible=plan.use.cost.max_records != 1, one_is_serial=not packed(plan.use) and not before
+    )
 
 
 def short(plan: Plan, run_id: bytes) -> Choice | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from millrace.committed import Committed
-from millrace.engine.compared import Found, accusation, compare
+from millrace.engine.compared import Found, accusation, compare, not_over
 from millrace.engine.kept_batches import KeptBatches, remove_files
 from millrace.engine.looked_at import outcome, packed, tool_of
 from millrace.errors import TogetherError, UnverifiedError
@@ -45,6 +45,8 @@ class _Way(msgspec.Struct):
     stretch: _Stretch
     pieces: list[Piece]
     n_open: int = 0
+    #: Whether the tool finds what its outputs held before where it writes.
+    over: bool = False
 
 
 class _Stretch(msgspec.Struct):
@@ -64,6 +66,8 @@ class Verifier(msgspec.Struct):
         spool: Where the bytes of batches are.
         looks: What an earlier run wrote for comparison, by its records.
         results: What an earlier run committed, by its first record.
+        before: Output files that were there before this run, which has not written anything yet. The first stretch is
+            then run over them, too, and nothing is written before that.
     """
 
     plan: Plan
@@ -71,9 +75,11 @@ class Verifier(msgspec.Struct):
     spool: Path
     looks: Mapping[Extent, Committed]
     results: Mapping[int, Committed]
+    before: Sequence[str] = ()
     error: UnverifiedError | None = None
     #: Stretches that were not compared as the second run failed.
     n_failed: int = 0
+    _over_is_open: bool = False
     _total: int | None = None
     _kept: KeptBatches = msgspec.field(default_factory=KeptBatches)
     _queue: list[Piece] = msgspec.field(default_factory=list)
@@ -81,6 +87,9 @@ class Verifier(msgspec.Struct):
     _serial: int = 0
     #: Why the tool failed on batches that were run in parts then.
     _reasons: dict[Extent, str] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._over_is_open = bool(self.before) and self.stretches.share != 0
 
     # What happens
 
@@ -133,12 +142,13 @@ class Verifier(msgspec.Struct):
         for batches in self.stretches.ready(self._total, now, done=done):
             self._begin(batches)
         self._kept.keep_only(self.stretches.kept.keys())
+        self._over_is_open = self._over_is_open and not (done and self.done)
         pieces, self._queue = self._queue, []
         return pieces
 
     def holds_back(self) -> bool:
         """Whether nothing may be written yet, as the start of the input is being looked at."""
-        return self.error is not None or self.stretches.start_is_open
+        return self.error is not None or self.stretches.start_is_open or self._over_is_open
 
     def is_urgent(self, piece: Piece) -> bool:
         """The start is looked at before anything else, so that a run that is not right ends soon."""
@@ -152,7 +162,13 @@ class Verifier(msgspec.Struct):
             batches, seconds, at_start=batches[0][0] == 0, at_end=at_end, whole=self.plan.use.cost.max_records != 1
         )
         self._at_work += 1
-        self._go_on(_Stretch(batches, ways))
+        stretch = _Stretch(batches, ways)
+        if self._over_is_open and self._at_work == 1:
+            if batches == ((0, self._total),) and not packed(self.plan.use):
+                stretch.ways = []  # it was the serial run but for that
+            self._add_way(stretch, [last - first for first, last in batches], over=True)
+        else:
+            self._go_on(stretch)
 
     def _go_on(self, stretch: _Stretch) -> None:
         if stretch.ways:
@@ -160,17 +176,17 @@ class Verifier(msgspec.Struct):
         else:
             self._settle(stretch)
 
-    def _add_way(self, stretch: _Stretch, sizes: Sequence[int]) -> None:
+    def _add_way(self, stretch: _Stretch, sizes: Sequence[int], *, over: bool = False) -> None:
         use, job, cwd = self.plan.use, self.plan.job, self.plan.command.cwd
         self._serial += 1
         name = self.spool / f"look-{self._serial}"
         found = recut(
             self._kept.batches(stretch.batches), sizes, use.inputs, cwd, job.record_start, job.record_end, name
         )
-        way = _Way(stretch, [])
+        way = _Way(stretch, [], over=over)
         way.pieces = [Piece(batch, way) for batch in found]
         for piece in way.pieces:
-            piece.task = self.looks.get((piece.batch.first, piece.batch.last))
+            piece.task = None if over else self.looks.get((piece.batch.first, piece.batch.last))
             if not piece.task:
                 way.n_open += 1
                 self._queue.append(piece)
@@ -197,7 +213,13 @@ class Verifier(msgspec.Struct):
         for piece in way.pieces:
             if not piece.task and self.stretches.has_suspect(piece.batch.first, piece.batch.last):
                 self.error = self.error or self._fails_together(piece.batch)
-        if way.pieces and all(piece.task for piece in way.pieces):
+        is_whole = all(piece.task for piece in way.pieces)
+        if way.over:
+            self._over_is_open = False
+            stretch.n_equal += not stretch.ways
+            if not is_whole or self._compared(stretch, way):
+                self.error = self.error or not_over(tool_of(self.plan), self.before, fails=not is_whole)
+        elif way.pieces and is_whole:
             self._judge(stretch, way)
         self._go_on(stretch)
 

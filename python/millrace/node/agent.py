@@ -171,8 +171,10 @@ class Node:
                 self._searcher.whole(
                     task, self._executions.of(batch), list(batch.files), batch.last - batch.first, queue, self.wake
                 )
-            case Whole() | Compare():
-                queue(self._executions.of(batch, again=isinstance(task.kind, Compare)))
+            case Compare(over):
+                queue(self._executions.of(batch, again=True, over=over))
+            case Whole():
+                queue(self._executions.of(batch))
             case Search(fragment):
                 self._fragments.search(
                     task.id, fragment, list(batch.files), self._executions.inputs(batch), queue, self.wake

@@ -9,6 +9,7 @@ from millrace.model import ToolUse
 from millrace.node import mirror
 from millrace.node.batch import Batch
 from millrace.node.execution import Execution, Output, Placement
+from millrace.plan.outputs import is_there
 from millrace.tools.base import record_path
 
 
@@ -23,12 +24,20 @@ class Executions:
     def __init__(self, use: ToolUse, laid_out: mirror.Mirror) -> None:
         self._use, self._mirror = use, laid_out
 
-    def of(self, batch: Batch, *, again: bool = False) -> Execution:
-        """Arguments and files for ``batch``; what is compressed is so to other bytes if it is run ``again``."""
+    def of(self, batch: Batch, *, again: bool = False, over: bool = False) -> Execution:
+        """Arguments and files for ``batch``.
+
+        Args:
+            again: It is run again: what is compressed is so to other bytes.
+            over: The outputs hold what they held before the run.
+        """
         placements = self.inputs(batch, again=again)
         for output, place in zip(self._use.outputs, self._mirror.outputs, strict=True):
             if output.layout == "directory":
                 placements.append(("folder", "", place.path))
+            before = os.path.join(self._mirror.top, self._mirror.directory, output.path)
+            if over and is_there(output, before):
+                placements.append(("before", before, place.path))
         names = self._record_names(batch)
         return Execution(self._argv(batch, names), placements, self._outputs(names))
 

@@ -94,10 +94,12 @@ class GuardedWriter:
 
     Args:
         waits: Whether it is not known yet that results are worth writing.
+        begin: Called once, before the first result is passed on, or where there is none, at the end.
     """
 
-    def __init__(self, stage: Stage, guard: Guard, waits: Callable[[], bool]) -> None:
-        self._stage, self._guard, self._waits = stage, guard, waits
+    def __init__(self, stage: Stage, guard: Guard, waits: Callable[[], bool], begin: Callable[[], None]) -> None:
+        self._stage, self._guard, self._waits, self._begin = stage, guard, waits, begin
+        self._has_begun = False
         self._held: deque[tuple[int, Committed]] = deque()
         self._drained = False
 
@@ -115,7 +117,13 @@ class GuardedWriter:
         while self._held and self._held[0][0] <= self._guard.sure and not self._waits():
             task = self._held.popleft()[1]
             self._guard.done(task.first, task.last)
+            self._begin_once()
             self._stage.put(task)
+
+    def _begin_once(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self._begin()
 
     def drain(self, timeout_seconds: float) -> int | None:
         """See `Stage`; looks for the last time.
@@ -131,6 +139,7 @@ class GuardedWriter:
 
     def finish(self) -> dict[str, int]:
         """See `Stage`."""
+        self._begin_once()
         return self._stage.finish()
 
     def changed(self) -> dict[str, str]:

@@ -49,6 +49,16 @@ def check_outputs(use: ToolUse, command: Command) -> None:
             raise RefusedError(f"{output.path}: permission denied", "make it writable with chmod, or write elsewhere")
 
 
+def is_there(output: OutputUse, path: str) -> bool:
+    """Whether an output that is one file is there already."""
+    return output.layout == "file" and not output.stdout and os.path.isfile(path)
+
+
+def there_already(use: ToolUse, cwd: Path) -> list[str]:
+    """The outputs that are one file each, and are there already."""
+    return [output.path for output in use.outputs if is_there(output, os.path.join(cwd, output.path))]
+
+
 def _check_records(output: OutputUse, use: ToolUse, cwd: Path) -> None:
     """Each input file has an output of its own, and no folder is in its place."""
     names: dict[str, str] = {}

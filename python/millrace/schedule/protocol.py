@@ -116,6 +116,8 @@ class LookWanted(msgspec.Struct, frozen=True):
     part: Part
     attempt: int
     urgent: bool
+    #: See `millrace.tasks.Compare`.
+    over: bool = False
 
 
 class Interrupted(msgspec.Struct, frozen=True):

@@ -177,9 +177,9 @@ class Scheduler:
                 self._tasks.pop(task, None)
             case SlotsChanged(slots):
                 self._cutting.slots = slots
-            case LookWanted(part, attempt, urgent):
+            case LookWanted(part, attempt, urgent, over):
                 self._parts[part.batch] = part
-                return [self._submit(Order(part.batch, Compare(), attempt, urgent))]
+                return [self._submit(Order(part.batch, Compare(over), attempt, urgent))]
             case Interrupted():
                 return [*self._interruption.signalled(now)]
             case Turn():

@@ -25,6 +25,8 @@ from millrace.output.guard import Guard, GuardedWriter
 from millrace.output.stage import OrderedWriter, Stage
 from millrace.output.streams import Streams
 from millrace.plan import fingerprint
+from millrace.plan.doubts import is_unknown
+from millrace.plan.outputs import there_already
 from millrace.report.event_log import EventLog
 from millrace.report.events import VolumesEvent
 from millrace.report.progress import Progress
@@ -66,9 +68,9 @@ class Wiring:
         """
         plan, rundir, journal = self._claim.plan, self._claim.rundir, self._earlier.journal
         chain = self._processes.chain
-        streams = Streams(
-            plan.use.outputs, plan.command.cwd, fresh=not self._claim.resuming, wrote=chain.wrote if chain else None
-        )
+        fresh = not self._claim.resuming or not rundir.written.exists()
+        before = there_already(plan.use, plan.command.cwd) if fresh and is_unknown(plan.use) else []
+        streams = Streams(plan.use.outputs, plan.command.cwd, fresh=fresh, wrote=chain.wrote if chain else None)
         stack.callback(streams.give_up)
         stage, slots, wake = self._workers(stack, streams)
         feeder = self._feeder(wake)
@@ -79,15 +81,19 @@ class Wiring:
         earlier_run.forget(rundir)
         feeder.start()
         stack.callback(feeder.close)
-        parts, tasks = stretches(plan, self._claim.run_id), self._earlier.tasks
-        verifier = Verifier(
-            plan, parts, self._processes.work.spool, self._earlier.looks, {task.first: task for task in tasks}
-        )
+        parts, tasks = stretches(plan, self._claim.run_id, before=bool(before)), self._earlier.tasks
+        results = {task.first: task for task in tasks}
+        verifier = Verifier(plan, parts, self._processes.work.spool, self._earlier.looks, results, before)
+
+        def begin_writing() -> None:
+            rundir.written.touch()
+            streams.clear()
+
         group_commit = GroupCommit(journal, plan.job.sync, wake, self.guard)
         stack.callback(group_commit.close)
         return Engine(
             plan=plan, node=slots, supervision=self._processes.supervision, feeder=feeder,
-            stage=GuardedWriter(stage, self.guard, verifier.holds_back), guard=self.guard, journal=journal,
+            stage=GuardedWriter(stage, self.guard, verifier.holds_back, begin_writing), guard=self.guard, journal=journal,
             commit=group_commit, events=events, interrupt=self._processes.interrupt, show=show.update, message=self._say,
             begun=started, verifier=verifier, resumes_results=any(not task.quarantined for task in tasks),
             begun_searches={(batch.first, batch.last): batch.found for batch in self._earlier.searched},

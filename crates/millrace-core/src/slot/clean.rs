@@ -15,7 +15,10 @@ impl Place {
         let mut wanted: BTreeSet<&Path> = BTreeSet::new();
         for placement in &task.placements {
             match placement {
-                Placement::Batch { to, .. } | Placement::Link { to, .. } | Placement::Folder(to) => wanted.insert(to),
+                Placement::Batch { to, .. }
+                | Placement::Before { to, .. }
+                | Placement::Link { to, .. }
+                | Placement::Folder(to) => wanted.insert(to),
                 Placement::Packed { to, .. } => to.as_ref().is_some_and(|to| wanted.insert(to)),
                 Placement::Stdin(_) | Placement::Ended => false,
             };

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, Seek};
+use std::io::{self, Read, Seek};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -32,6 +32,9 @@ pub(super) struct Placed<'a> {
     /// The inputs: where they are in the slot, and what they are.
     batches: Vec<(&'a Path, State)>,
 }
+
+/// Most bytes of an output from before that a task finds where it writes.
+const BEFORE_BYTES: u64 = 1 << 20;
 
 /// Which file it is, and when it was written last: device, number, bytes, and time in seconds and nanoseconds.
 type State = (u64, u64, u64, i64, i64);
@@ -104,6 +107,10 @@ impl Place {
                     placed.batches.push((to, state(&path)?));
                 }
                 Placement::Stdin(from) => placed.stdin = Some(fs_err::File::open(from)?.into_file()),
+                Placement::Before { from, to } => {
+                    let before = fs_err::File::open(from)?;
+                    io::copy(&mut before.take(BEFORE_BYTES), &mut fs_err::File::create_new(self.root.join(to))?)?;
+                }
                 Placement::Ended => placed.stdin = Some(super::talk::pipe()?.0.into()),
                 Placement::Packed { from, to, packing } => {
                     let mut from = fs_err::File::open(from)?;

@@ -28,6 +28,13 @@ pub enum Placement {
     },
     /// The batch's bytes on standard input.
     Stdin(PathBuf),
+    /// What an output's file held before, or its first bytes.
+    Before {
+        /// Where it is.
+        from: PathBuf,
+        /// Where the tool is going to write, relative to the slot.
+        to: PathBuf,
+    },
     /// A pipe on standard input, which has ended.
     Ended,
     /// The batch's bytes, compressed.

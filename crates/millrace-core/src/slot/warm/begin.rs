@@ -111,7 +111,9 @@ impl Place {
                 Placement::Stdin(_) | Placement::Ended | Placement::Packed { to: None, .. } => {
                     return never("it reads its standard input");
                 }
-                Placement::Link { .. } => return never("it reads files that are another for each task"),
+                Placement::Before { .. } | Placement::Link { .. } => {
+                    return never("it reads files that are another for each task");
+                }
             }
         }
         if inputs.is_empty() { never("its inputs are whole files") } else { Ok(inputs) }
