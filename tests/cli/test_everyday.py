@@ -55,6 +55,9 @@ REFUSED = [
     ("grep -2 x in.fa", "context lines", "| grep"),
     ("egrep -i02 -e x in.fa", "context lines", "| egrep"),
     ("zgrep -e x -1 in.fa", "context lines", "| zgrep"),
+    ("jq -c [.,input] in.fa", "reads on, counts or ends", "| jq"),
+    ("jq -r .a,input_line_number in.fa", "reads on, counts or ends", "| jq"),
+    ("jq -rf ends.jq in.fa", "reads on, counts or ends", "| jq"),
     ("tr -s \\n in.fa", "squeezes line breaks", "| tr"),
     ("tr -cs A-Za-z _ in.fa", "squeezes line breaks", "| tr"),
     ("tee -a log in.fa", "adds to what is there", ">> FILE"),
@@ -87,7 +90,8 @@ REFUSED = [
 ]
 SOUND = [
     "awk $2>500 in.fa", "awk BEGIN{OFS=FS}{$1=$1}1 in.fa", "awk -F: {for(i=1;i<=NF;i++)print($i)} in.fa", "sed s/1d/x/ in.fa", "sed -es/-i/x/ in.fa", "perl -MList::Util=sum -pe s/-i// in.fa",
-    "sed -n /x/p in.fa", "grep -v x in.fa", "grep -Ei x in.fa", "grep -e -2 in.fa", "grep -- -2 in.fa", "grep -we5 in.fa", "grep --color=never x in.fa", "tr -s _ in.fa", "tr -d x in.fa", "rg x in.fa", "cat in.fa", "jq -c .a in.fa", "seqkit seq -r in.fa",
+    "sed -n /x/p in.fa", "grep -v x in.fa", "grep -Ei x in.fa", "grep -e -2 in.fa", "grep -- -2 in.fa", "grep -we5 in.fa", "grep --color=never x in.fa", "tr -s _ in.fa", "tr -d x in.fa", "rg x in.fa", "cat in.fa", "jq -c .a in.fa", "jq -c .input in.fa", "jq --arg v input .a in.fa",
+    "seqkit seq -r in.fa",
     "seqkit replace -p ^ -r x_ in.fa", "seqkit fx2tab -n -l in.fa", "seqtk seq -A in.fa", "bedtools intersect -a in.fa -b g.bed",
     "bowtie2 --no-hd -p 1 -x ref -U in.fa", "cutadapt --quiet -a ACGT -o o in.fa",
     "fastp -A -i in.fa", "perl -pe s/a$/b/ in.fa", "TrimmomaticSE -phred33 in.fa out.fq MINLEN:30",
@@ -104,6 +108,7 @@ JOINED = [
 def understand(folder: Path, line: str, **more: tuple[str, ...]) -> ToolUse:
     argv = tuple(line.split())
     (folder / "in.fa").write_text(">a\nM\n")
+    (folder / "ends.jq").write_text("if .last then halt else .input end")
     given = {"inputs": ("in.fa",), **more}
     return find(argv[0]).understand(Command(argv=argv, cwd=folder, environ={}, exe=Path("/bin/true"), **given))
 

@@ -49,3 +49,12 @@ def test_a_script_finds_the_name_by_which_it_was_started(shell: Shell, command: 
     alone, through = shell.run(f"{command} < in.txt"), shell.run(f"{RUN} {command} < in.txt")
     assert "beside" in alone.out
     assert (through.code, through.out) == (0, alone.out), through.shown
+
+
+@pytest.mark.parametrize("rights", ["644", "440", "755"])
+def test_a_part_has_the_rights_and_the_time_of_its_file(shell: Shell, rights: str) -> None:
+    shell.run(f"seq 7 > in.txt; touch -d '2001-02-03 04:05:06.789' in.txt; chmod {rights} in.txt")
+    command = """sh -c 'while read x; do echo "$x $(stat -c "%a %y" in.txt) $(date -r in.txt)"; done < in.txt'"""
+    alone, through = shell.run(command), shell.run(f"{RUN.replace('--batch', '--input in.txt --batch')} {command}")
+    assert "04:05:06.789" in alone.out
+    assert (through.code, through.out) == (0, alone.out), through.shown

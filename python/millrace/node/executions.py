@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 
-from millrace.model import ToolUse
+from millrace.model import InputUse, ToolUse
 from millrace.node import mirror
 from millrace.node.batch import Batch
 from millrace.node.execution import Execution, Output, Placement
@@ -72,9 +75,20 @@ class Executions:
             elif item.packed:
                 form = " members" if batch.has_members else " again"
                 found.append((f"{item.packed}{form if again else ''}", str(spooled), place.path))
+            elif item.stdin:
+                found.append(("stdin", str(spooled), ""))
             else:
-                found.append(("stdin", str(spooled), "") if item.stdin else ("batch", str(spooled), place.path))
+                self._make_alike(spooled, item)
+                found.append(("batch", str(spooled), place.path))
         return found
+
+    def _make_alike(self, spooled: Path, item: InputUse) -> None:
+        """Give a part the rights and the time of the file that it is of, as far as that can be seen here."""
+        with suppress(OSError):
+            about = os.stat(os.path.join(self._mirror.top, self._mirror.directory, item.path))
+            if stat.S_ISREG(about.st_mode):
+                os.chmod(spooled, stat.S_IMODE(about.st_mode) | stat.S_IRUSR)
+                os.utime(spooled, ns=(about.st_atime_ns, about.st_mtime_ns))
 
     def _outputs(self, names: Mapping[int, str]) -> list[Output]:
         found: list[Output] = []

@@ -17,6 +17,8 @@ class Call(NamedTuple):
     joins: Collection[str]
     #: Finds the formats of the records of its inputs, for which files may have to be read.
     formats: Callable[[], Collection[str]] = frozenset
+    #: The text of a file that an argument names; empty if it cannot be read.
+    read: Callable[[str], str] = lambda name: ""
 
     @property
     def verb(self) -> str:

@@ -23,6 +23,7 @@ from millrace.tools.calls import (
     verb,
     without,
 )
+from millrace.tools.jq import reads_on
 from millrace.tools.tables import (
     csvcut_takes_names,
     miller_hides_changes,
@@ -199,7 +200,10 @@ RULES: dict[str, tuple[Rule, ...]] = {
     ),
     "tee": (Rule("with -a adds to what is there", "let the shell add it: millrace run -- ... >> FILE", option("-a", "--append")),),
     "cat": (Rule("with -n, -b or -s " + _COUNTS, _PIPE, option("-n", "-b", "-s", "--number", "--number-nonblank", "--squeeze-blank")),),
-    "jq": (Rule("with --slurp or --null-input " + _DIGESTS, _PIPE, option("-s", "-n", "--slurp", "--null-input")),),
+    "jq": (
+        Rule("with --slurp or --null-input " + _DIGESTS, _PIPE, option("-s", "-n", "--slurp", "--null-input")),
+        Rule("with input, inputs, input_line_number or halt reads on, counts or ends", _PIPE, reads_on),
+    ),
     "csvgrep": (Rule("with -l or -n " + _COUNTS, _PIPE, option("-l", "-n", "--linenumbers", "--names")), *_CSVKIT, _TABLE),
     "csvformat": _CSVKIT,
     **dict.fromkeys(("csvjoin", "csvsort"), (Rule(_ORDERS, _PIPE),)),

@@ -81,7 +81,13 @@ class Generic:
 def _refuse_whole_input(program: str, command: Command) -> None:
     if any(is_one_each(path) for path in command.outputs):
         return  # each task has a whole input of its own
-    known = refusal(Call(program, command.argv[1:], ways(command.joins), lambda: set(_formats(command))))
+
+    def read(name: str) -> str:
+        with suppress(OSError):
+            return (command.cwd / name).read_text(errors="replace")
+        return ""
+
+    known = refusal(Call(program, command.argv[1:], ways(command.joins), lambda: set(_formats(command)), read))
     if known:
         why, instead = known
         raise RefusedError(f"{program} {why}: its results on parts do not make its result on the whole", instead)
