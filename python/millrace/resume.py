@@ -16,7 +16,8 @@ from millrace.model import ToolUse
 from millrace.output.order import effective_tasks
 from millrace.output.streams import destination
 from millrace.output.whole import committed, lacking
-from millrace.plan import fingerprint, world
+from millrace.plan import fingerprint, surroundings, world
+from millrace.plan.doubts import is_unknown
 from millrace.plan.plan import Plan
 from millrace.rundir import VERSION, Complete, Manifest, RunDir
 from millrace.task_numbers import kind_of
@@ -35,6 +36,7 @@ def take_over(plan: Plan, rundir: RunDir) -> tuple[Manifest, bool]:
         cwd=str(plan.command.cwd), exe=str(plan.command.exe), use=plan.use, record_start=plan.job.record_start,
         record_end=plan.job.record_end, fingerprints=plan.fingerprints,
         world=world.identity(plan.use, plan.command),
+        environ=surroundings.digests(plan.command.environ) if is_unknown(plan.use) else {},
     )  # fmt: skip
     if plan.job.fresh or not rundir.holds_a_run():
         earlier_run.set_aside(rundir)

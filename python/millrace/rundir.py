@@ -44,6 +44,8 @@ class Manifest(Frozen, frozen=True):
     #: `millrace.plan.world.identity` at the last start; empty: something has changed since, and what was not yet sure in
     #: the journals is not to be used.
     world: str = ""
+    #: What of the environment a program may read; see `millrace.plan.surroundings`. Empty: a known one reads none of it.
+    environ: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Complete(Frozen, frozen=True):

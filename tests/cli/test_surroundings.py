@@ -58,3 +58,21 @@ def test_a_part_has_the_rights_and_the_time_of_its_file(shell: Shell, rights: st
     alone, through = shell.run(command), shell.run(f"{RUN.replace('--batch', '--input in.txt --batch')} {command}")
     assert "04:05:06.789" in alone.out
     assert (through.code, through.out) == (0, alone.out), through.shown
+
+
+def test_a_resumed_run_tells_which_variables_are_others(shell: Shell) -> None:
+    shell.tool("tool", 'until [ -e "$MARK/go" ] || ! grep -qx 40 "$1"; do sleep 0.1; done; sed "s/^/$MYVAR /" "$1" > "$2"')
+    run = "millrace run --verify 0 --format lines --batch 5 --input in.txt --output out --keep-run-dir"
+    first = shell.run(f"""
+        seq 40 > in.txt; export MYVAR=one; {run} -- tool in.txt out & pid=$!
+        until [ -s out ]; do sleep 0.1; done; kill $pid; wait $pid""")
+    assert first.code == 143 and "MYVAR" not in first.err, first.shown
+    again = shell.run(f'touch "$MARK/go"; MYVAR=two SLURM_JOB_ID=7 {run} -- tool in.txt out')
+    assert again.code == 0, again.shown
+    assert "MYVAR: not what the environment had when this run began; what was done then stays: --fresh" in again.err, (
+        again.shown
+    )
+    done = shell.run(f"MYVAR=three {run} -- tool in.txt out")
+    assert done.code == 0 and "already done" in done.err and "MYVAR: not what" in done.err, done.shown
+    same = shell.run(f"MYVAR=one {run} -- tool in.txt out")
+    assert same.code == 0 and "already done" in same.err and "MYVAR" not in same.err, same.shown

@@ -19,7 +19,7 @@ from millrace.launch.supervisor_link import Supervision
 from millrace.launch.sweep import NAME as JOB
 from millrace.lock import Lock
 from millrace.output import left
-from millrace.plan import fingerprint
+from millrace.plan import fingerprint, surroundings
 from millrace.plan.plan import Plan
 from millrace.plan.privacy import folder_mode
 from millrace.report import summary
@@ -63,9 +63,17 @@ def claim_run(plan: Plan, supervision: Supervision, stack: ExitStack) -> Claim:
     manifest, resuming = take_over(plan, rundir)
     if resuming:
         left.refuse_appended(plan, rundir)
+        plan = _with_notes(plan, manifest)
     left.check(plan, rundir, manifest)  # refused, it stays as it is: the next start is to see the same
     stack.push(remove_if_fruitless(rundir, supervised=supervision.active))
     return Claim(plan, rundir, manifest, lock, resuming)
+
+
+def _with_notes(plan: Plan, earlier: Manifest) -> Plan:
+    """The plan, with what the user is to know of results that are there."""
+    found = surroundings.changed(earlier.environ, surroundings.digests(plan.command.environ))
+    note = f"{found}; what was done then stays: --fresh does it anew"
+    return msgspec.structs.replace(plan, warnings=(*plan.warnings, note)) if found else plan
 
 
 def taken_over(folder: Path) -> Callable[[str], None]:
@@ -131,4 +139,6 @@ def already_complete(claim: Claim, supervision: Supervision) -> Finished | None:
             run_folder.remove(rundir)
         return Finished(ExitCode.DONE, "already done: an earlier run wrote everything", counted)
     code = ExitCode.QUARANTINED if complete.quarantined else ExitCode.DONE
-    return Finished(code, f"already done: {rundir.path} holds this run, complete (--fresh starts over)", counted)
+    other = surroundings.changed(claim.manifest.environ, surroundings.digests(plan.command.environ))
+    text = f"already done: {rundir.path} holds this run, complete (--fresh starts over)"
+    return Finished(code, f"{text}; {other}" if other else text, counted)
