@@ -61,7 +61,9 @@ def test_a_part_has_the_rights_and_the_time_of_its_file(shell: Shell, rights: st
 
 
 def test_a_resumed_run_tells_which_variables_are_others(shell: Shell) -> None:
-    shell.tool("tool", 'until [ -e "$MARK/go" ] || ! grep -qx 40 "$1"; do sleep 0.1; done; sed "s/^/$MYVAR /" "$1" > "$2"')
+    shell.tool(
+        "tool", 'until [ -e "$MARK/go" ] || ! grep -qx 40 "$1"; do sleep 0.1; done; sed "s/^/$MYVAR /" "$1" > "$2"'
+    )
     run = "millrace run --verify 0 --format lines --batch 5 --input in.txt --output out --keep-run-dir"
     first = shell.run(f"""
         seq 40 > in.txt; export MYVAR=one; {run} -- tool in.txt out & pid=$!

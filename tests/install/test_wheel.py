@@ -107,7 +107,7 @@ def has_what_lies_beside_the_code(millrace: Path, home: Path) -> None:
     assert "[millrace]" in run(millrace, "tool", "list", cwd=home)
     assert (Path(run(millrace, "tool", "include-dir", cwd=home).strip()) / "millrace.h").exists()
     search = "blastp -query q.faa -db db -outfmt 7 -out warm.txt"
-    said = run("sh", "-c", f"{millrace} run --warm --batch 1 -- {search} 2>&1", cwd=home)
+    said = run("sh", "-c", f"{millrace} run --warm --slots 1 --batch 1 -- {search} 2>&1", cwd=home)
     assert re.search(r"warm: \d+ tasks? in forks of blastp", said), said
     assert (home / "warm.txt").read_bytes() == (home / "serial.txt").read_bytes()
 

@@ -48,6 +48,11 @@ class _Way(msgspec.Struct):
     #: Whether the tool finds what its outputs held before where it writes.
     over: bool = False
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all pieces gave something."""
+        return all(piece.task for piece in self.pieces)
+
 
 class _Stretch(msgspec.Struct):
     batches: tuple[Extent, ...]
@@ -56,6 +61,8 @@ class _Stretch(msgspec.Struct):
     #: Ways in which it gave the same bytes.
     n_equal: int = 0
     found: Found | None = None
+    #: What was seen of it over outputs from before, if anything: it ``fails``, or ``differs``.
+    over: str = ""
 
 
 class Verifier(msgspec.Struct):
@@ -213,15 +220,34 @@ class Verifier(msgspec.Struct):
         for piece in way.pieces:
             if not piece.task and self.stretches.has_suspect(piece.batch.first, piece.batch.last):
                 self.error = self.error or self._fails_together(piece.batch)
-        is_whole = all(piece.task for piece in way.pieces)
         if way.over:
-            self._over_is_open = False
-            stretch.n_equal += not stretch.ways
-            if not is_whole or self._compared(stretch, way):
-                self.error = self.error or not_over(tool_of(self.plan), self.before, fails=not is_whole)
-        elif way.pieces and is_whole:
+            self._end_over(stretch, way)
+            return
+        if stretch.over:
+            self._judge_over(stretch, way)
+        elif way.pieces and way.is_whole:
             self._judge(stretch, way)
         self._go_on(stretch)
+
+    def _end_over(self, stretch: _Stretch, way: _Way) -> None:
+        if way.is_whole and not self._compared(stretch, way):
+            self._over_is_open = False
+            stretch.n_equal += not stretch.ways
+            self._go_on(stretch)
+        else:
+            # Because of what was there, or is it never the same?
+            stretch.over = "differs" if way.is_whole else "fails"
+            self._add_way(stretch, [last - first for first, last in stretch.batches])
+
+    def _judge_over(self, stretch: _Stretch, way: _Way) -> None:
+        """The same once more, with nothing there."""
+        self._over_is_open, over, stretch.over = False, stretch.over, ""
+        if not way.is_whole:
+            return  # it fails on parts, whatever is there
+        if found := self._compared(stretch, way):
+            self._accuse(stretch, found, repeatable=False)
+        else:
+            self.error = self.error or not_over(tool_of(self.plan), self.before, fails=over == "fails")
 
     def _judge(self, stretch: _Stretch, way: _Way) -> None:
         found = self._compared(stretch, way)
