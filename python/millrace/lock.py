@@ -26,6 +26,9 @@ BEAT_SECONDS = 5.0
 #: Seconds between looks at who has the file.
 LOOK_SECONDS = 0.5
 
+#: Seconds after which who has the file does not only look at it (`is_held`).
+MOMENT_SECONDS = 0.5
+
 
 class HeldError(Exception):
     """Another process has the file."""
@@ -137,7 +140,7 @@ def _look(path: Path, job: str, seen: float | None) -> tuple[Lock | None, float 
 
 def _try(path: Path, descriptor: int, job: str, seen: float | None) -> Lock | None:
     """The lock; None: look again, as the owner may be dead. ``seen``: its last sign of life when we looked last."""
-    if flock(descriptor, fcntl.LOCK_EX) is False:
+    if not until(lambda: flock(descriptor, fcntl.LOCK_EX) is not False, MOMENT_SECONDS, nap=MOMENT_SECONDS / 25):
         raise HeldError(holder(descriptor))
     with alone(path) as now:
         owner, certain = holder(descriptor), True

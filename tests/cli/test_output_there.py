@@ -69,3 +69,34 @@ def test_what_a_run_itself_has_written_is_not_taken_for_what_was_there(shell: Sh
     assert first.code == 143, first.shown
     done = shell.run(f'touch "$MARK/go"; {RUN} slow in.txt o.txt; cmp in.txt o.txt')
     assert done.code == 0, done.shown
+
+
+def test_a_name_that_two_batches_write_names_the_records(shell: Shell) -> None:
+    shell.tool("tool", 'while read x; do echo "$x" > "$2/$(($x % 10)).txt"; done < "$1"')
+    run = "millrace run -q --verify 0 --format lines --input in.txt --output out/ --batch"
+    done = shell.run(f"mkdir out; {run} 5 -- tool in.txt out/")
+    assert done.code == 5, done.shown
+    assert "1.txt: records 1-5 and records 11-15 both write it, and not the same" in done.err, done.shown
+    whole = shell.run(f"{run} 30 --fresh -- tool in.txt out/; mkdir serial; tool in.txt serial; diff -r serial out")
+    assert whole.code == 0, whole.shown
+
+
+def test_a_record_that_is_given_up_keeps_no_file_of_an_earlier_run(shell: Shell) -> None:
+    shell.tool("tool", 'grep -q bad "$1" && exit 3; cat "$1" > "$2"')
+    run = "millrace run -q --input d --output 'out/{stem}.out' -- tool d 'out/{stem}.out'"
+    first = shell.run(f"mkdir d out; for n in a b c; do echo $n > d/$n.txt; done; {run}; cat out/*.out")
+    assert (first.code, first.out) == (0, "a\nb\nc\n"), first.shown
+    again = shell.run(f"echo bad > d/b.txt; {run}; echo $?; cat out/*.out; ls out".replace("run -q", "run -q --fresh"))
+    assert again.out == "3\na\nc\na.out\nc.out\n", again.shown
+
+
+@pytest.mark.parametrize("body", ["exec head -c 2000000 /dev/zero > $2", "head -c 2000000 /dev/zero > $2 || exit"])
+def test_a_file_that_may_not_become_so_large_is_not_the_records_fault(shell: Shell, body: str) -> None:
+    shell.tool("tool", f'if grep -qx 17 "$1"; then {body}; else cat "$1" > "$2"; fi')
+    run = "millrace run -q --verify 0 --format lines --input in.txt --output o.txt --batch 1 -- tool in.txt o.txt"
+    done = shell.run(f"ulimit -Sf 1000; {run}")
+    assert done.code == 4 and ("SIGXFSZ" in done.err or "153" in done.err), done.shown
+    assert "raise the limit (ulimit -f), then type the same command again: it resumes" in done.err, done.shown
+    assert not [*shell.work.glob("*.millrace/quarantine/*")]
+    again = shell.run(f"{run}; tr -d '\\0' < o.txt | cmp - <(grep -vx 17 in.txt)")
+    assert again.code == 0, again.shown

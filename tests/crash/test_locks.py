@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import signal
@@ -17,6 +18,8 @@ import harness
 import pytest
 from crash_site import Site
 from told_flock import told_flock
+
+from millrace import lock
 
 #: Another machine: a table of processes of its own.
 ELSEWHERE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "sh", "-c", 'hostname node07; exec "$@"', "sh")  # fmt: skip
@@ -147,3 +150,25 @@ def test_doctor_says_what_the_folder_can_do(no_flock: Site, answer: str, words: 
     ).stdout
     assert re.search(rf"^folder: +{re.escape(str(no_flock.folder))} \(\w+\): {words}", said, re.MULTILINE), said
     assert not list(no_flock.folder.glob(".millrace*"))
+
+
+def test_who_looks_whether_a_run_is_on_is_in_no_starting_runs_way(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    lock.take(path).close()
+    code = (
+        "import sys; from pathlib import Path; from millrace import lock\nwhile True: lock.is_held(Path(sys.argv[1]))"
+    )
+    looking = subprocess.Popen([sys.executable, "-c", code, path])
+    try:
+        while not has_locked(path):  # it is there
+            assert looking.poll() is None
+        for _ in range(500):
+            lock.take(path).close()
+    finally:
+        looking.kill()
+        looking.wait()
+
+
+def has_locked(path: Path) -> bool:
+    with path.open() as file:
+        return lock.flock(file.fileno(), fcntl.LOCK_EX) is False

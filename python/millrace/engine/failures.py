@@ -15,7 +15,7 @@ from millrace.node.batch import Batch
 from millrace.plan.plan import Plan
 from millrace.schedule.protocol import Failure, Result, Stop, Why
 from millrace.schedule.quarantine_limit import QuarantineLimit
-from millrace.schedule.results import result_of
+from millrace.schedule.results import is_too_large, result_of
 from millrace.tasks import Ended, Task
 
 
@@ -34,6 +34,7 @@ def failure_of(task: Task, ended: Ended, plan: Plan, names: Iterable[str]) -> Fa
         signature(ended, names),
         failure_words(ended, plan.job.record_timeout, where),
         ended.exit_status if ended.signal is None else None,
+        is_too_large(ended),
     )
 
 
@@ -88,6 +89,8 @@ def _hint(use: ToolUse, failure: Failure, other: str) -> str:
     """What helps where a tool failed for too many records: ``other``, and more if nothing is known of the tool."""
     if failure.result is Result.CHANGED:
         return "let it leave its input as it is, and write the result to standard output or to another file"
+    if failure.is_too_large:
+        return "a file may not become so large here: raise the limit (ulimit -f), then type the same command again: it resumes"
     status, is_silent = failure.exit_status, "\n" not in failure.reason
     is_unclear = is_silent and failure.result is Result.FAILED and status not in (None, 0, *use.ok_statuses)
     if use.adapter == "generic" and is_unclear:

@@ -14,6 +14,7 @@ from millrace.model import OutputUse
 from millrace.plan.filesystems import SHARED, kind
 from millrace.report.words import records
 from millrace.rundir import sync_folder
+from millrace.tools.base import record_path
 
 #: What helps where results do not fit together.
 MISFIT_HINT = (
@@ -61,6 +62,7 @@ class Streams:
         to: Where that one goes instead of its own place; ``-`` is standard output.
         fresh: Nothing of these outputs was written before: what is in the files is another run's, and `clear` cuts it
             off. A resumed run writes the same bytes over its own, so that who follows a file sees it only grow.
+        files: Each is one record, which may have outputs of its own; empty: records are none.
         wrote: Called with the path of each file of its own for a record, as it is whole.
 
     Raises:
@@ -69,13 +71,13 @@ class Streams:
 
     def __init__(
         self, outputs: Sequence[OutputUse], cwd: Path, only: str = "", to: str = "", fresh: bool = False,
-        wrote: Callable[[str], None] | None = None,
+        files: Sequence[str] = (), wrote: Callable[[str], None] | None = None,
     ) -> None:  # fmt: skip
         self._outputs, self._cwd, self._wrote = outputs, cwd, wrote
         self._writers: dict[int, _core.StreamWriter] = {}
         self._folders: dict[int, Path] = {}
         self._places: list[Path] = []
-        self._fresh = fresh
+        self._fresh, self._files = fresh, files
         #: What was not there before.
         self._new: list[Path] = []
         #: Folders that are known to be there.
@@ -129,11 +131,13 @@ class Streams:
             del self._writers[number]
 
     def append(self, n_records: int, task: Committed) -> None:
-        """Write what one task contributes; nothing for a quarantined one.
+        """Write what one task contributes; nothing for a quarantined one, of which no file of an earlier run stays.
 
         Raises:
             CorruptError: A block is not what was committed.
         """
+        if task.quarantined and self._files:
+            self._remove_outputs(self._files[task.first : task.last])
         try:
             for block in task.blocks:
                 if (writer := self._writers.get(block.stream)) is not None:
@@ -150,6 +154,14 @@ class Streams:
                         self._wrote(path)
         except _core.CorruptJournal as error:
             raise CorruptError(str(error)) from error
+
+    def _remove_outputs(self, files: Sequence[str]) -> None:
+        """What an earlier run wrote for these would be taken for this one's."""
+        for number in self._folders:
+            output = self._outputs[number]
+            for name in files if output.layout == "record" else ():
+                with suppress(FileNotFoundError):
+                    os.unlink(self._cwd / record_path(output.path, name))
 
     def flush(self) -> None:
         """Let readers see what is written."""

@@ -15,6 +15,7 @@ from millrace.output.order import effective_tasks
 from millrace.output.streams import Streams, destination
 from millrace.plan.filesystems import SHARED, kind
 from millrace.plan.plan import Plan
+from millrace.report.words import records
 from millrace.rundir import RunDir
 
 #: How many times an output is written again before whoever changes it wins.
@@ -69,7 +70,11 @@ def _holds(file: int, offset: int, block: _core.BlockRef) -> bool:
 
 
 def lacking(plan: Plan, tasks: Sequence[Committed]) -> list[tuple[_core.BlockRef, Path]]:
-    """Files of outputs that are folders, or one file a record, that are not there as they were written."""
+    """Files of outputs that are folders, or one file a record, that are not there as they were written.
+
+    Raises:
+        CorruptError: Two tasks have written one of them, and not the same.
+    """
     files = list(_in_folders(plan, tasks))
     # Each look into a file costs a shared filesystem some round trips.
     shared = any(kind(folder) in SHARED for folder in {path.parent for _, path in files})
@@ -86,10 +91,20 @@ def _in_folders(plan: Plan, tasks: Sequence[Committed]) -> Iterator[tuple[_core.
         for number, output in enumerate(plan.use.outputs)
         if output.layout != "file"
     }
+    found: dict[Path, tuple[_core.BlockRef, Committed]] = {}
     for task in tasks if folders else ():
         for block in task.blocks:
             if block.stream in folders:
-                yield block, folders[block.stream] / os.fsdecode(block.name)
+                path = folders[block.stream] / os.fsdecode(block.name)
+                other, of = found.setdefault(path, (block, task))
+                if (other.length, other.crc32c) != (block.length, block.crc32c):
+                    raise CorruptError(
+                        f"{path}: {records(of.first, of.last)} and {records(task.first, task.last)} both write it, and not the same",
+                        "give each record a file of its own, or join one file: --output FILE; with --batch in which they are "
+                        "together, and --fresh, the program itself decides",
+                    )
+    for path, (block, _) in found.items():
+        yield block, path
 
 
 def _is_whole(path: Path, block: _core.BlockRef, *, read: bool) -> bool:

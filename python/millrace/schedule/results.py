@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Container
 
 from millrace.schedule.protocol import Result
@@ -20,6 +21,11 @@ def result_of(ended: Ended, fatal_statuses: Container[int]) -> Result:
         return Result.AWAY
     if ended.out_of_memory:
         return Result.CROWDED if ended.side_by_side > 1 else Result.STARVED
-    if ended.ending is Ending.SPAWN or ended.exit_status in fatal_statuses:
+    if ended.ending is Ending.SPAWN or ended.exit_status in fatal_statuses or is_too_large(ended):
         return Result.FATAL
     return _RESULTS.get(ended.ending, Result.FAILED)
+
+
+def is_too_large(ended: Ended) -> bool:
+    """Whether the tool, or what a shell has started for it, died as a file became larger than the limit of the system."""
+    return signal.SIGXFSZ in (ended.signal, (ended.exit_status or 0) - 128)

@@ -34,6 +34,7 @@ from millrace.resume import done_extents
 from millrace.session.claim import Claim
 from millrace.session.earlier import Earlier
 from millrace.session.processes import Processes
+from millrace.tools.base import NUL
 
 if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
     from millrace.cluster.block_watch import BlockWatch
@@ -70,7 +71,10 @@ class Wiring:
         chain = self._processes.chain
         fresh = not self._claim.resuming or not rundir.written.exists()
         before = there_already(plan.use, plan.command.cwd) if fresh and is_unknown(plan.use) else []
-        streams = Streams(plan.use.outputs, plan.command.cwd, fresh=fresh, wrote=chain.wrote if chain else None)
+        files = next((item.path.split(NUL) for item in plan.use.inputs if item.format == "files"), [])
+        streams = Streams(
+            plan.use.outputs, plan.command.cwd, fresh=fresh, files=files, wrote=chain.wrote if chain else None
+        )
         stack.callback(streams.give_up)
         stage, slots, wake = self._workers(stack, streams)
         feeder = self._feeder(wake)
