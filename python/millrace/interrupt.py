@@ -14,6 +14,20 @@ from millrace.errors import MillraceError
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
+#: The first interrupt that came before a run takes signals over.
+_early: list[int] = []
+
+
+def end_quietly(number: int, _: FrameType | None) -> None:
+    """The handler of SIGINT until a run takes signals over, as Python's own; what drops the exception is not the end of it.
+
+    Raises:
+        KeyboardInterrupt: Always.
+    """
+    _early.append(number)
+    raise KeyboardInterrupt
+
+
 class StoppedBySignal(MillraceError):
     """The run was asked to stop; exit code 128 + the signal."""
 
@@ -47,6 +61,8 @@ class Interrupt:
             # A signal that the parent had us ignore (nohup) stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._handler(number))
+        if _early and not self._supervised:  # code that Python calls while it looks something up may drop an exception
+            self.note(_early[0])
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -18,6 +18,7 @@ import click
 
 from millrace import __version__
 from millrace.errors import ExitCode, MillraceError, RefusedError
+from millrace.interrupt import end_quietly
 
 VERBS = (
     "run",
@@ -121,7 +122,7 @@ def main() -> None:
     sys.unraisablehook = interrupt_again
     try:
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, end_quietly)
         group.main(prog_name="millrace", auto_envvar_prefix="MILLRACE", standalone_mode=False)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
@@ -154,7 +155,7 @@ def main() -> None:
         sys.exit(ExitCode.STOPPED)
     finally:
         # What follows is Python's own end, which would show a traceback.
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        if signal.getsignal(signal.SIGINT) is end_quietly:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
