@@ -180,7 +180,7 @@ def coordinate(crew: Membership, slots: int, seconds: float, n_tasks: int, ahead
             sync=seconds, slots=slots, first_slot=member.first_slot, name="", staged=[], shared={}, world=[], view=None,
             copies={},
         ))  # fmt: skip
-    cluster = RemoteSlots(crew, Sleepers(slots, seconds), members, USE, print, NoOutput())
+    cluster = RemoteSlots(crew, Sleepers(slots, seconds), members, USE, NoOutput())
     crew.wait_until_ready()
     spooled = crew.work.spool / "batch"
     spooled.write_bytes(b"ACGT" * 100)

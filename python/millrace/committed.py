@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -24,6 +24,11 @@ class Committed(Protocol):
     def inputs(self) -> Sequence[tuple[int, int]]: ...
     @property
     def blocks(self) -> Sequence[_core.BlockRef]: ...
+
+
+def n_records(tasks: Iterable[Committed]) -> int:
+    """How many records they are of."""
+    return sum(task.last - task.first for task in tasks)
 
 
 class Gathered(msgspec.Struct, frozen=True):

@@ -128,6 +128,7 @@ def test_what_a_lost_writer_had_is_written_by_others(openmpi: Mpi, site: Site, w
         end(process, mark)
     assert process.returncode == 0, said(site.folder)
     assert "(rank 2) is lost" in said(site.folder)
+    assert "/3 slots busy" in said(site.folder).partition("is lost")[2], said(site.folder)
     assert site.output.read_bytes() == site.expected
 
 

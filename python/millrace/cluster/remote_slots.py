@@ -66,11 +66,10 @@ class RemoteSlots:
         own: Slots,
         members: Sequence[Member],
         use: ToolUse,
-        message: Callable[[str], None],
         output: OutputMessages,
         watch: BlockWatch | None = None,
     ) -> None:
-        self._crew, self._own, self._members, self._use, self._message = crew, own, members, use, message
+        self._crew, self._own, self._members, self._use = crew, own, members, use
         self._dispatcher: Dispatcher[tuple[Task, Batch]] = Dispatcher(use.n_fragments)
         self._naps = naps(BUSY_NAP_SECONDS)
         #: What is to be sent to each rank when this turn is over.
@@ -184,7 +183,7 @@ class RemoteSlots:
             case say.Allow(who, slots, why):
                 found.append(self._allowed(who, slots, why))
             case say.Lost(why, tasks):
-                self._lose(rank, why, tasks)
+                found.append(self._lose(rank, why, tasks))
             case say.Withdrawn(tasks):
                 for task in tasks:
                     found += self._came_back(rank, task)
@@ -221,9 +220,11 @@ class RemoteSlots:
         self._send()
         return [Withdrawn(task)] if alone else []
 
-    def _lose(self, rank: int, why: str, tasks: int) -> None:
+    def _lose(self, rank: int, why: str, tasks: int) -> SlotsChanged:
         """Go on without a process; a launcher that ends the whole job then leaves it to the next start to resume."""
         self._output.lost(rank)
+        for gone in self._of.get(rank, [rank]):
+            self._slots[gone] = 0
         if rank in self._of:
             self._work.pop(rank, None)
             tasks = self._dispatcher.lost(rank, time.monotonic())
@@ -231,8 +232,9 @@ class RemoteSlots:
             leader = next(leader for leader, ranks in self._of.items() if rank in ranks)
             self._of[leader] = [other for other in self._of[leader] if other != rank]
             self._join(leader)
-        self._message(f"{self._members[rank].name} is lost: {why}; {count(tasks, 'task')} of its own go to others")
         self._send()
+        words = f"{self._members[rank].name} is lost: {why}; {count(tasks, 'task')} of its own go to others"
+        return SlotsChanged(sum(self._slots), words)
 
     # The end
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from millrace import _core, run_folder
+from millrace.committed import n_records
 from millrace.errors import CorruptError
 from millrace.model import Frozen
 from millrace.output import unfit
@@ -59,8 +60,8 @@ def look(run_dir: Path) -> Status:
             break
         reached = task.last
     return Status(
-        state=state, argv=manifest.argv, records_done=sum(task.last - task.first for task in counting if not task.quarantined),
-        records_in_order=reached, quarantined=sum(task.last - task.first for task in counting if task.quarantined),
+        state=state, argv=manifest.argv, records_done=n_records(task for task in counting if not task.quarantined),
+        records_in_order=reached, quarantined=n_records(task for task in counting if task.quarantined),
         output_bytes=sum(block.length for task in counting for block in task.blocks), journals=tuple(str(path) for path in journals),
         damage=tuple(damage), why=starts[-1].message if starts else "",
     )  # fmt: skip

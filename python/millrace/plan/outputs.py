@@ -50,8 +50,8 @@ def check_outputs(use: ToolUse, command: Command) -> None:
 
 
 def is_there(output: OutputUse, path: str) -> bool:
-    """Whether an output that is one file is there already."""
-    return output.layout == "file" and not output.stdout and os.path.isfile(path)
+    """Whether an output that is one file is there already, and can be read."""
+    return output.layout == "file" and not output.stdout and os.path.isfile(path) and os.access(path, os.R_OK)
 
 
 def there_already(use: ToolUse, cwd: Path) -> list[str]:

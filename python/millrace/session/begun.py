@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from millrace.committed import Committed
+from millrace.committed import Committed, n_records
 from millrace.plan.plan import Plan
 from millrace.report.events import RunEvent
 from millrace.session.processes import Processes
@@ -29,7 +29,7 @@ def begun(plan: Plan, done: Sequence[Committed], processes: Processes) -> RunEve
         time=datetime.now().astimezone().isoformat(timespec="seconds"), argv=list(argv), tool=Path(argv[0]).name,
         version=use.version, slots=plan.slots, threads=max(1, use.threads), unit=use.cost.unit,
         bytes_total=None if processes.chain else _bytes_of(plan),  # phases may still write what is read
-        records_resumed=sum(task.last - task.first for task in done if not task.quarantined), nodes=nodes or [(os.uname().nodename, plan.slots)],
+        records_resumed=n_records(task for task in done if not task.quarantined), nodes=nodes or [(os.uname().nodename, plan.slots)],
     )  # fmt: skip
 
 

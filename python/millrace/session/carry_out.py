@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from millrace import _core, debug
+from millrace.committed import n_records
 from millrace.engine.loop import Engine
 from millrace.errors import RefusedError
 from millrace.interrupt import Interrupt
@@ -126,8 +127,8 @@ def _take_over_results(engine: Engine, earlier: Earlier) -> None:
     """Put what earlier starts have done into the outputs, and count what they gave up."""
     for task in earlier.tasks:
         engine.stage.put(task)
-    engine.counts.quarantined = sum(task.last - task.first for task in earlier.tasks if task.quarantined)
-    engine.limit.resumed(sum(task.last - task.first for task in earlier.tasks), engine.counts.quarantined)
+    engine.counts.quarantined = n_records(task for task in earlier.tasks if task.quarantined)
+    engine.limit.resumed(n_records(earlier.tasks), engine.counts.quarantined)
 
 
 def _remember_cost(plan: Plan, engine: Engine) -> None:

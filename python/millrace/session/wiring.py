@@ -139,7 +139,7 @@ class Wiring:
         journals = {claim.rundir.journal_of(start, member.rank): member.rank for member in members}
         self.parallel = ParallelOutput(claim.plan, streams, candidates, crew, journals, node.wake, self._say)
         self._own = node
-        self.slots = self._remote = RemoteSlots(crew, node, members, claim.plan.use, self._say, self.parallel, watch)
+        self.slots = self._remote = RemoteSlots(crew, node, members, claim.plan.use, self.parallel, watch)
         return self.parallel, self.slots, node.wake
 
     def _block_watch(self, members: Sequence[Member], stack: ExitStack) -> BlockWatch | None:
