@@ -25,7 +25,7 @@ def reads_on(call: Call) -> bool:
     (True, True, True, True)
     >>> of(".input"), of("{input, inputs: 1}"), of('select(.t == "input")'), of("--arg", "a", "input", ".x"), of("$input")
     (False, False, False, False, False)
-    >>> of('"line \\(input_line_number)"'), of(". # input"), of("-c", ".x", "input")
+    >>> of(r'"line \\(input_line_number)"'), of(". # input"), of("-c", ".x", "input")
     (True, False, False)
     """
     program = _program(call)
