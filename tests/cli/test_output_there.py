@@ -10,10 +10,12 @@ RUN = "millrace run -q --format lines --batch 5 --input in.txt --output o.txt --
 WRITES = 'cat "$1" > "$2"'
 ADDS = 'cat "$1" >> "$2"'
 OTHERS = {
-    "adds": (ADDS, "writes something else"),
-    "leaves": ('[ -s "$2" ] || cat "$1" > "$2"', "writes something else"),
-    "refuses": ('set -C; cat "$1" > "$2"', "fails"),
-    "writes_into": ('cat "$1" 1<> "$2" >&1', "writes something else"),
+    "adds": ADDS,
+    "leaves": '[ -s "$2" ] || cat "$1" > "$2"',
+    "refuses": 'set -C; cat "$1" > "$2"',
+    "writes_into": 'cat "$1" 1<> "$2" >&1',
+    "keeps": 'cp --backup "$1" "$2"',
+    "moves": '[ ! -e "$2" ] || mv "$2" "$2.1"; cat "$1" > "$2"',
 }
 
 
@@ -25,19 +27,51 @@ def inputs(shell: Shell) -> None:
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("before", ["cp before.txt o.txt", "seq 30000000 30140000 > o.txt", "ln -s before.txt o.txt"])
 def test_an_output_that_is_not_written_over_refuses_the_run(shell: Shell, name: str, before: str) -> None:
-    body, words = OTHERS[name]
-    shell.tool("tool", body)
+    shell.tool("tool", OTHERS[name])
     shell.run(f"{before}; cp o.txt copy.txt")
     done = shell.run(f"{RUN} tool in.txt o.txt")
-    assert done.code == 5 and f"o.txt: is there already, and tool {words}" in done.err and "rm o.txt" in done.err, (
-        done.shown
-    )
+    assert (
+        done.code == 5 and "o.txt: is there already, and tool does not simply" in done.err and "rm o.txt" in done.err
+    ), done.shown
     assert shell.run("cmp o.txt copy.txt").code == 0
     # What the hint says.
     again = shell.run(f"rm o.txt; {RUN} tool in.txt o.txt; cmp in.txt o.txt")
     assert again.code == 0, again.shown
     over = shell.run(f"cp before.txt o.txt; {RUN.replace('-q', '-q --verify 0')} tool in.txt o.txt && cmp in.txt o.txt")
     assert over.code == 0, over.shown
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_without_a_record_it_is_the_serial_run(shell: Shell, name: str) -> None:
+    shell.tool("tool", OTHERS[name])
+    shell.run(": > in.txt; cp before.txt o.txt; cp before.txt serial.txt; ")
+    alone, through = shell.run("tool in.txt serial.txt"), shell.run(f"{RUN} tool in.txt o.txt")
+    assert through.code == 0 or alone.code or name in ("keeps", "moves"), through.shown
+    assert shell.run(f"cmp o.txt {'before.txt' if through.code else 'serial.txt'}").code == 0
+
+
+@pytest.mark.parametrize(
+    "body", ["exit 7", 'echo $$$(date +%N) > "$2"', "true", 'echo x >> "$1"', 'cat "$1" > "$2.tmp"', "cat $1 >> $2"]
+)
+@pytest.mark.parametrize("link", ["true", "mv o.txt t; ln -s t o.txt", "ln o.txt t"])
+def test_a_run_that_writes_nothing_leaves_what_was_there(shell: Shell, body: str, link: str) -> None:
+    shell.tool("tool", body)
+    done = shell.run(f"cp before.txt o.txt; {link}; {RUN} tool in.txt o.txt")
+    assert done.code in (4, 5), done.shown
+    assert shell.run("cmp before.txt o.txt").code == 0
+    gone = shell.run(f"rm o.txt; {RUN} tool in.txt o.txt; ls o.txt")
+    assert gone.code == (0 if ">> $2" in body else 2), gone.shown
+
+
+@pytest.mark.parametrize("how", ["TERM", "KILL"])
+def test_a_run_that_was_stopped_before_it_wrote_is_resumed(shell: Shell, how: str) -> None:
+    shell.tool("tool", 'until [ -e "$MARK/go" ]; do touch "$MARK/on"; sleep 0.1; done; set -C; cat "$1" > "$2"')
+    first = shell.run(
+        f'{RUN} tool in.txt o.txt & pid=$!; until [ -e "$MARK/on" ]; do sleep 0.1; done; kill -{how} $pid; wait $pid'
+    )
+    assert first.code == {"TERM": 143, "KILL": 137}[how], first.shown
+    done = shell.run(f'touch "$MARK/go"; {RUN} tool in.txt o.txt; cmp in.txt o.txt')
+    assert done.code == 0, done.shown
 
 
 def test_one_record_is_enough(shell: Shell) -> None:
@@ -100,3 +134,18 @@ def test_a_file_that_may_not_become_so_large_is_not_the_records_fault(shell: She
     assert not [*shell.work.glob("*.millrace/quarantine/*")]
     again = shell.run(f"{run}; tr -d '\\0' < o.txt | cmp - <(grep -vx 17 in.txt)")
     assert again.code == 0, again.shown
+
+
+@pytest.mark.parametrize("number", ["INT", "TERM"])
+def test_a_named_pipe_that_nobody_reads_is_waited_for_until_a_signal(shell: Shell, number: str) -> None:
+    shell.tool("tool", 'cat "$1" > "$2"')
+    run = RUN.replace("o.txt", "pipe")
+    code = "import signal, subprocess, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); sys.exit(subprocess.call(sys.argv[1:]))"
+    done = shell.run(f"""
+        mkfifo pipe
+        python3 -c '{code}' {run} tool in.txt pipe & pid=$!
+        until [ -e pipe.millrace/journal.mrj ]; do sleep 0.1; done
+        pkill -{number} -P $pid -f millrace; wait $pid""")
+    assert done.code == {"INT": 130, "TERM": 143}[number], done.shown
+    whole = shell.run(f"{run} tool in.txt pipe & cmp in.txt pipe; r=$?; wait $! && exit $r")
+    assert whole.code == 0, whole.shown

@@ -286,7 +286,7 @@ impl Pool {
 
     /// Queues one execution of the tool.
     ///
-    /// `placements`: ("batch", from, to), ("stdin", from, ""), ("ended", "", ""), ("before", from, to), ("folder", "", path) or ("link", target, path); ("gzip", from,
+    /// `placements`: ("batch", from, to), ("stdin", from, ""), ("ended", "", ""), ("before", from, to), ("before whole", from, to), ("folder", "", path) or ("link", target, path); ("gzip", from,
     /// to) or another compression is a batch that is compressed, to "" on standard input, and "gzip again" and "gzip members"
     /// to other bytes;
     /// `outputs`: (stream, "stdout" | "file" | "folder", path, block name, optional).
@@ -415,7 +415,7 @@ fn placement((kind, from, to): (String, PathBuf, PathBuf)) -> PyResult<Placement
         "batch" => Ok(Placement::Batch { from, to }),
         "stdin" => Ok(Placement::Stdin(from)),
         "ended" => Ok(Placement::Ended),
-        "before" => Ok(Placement::Before { from, to }),
+        "before" | "before whole" => Ok(Placement::Before { from, to, whole: kind != "before" }),
         "folder" => Ok(Placement::Folder(to)),
         "link" => Ok(Placement::Link { target: from, to }),
         _ => {

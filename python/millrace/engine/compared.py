@@ -127,16 +127,14 @@ def accusation(
     )
 
 
-def not_over(tool: str, before: Sequence[str], *, fails: bool) -> BeforeError:
+def not_over(tool: str, before: Sequence[str]) -> BeforeError:
     """What to say of a tool that does not write the same where its outputs are there already.
 
     Args:
         before: These outputs.
-        fails: Whether it fails then.
     """
-    what = "fails where" if fails else "writes something else where"
     return BeforeError(
-        f"{before[0]}: is there already, and {tool} {what} its output is: it adds to it, reads it, or leaves it as it is",
-        f"it is as it was, and nothing was written: remove it with rm {shlex.quote(before[0])}, or name another output; "
+        f"{', '.join(before)}: is there already, and {tool} does not simply write over it: it adds to it, reads it, keeps it, or fails",
+        f"it is as it was, and nothing was written: remove it with rm {shlex.join(before)}, or name another output; "
         "--verify 0 writes over it all the same",
     )

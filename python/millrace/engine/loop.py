@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import msgspec
@@ -43,7 +44,7 @@ from millrace.schedule.protocol import (
 )
 from millrace.schedule.quarantine_limit import QuarantineLimit
 from millrace.schedule.scheduler import Scheduler, Settings
-from millrace.tasks import Ended, Ending, News, SlotsChanged, Started, Task, Withdrawn, Woken
+from millrace.tasks import Compare, Ended, Ending, News, SlotsChanged, Started, Task, Withdrawn, Woken
 
 #: Seconds between looks at the clock while nothing happens.
 TICK_SECONDS = 0.2
@@ -216,13 +217,17 @@ class Engine(msgspec.Struct, dict=True):
         batch = self.batches[task.batch]
         self.counts.cpu += ended.cpu_seconds
         self._warm(batch, ended)
+        is_over = isinstance(task.kind, Compare) and task.kind.over
+        if is_over and self._keeps_what_was_there(ended):
+            ended = msgspec.structs.replace(ended, committed=None)
         if ended.ending in (Ending.DONE, Ending.KILLED, Ending.MISPLACED):
             actions = self.scheduler.handle(ended, self.now())
         else:
             actions = [] if ended.ending is Ending.IO else self._failed(task, batch, ended)
         self._log.ended(task, batch, ended, self.now() - ended.ago_seconds, actions)
         self._strays.look(ended)
-        self.said.extra(ended.extra)
+        if not is_over:
+            self.said.extra(ended.extra)
         if ended.is_done and task.speaks:
             self.said.hear(ended.stderr, batch.first, batch.last)
             if ended.exit_status:
@@ -230,6 +235,11 @@ class Engine(msgspec.Struct, dict=True):
         if ended.ending is Ending.IO:
             raise not_kept(ended, self.plan)
         self.actions.do(actions)
+
+    def _keeps_what_was_there(self, ended: Ended) -> bool:
+        """Whether the tool has made a file that it makes only where its output is there already, such as ``o~``."""
+        names = tuple(os.path.basename(output.path) for output in self.plan.use.outputs if not output.stdout)
+        return any(os.path.basename(path).startswith(names) for path in self.said.new(ended.extra))
 
     def _warm(self, batch: Batch, ended: Ended) -> None:
         self.counts.warm += ended.is_warm

@@ -63,6 +63,10 @@ class ToolMessages:
             for status, count in sorted(self._results.items())
         ]
 
+    def new(self, paths: Iterable[str]) -> list[str]:
+        """Those of which nothing was said yet."""
+        return [path for path in paths if path not in self._extra]
+
     def extra(self, paths: Iterable[str]) -> None:
         """Say once that the tool wrote files that nobody collects."""
         for path in paths:

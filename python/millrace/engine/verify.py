@@ -61,8 +61,8 @@ class _Stretch(msgspec.Struct):
     #: Ways in which it gave the same bytes.
     n_equal: int = 0
     found: Found | None = None
-    #: What was seen of it over outputs from before, if anything: it ``fails``, or ``differs``.
-    over: str = ""
+    #: Whether it failed, or gave something else, over outputs from before.
+    differs_over: bool = False
 
 
 class Verifier(msgspec.Struct):
@@ -223,7 +223,7 @@ class Verifier(msgspec.Struct):
         if way.over:
             self._end_over(stretch, way)
             return
-        if stretch.over:
+        if stretch.differs_over:
             self._judge_over(stretch, way)
         elif way.pieces and way.is_whole:
             self._judge(stretch, way)
@@ -236,18 +236,18 @@ class Verifier(msgspec.Struct):
             self._go_on(stretch)
         else:
             # Because of what was there, or is it never the same?
-            stretch.over = "differs" if way.is_whole else "fails"
+            stretch.differs_over = True
             self._add_way(stretch, [last - first for first, last in stretch.batches])
 
     def _judge_over(self, stretch: _Stretch, way: _Way) -> None:
         """The same once more, with nothing there."""
-        self._over_is_open, over, stretch.over = False, stretch.over, ""
+        self._over_is_open = stretch.differs_over = False
         if not way.is_whole:
             return  # it fails on parts, whatever is there
         if found := self._compared(stretch, way):
             self._accuse(stretch, found, repeatable=False)
         else:
-            self.error = self.error or not_over(tool_of(self.plan), self.before, fails=over == "fails")
+            self.error = self.error or not_over(tool_of(self.plan), self.before)
 
     def _judge(self, stretch: _Stretch, way: _Way) -> None:
         found = self._compared(stretch, way)

@@ -9,7 +9,7 @@ import msgspec
 #: (stream, ``stdout`` or ``file`` or ``folder``, path, name of the block, optional).
 Output = tuple[int, str, str, bytes, bool]
 
-#: (``batch`` or ``stdin`` or ``folder`` or ``link`` or ``before``, from, to); or (``ended``, "", ""): a pipe that has ended on standard input; or (compression of a batch, from, to), with ``again`` or
+#: (``batch`` or ``stdin`` or ``folder`` or ``link`` or ``before`` or ``before whole``, from, to); or (``ended``, "", ""): a pipe that has ended on standard input; or (compression of a batch, from, to), with ``again`` or
 #: ``members`` after its name to other bytes, and no ``to`` on standard input.
 Placement = tuple[str, str, str]
 

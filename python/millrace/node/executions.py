@@ -12,6 +12,7 @@ from millrace.model import InputUse, ToolUse
 from millrace.node import mirror
 from millrace.node.batch import Batch
 from millrace.node.execution import Execution, Output, Placement
+from millrace.plan.doubts import is_unknown
 from millrace.plan.outputs import is_there
 from millrace.tools.base import record_path
 
@@ -39,8 +40,9 @@ class Executions:
             if output.layout == "directory":
                 placements.append(("folder", "", place.path))
             before = os.path.join(self._mirror.top, self._mirror.directory, output.path)
-            if over and is_there(output, before):
-                placements.append(("before", before, place.path))
+            if (over or not batch.n_records) and is_unknown(self._use) and is_there(output, before):
+                # Without a record it is the serial run itself.
+                placements.append(("before" if over else "before whole", before, place.path))
         names = self._record_names(batch)
         return Execution(self._argv(batch, names), placements, self._outputs(names))
 

@@ -60,7 +60,7 @@ class Streams:
         cwd: The user's working directory.
         only: Name of the one stream to write; empty: all.
         to: Where that one goes instead of its own place; ``-`` is standard output.
-        fresh: Nothing of these outputs was written before: what is in the files is another run's, and `clear` cuts it
+        fresh: Nothing of these outputs was written before: what is in the files is another run's, and `begin` cuts it
             off. A resumed run writes the same bytes over its own, so that who follows a file sees it only grow.
         files: Each is one record, which may have outputs of its own; empty: records are none.
         wrote: Called with the path of each file of its own for a record, as it is whole.
@@ -109,17 +109,14 @@ class Streams:
         return folder
 
     def begin(self) -> None:
-        """No check of a node can refuse the run any more: files that were made stay."""
-        self._new.clear()
-
-    def clear(self) -> None:
         """Something is about to be written: what an earlier run left in the files goes."""
+        self._new.clear()
         for place in self._places:
             if self._fresh and place.is_file():
                 os.truncate(place, 0)
 
     def give_up(self) -> None:
-        """Leave everything as it was, if the run has not begun."""
+        """Leave everything as it was, if nothing was written."""
         for place in self._new:
             with suppress(OSError):
                 place.rmdir() if place.is_dir() else place.unlink()

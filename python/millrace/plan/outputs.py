@@ -50,8 +50,9 @@ def check_outputs(use: ToolUse, command: Command) -> None:
 
 
 def is_there(output: OutputUse, path: str) -> bool:
-    """Whether an output that is one file is there already, and can be read."""
-    return output.layout == "file" and not output.stdout and os.path.isfile(path) and os.access(path, os.R_OK)
+    """Whether an output that is one file is there already, can be read, and is not empty, as one that a run has made is."""
+    is_file = output.layout == "file" and not output.stdout and os.path.isfile(path) and os.access(path, os.R_OK)
+    return is_file and os.path.getsize(path) > 0
 
 
 def there_already(use: ToolUse, cwd: Path) -> list[str]:

@@ -13,7 +13,6 @@ from millrace import _core, history, run_folder
 from millrace.engine.failures import disk_full, resumes
 from millrace.engine.loop import Engine
 from millrace.errors import (
-    BeforeError,
     CorruptError,
     ExitCode,
     LostError,
@@ -124,7 +123,7 @@ class Ending:
         stopped = self._why_changed(error) or known
         self._settle()
         never_worked = isinstance(stopped, ToolError) and self._wiring.has_begun and not claim.rundir.holds_results()
-        if (isinstance(stopped, UnverifiedError) and not isinstance(stopped, BeforeError)) or never_worked:
+        if claim.rundir.written.exists() and (isinstance(stopped, UnverifiedError) or never_worked):
             withdraw(plan.use.outputs, plan.command.cwd, claim.rundir.journals())
         status, message = "interrupted" if isinstance(stopped, StoppedBySignal) else "stopped", str(stopped or error)
         now = time.monotonic() - self._started

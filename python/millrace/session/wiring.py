@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millrace import _core, earlier_run
@@ -23,7 +27,7 @@ from millrace.node.spool import open_reader
 from millrace.output.commit import GroupCommit
 from millrace.output.guard import Guard, GuardedWriter
 from millrace.output.stage import OrderedWriter, Stage
-from millrace.output.streams import Streams
+from millrace.output.streams import Streams, destination
 from millrace.plan import fingerprint
 from millrace.plan.doubts import is_unknown
 from millrace.plan.outputs import there_already
@@ -35,6 +39,7 @@ from millrace.session.claim import Claim
 from millrace.session.earlier import Earlier
 from millrace.session.processes import Processes
 from millrace.tools.base import NUL
+from millrace.waiting import until
 
 if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
     from millrace.cluster.block_watch import BlockWatch
@@ -72,13 +77,15 @@ class Wiring:
         fresh = not self._claim.resuming or not rundir.written.exists()
         before = there_already(plan.use, plan.command.cwd) if fresh and is_unknown(plan.use) else []
         files = next((item.path.split(NUL) for item in plan.use.inputs if item.format == "files"), [])
+        readers = self._wait_for_readers(stack)
         streams = Streams(
             plan.use.outputs, plan.command.cwd, fresh=fresh, files=files, wrote=chain.wrote if chain else None
         )
         stack.callback(streams.give_up)
+        readers.close()
         stage, slots, wake = self._workers(stack, streams)
         feeder = self._feeder(wake)
-        streams.begin()  # not before every check has passed on every node
+        # Every check has passed on every node.
         self.has_begun = True
         if chain:
             chain.begun()
@@ -91,7 +98,7 @@ class Wiring:
 
         def begin_writing() -> None:
             rundir.written.touch()
-            streams.clear()
+            streams.begin()
 
         group_commit = GroupCommit(journal, plan.job.sync, wake, self.guard)
         stack.callback(group_commit.close)
@@ -103,6 +110,23 @@ class Wiring:
             begun_searches={(batch.first, batch.last): batch.found for batch in self._earlier.searched},
             quarantine=QuarantineWriter(rundir.quarantine, plan.use, plan.command.cwd),
         )  # fmt: skip
+
+    def _wait_for_readers(self, stack: ExitStack) -> ExitStack:
+        """Wait until somebody reads each output that is a named pipe; returns what keeps it so until the outputs are open.
+
+        Raises:
+            StoppedBySignal: The user does not wait any more.
+        """
+        plan, interrupt = self._claim.plan, self._processes.interrupt
+        held = stack.enter_context(ExitStack())
+        for output in plan.use.outputs:
+            place = destination(output, plan.command.cwd)
+            if place and place.is_fifo():
+                descriptor = until(partial(_opened, place), nap=0.1, enough=lambda: interrupt.count)
+                if descriptor is None:
+                    raise interrupt.error(plan.run_dir)
+                held.callback(os.close, descriptor)
+        return held
 
     def locality(self) -> VolumesEvent | None:
         """How far searches were where their volumes are; None: all volumes were here."""
@@ -215,3 +239,13 @@ class Wiring:
                 self.guard.changed = f"input {path}: is not what it was"
                 raise self.guard.error()
         return listed
+
+
+def _opened(pipe: Path) -> int | None:
+    """A descriptor for writing; None: nobody reads yet."""
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return None

@@ -242,7 +242,7 @@ def _query(found: Sequence[Word], command: Command, tokens: Tokens) -> InputUse:
             raise RefusedError("diamond: no queries", "name them with -q FILE")
         return InputUse(path="-", format=command.format or "fasta", stdin=True, glue_empty=True)
     path = command.cwd / word.value
-    if not path.is_file():
+    if not path.exists():
         raise RefusedError(f"diamond: -q {word.value}: no such file")
     tokens.input(word)
     stem = Path(word.value.removesuffix(".gz"))

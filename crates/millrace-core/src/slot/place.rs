@@ -107,9 +107,12 @@ impl Place {
                     placed.batches.push((to, state(&path)?));
                 }
                 Placement::Stdin(from) => placed.stdin = Some(fs_err::File::open(from)?.into_file()),
-                Placement::Before { from, to } => {
-                    let before = fs_err::File::open(from)?;
-                    io::copy(&mut before.take(BEFORE_BYTES), &mut fs_err::File::create_new(self.root.join(to))?)?;
+                Placement::Before { from, to, whole } => {
+                    let most = if *whole { u64::MAX } else { BEFORE_BYTES };
+                    io::copy(
+                        &mut fs_err::File::open(from)?.take(most),
+                        &mut fs_err::File::create_new(self.root.join(to))?,
+                    )?;
                 }
                 Placement::Ended => placed.stdin = Some(super::talk::pipe()?.0.into()),
                 Placement::Packed { from, to, packing } => {

@@ -34,6 +34,8 @@ pub enum Placement {
         from: PathBuf,
         /// Where the tool is going to write, relative to the slot.
         to: PathBuf,
+        /// Whether all of it is there, and not its first bytes alone.
+        whole: bool,
     },
     /// A pipe on standard input, which has ended.
     Ended,
