@@ -56,7 +56,7 @@ def test_a_change_stops_the_job_and_it_goes_on_once_it_is_undone(openmpi: Mpi, s
     options = ("--verify", "0", "--shared", "db")
     code, text = whole(openmpi, 3, site, *options, SITE=str(site.folder))
     assert code == 5 and words in text and "changed while the run was on" in text, text
-    assert site.expected.startswith(site.output.read_bytes()), "wrong bytes were passed on"
+    assert not site.output.exists() or site.expected.startswith(site.output.read_bytes()), "wrong bytes were passed on"
     for name, path in kept.items():
         shutil.copy2(path, site.folder / "back")
         (site.folder / "back").rename(site.folder / name)
