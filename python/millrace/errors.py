@@ -92,10 +92,6 @@ class UnverifiedError(MillraceError):
     exit_code = ExitCode.CORRUPT
 
 
-class BeforeError(UnverifiedError):
-    """What the tool writes depends on what its output held before: that is left there, and nothing is written."""
-
-
 class LostOutputError(ToolError):
     """The tool wrote what nobody collects: what was kept of the run is not its result."""
 

@@ -10,7 +10,7 @@ import msgspec
 
 from millrace import _core
 from millrace.committed import Committed
-from millrace.errors import BeforeError, UnverifiedError
+from millrace.errors import UnverifiedError
 from millrace.model import InputUse, OutputUse
 from millrace.schedule.differences import Difference, Look, first_difference, looks_like, shown
 from millrace.schedule.stretches import Extent
@@ -127,13 +127,13 @@ def accusation(
     )
 
 
-def not_over(tool: str, before: Sequence[str]) -> BeforeError:
+def not_over(tool: str, before: Sequence[str]) -> UnverifiedError:
     """What to say of a tool that does not write the same where its outputs are there already.
 
     Args:
         before: These outputs.
     """
-    return BeforeError(
+    return UnverifiedError(
         f"{', '.join(before)}: is there already, and {tool} does not simply write over it: it adds to it, reads it, keeps it, or fails",
         f"it is as it was, and nothing was written: remove it with rm {shlex.join(before)}, or name another output; "
         "--verify 0 writes over it all the same",

@@ -39,9 +39,9 @@ class Executions:
         for output, place in zip(self._use.outputs, self._mirror.outputs, strict=True):
             if output.layout == "directory":
                 placements.append(("folder", "", place.path))
-            before = os.path.join(self._mirror.top, self._mirror.directory, output.path)
-            if (over or not batch.n_records) and is_unknown(self._use) and is_there(output, before):
-                # Without a record it is the serial run itself.
+            # Without a record it is the serial run itself.
+            finds_before = (over or not batch.n_records) and is_unknown(self._use)
+            if finds_before and is_there(output, before := self._users(output.path)):
                 placements.append(("before" if over else "before whole", before, place.path))
         names = self._record_names(batch)
         return Execution(self._argv(batch, names), placements, self._outputs(names))
@@ -72,8 +72,7 @@ class Executions:
                 continue
             if item.packed and not batch.n_records and not item.stdin:
                 # An empty input is the file itself, whatever is in it.
-                own = os.path.join(self._mirror.top, self._mirror.directory, item.path)
-                found.append(("link", os.path.abspath(own), place.path))
+                found.append(("link", os.path.abspath(self._users(item.path)), place.path))
             elif item.packed:
                 form = " members" if batch.has_members else " again"
                 found.append((f"{item.packed}{form if again else ''}", str(spooled), place.path))
@@ -84,10 +83,14 @@ class Executions:
                 found.append(("batch", str(spooled), place.path))
         return found
 
+    def _users(self, path: str) -> str:
+        """The user's own file of this path."""
+        return os.path.join(self._mirror.top, self._mirror.directory, path)
+
     def _make_alike(self, spooled: Path, item: InputUse) -> None:
         """Give a part the rights and the time of the file that it is of, as far as that can be seen here."""
         with suppress(OSError):
-            about = os.stat(os.path.join(self._mirror.top, self._mirror.directory, item.path))
+            about = os.stat(self._users(item.path))
             if stat.S_ISREG(about.st_mode):
                 os.chmod(spooled, stat.S_IMODE(about.st_mode) | stat.S_IRUSR)
                 os.utime(spooled, ns=(about.st_atime_ns, about.st_mtime_ns))

@@ -63,7 +63,10 @@ def with_formats(use: ToolUse, command: Command) -> ToolUse:
 def _is_piped(item: InputUse, command: Command) -> bool:
     if item.format == "files" or grows(item.path, command):
         return False
-    mode = (os.fstat(0) if item.path == "-" else os.stat(os.path.join(command.cwd, item.path))).st_mode
+    return _is_pipe((os.fstat(0) if item.path == "-" else os.stat(os.path.join(command.cwd, item.path))).st_mode)
+
+
+def _is_pipe(mode: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
@@ -150,4 +153,4 @@ def brings_data(descriptor: int, *, pipes: bool = True) -> bool:
         mode = os.fstat(descriptor).st_mode
     except OSError:
         return False
-    return stat.S_ISREG(mode) or (pipes and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)))
+    return stat.S_ISREG(mode) or (pipes and _is_pipe(mode))

@@ -49,6 +49,11 @@ def check_outputs(use: ToolUse, command: Command) -> None:
             raise RefusedError(f"{output.path}: permission denied", "make it writable with chmod, or write elsewhere")
 
 
+def files_of(use: ToolUse) -> list[str]:
+    """The files that are one record each."""
+    return [name for item in use.inputs if item.format == "files" for name in item.path.split(NUL)]
+
+
 def is_there(output: OutputUse, path: str) -> bool:
     """Whether an output that is one file is there already, can be read, and is not empty, as one that a run has made is."""
     is_file = output.layout == "file" and not output.stdout and os.path.isfile(path) and os.access(path, os.R_OK)
@@ -63,7 +68,7 @@ def there_already(use: ToolUse, cwd: Path) -> list[str]:
 def _check_records(output: OutputUse, use: ToolUse, cwd: Path) -> None:
     """Each input file has an output of its own, and no folder is in its place."""
     names: dict[str, str] = {}
-    for name in (name for item in use.inputs if item.format == "files" for name in item.path.split(NUL)):
+    for name in files_of(use):
         place = record_path(output.path, name)
         if place in names:
             raise RefusedError(f"{names[place]} and {name} would both be written to {place}", "rename one of them")
@@ -92,8 +97,7 @@ def _places_of(output: OutputUse, use: ToolUse, cwd: Path) -> list[str | Path]:
     if output.path == "-":
         return ["-"]
     if output.layout == "record":
-        lists = (item.path.split(NUL) for item in use.inputs if item.format == "files")
-        return [cwd / record_path(output.path, name) for names in lists for name in names]
+        return [cwd / record_path(output.path, name) for name in files_of(use)]
     return [cwd / output.path]
 
 

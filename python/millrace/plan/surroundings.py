@@ -29,15 +29,21 @@ def digests(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def changed(was: Mapping[str, str], now: Mapping[str, str]) -> str:
+def changed(was: Mapping[str, str], environ: Mapping[str, str]) -> str:
     """Which variables differ, in words; empty: none, or nothing is known of those that were.
 
-    >>> changed({"A": "1", "B": "2"}, {"B": "3", "C": "4"})
+    Args:
+        was: Their `digests` then.
+
+    >>> changed(digests({"A": "1", "B": "2"}), {"B": "3", "C": "4"})
     'A, B, C: not what the environment had when this run began'
     >>> changed({}, {"A": "1"})
     ''
     """
-    names = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name)) if was else []
+    if not was:
+        return ""
+    now = digests(environ)
+    names = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
     if not names:
         return ""
     more = [count(len(names) - _MOST, "more variable")] if len(names) > _MOST else []

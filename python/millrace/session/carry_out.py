@@ -98,6 +98,8 @@ def carry_out(claim: Claim, processes: Processes, stack: ExitStack) -> Finished:
     say = debug.told(show.message if job.verbosity >= 0 else _nothing)
     for warning in claim.plan.warnings:
         say(warning)
+    if claim.changed:
+        say(f"{claim.changed}; what was done then stays: --fresh does it anew")
     if processes.outbox:
         processes.outbox.begin(say)
     claim = replace(claim, plan=processes.share(claim.plan, say))

@@ -39,6 +39,8 @@ class Claim(msgspec.Struct, frozen=True):
     lock: Lock
     #: Whether an earlier start of the run has left results.
     resuming: bool
+    #: Which variables of the environment are others than then, in words; empty: none.
+    changed: str = ""
 
     @property
     def run_id(self) -> bytes:
@@ -63,17 +65,10 @@ def claim_run(plan: Plan, supervision: Supervision, stack: ExitStack) -> Claim:
     manifest, resuming = take_over(plan, rundir)
     if resuming:
         left.refuse_appended(plan, rundir)
-        plan = _with_notes(plan, manifest)
     left.check(plan, rundir, manifest)  # refused, it stays as it is: the next start is to see the same
     stack.push(remove_if_fruitless(rundir, supervised=supervision.active))
-    return Claim(plan, rundir, manifest, lock, resuming)
-
-
-def _with_notes(plan: Plan, earlier: Manifest) -> Plan:
-    """The plan, with what the user is to know of results that are there."""
-    found = surroundings.changed(earlier.environ, surroundings.digests(plan.command.environ))
-    note = f"{found}; what was done then stays: --fresh does it anew"
-    return msgspec.structs.replace(plan, warnings=(*plan.warnings, note)) if found else plan
+    others = surroundings.changed(manifest.environ, plan.command.environ) if resuming else ""
+    return Claim(plan, rundir, manifest, lock, resuming, others)
 
 
 def taken_over(folder: Path) -> Callable[[str], None]:
@@ -139,6 +134,5 @@ def already_complete(claim: Claim, supervision: Supervision) -> Finished | None:
             run_folder.remove(rundir)
         return Finished(ExitCode.DONE, "already done: an earlier run wrote everything", counted)
     code = ExitCode.QUARANTINED if complete.quarantined else ExitCode.DONE
-    other = surroundings.changed(claim.manifest.environ, surroundings.digests(plan.command.environ))
     text = f"already done: {rundir.path} holds this run, complete (--fresh starts over)"
-    return Finished(code, f"{text}; {other}" if other else text, counted)
+    return Finished(code, f"{text}; {claim.changed}" if claim.changed else text, counted)

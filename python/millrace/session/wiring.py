@@ -30,7 +30,7 @@ from millrace.output.stage import OrderedWriter, Stage
 from millrace.output.streams import Streams, destination
 from millrace.plan import fingerprint
 from millrace.plan.doubts import is_unknown
-from millrace.plan.outputs import there_already
+from millrace.plan.outputs import files_of, there_already
 from millrace.report.event_log import EventLog
 from millrace.report.events import VolumesEvent
 from millrace.report.progress import Progress
@@ -38,7 +38,6 @@ from millrace.resume import done_extents
 from millrace.session.claim import Claim
 from millrace.session.earlier import Earlier
 from millrace.session.processes import Processes
-from millrace.tools.base import NUL
 from millrace.waiting import until
 
 if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
@@ -76,13 +75,13 @@ class Wiring:
         chain = self._processes.chain
         fresh = not self._claim.resuming or not rundir.written.exists()
         before = there_already(plan.use, plan.command.cwd) if fresh and is_unknown(plan.use) else []
-        files = next((item.path.split(NUL) for item in plan.use.inputs if item.format == "files"), [])
-        readers = self._wait_for_readers(stack)
-        streams = Streams(
-            plan.use.outputs, plan.command.cwd, fresh=fresh, files=files, wrote=chain.wrote if chain else None
-        )
+        with ExitStack() as readers:
+            self._wait_for_readers(readers)
+            streams = Streams(
+                plan.use.outputs, plan.command.cwd, fresh=fresh, files=files_of(plan.use),
+                wrote=chain.wrote if chain else None,
+            )  # fmt: skip
         stack.callback(streams.give_up)
-        readers.close()
         stage, slots, wake = self._workers(stack, streams)
         feeder = self._feeder(wake)
         # Every check has passed on every node.
@@ -111,22 +110,20 @@ class Wiring:
             quarantine=QuarantineWriter(rundir.quarantine, plan.use, plan.command.cwd),
         )  # fmt: skip
 
-    def _wait_for_readers(self, stack: ExitStack) -> ExitStack:
-        """Wait until somebody reads each output that is a named pipe; returns what keeps it so until the outputs are open.
+    def _wait_for_readers(self, stack: ExitStack) -> None:
+        """Wait until somebody reads each output that is a named pipe; until ``stack`` closes we are there for them.
 
         Raises:
             StoppedBySignal: The user does not wait any more.
         """
         plan, interrupt = self._claim.plan, self._processes.interrupt
-        held = stack.enter_context(ExitStack())
         for output in plan.use.outputs:
             place = destination(output, plan.command.cwd)
             if place and place.is_fifo():
                 descriptor = until(partial(_opened, place), nap=0.1, enough=lambda: interrupt.count)
                 if descriptor is None:
                     raise interrupt.error(plan.run_dir)
-                held.callback(os.close, descriptor)
-        return held
+                stack.callback(os.close, descriptor)
 
     def locality(self) -> VolumesEvent | None:
         """How far searches were where their volumes are; None: all volumes were here."""

@@ -228,13 +228,13 @@ def _query(word: Word, is_sam: bool, command: Command, operands: Sequence[Word])
             )
         return InputUse(path="-", format=command.format, stdin=True)
     path = command.cwd / word.value
-    if path.exists() and not path.is_file():
+    if not path.exists():
+        raise RefusedError(f"minimap2: {word.value}: no such file")
+    if not path.is_file():
         raise RefusedError(
             f"minimap2: {word.value} is no file, and its format cannot be told",
             "pipe it in: PROGRAM | millrace run --format fasta -- minimap2 REFERENCE -",
         )
-    if not path.exists():
-        raise RefusedError(f"minimap2: {word.value}: no such file")
     form = formats.detect(str(path))
     if form not in FORMATS:
         raise RefusedError(f"minimap2: {word.value} is neither FASTA nor FASTQ", "name a file of reads")
