@@ -25,8 +25,8 @@ from millrace.storage import launcher_folder
 def submit(slurm: Slurm, millrace: str, site: Site):  # type: ignore[no-untyped-def]
     """Submit with ``millrace slurm``; returns the job's number."""
 
-    def one(*options: str, sleep: str = "0.1") -> str:
-        words = [millrace, "slurm", "-N", str(slurm.n_nodes), "-t", "10:00", *options, *site.options()]
+    def one(*options: str, sleep: str = "0.1", command: str = millrace) -> str:
+        words = [command, "slurm", "-N", str(slurm.n_nodes), "-t", "10:00", *options, *site.options()]
         done = subprocess.run(
             words, cwd=site.folder, env={**slurm.environ, "SLEEP": sleep}, capture_output=True, text=True, check=False
         )
@@ -203,12 +203,25 @@ def test_a_lost_node_does_not_end_the_job(slurm: Slurm, site: Site, submit) -> N
         slurm.wait(lambda: slurm.states().count("idle") == slurm.n_nodes, "nodes that are idle")
 
 
-def srun(slurm: Slurm, site: Site, *words: str) -> subprocess.CompletedProcess[str]:
+def started_by_srun(slurm: Slurm, site: Site, *words: str) -> subprocess.CompletedProcess[str]:
     """A job that Slurm starts without a launcher of ours."""
     limits = {"timeout": harness.LONGEST_SECONDS, "check": False}
     return subprocess.run(
         ["srun", *words], cwd=site.folder, env=slurm.environ, capture_output=True, text=True, **limits
     )  # type: ignore[call-overload,no-any-return]
+
+
+#: What Slurm says where MPICH's message was too long for it; see `test_a_message_too_long_for_slurm_is_no_matter_without_srun`.
+TOO_LONG = "mpi/pmi2: invalid client request"
+
+
+def srun(slurm: Slurm, site: Site, *words: str) -> subprocess.CompletedProcess[str]:
+    """As `started_by_srun`; again where MPI did not start as a message was too long, as the hint says."""
+    for _ in range(5):
+        done = started_by_srun(slurm, site, *words)
+        if TOO_LONG not in done.stderr:
+            break
+    return done
 
 
 @pytest.mark.parametrize(("mpi", "plugin"), [("openmpi", "pmix"), ("mpich", "pmi2")])
@@ -222,6 +235,48 @@ def test_srun_starts_the_ranks_itself(slurm: Slurm, site: Site, mpi: str, plugin
     assert done.returncode == 0, f"{done.stderr}\n{slurm.logs()}"
     assert "in 3 processes" in done.stderr
     assert site.output.read_bytes() == site.expected
+
+
+#: Lines of Python that let MPICH's address lie in front of memory without zeros, which its messages do not shorten.
+DENSE_MEMORY = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+gaps = []
+for size in range(64, 1040, 16):
+    for _ in range(100):
+        gaps.append(libc.malloc(size - 8))
+        ctypes.memset(libc.malloc(4600), 0x55, 4600)
+for gap in gaps:
+    libc.free(gap)
+"""
+
+
+def test_a_message_too_long_for_slurm_is_no_matter_without_srun(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
+    limits = f"{DENSE_MEMORY}from millrace.cluster import mpi_start\nmpi_start.LONGEST_INIT_SECONDS = 20.0\n"
+    millrace = with_limits(find("mpich"), site.folder, limits).millrace
+    done = started_by_srun(slurm, site, "--mpi=pmi2", "-N3", "-n3", millrace, "run", *site.options())
+    if TOO_LONG not in done.stderr:
+        pytest.skip("this MPICH and this Slurm understand each other")
+    assert done.returncode
+    ends_well(slurm, site, submit(command=millrace))
+
+
+def test_a_start_of_mpi_that_slurm_may_have_spoilt_is_told(slurm: Slurm, site: Site) -> None:
+    never = (
+        "import os, time\n"
+        "from millrace.cluster import mpi_start\n"
+        "if os.environ['PMI_RANK'] == '1':\n"
+        "    time.sleep(1000)\n"
+        "if os.environ['PMI_RANK'] == '0':\n"
+        "    mpi_start.LONGEST_INIT_SECONDS = 2.0\n"
+    )
+    millrace = with_limits(find("mpich"), site.folder, never).millrace
+    done = started_by_srun(
+        slurm, site, "--mpi=pmi2", "-N2", "-n2", "--kill-on-bad-exit=1", millrace, "run", *site.options()
+    )
+    assert done.returncode and "MPI does not start" in done.stderr, done.stderr
+    assert f'if Slurm says "{TOO_LONG}"' in done.stderr and "leave out srun" in done.stderr
 
 
 def test_a_start_that_one_node_refuses_leaves_the_output_of_an_earlier_run(slurm: Slurm, site: Site) -> None:

@@ -17,14 +17,23 @@ from millrace.report.words import duration
 #: Seconds that all processes get to start MPI, and for each of them more: some disk may be slow.
 LONGEST_INIT_SECONDS, LONGEST_INIT_PER_PROCESS = 120.0, 0.1
 
+#: Slurm reads 1,024 bytes of a message of the first PMI protocol and takes the rest for the next one
+#: (src/plugins/mpi/pmi2/pmi1.c). MPICH 5 sends the address of a process together with 4 kB of memory behind it, and how
+#: long that is in the message depends on what is there.
+LOST_MESSAGE = (
+    '; if Slurm says "mpi/pmi2: invalid client request", a message of MPICH was too long for it: '
+    "leave out srun, and the processes are started in another way"
+)
+
 
 @contextmanager
 def patience(launched: Launched) -> Iterator[None]:
     """End this process if MPI does not start: it waits for ever for a process that never comes, or froze."""
     limit = LONGEST_INIT_SECONDS + LONGEST_INIT_PER_PROCESS * launched.size
+    hint = LOST_MESSAGE if os.environ.get("SLURM_MPI_TYPE") == "pmi2" else ""
     words = (
         f"millrace: MPI does not start: one of {launched.size} processes has not come for {duration(limit)}\n\n"
-        "hint: look at the nodes; the same command resumes\n"
+        f"hint: look at the nodes; the same command resumes{hint}\n"
     )
     # The launcher ends all once one has gone: rank 0, or the next if that is the one that does not come.
     turn = min(launched.rank, 2)
