@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from millrace import formats
 from millrace.errors import RefusedError
 from millrace.replicas import Replica
 from millrace.replicas import check as check_replicas
@@ -210,7 +211,8 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
         if isinstance(values.get(name), int):
             values[name] = str(values[name])
     for name in ("input", "output", "shared", "hosts"):
-        if "" in values.get(name, ()):
+        given = values.get(name)
+        if isinstance(given, list | tuple) and "" in given:
             raise RefusedError(f"{prefix}{name}: an empty file name", "an unset variable in the command line, perhaps")
     try:
         job = msgspec.convert(values, Job)
@@ -224,6 +226,8 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
     job.batch_size  # noqa: B018 - checks the text
     job.fragment_size  # noqa: B018 - as well
     job.quarantine_limit  # noqa: B018 - as well
+    if job.format:
+        formats.check(job.format)
     check_stage(job.stage)
     check_replicas(job.replica, where)
     return job

@@ -187,3 +187,25 @@ def test_the_plan_names_a_folder_of_which_nobody_has_said_what_it_is_for(lookup:
     words = "m is a folder: if lookup reads files in it, --shared m"
     assert words in " ".join(lookup.run(plan.format("")).out.split())
     assert words not in " ".join(lookup.run(plan.format("--shared m")).out.split())
+
+
+@pytest.mark.parametrize("command", ["tee copy.txt < in.fa", "./convert in.fa copy.txt"])
+def test_a_file_that_the_command_writes_and_nobody_names_as_output_is_told_to_be_one(
+    shell: Shell, command: str
+) -> None:
+    """It is there since a run by hand, so it was taken for a file that the program reads."""
+    (shell.work / "in.fa").write_text("".join(f">r{k}\nMKV\n" for k in range(2 * N)))
+    (shell.work / "convert").write_text('#!/bin/sh\ncat "$1" > "$2"\n')
+    (shell.work / "convert").chmod(0o755)
+    (shell.work / "copy.txt").write_text("of yesterday\n")
+    own = "--input in.fa " if command.startswith("./") else ""
+    run = f"millrace run --batch 1 {own}--format fasta"
+    planned = shell.run(f"millrace plan {own}--format fasta -- {command}")
+    assert "file:      copy.txt\n" in planned.out.replace(f"{shell.work}/", ""), planned.shown
+    ended = shell.run(f"{run} -- {command} > out.txt")
+    assert ended.code == 5, ended.shown
+    assert "file copy.txt: " in ended.err.replace(f"{shell.work}/", ""), ended.shown
+    assert "if the command writes it, say so and start over: --output " in ended.err, ended.shown
+    mended = shell.run(f"{run} --output copy.txt --fresh -- {command} > out.txt")
+    assert mended.code == 0, mended.shown
+    assert (shell.work / "copy.txt").read_bytes() == (shell.work / "in.fa").read_bytes()

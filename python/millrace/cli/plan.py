@@ -103,6 +103,7 @@ def _tool(found: _Found) -> Iterator[str]:
 
 
 def _files(found: _Found) -> Iterator[str]:
+    from millrace.plan.world import kind_of_shared
     from millrace.tools.joins import words
 
     view = found.plan.command.view
@@ -115,10 +116,11 @@ def _files(found: _Found) -> Iterator[str]:
         name = "standard output" if output.path == "-" else output.path
         join = words(output.join) if output.layout == "file" else output.layout
         yield f"output:    {name} ({output.name}, joined by: {join})"
+    kind = kind_of_shared(found.plan.use)
     for path in found.databases[:8]:
-        yield f"database:  {path}"
+        yield f"{f'{kind}:':<11}{path}"
     if len(found.databases) > 8:
-        yield f"database:  ... and {len(found.databases) - 8} more files"
+        yield f"{f'{kind}:':<11}... and {len(found.databases) - 8} more files"
 
 
 def _places(found: _Found) -> Iterator[str]:

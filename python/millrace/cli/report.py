@@ -55,6 +55,8 @@ def _check_page(output: Path) -> None:
     """A slip of the hand may not cost an output."""
     from millrace.errors import RefusedError
 
+    if str(output) == "-":
+        raise RefusedError("-o -: a file is needed, not standard output", "name one: -o report.html")
     if not output.is_file():
         return
     with output.open("rb") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 import time
 from collections import deque
@@ -74,10 +75,12 @@ class Guard:
 
     def error(self) -> CorruptError:
         """What ends a run when something has changed."""
+        name = world.named_file(self.changed)
+        own = f"; if the command writes it, say so and start over: --output {shlex.quote(name)} --fresh" if name else ""
         return CorruptError(
             f"{self._where}{self.changed}: it changed while the run was on",
             "what was done before that is kept: put back what was there and type the same command again, "
-            "or start over with --fresh",
+            f"or start over with --fresh{own}",
         )
 
 

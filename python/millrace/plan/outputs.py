@@ -44,7 +44,7 @@ def check_outputs(use: ToolUse, command: Command) -> None:
             )
         seen[real] = output
         if output.layout == "directory" or not _is_open_already(path):
-            _check_writable(path.parent, output)
+            _check_writable((path.resolve() if path.is_symlink() else path).parent, output)
         if not path.is_dir() and path.exists() and not os.access(path, os.W_OK):
             raise RefusedError(f"{output.path}: permission denied", "make it writable with chmod, or write elsewhere")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from _blake2 import blake2b  # as hashlib has it, which would load OpenSSL at each start
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,9 @@ import msgspec
 from millrace.model import Command, Frozen, ToolUse, View
 from millrace.plan import filesystems
 from millrace.tools.base import grows
+
+#: Begins the name of a file of which no more is known than that the command of an unknown program names it.
+NAMED = "file"
 
 
 class File(Frozen, frozen=True):
@@ -60,10 +64,25 @@ def of_program(use: ToolUse, exe: Path, cwd: Path, view: View | None = None) -> 
         view: Has copies that others take into use as they like, by which the time of the last change of anything changes.
     """
     program = _seen([(f"program {exe}", str(exe))])
-    databases = _seen((f"database {path}", os.path.join(cwd, path)) for path in use.databases)
+    databases = _seen((f"{kind_of_shared(use)} {path}", os.path.join(cwd, path)) for path in use.databases)
     # Package managers link a program into one more environment as they like.
     program = tuple(msgspec.structs.replace(file, ctime_ns=0) for file in program)
     return (*program, *_without_uses(databases, view))
+
+
+def kind_of_shared(use: ToolUse) -> str:
+    """What a shared file is for people. Of a program that is not known, all that is known is that its command names it."""
+    return NAMED if use.adapter in ("generic", "records") else "database"
+
+
+def named_file(difference: str) -> str:
+    """The file that a `difference` is about, if it is one that the command of an unknown program names; else empty.
+
+    >>> named_file("n1: file /work/out.fa: has been written"), named_file("database nr.pin: is gone")
+    ('/work/out.fa', '')
+    """
+    found = re.search(rf"(?:^|: ){NAMED} (.*): ", difference)
+    return found[1] if found else ""
 
 
 def of_plan(use: ToolUse, command: Command) -> tuple[File, ...]:

@@ -122,12 +122,15 @@ def _inputs_named(command: Command, program: str) -> tuple[str, ...]:
         return ("-",)
     files = data_files(command)
     how = f"--input FILE[:FORMAT] --output FILE -- {program} ..."
+    form = next(
+        (found for name in files if (found := formats.detect(str(command.cwd / name)))), "lines" if files else "fasta"
+    )
     if len(files) == 1:
         how = f"--input {shlex.quote(files[0])} -- {shlex.join(command.argv)} (with --output FILE for a file that it writes)"
     raise RefusedError(
         f"{program} is not a tool that millrace knows, and no input is named",
         f"say which file is cut into records: millrace run {how}, or pipe it in: "
-        f"millrace run --format fasta -- {program} ... < FILE",
+        f"millrace run --format {form} -- {program} ... < FILE",
     )
 
 
