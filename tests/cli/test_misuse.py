@@ -162,6 +162,7 @@ INPUTS = [
     fails("no_input_named_of_lines", "seq 9 > n.tsv; millrace run -- copy n.tsv", "no input is named", "--format lines -- copy ... < FILE"),
     fails("no_input_named_of_sequences", "millrace run -- copy in.fa", "no input is named", "--format fasta -- copy ... < FILE"),
     fails("output_link_into_no_folder", "ln -s nowhere/out l; millrace run --input in.fa --output l -- cp in.fa l", "l: no such folder", "mkdir -p"),
+    fails("output_link_in_circles", "ln -s l l; millrace run --input in.fa --output l -- cp in.fa l", "l: is a link that leads back to itself"),
     fails("report_to_standard_output", "millrace run -q --input in.fa --run-dir d --keep-run-dir -- copy in.fa > o; millrace report d -o -", "-o -: a file is needed", "report.html"),
     fails("format_misspelt_at_input", "millrace run --input in.fa:fastaa -- copy in.fa", "unknown record format 'fastaa'", "fasta"),
     fails("format_of_stdin_unknown", "millrace run -- copy < in.fa", "standard input: its format cannot be told", "--format"),

@@ -44,7 +44,7 @@ def check_outputs(use: ToolUse, command: Command) -> None:
             )
         seen[real] = output
         if output.layout == "directory" or not _is_open_already(path):
-            _check_writable((path.resolve() if path.is_symlink() else path).parent, output)
+            _check_writable(_led_to(path, output).parent, output)
         if not path.is_dir() and path.exists() and not os.access(path, os.W_OK):
             raise RefusedError(f"{output.path}: permission denied", "make it writable with chmod, or write elsewhere")
 
@@ -114,6 +114,16 @@ def _which(path: str | Path, descriptor: int = 1) -> object:
     if path == "-" and not stat.S_ISREG(about.st_mode):
         return None
     return about.st_dev, about.st_ino
+
+
+def _led_to(path: Path, output: OutputUse) -> Path:
+    """Where an output is written: if it is a link, where that leads."""
+    if not path.is_symlink():
+        return path
+    real = Path(os.path.realpath(path))
+    if real.is_symlink():
+        raise RefusedError(f"{output.path}: is a link that leads back to itself", "remove it, or write elsewhere")
+    return real
 
 
 def _check_writable(folder: Path, output: OutputUse) -> None:
