@@ -333,6 +333,8 @@ class ToolUse(Frozen, frozen=True):
     outputs: tuple[OutputUse, ...]
     #: Files of the databases and other big shared inputs; a change of any makes a resume refuse.
     databases: tuple[Path, ...] = ()
+    #: Those of them of which no more is known than that the command of an unknown program names them.
+    named: tuple[Path, ...] = ()
     #: Threads that one task keeps busy. 0, from an adapter: as many as it gets, so few tasks with many threads each are
     #: best; the plan says how many these are.
     threads: int = 1

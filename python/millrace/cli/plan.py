@@ -116,11 +116,10 @@ def _files(found: _Found) -> Iterator[str]:
         name = "standard output" if output.path == "-" else output.path
         join = words(output.join) if output.layout == "file" else output.layout
         yield f"output:    {name} ({output.name}, joined by: {join})"
-    kind = kind_of_shared(found.plan.use)
     for path in found.databases[:8]:
-        yield f"{f'{kind}:':<11}{path}"
+        yield f"{f'{kind_of_shared(found.plan.use, path)}:':<11}{path}"
     if len(found.databases) > 8:
-        yield f"{f'{kind}:':<11}... and {len(found.databases) - 8} more files"
+        yield f"database:  ... and {len(found.databases) - 8} more files"
 
 
 def _places(found: _Found) -> Iterator[str]:

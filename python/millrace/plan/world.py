@@ -64,15 +64,15 @@ def of_program(use: ToolUse, exe: Path, cwd: Path, view: View | None = None) -> 
         view: Has copies that others take into use as they like, by which the time of the last change of anything changes.
     """
     program = _seen([(f"program {exe}", str(exe))])
-    databases = _seen((f"{kind_of_shared(use)} {path}", os.path.join(cwd, path)) for path in use.databases)
+    databases = _seen((f"{kind_of_shared(use, path)} {path}", os.path.join(cwd, path)) for path in use.databases)
     # Package managers link a program into one more environment as they like.
     program = tuple(msgspec.structs.replace(file, ctime_ns=0) for file in program)
     return (*program, *_without_uses(databases, view))
 
 
-def kind_of_shared(use: ToolUse) -> str:
-    """What a shared file is for people. Of a program that is not known, all that is known is that its command names it."""
-    return NAMED if use.adapter in ("generic", "records") else "database"
+def kind_of_shared(use: ToolUse, path: Path) -> str:
+    """What a shared file is for people."""
+    return NAMED if path in use.named else "database"
 
 
 def named_file(difference: str) -> str:

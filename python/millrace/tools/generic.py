@@ -64,13 +64,15 @@ class Generic:
             )
         statuses = tuple(dict.fromkeys((*command.ok_statuses, *NOTHING_FOUND.get(program, ()))))
         shared = [path for name in command.shared for path in _shared(name, command)]
+        named = [path for path in files_in_arguments(tokens, command) if path not in shared]
         one_each = any(output.layout == "record" for output in outputs)
         return ToolUse(
             adapter="generic",
             argv=tuple(tokens),
             inputs=inputs,
             outputs=outputs,
-            databases=tuple(dict.fromkeys((*shared, *files_in_arguments(tokens, command)))),
+            databases=tuple(dict.fromkeys((*shared, *named))),
+            named=tuple(named),
             cost=CostHint(max_records=1 if one_each else 0),
             failures_said=failures,
             ok_statuses=statuses,
