@@ -78,8 +78,8 @@ def kind_of_shared(use: ToolUse, path: Path) -> str:
 def named_file(difference: str) -> str:
     """The file that a `difference` is about, if it is one that the command of an unknown program names; else empty.
 
-    >>> named_file("n1: file /work/out.fa: has been written"), named_file("database nr.pin: is gone")
-    ('/work/out.fa', '')
+    >>> named_file("n1: file /data/out.fa: has been written"), named_file("database nr.pin: is gone")
+    ('/data/out.fa', '')
     """
     found = re.search(rf"(?:^|: ){NAMED} (.*): ", difference)
     return found[1] if found else ""
