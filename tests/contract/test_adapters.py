@@ -189,7 +189,7 @@ def test_a_batch_without_a_result_first_last_and_alone(owes: Owes, bench_of: Pat
         place.check(owes, batches)
 
 
-@cut_tools
+@tools([owes for owes in OWED if owes.is_cut])
 def test_an_empty_input_is_what_it_is_to_the_tool(owes: Owes, bench_of: Path, tmp_path: Path) -> None:
     need(owes.program)
     ended = []

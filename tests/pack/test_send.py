@@ -65,15 +65,21 @@ def ends(bench_of: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def holding(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Let ``blastp`` here wait from its twelfth call on, until this file is gone."""
-    hold, calls, folder = ends.here / "hold", ends.here / "calls", ends.here / "bin"
+    """Let ``blastp`` here wait from its twelfth call on, until this file is gone.
+
+    Until there is a file ``seen``, each call waits for some seconds alone: what is waited for may need it.
+    """
+    hold, seen, calls, folder = (ends.here / name for name in ("hold", "seen", "calls", "bin"))
     hold.touch()
     calls.mkdir()
     folder.mkdir()
     (folder / "blastp").write_text(
         f"""#!/bin/sh
 mktemp {calls}/XXXXXXXX >/dev/null
-if [ "$(ls {calls} | wc -l)" -gt 12 ]; then while [ -e {hold} ]; do sleep 0.2; done; fi
+if [ "$(ls {calls} | wc -l)" -gt 12 ]; then
+  n=0
+  while [ -e {hold} ] && {{ [ -e {seen} ] || [ $n -lt 100 ]; }}; do sleep 0.2; n=$((n + 1)); done
+fi
 exec {need("blastp")} "$@"
 """
     )
@@ -147,6 +153,7 @@ def test_a_result_is_sent_while_it_is_made_whoever_is_killed(
     try:
         job = start(run)
         assert wait_until(lambda: has_hits(ends.here / ".r.mrp.packing/pack"), job), words.read_text()
+        (ends.here / "seen").touch()
         for moment, victim in deaths:
             killed(moments[moment], victims[victim])
         sender = start(ends.send("r.mrp"))

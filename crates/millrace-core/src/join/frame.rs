@@ -269,6 +269,13 @@ impl Frame {
         }
     }
 
+    /// Whether all that Millrace has added to the command was found in a block.
+    fn all_restored(&self, seen: &[bool]) -> Result<(), JoinError> {
+        let Some(at) = seen.iter().position(|found| !found) else { return Ok(()) };
+        let problem = format!("no line of its header or footer matches '{}'", self.restore[at].regex);
+        Err(shape(self.format, problem))
+    }
+
     /// Takes the header of a block, which goes to `out` if it is the first.
     fn take_header(&mut self, header: Vec<u8>, out: &mut dyn Write) -> Result<(), JoinError> {
         let is_first = self.first_header.get().is_none();
@@ -313,10 +320,7 @@ impl Joiner for Frame {
         let framed_nothing = !body.has_lines;
         let mut footer = held.footer(self.format)?;
         self.restore(&mut footer, &mut restored);
-        if let Some(at) = restored.iter().position(|found| !found) {
-            let problem = format!("no line of its header or footer matches '{}'", self.restore[at].regex);
-            return Err(shape(self.format, problem));
-        }
+        self.all_restored(&restored)?;
         if let Some(totals) = &mut self.totals {
             footer = totals.take(&footer, self.format)?;
         }
@@ -324,6 +328,23 @@ impl Joiner for Frame {
         if framed_nothing && !(self.header.is_none() && self.footer.is_none()) {
             self.presence.framed_nothing(self.format)?;
         }
+        out.flush()?;
+        Ok(())
+    }
+
+    fn no_record(&mut self, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
+        if block.fill_buf()?.is_empty() {
+            return Ok(());
+        }
+        let mut out = buffered(out);
+        let mut lines = Lines::new(block);
+        let mut restored = vec![false; self.restore.len()];
+        while let Some(line) = lines.next()? {
+            let mut line = line.to_vec();
+            self.restore(&mut line, &mut restored);
+            out.write_all(&line)?;
+        }
+        self.all_restored(&restored)?;
         out.flush()?;
         Ok(())
     }

@@ -66,6 +66,23 @@ fn what_was_added_to_the_command_is_taken_out_of_header_and_footer() {
 }
 
 #[test]
+fn what_was_added_to_the_command_is_taken_out_of_the_output_of_no_record() {
+    let alone = |spec: &str, block: &str| {
+        let mut joiner = joiner(spec).map_err(|error| error.to_string())?;
+        let mut out = Vec::new();
+        joiner.block(0, &mut block.as_bytes(), &mut out).map_err(|error| error.to_string())?;
+        joiner.finish(&mut out).map_err(|error| error.to_string())?;
+        Ok::<_, String>(String::from_utf8_lossy(&out).into_owned())
+    };
+    let spec = "restore:^#C:.*( -t [0-9]+)$\t\nheader:^#\nfooter";
+    assert_eq!(alone(spec, "#C:x -t 2\n").as_deref(), Ok("#C:x\n"));
+    assert_eq!(alone(spec, "no frame\n#C:x -t 2\nno end").as_deref(), Ok("no frame\n#C:x\nno end"));
+    assert_eq!(alone(spec, "").as_deref(), Ok(""));
+    assert!(alone(spec, "#C:x\n").is_err_and(|error| error.contains("no line of its header or footer matches")));
+    assert_eq!(alone("header:2\nfooter", "x").as_deref(), Ok("x"));
+}
+
+#[test]
 fn totals_of_batches_are_added_up() {
     let spec = "header\ntotals:^# ([0-9]+) of ([0-9]+)$";
     assert_eq!(joined(spec, &["h\na\n# 1 of 9\n", "h\n# 0 of 8\n", "h\nb\n# 2 of 1\n"]), "h\na\nb\n# 3 of 18\n");

@@ -45,6 +45,15 @@ pub trait Joiner: Send {
     /// [`JoinError::Shape`] if the block is not what the format promises, never a guess.
     fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError>;
 
+    /// Writes the one block of an input without a record, which is the output, whatever the format is.
+    ///
+    /// # Errors
+    /// [`JoinError::Shape`] if what Millrace has added to the command is not in it.
+    fn no_record(&mut self, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
+        io::copy(block, out)?;
+        Ok(())
+    }
+
     /// Writes what follows the last batch (a footer, a total).
     ///
     /// # Errors
@@ -94,7 +103,7 @@ pub fn check(spec: &str, first: u64, n_records: u64, block: &mut dyn BufRead) ->
     joiner.finish(&mut io::sink())
 }
 
-/// Of an input without a record there is one block, and that is the output, whatever the format is.
+/// Joins what there is: the blocks of records, or that of an input without any.
 struct OrNothing {
     joiner: Box<dyn Joiner>,
     has_whole: bool,
@@ -106,8 +115,7 @@ impl Joiner for OrNothing {
             return self.joiner.block(n_records, block, out);
         }
         self.has_whole = true;
-        io::copy(block, out)?;
-        Ok(())
+        self.joiner.no_record(block, out)
     }
 
     fn finish(&mut self, out: &mut dyn Write) -> Result<(), JoinError> {
