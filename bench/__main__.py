@@ -22,6 +22,7 @@ from bench.trivial import overhead, throughput
 OUT = Path(__file__).resolve().parent / "out"
 FRAGMENTS = {
     "fragments-one-query": fragments.one_query,
+    "fragments-one-pass": fragments.one_pass,
     "fragments-many-hits": fragments.many_hits,
     "fragments-memory": fragments.memory,
     "fragments-candidates": fragments.candidates,

@@ -84,6 +84,32 @@ def one_query(folder: Path, slots: int, scale: float, millrace: str, repeats: in
     return found
 
 
+def one_pass(folder: Path, slots: int, scale: float, millrace: str, repeats: int) -> dict[str, Any]:
+    """Some genes that are one pass of ``blastx``, so one search: in fragments, and as one slot searches the whole."""
+    _database(folder, max(1, round(COPIES * scale)))
+    (folder / "q.fna").write_bytes(b"".join(inputs.records(inputs.DATA / "genes_db.fna")[:6]))
+    tool = "blastx -query q.fna -db db -evalue 1e-5 -outfmt 6 -out out"
+    contenders = [
+        Contender(f"millrace, {slots} slots", f"{millrace} {tool}"),
+        Contender("serial", f"exec {tool}"),
+        Contender("millrace, whole", f"{millrace.replace(' run ', ' run --fragments 1 ')} {tool}"),
+        Contender(f"-num_threads {slots}", f"exec {tool} -num_threads {slots}"),
+    ]
+    plan = _plan(folder, millrace, tool)
+    found = compare(
+        Case("fragments one pass", f"6 genes, database of {_size(folder)} MB; {plan}", folder, contenders), repeats
+    )
+    rows = found["rows"]
+    serial, whole, threads = (row["wall_ratio"] for row in rows[1:])
+    found["verdict"] = (
+        f"{serial:.2f} times as fast as one thread, {whole:.2f} as the whole by one slot, {threads:.2f} as "
+        f"-num_threads {slots}: {_met(whole > 1)}; "
+        f"bytes: {'serial' if all(row['same'] for row in rows) else 'NOT THE SERIAL RUN'}"
+    )
+    print(f"\n{found['verdict']}", flush=True)
+    return found
+
+
 def many_hits(folder: Path, slots: int, scale: float, millrace: str, repeats: int) -> dict[str, Any]:
     """One gene, and a database of very many that are like it: rows are most of the work, and all slots write them."""
     _alike(folder, round(N_ALIKE * scale))

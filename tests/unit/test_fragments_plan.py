@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from millrace.errors import RefusedError
 from millrace.job import MOST_FRAGMENTS, parse_fragments
@@ -14,7 +15,6 @@ from millrace.model import CostHint, InputUse
 from millrace.plan import memory
 from millrace.plan.fragments import (
     DATABASE_SHARE,
-    LEAST_CELLS,
     OVERLAP,
     Decision,
     by_queries,
@@ -22,7 +22,7 @@ from millrace.plan.fragments import (
     tapered,
 )
 from millrace.plan.queries import Queries, look
-from millrace.tools.base import Fragmentable
+from millrace.tools.base import LEAST_CELLS, Fragmentable
 
 GB = 1 << 30
 
@@ -64,6 +64,26 @@ def test_one_query_among_many_that_is_much_longer_than_all_others_together() -> 
 
 def test_more_slots_than_a_search_can_be_cut_for_get_equal_parts() -> None:
     assert auto(database(60_000_000), queries(1, 2000), 100).sizes == (1,) * 6
+
+
+def test_queries_of_one_pass_are_one_search_however_many_they_are() -> None:
+    short = Queries(records=6, units=5091, longest=1200, ends=(800, 1600, 2400, 3600, 4800, 5091))
+    found = decide((0, 0), database(GB), short, 16, 64 * GB, PASSES, pass_residues=10_002)
+    assert found.n >= 16 and "6 queries in 1 pass with 5.1 k residues" in found.why
+    assert auto(database(GB), short, 3).why.startswith("6 queries keep 3 slots busy")
+    many = queries(1000, 400)
+    assert (
+        "1,000 queries in 40 passes keep 8 slots busy"
+        in decide((0, 0), database(GB), many, 8, GB * 64, PASSES, pass_residues=10_002).why
+    )
+    assert decide((0, 0), database(GB), many, 128, GB * 64, PASSES, pass_residues=10_002).n > 1
+
+
+def test_fragments_that_take_more_work_have_to_gain_more() -> None:
+    one, base = queries(1, 5000), database(GB)
+    for work, slots, pays in ((1.3, 2, True), (1.7, 2, False), (1.7, 4, True)):
+        assert (auto(replace(base, work=work), one, slots).n > 1) is pays, (work, slots)
+    assert "too short" in auto(replace(base, least=5000 * GB), one, 8).why
 
 
 def test_a_search_that_is_over_at_once_is_left_alone() -> None:
@@ -119,7 +139,7 @@ def test_decisions_hold_what_they_promise(
         assert records * mean <= 4 * slots * seen.longest, "queries alone would do"
         # The first is at most half of what a slot has to do, unless there are more slots than the search has parts.
         assert min(decision.sizes) / sum(decision.sizes) * mean * size >= 0.99 * LEAST_CELLS
-    first = by_queries((0, 0), size, seen, slots, free, PASSES)
+    first = by_queries((0, 0), base, seen, slots, free, PASSES)
     assert first is None or first == decision, "what is counted has a say"
     assert first or decision.n > 1 or "too short" in decision.why or entries == 1
 

@@ -14,10 +14,7 @@ from millrace.tools.base import Fragmentable
 #: all slots end together although they take unequal times. More gain nothing: the last are a 512th of a slot's work.
 MOST_ROUNDS = 10
 
-#: Queries x database (residues) below which a search of a fragment is mostly the tool's start: about a second.
-LEAST_CELLS = 2e10
-
-#: Fragments must make it faster by this factor at least, as each costs a start and the search of the candidates.
+#: Fragments must make it faster by this factor at least, times the CPU that they take of that of the whole.
 LEAST_GAIN = 1.25
 
 #: Share of the memory that the database may fill; the rest is for tools, results and the system.
@@ -46,19 +43,59 @@ class Decision(Frozen, frozen=True):
         return len(self.sizes)
 
 
+class Shares(Frozen, frozen=True):
+    """What slots can share among them without fragments: the queries, or passes of which each is searched as a whole."""
+
+    number: int
+    #: Residues in all, and of the largest.
+    units: int
+    longest: int
+    #: How many, in words.
+    told: str
+
+
+def shares(queries: Queries, pass_residues: int) -> Shares:
+    """Count what the slots can share.
+
+    Args:
+        pass_residues: Residues that fill a pass, with the record that reaches them; 0: each query may be searched alone.
+
+    >>> seen = Queries(records=3, units=900, longest=500, ends=(100, 600, 900))
+    >>> shares(seen, 0).number, shares(seen, 400), shares(Queries(records=100, units=90_000, longest=2000), 10_000).number
+    (3, Shares(number=2, units=900, longest=600, told='3 queries in 2 passes'), 9)
+    """
+    told = ("" if queries.complete else "about ") + words.count(queries.records, "query")
+    if not pass_residues:
+        return Shares(number=queries.records, units=queries.units, longest=queries.longest, told=told)
+    last, found = 0, list[int]()
+    for end in queries.ends:
+        if end - last >= pass_residues:
+            found.append(end - last)
+            last = end
+    found += [queries.units - last] if queries.units > last else []
+    number, longest = len(found), max(found, default=0)
+    if not queries.ends:
+        usual = pass_residues + queries.units / queries.records / 2
+        number = max(1, math.ceil(queries.units / usual))
+        longest = min(queries.units, max(queries.longest, int(usual)))
+    told = f"{told} in {words.count(max(number, 1), 'pass')}"
+    return Shares(number=max(number, 1), units=queries.units, longest=longest, told=told)
+
+
 def by_queries(
-    asked: tuple[int, int], database_bytes: int, queries: Queries | None, slots: int, memory: int, cost: CostHint,
-    batch: int = 0,
+    asked: tuple[int, int], database: Fragmentable, queries: Queries | None, slots: int, memory: int, cost: CostHint,
+    batch: int = 0, pass_residues: int = 0,
 ) -> Decision | None:  # fmt: skip
     """Decide, if it can be done without counting what is in the database: then it is searched as a whole.
 
     Args:
         asked: (number, bytes of a fragment) that the user wants; (0, 0): decide.
-        database_bytes: Bytes that a search of the database reads.
+        database: What is searched; it can be fragmented, and need not be counted.
         queries: What is known of the queries; None: nothing.
         slots: Tasks side by side.
         memory: Bytes of memory for all of them, page cache included.
         batch: Queries of a batch, if the user has fixed them.
+        pass_residues: See `shares`.
 
     Returns:
         What `decide` would say, whatever is counted; None if that depends on it.
@@ -69,8 +106,8 @@ def by_queries(
         return Decision(why="nothing is known of the queries, which come through a pipe")
     if not queries.records:
         return Decision(why="there are no queries")
-    why = _slots_busy(queries, slots)
-    for_memory = _for_memory(database_bytes, queries, slots, memory, _passes(queries, cost, batch), cost)
+    why = _slots_busy(shares(queries, pass_residues), slots, database.work)
+    for_memory = _for_memory(database.bytes, queries, slots, memory, _passes(queries, cost, batch), cost)
     if not why or for_memory.n > 1:
         return None
     return Decision(why=f"{why}, and {for_memory.why}")
@@ -78,7 +115,7 @@ def by_queries(
 
 def decide(
     asked: tuple[int, int], database: Fragmentable, queries: Queries | None, slots: int, memory: int, cost: CostHint,
-    batch: int = 0,
+    batch: int = 0, pass_residues: int = 0,
 ) -> Decision:  # fmt: skip
     """Choose the number of fragments, and their sizes.
 
@@ -94,13 +131,13 @@ def decide(
         n = min(max(1, math.ceil(database.bytes / size)), most)
         why = f"as asked: {words.size(database.bytes)} in parts of {words.size(size)} at most"
         return Decision(why=why, sizes=(1,) * n)
-    if whole := by_queries(asked, database.bytes, queries, slots, memory, cost, batch):
+    if whole := by_queries(asked, database, queries, slots, memory, cost, batch, pass_residues):
         return whole
     if most == 1:
         return Decision(why="the database has one entry")
     assert queries is not None  # or it would have been decided
     for_memory = _for_memory(database.bytes, queries, slots, memory, _passes(queries, cost, batch), cost)
-    for_slots = _for_slots(database.residues, queries, slots, most)
+    for_slots = _for_slots(database, shares(queries, pass_residues), slots, most)
     if for_memory.n == for_slots.n == 1:
         return Decision(why=f"{for_slots.why}, and {for_memory.why}")
     if for_memory.n == 1:
@@ -142,39 +179,35 @@ def _for_memory(size: int, queries: Queries, slots: int, memory: int, passes: fl
     return Decision(why=why, sizes=(1,) * min(n, MOST_FRAGMENTS))
 
 
-def _slots_busy(queries: Queries, slots: int) -> str:
+def _slots_busy(found: Shares, slots: int, work: float) -> str:
     """Why the queries alone give every slot work to the end; empty if they do not."""
     if slots == 1:
         return "there is one slot"
-    return f"{_told(queries)} keep {slots} slots busy" if _gain(queries, slots) < LEAST_GAIN else ""
+    return f"{found.told} keep {slots} slots busy" if _gain(found, slots) < LEAST_GAIN * work else ""
 
 
-def _for_slots(residues: int, queries: Queries, slots: int, most: int) -> Decision:
+def _for_slots(database: Fragmentable, found: Shares, slots: int, most: int) -> Decision:
     """As many that every slot has work to the end, if the queries alone are too few for that."""
-    if why := _slots_busy(queries, slots):
+    if why := _slots_busy(found, slots, database.work):
         return Decision(why=why)
-    affordable = min(int(queries.units * float(residues) / queries.records / LEAST_CELLS), most)
+    affordable = min(int(found.units * float(database.residues) / found.number / database.least), most)
     if affordable < 2:
-        return Decision(why=f"the search of the {_told(queries)} is too short to gain by it")
-    # So many slots should work at the longest query for all to end together.
-    together = math.ceil(queries.longest * slots / queries.units)
+        return Decision(why=f"the search of the {found.told} is too short to gain by it")
+    # So many slots should work at the longest for all to end together.
+    together = math.ceil(found.longest * slots / found.units)
     sizes = tapered(together, affordable, most)
     return Decision(
-        why=f"{_told(queries)} with {words.scaled(queries.longest)} residues at most would leave slots without work: "
-        f"{len(sizes)} fragments make that {words.scaled(_gain(queries, slots))} times faster at best",
+        why=f"{found.told} with {words.scaled(found.longest)} residues at most would leave slots without work: "
+        f"{len(sizes)} fragments make that {words.scaled(_gain(found, slots))} times faster at best",
         sizes=sizes,
     )
 
 
-def _told(queries: Queries) -> str:
-    return ("" if queries.complete else "about ") + words.count(queries.records, "query")
-
-
-def _gain(queries: Queries, slots: int) -> float:
-    """How many times faster it is, at best, if the slots share each query instead of having one each."""
-    mean = queries.units / queries.records
-    alone = max(queries.longest, math.ceil(queries.records / slots) * mean)
-    return alone * slots / max(queries.units, 1)
+def _gain(found: Shares, slots: int) -> float:
+    """How many times faster it is, at best, if the slots share each of these instead of having one each."""
+    mean = found.units / found.number
+    alone = max(found.longest, math.ceil(found.number / slots) * mean)
+    return alone * slots / max(found.units, 1)
 
 
 def tapered(together: int, affordable: int, most: int) -> tuple[int, ...]:

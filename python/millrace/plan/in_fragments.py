@@ -48,8 +48,8 @@ def with_fragments(
         return _in_volumes(use, command, adapter, database)
     if command.view and command.view.in_pieces:
         return _in_pieces(job, use, command, adapter, database, slots, queries)
-    known = (queries, slots, memory.usable()[0], use.cost, job.batch_size[0])
-    decision = None if database.why_not else fragments.by_queries(asked, database.bytes, *known)
+    known = (queries, slots, memory.usable()[0], use.cost, job.batch_size[0], _pass_residues(use))
+    decision = None if database.why_not else fragments.by_queries(asked, database, *known)
     if decision is None and database.count:
         database = database.count()
     if database.why_not:
@@ -62,6 +62,10 @@ def with_fragments(
     use = with_programs(adapter.fragment(use, command, decision.sizes), command)
     n = len(use.fragmented.fragments) if use.fragmented else 1
     return use, f"fragments: {n}; {decision.why}"
+
+
+def _pass_residues(use: ToolUse) -> int:
+    return use.inputs[0].pass_residues if use.inputs else 0
 
 
 def _in_volumes(use: ToolUse, command: Command, adapter: Fragmenting, database: Fragmentable) -> tuple[ToolUse, str]:
@@ -83,7 +87,8 @@ def _in_pieces(
     database = database.count() if database.count else database
     if database.why_not:
         return use, f"fragments: 1; {database.why_not}{_PASSED_ON}"
-    wanted = fragments.decide((0, 0), database, queries, slots, memory.usable()[0], use.cost, job.batch_size[0])
+    known = (queries, slots, memory.usable()[0], use.cost, job.batch_size[0], _pass_residues(use))
+    wanted = fragments.decide((0, 0), database, *known)
     n = fragments.of_blocks(max(command.view.in_pieces.values()), max(wanted.n, slots), database.entries)
     use = with_programs(adapter.fragment(use, command, (1,) * n), command)
     return (

@@ -36,6 +36,10 @@ class Adapter(Protocol):
         ...
 
 
+#: Letters of queries times those of a database that take about a second to search; see `Fragmentable.least`.
+LEAST_CELLS = 2e10
+
+
 class Fragmentable(Frozen, frozen=True, kw_only=True):
     """What is known of a command's database before it is decided whether it is searched in fragments.
 
@@ -49,6 +53,10 @@ class Fragmentable(Frozen, frozen=True, kw_only=True):
     residues: int = 0
     #: Bytes that a search of all of it reads.
     bytes: int = 0
+    #: Units of queries times ``residues`` below which a search of a fragment is mostly the tool's start.
+    least: float = LEAST_CELLS
+    #: CPU that the search in fragments takes, with the search of what was found in them, of that of the search of the whole.
+    work: float = 1.0
     #: Why it cannot be searched in fragments with the same bytes as result, in words; empty: it can.
     why_not: str = ""
     #: Returns this with entries and residues, or why not after all; None: they are there.
