@@ -28,6 +28,8 @@ def test_the_plan_says_how_many_and_why(with_database: Shell) -> None:
     assert plan["fragments"] == 3 and "fragments: 3; as asked" in plan["notes"], asked.shown
     alone = with_database.run(line.format("--slots 8"))
     assert "fragments: 1; the search of the 3 queries is too short to gain by it" in alone.out, alone.shown
+    shared = with_database.run(line.replace("blastp", "blastx").format("--slots 8"))
+    assert "fragments: 1; the search of the 3 queries in 1 pass is too short to gain by it" in shared.out, shared.shown
     whole = with_database.run(line.format("--fragments 1"))
     assert "fragments: 1, as asked" in whole.out, whole.shown
     too_many = with_database.run(line.format("--fragments 100"))
