@@ -196,18 +196,23 @@ def _for_slots(database: Fragmentable, found: Shares, slots: int, most: int) -> 
     # So many slots should work at the longest for all to end together.
     together = math.ceil(found.longest * slots / found.units)
     sizes = tapered(together, affordable, most)
+    gain = _gain(found, slots, max(sizes) / sum(sizes))
     return Decision(
         why=f"{found.told} with {words.scaled(found.longest)} residues at most would leave slots without work: "
-        f"{len(sizes)} fragments make that {words.scaled(_gain(found, slots))} times faster at best",
+        f"{len(sizes)} fragments make that {words.scaled(gain)} times faster at best",
         sizes=sizes,
     )
 
 
-def _gain(found: Shares, slots: int) -> float:
-    """How many times faster it is, at best, if the slots share each of these instead of having one each."""
+def _gain(found: Shares, slots: int, part: float = 0.0) -> float:
+    """How many times faster it is, at best, if the slots share each of these instead of having one each.
+
+    Args:
+        part: Of the database, which is the largest fragment; 0: fragments can be as small as they have to.
+    """
     mean = found.units / found.number
     alone = max(found.longest, math.ceil(found.number / slots) * mean)
-    return alone * slots / max(found.units, 1)
+    return alone / max(found.units / slots, found.longest * part, 1 / slots)
 
 
 def tapered(together: int, affordable: int, most: int) -> tuple[int, ...]:
