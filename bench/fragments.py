@@ -77,11 +77,9 @@ def one_query(folder: Path, slots: int, scale: float, millrace: str, repeats: in
     found["verdict"] = (
         f"{gain:.2f} times as fast as one thread (goal {0.9 * slots:.1f}): {_met(gain >= 0.9 * slots)}; "
         f"{against:.2f} times as fast as -num_threads {slots} (noise {noise:.0%}): {_met(against >= 1 - noise)}; "
-        f"{bound:.2f} times as fast as {slots} parts that nobody joins; "
-        f"bytes: {'serial' if rows[0]['same'] else 'NOT THE SERIAL RUN'}"
+        f"{bound:.2f} times as fast as {slots} parts that nobody joins"
     )
-    print(f"\n{found['verdict']}", flush=True)
-    return found
+    return _told(found, rows[:1])
 
 
 def one_pass(folder: Path, slots: int, scale: float, millrace: str, repeats: int) -> dict[str, Any]:
@@ -103,11 +101,9 @@ def one_pass(folder: Path, slots: int, scale: float, millrace: str, repeats: int
     serial, whole, threads = (row["wall_ratio"] for row in rows[1:])
     found["verdict"] = (
         f"{serial:.2f} times as fast as one thread, {whole:.2f} as the whole by one slot, {threads:.2f} as "
-        f"-num_threads {slots}: {_met(whole > 1)}; "
-        f"bytes: {'serial' if all(row['same'] for row in rows) else 'NOT THE SERIAL RUN'}"
+        f"-num_threads {slots}: {_met(whole > 1)}"
     )
-    print(f"\n{found['verdict']}", flush=True)
-    return found
+    return _told(found, rows)
 
 
 def many_hits(folder: Path, slots: int, scale: float, millrace: str, repeats: int) -> dict[str, Any]:
@@ -128,9 +124,15 @@ def many_hits(folder: Path, slots: int, scale: float, millrace: str, repeats: in
     gain, threads, one = (row["wall_ratio"] for row in rows[1:])
     found["verdict"] = (
         f"{gain:.2f} times as fast as one thread, {threads:.2f} as -num_threads {slots}, "
-        f"{one:.2f} as with one process for all rows: {_met(one > 1)}; "
-        f"bytes: {'serial' if all(row['same'] for row in rows) else 'NOT THE SERIAL RUN'}"
+        f"{one:.2f} as with one process for all rows: {_met(one > 1)}"
     )
+    return _told(found, rows)
+
+
+def _told(found: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Add to the verdict whether the bytes of these are the serial run's, and print it."""
+    same = all(row["same"] for row in rows)
+    found["verdict"] += f"; bytes: {'serial' if same else 'NOT THE SERIAL RUN'}"
     print(f"\n{found['verdict']}", flush=True)
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 from millrace import words
 from millrace.job import MOST_FRAGMENTS
@@ -67,19 +68,21 @@ def shares(queries: Queries, pass_residues: int) -> Shares:
     told = ("" if queries.complete else "about ") + words.count(queries.records, "query")
     if not pass_residues:
         return Shares(number=queries.records, units=queries.units, longest=queries.longest, told=told)
-    last, found = 0, list[int]()
-    for end in queries.ends:
-        if end - last >= pass_residues:
-            found.append(end - last)
-            last = end
-    found += [queries.units - last] if queries.units > last else []
-    number, longest = len(found), max(found, default=0)
-    if not queries.ends:
+    if queries.ends:
+        ends = [0]
+        for end in queries.ends:
+            if end - ends[-1] >= pass_residues:
+                ends.append(end)
+        if ends[-1] < queries.units or len(ends) == 1:
+            ends.append(queries.units)
+        found = [end - begin for begin, end in pairwise(ends)]
+        number, longest = len(found), max(found)
+    else:
         usual = pass_residues + queries.units / queries.records / 2
         number = max(1, math.ceil(queries.units / usual))
         longest = min(queries.units, max(queries.longest, int(usual)))
-    told = f"{told} in {words.count(max(number, 1), 'pass')}"
-    return Shares(number=max(number, 1), units=queries.units, longest=longest, told=told)
+    told = f"{told} in {words.count(number, 'pass')}"
+    return Shares(number=number, units=queries.units, longest=longest, told=told)
 
 
 def by_queries(
