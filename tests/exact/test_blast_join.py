@@ -192,6 +192,8 @@ def programs_and_formats() -> Iterator[Any]:
     """All of them; where a program does nothing of its own in a format, seven in eight have their turn with ``-m slow``."""
     for row, program in enumerate(PROGRAMS):
         for column, fmt in enumerate(FORMATS):
+            if fmt == "11" and program in ("blastn", "megablast", "dc-megablast"):
+                continue  # refused: tests/cli/refused_calls.py
             chosen = program in ALL_FORMATS or (fmt in DIFFERING and program not in VARIANTS) or (row + column) % 8 == 0
             yield pytest.param(program, fmt, marks=[] if chosen else pytest.mark.slow)
 
@@ -200,8 +202,6 @@ def programs_and_formats() -> Iterator[Any]:
 def test_batches_join_to_the_serial_output(
     bench: Bench, proteins: Records, genes: Records, program: str, fmt: str
 ) -> None:
-    if fmt == "11" and program in ("blastn", "megablast", "dc-megablast"):
-        pytest.skip("refused: blastn sizes its passes by the hits found so far")
     queries = proteins[:5] if program.startswith(("blastp", "tblastn", "psiblast", "rpsb")) else genes[:7]
     if program == "rpsblast":
         queries = [*proteins, *proteins[::-1], *proteins, *proteins]  # more than one pass
