@@ -33,7 +33,7 @@ def packed(shell: Shell) -> Shell:
     return shell
 
 
-@pytest.mark.parametrize("compression", some(PACKED, "gzip"))
+@pytest.mark.parametrize("compression", some(PACKED, "gzip", "zstd"))
 def test_a_script_that_unpacks_its_input_gives_the_serial_bytes(packed: Shell, compression: str) -> None:
     end, pack, opens = PACKED[compression]
     (packed.work / "some.py").write_text(SCRIPT.format(opens))

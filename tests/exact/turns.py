@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -18,3 +19,10 @@ def some(values: Iterable[Any], *chosen: Any) -> list[Any]:
     values = [*values]
     assert all(each in values for each in chosen)
     return [each if each in chosen else again(each) for each in values]
+
+
+def crossed(ones: Iterable[Any], others: Iterable[Any]) -> list[Any]:
+    """Each with the first of the others, and the first with each; all other pairs have their turn with ``-m slow``."""
+    ones, others = [*ones], [*others]
+    pairs = product(ones, others)
+    return [(one, other) if one == ones[0] or other == others[0] else again(one, other) for one, other in pairs]
