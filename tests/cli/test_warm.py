@@ -63,12 +63,13 @@ def written(shell: Shell) -> str:
 def test_output_of_a_warm_tool_is_the_serial_tools(case: Case, bench_of: Path, shell: Shell) -> None:
     shutil.rmtree(shell.work)
     words, serial = serially(case, bench_of, shell.work)
-    for slots in (1, 2):
+    for slots in (2, 1):
         options = f"--warm --slots {slots} --batch 1 --fragments 1"
         ended = shell.run(f"millrace run {options} -- {shlex.join(words)}" + (" > stdout" if case.stdout else ""))
         assert ended.code == 0, ended.shown
         assert not differing(case, shell.work, serial), ended.shown
-        assert n_warm(ended) or "cannot stay warm" in ended.err, ended.shown
+        # Of two slots one tries it first, and the other may do all the rest meanwhile.
+        assert n_warm(ended) or slots == 2 or "cannot stay warm" in ended.err, ended.shown
         for name in serial:
             (shell.work / name).unlink()
     if case.name != "hmmsearch":  # whose profiles are no long input
