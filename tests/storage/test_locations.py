@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import stat
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from millrace.storage.clients.base import (
     MissingError,
     UnreachableError,
 )
+from millrace.storage.clients.sftp import _Named as Socket
 
 CONTENT = os.urandom(3_000_017)
 
@@ -293,6 +296,31 @@ def test_a_folder_is_no_file(sftp: str, tmp_path: Path) -> None:
     for url in (str(tmp_path), f"{sftp}{tmp_path}"):
         with closing(locations.at(url)) as location, pytest.raises(LocationError, match="not a plain file"):
             location.about()
+
+
+def test_what_sftp_asks_for_once_all_is_read_is_no_error(
+    sftp: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of paramiko asks for pieces, and what it has not asked for when the last answer came is read without it."""
+    (tmp_path / "nr").write_bytes(CONTENT)
+    closed, asked, here, send = threading.Event(), itertools.count(), threading.current_thread(), Socket.send
+    threads = set[threading.Thread]()
+
+    def late(self: Socket, data: bytes) -> int:
+        if threading.current_thread() is not here:
+            threads.add(threading.current_thread())
+            if next(asked):
+                assert closed.wait(300)
+        return send(self, data)
+
+    monkeypatch.setattr(Socket, "send", late)
+    failed = list[object]()
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    assert read(f"{sftp}{tmp_path}/nr", 0, len(CONTENT)) == CONTENT
+    closed.set()
+    for thread in threads:
+        thread.join()
+    assert threads and not failed
 
 
 def test_what_ends_too_early_is_not_taken_for_whole(tmp_path: Path) -> None:

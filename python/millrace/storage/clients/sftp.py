@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from millrace.errors import RefusedError
@@ -27,6 +27,9 @@ from millrace.storage.clients.base import (
     client,
     nobody,
 )
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 #: Bytes that a server surely gives in one answer, and those that are asked for at a time.
 ANSWER_BYTES, WINDOW_BYTES = 1 << 15, 1 << 23
@@ -41,6 +44,13 @@ class _Named(socket.socket):
     def recv_ready(self) -> bool:
         """Whether an answer is there."""
         return bool(select.select([self], [], [], 0)[0])
+
+    def send(self, data: ReadableBuffer, flags: int = 0, /) -> int:
+        """As a socket, but what is sent once it is closed goes nowhere.
+
+        A thread of ``paramiko`` may still ask for what was read otherwise meanwhile, and would end with a traceback.
+        """
+        return super().send(data, flags) if self.fileno() >= 0 else memoryview(data).nbytes
 
 
 class Sftp(Location):
