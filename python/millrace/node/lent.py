@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 
@@ -20,7 +21,7 @@ class Share:
     """The slots of a pool that may be used now: as many as are lent, and as memory is there for.
 
     Args:
-        allow: Lets the pool use so many.
+        allow: Lets the pool use so many; `ValueError` if it is closed.
         slots: Slots of the pool.
     """
 
@@ -34,7 +35,8 @@ class Share:
 
     def _by_lender(self, slots: int) -> None:
         self._lent = slots
-        self._allow(min(self._lent, self._by_memory))
+        with suppress(ValueError):  # the pool is closed: nothing runs there any more
+            self._allow(min(self._lent, self._by_memory))
 
     def by_memory(self, slots: int) -> None:
         """There is memory for so many."""

@@ -1,0 +1,50 @@
+"""Slots that are lent to a pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from millrace.node.lent import Share
+
+
+class Lender:
+    """Lends when it is told to."""
+
+    def __init__(self) -> None:
+        self.allow: Callable[[int], None] | None = None
+        self.said: list[tuple[int, int]] = []
+
+    def lend(self, allow: Callable[[int], None]) -> None:
+        self.allow = allow
+
+    def work(self, wanted: int, running: int) -> None:
+        self.said.append((wanted, running))
+
+
+def test_a_pool_uses_what_is_lent_and_what_memory_is_there_for() -> None:
+    lender, allowed = Lender(), list[int]()
+    share = Share(lender, allowed.append, 4)
+    assert lender.allow and allowed == [0], "nothing before it is lent"
+    lender.allow(3)
+    share.by_memory(2)
+    lender.allow(1)
+    share.by_memory(4)
+    assert allowed == [0, 3, 2, 1, 1]
+    share.submitted(1)
+    share.started(1)
+    share.over([1])
+    assert lender.said[-3:] == [(1, 0), (1, 1), (0, 0)]
+
+
+def test_what_is_lent_to_a_pool_that_is_closed_is_no_error() -> None:
+    """As by the thread that hears the workflow, while the phase ends."""
+    lender, closed = Lender(), False
+
+    def allow(slots: int) -> None:
+        if closed:
+            raise ValueError("the pool is closed")
+
+    Share(lender, allow, 4)
+    closed = True
+    assert lender.allow
+    lender.allow(2)
