@@ -50,7 +50,12 @@ class _Named(socket.socket):
 
         A thread of ``paramiko`` may still ask for what was read otherwise meanwhile, and would end with a traceback.
         """
-        return super().send(data, flags) if self.fileno() >= 0 else memoryview(data).nbytes
+        try:
+            return super().send(data, flags)
+        except OSError:
+            if self.fileno() >= 0:
+                raise
+            return memoryview(data).nbytes
 
 
 class Sftp(Location):
