@@ -151,6 +151,7 @@ def test_a_job_that_is_preempted_between_two_starts_is_not_started_again(slurm: 
     mpi = find("openmpi")
     words = [mpi.millrace, "slurm", "--dry-run", "-N3", "-t", "10:00", *site.options()]
     script = subprocess.run(words, cwd=site.folder, capture_output=True, text=True, check=True).stdout
+    assert mpi.millrace in script
     script = script.replace(mpi.millrace, with_limits(mpi, site.folder, SLOW_TO_LOOK).millrace)
     with site.held():
         job = subprocess.run(
