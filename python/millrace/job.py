@@ -70,6 +70,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     keep_run_dir: bool = False
     #: Longest time that a committed result waits for the disk.
     sync: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 1.0
+    #: The user says that the program treats each record by itself.
+    independent: bool = False
     #: Share of the input that is run again, cut elsewhere; None: a little of it if the tool is not known.
     verify: Fraction | None = None
     progress: ProgressMode = "auto"

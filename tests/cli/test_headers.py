@@ -33,12 +33,15 @@ ALIKE = [
     ("--input t.csv:csv+header --join csv", "csvcut -c kind,id t.csv"),
     ("--input t.csv:lines+header", "mlr --icsv --ojsonl cat t.csv"),
     ("--input t.tsv:lines+header --join header", "mlr --tsv put '$z = $id . \"x\"' t.tsv"),
-    ("--input t.tsv:lines+header", "sed 1d t.tsv"),
-    ("--input t.tsv:lines", "awk 'NR == FNR { ids[$1]; next } $1 in ids' ids t.tsv"),
-    ("--input t.tsv:lines+header --join header", "awk 'NR == FNR { ids[$1]; next } FNR == 1 || $1 in ids' ids t.tsv"),
-    ("--input t.tsv:lines+header --join header", "perl -ne 'print if $. == 1 || /7/' t.tsv"),
+    ("--independent --input t.tsv:lines+header", "sed 1d t.tsv"),
+    ("--independent --input t.tsv:lines", "awk 'NR == FNR { ids[$1]; next } $1 in ids' ids t.tsv"),
     (
-        "--input t.tsv:lines+header",
+        "--independent --input t.tsv:lines+header --join header",
+        "awk 'NR == FNR { ids[$1]; next } FNR == 1 || $1 in ids' ids t.tsv",
+    ),
+    ("--independent --input t.tsv:lines+header --join header", "perl -ne 'print if $. == 1 || /7/' t.tsv"),
+    (
+        "--independent --input t.tsv:lines+header",
         "awk -F'\\t' 'NR == 1 { for (k = 1; k <= NF; k++) at[$k] = k; next } { print $at[\"value\"] }' t.tsv",
     ),
 ]
@@ -87,9 +90,9 @@ def test_a_script_that_asks_for_the_first_line_is_told_what_to_say(tables: Shell
         ("awk 'NR == 1 || /k3/' t.csv", "--input t.csv:csv+header"),
     ):
         serial = tables.run(line)
-        refused = tables.run(f"millrace run {given.removesuffix('+header')} -- {line}")
-        assert refused.code == 2 and f"{given}, and --join header if the script writes it" in refused.err, refused.shown
-        ended = tables.run(f"millrace run --slots 2 --batch 90 {given} --join header -- {line}")
+        refused = tables.run(f"millrace run {given} -- {line}")
+        assert refused.code == 2 and "name a format with a header, too" in refused.err, refused.shown
+        ended = tables.run(f"millrace run --independent --slots 2 --batch 90 {given} --join header -- {line}")
         assert (ended.code, ended.out) == (0, serial.out), ended.shown
 
 
@@ -242,7 +245,7 @@ def test_a_map_is_given_no_records_below_a_header(tables: Shell) -> None:
         ("--input t.csv:csv+header", "csvgrep -c kind -m k3 t.csv", "--join csv"),
         ("--input t.csv:csv", "mlr --icsv --ojsonl cat t.csv", "csv+header"),
         ("--input t.csv:csv+header --join csv", "csvsort -c kind t.csv", "orders or compares"),
-        ("--input v.vcf", "awk 'NR > 3' v.vcf", "counts"),
+        ("--input v.vcf", "awk 'NR > 3' v.vcf", "count lines"),
         ("--input v.vcf", "bcftools +prune -w 3bp v.vcf", "beside each other"),
         ("--input t.csv:csv+header", "mlr --icsvlite --ojsonl cat t.csv", "takes a blank line for the end of a table"),
         ("--input t.csv:csv+header", "mlr --icsv --ojson cat t.csv", "--ojsonl"),

@@ -30,7 +30,7 @@ RUN = "millrace run --slots 2 --batch 20 --input in.tsv:lines"
 )
 def test_a_file_below_a_folder_that_the_command_names_is_missed(filled: Shell, line: str) -> None:
     for _ in range(2):  # nothing of the first run counts for the second
-        ended = filled.run(f"rm -f sub/out.txt; {RUN} -- {line}")
+        ended = filled.run(f"rm -f sub/out.txt; {RUN} --independent -- {line}")
         assert ended.code == 4 and "writes sub/out.txt, which is no output of this run" in ended.err, ended.shown
         assert "--output sub/out.txt" in ended.err
 
@@ -58,7 +58,7 @@ def test_two_files_are_not_written_to_one(filled: Shell) -> None:
 def test_files_that_no_word_of_the_command_names_are_missed_if_there_is_nothing_else(filled: Shell) -> None:
     line = 'awk \'{print > "k" ($1 % 3) ".txt"}\' in.tsv'
     for _ in range(2):
-        ended = filled.run(f"{RUN} -- {line}")
+        ended = filled.run(f"{RUN} --independent -- {line}")
         assert ended.code == 4 and "and nothing to the outputs of this run: it would be lost" in ended.err, ended.shown
-    ended = filled.run(f'{RUN} -- awk \'{{print > "k" ($1 % 3) ".txt"; print}}\' in.tsv')
+    ended = filled.run(f'{RUN} --independent -- awk \'{{print > "k" ($1 % 3) ".txt"; print}}\' in.tsv')
     assert (ended.code, ended.out) == (0, TABLE) and "which is not kept" in ended.err, ended.shown

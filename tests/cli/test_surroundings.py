@@ -8,7 +8,7 @@ import sys
 import pytest
 from shell import Shell
 
-RUN = "millrace run -q --format lines --batch 2 --"
+RUN = "millrace run -q --format lines --batch 2 --independent --"
 SAY = 'while read x; do echo "$x $0 $(dirname "$0") $(cat "$(dirname "$0")/beside")"; done'
 
 

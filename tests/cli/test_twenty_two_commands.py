@@ -69,11 +69,11 @@ EVERYDAY = (
     Everyday("seqkit-nr", "seqkit replace -p .+ -r s{nr} seqs.fa", "--input seqs.fa", 2, "with {nr}"),
     Everyday("seqtk", "seqtk rename seqs.fa x", "--input seqs.fa", 2, "| seqtk"),
     Everyday("bedtools", "bedtools merge -i a.bed", "--input a.bed:lines", 2, "| bedtools"),
-    Everyday("awk-NR", "awk '{print NR, $1}' t.tsv", "--input t.tsv:lines", 2, "counts lines with NR"),
+    Everyday("awk-NR", "awk '{print NR, $1}' t.tsv", "--input t.tsv:lines", 2, "not certain that this script"),
     # Nothing in these words can be known: the check alone finds them.
-    Everyday("awk-n", "awk '{print ++n, $1}' t.tsv", "--input t.tsv:lines", 2, "keeps n from one line to the next"),
-    Everyday("awk-file", "awk -f number.awk t.tsv", "--input t.tsv:lines", 2, "keeps line from one line to the next"),
-    Everyday("sed", "sed = t.tsv", "--input t.tsv:lines", 2, "numbers the lines"),
+    Everyday("awk-n", "awk '{print ++n, $1}' t.tsv", "--input t.tsv:lines", 2, "--independent"),
+    Everyday("awk-file", "awk -f number.awk t.tsv", "--input t.tsv:lines", 2, "--independent"),
+    Everyday("sed", "sed = t.tsv", "--input t.tsv:lines", 2, "| sed"),
     Everyday("csv", "to-csv t.tsv", "--input t.tsv:lines", 5, "--join csv", ("--input t.tsv:lines --join csv", "to-csv t.tsv")),
 )
 # fmt: on

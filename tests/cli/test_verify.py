@@ -330,93 +330,48 @@ def test_a_version_that_was_never_tested_is_checked_and_says_so(filled: Shell) -
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    "line",
     [
-        ("awk '/r200/ {exit} {print}' in.tsv", "awk: the script has exit"),
-        ("awk '/r200/ {on = 1} on' in.tsv", "awk: the script keeps on from one line to the next"),
-        ("sed '/r200/,$d' in.tsv", "sed: the script has a range of lines"),
-        ("sed -f late.sed in.tsv", "sed: the script ends at a line"),
-        ("sed in.tsv -e '/r200/q'", "sed: the script ends at a line"),
-        ("sed --fil=late.sed in.tsv", "sed: the script ends at a line"),
-        ("awk '/r200/ {OFS = \"-\"} {print $1, $2}' in.tsv", "awk: the script keeps OFS from one line to the next"),
-        ("awk '$2 in s {next} {s[$2]; print}' in.tsv", "awk: the script keeps s from one line to the next"),
-        ("perl -ne 'last if /r200/; print' in.tsv", "perl: the script has last"),
-        ("perl -n late.pl in.tsv", "perl: the script has last"),
-        ("perl -ne '/(r200)/; print \"$1 $_\"' in.tsv", "perl: the script keeps $1 from one line to the next"),
+        "awk '/r200/ {exit} {print}' in.tsv", "awk '/r200/ {on = 1} on' in.tsv", "awk '$2 in s {next} {s[$2]; print}' in.tsv",
+        "sed '/r200/,$d' in.tsv", "sed -f late.sed in.tsv", "sed -e '/r200/q' in.tsv", "sed 200d in.tsv", "awk 'NR < 200' in.tsv",
+        "perl -ne 'last if /r200/; print' in.tsv", "perl -n late.pl in.tsv", "perl -e 'while (<>) { print if $. < 200 }' in.tsv",
+        "jq -c 'if .n > 200 then halt else . end' in.jsonl", "sed -z s/a/b/ in.tsv", "perl -0pe 1 in.tsv", "awk -v RS=a 1 in.tsv",
     ],
-)
-def test_a_script_that_carries_something_is_refused_unless_the_user_says_what_is_compared(
-    filled: Shell, line: str, says: str
-) -> None:
+)  # fmt: skip
+def test_script_not_certain_is_refused_without_independent(filled: Shell, line: str) -> None:
     (filled.work / "late.sed").write_text("/r200/q\n")
     (filled.work / "late.pl").write_text("last if /r200/; print;\n")
-    ended = filled.run(f"millrace run --input in.tsv:lines -- {line}")
-    assert ended.code == 2 and says in ended.err and "--verify 1" in ended.err, ended.shown
-    assert not filled.run_dirs()
-    compared = filled.run(f"millrace run --input in.tsv:lines --slots 2 --batch {BATCH} --verify 1 -- {line}")
+    ended = filled.run(f"millrace run --input {line.split()[-1]}:lines --verify 1 -- {line}")
+    assert ended.code == 2 and "--independent" in ended.err, ended.shown
+    assert not filled.run_dirs() and not ended.out
+
+
+@pytest.mark.parametrize("line", ["awk '/r200/ {on = 1} on'", "sed '/r200/,$d'", "perl -ne 'last if /r200/; print'"])
+def test_independent_that_is_not_true_is_found_by_check(filled: Shell, line: str) -> None:
+    given = f"--independent --input in.tsv:lines --slots 2 --batch {BATCH} --verify 1"
+    compared = filled.run(f"millrace run {given} -- {line} in.tsv")
     assert compared.code == 5 and "verification failed" in compared.err, compared.shown
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    "line",
     [
-        ("sed 200d in.tsv", "sed: the script has numbers of lines"),
-        ("awk 'NR < 200' in.tsv", "awk: the script counts lines with NR"),
-        ("perl -ne 'print if $. < 200' in.tsv", "perl: the script counts lines with $."),
-        ("perl -e 'while (<>) { print if $. < 200 }' in.tsv", "perl: the script counts lines with $."),
+        "awk '/^>/ {name = $1; next} {print name, length($0)}' in.fa",
+        'awk \'BEGIN { RS = ">"; ORS = "" } $1 { print $1 }\' in.fa',
+        "awk '{n = split($0, part, \"A\"); print n}' in.fa",
     ],
 )
-@pytest.mark.parametrize("form", ["lines", "fasta"])
-def test_a_script_that_counts_lines_is_refused_whatever_is_compared(
-    filled: Shell, line: str, says: str, form: str
-) -> None:
-    """Parts shorter than its count give the same bytes wherever they are cut."""
-    ended = filled.run(f"millrace run --input in.tsv:{form} --verify 1 -- {line}")
-    assert ended.code == 2 and says in ended.err and "--verify" not in ended.err, ended.shown
-
-
-def test_a_script_may_carry_what_ends_within_a_record(filled: Shell) -> None:
-    line = "awk '/^>/ {name = $1; next} {print name, length($0)}' in.fa"
-    ended = filled.run(f"millrace run --slots 2 --batch {BATCH} --input in.fa:fasta -- {line}")
+def test_independent_script_is_run_and_checked(filled: Shell, line: str) -> None:
+    ended = filled.run(f"millrace run --independent --slots 2 --batch {BATCH} --input in.fa:fasta -- {line}")
     assert ended.code == 0 and ended.out == filled.run(line).out, ended.shown
-    assert filled.run(f"millrace run --input in.fa:lines -- {line}").code == 2
-    never_ends = "awk '!seen[$0]++' in.fa"
-    assert "keeps seen" in filled.run(f"millrace run --input in.fa:fasta -- {never_ends}").err
+    assert "treats each record by itself, as said with --independent: checked on" in ended.err, ended.shown
 
 
-@pytest.mark.parametrize(
-    ("line", "word"),
-    [
-        ("sed -z s/a/b/ in.tsv", "-z"),
-        ("perl -00 -ne print in.tsv", "-00"),
-        ("perl -0pe 1 in.tsv", "-0"),
-        ("awk -v RS=a 1 in.tsv", "RS=a"),
-        ("awk 'BEGIN { RS = \"\" } 1' in.tsv", 'RS=""'),
-    ],
-)
-def test_records_that_are_not_lines_are_refused_on_lines_whatever_is_compared(
-    filled: Shell, line: str, word: str
-) -> None:
-    ended = filled.run(f"millrace run --input in.tsv:lines --verify 1 -- {line}")
-    assert ended.code == 2 and f"reads records that are not lines ({word})" in ended.err, ended.shown
-    assert "--verify" not in ended.err and not filled.run_dirs()
-
-
-@pytest.mark.parametrize(
-    "line", ["sed -z s/r/R/", "perl -0pe s/r/R/", "gawk 'BEGIN { RS = ORS = \"\\0\" } { print $1 }'"]
-)
-def test_records_that_end_with_nul_are_read_where_the_input_has_them(filled: Shell, line: str) -> None:
-    if not shutil.which(line.split()[0]):
-        pytest.skip(f"{line.split()[0]} is not installed")
+@pytest.mark.parametrize("line", ["sed -z s/r/R/", "perl -0pe s/r/R/"])
+def test_records_that_end_with_nul_need_independent(filled: Shell, line: str) -> None:
     (filled.work / "in.nul").write_text(table().replace("\n", "\0"))
     serial = filled.run(f"{line} in.nul")
-    ended = filled.run(f"millrace run --slots 2 --batch {BATCH} --input in.nul:nul -- {line} in.nul")
+    assert filled.run(f"millrace run --input in.nul:nul -- {line} in.nul").code == 2
+    assert filled.run("millrace run --input in.nul:nul -- sed s/r/R/ in.nul").code == 2
+    ended = filled.run(f"millrace run --independent --slots 2 --batch {BATCH} --input in.nul:nul -- {line} in.nul")
     assert ended.code == serial.code == 0 and ended.out == serial.out, ended.shown
-    wrong = "awk 'BEGIN { RS = \";\" } 1' in.nul"
-    assert filled.run(f"millrace run --input in.nul:nul -- {wrong}").code == 2
-
-
-def test_records_of_several_lines_may_be_read_as_what_they_are(filled: Shell) -> None:
-    line = 'awk \'BEGIN { RS = ">"; ORS = "" } $1 { print $1 }\' in.fa'
-    ended = filled.run(f"millrace run --slots 2 --batch {BATCH} --input in.fa:fasta -- {line}")
-    assert ended.code == 0 and ended.out == filled.run(line).out, ended.shown

@@ -111,11 +111,6 @@ def test_refused_by_name(cwd: Path, command: str, more: dict[str, object], probl
     assert caught.value.hint or "no such file" in problem
 
 
-def test_awk_is_warned_of(cwd: Path) -> None:
-    use = understand(cwd, "awk {print}", stdin_is_data=True, format="lines")
-    assert any(note.startswith("warning: awk") for note in use.notes)
-
-
 def test_stream_names_are_unique(cwd: Path) -> None:
     outputs = ("a/x", "b/x", "stdout", "b x/x")
     use = understand(cwd, "mytool q.fa", inputs=("q.fa",), outputs=outputs)

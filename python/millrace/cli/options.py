@@ -92,6 +92,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         option("--retry-quarantined", is_flag=True, help="Try again what an earlier run gave up."),
         option("--keep-run-dir", is_flag=True, help="Keep journal and events of a run that is done, for report and gather."),
         option("--sync", type=float, metavar="SECONDS", help="Longest time that a result waits for the disk (default 1)."),
+        option("--independent", is_flag=True, help="Say that a script treats each record by itself, where that is not certain."),
         option("--verify", type=float, metavar="FRACTION", help="Run this share of the input again, cut elsewhere, and compare the bytes (default: a sample if the tool is not known; 0: nothing)."),
         option("--progress", type=click.Choice(["auto", "bar", "plain", "json", "none"]), help="How to show progress (default auto)."),
         option("--hosts", metavar="A,B,...", help="Spread the run over these nodes, reached by ssh (default: those of the Slurm or PBS job)."),

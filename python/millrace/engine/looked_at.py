@@ -62,7 +62,8 @@ def outcome(plan: Plan, stretches: Stretches, n_failed: int, records: int) -> st
         n_failed: Stretches that were not compared as the second run failed.
     """
     why = doubts(plan.use, tool_of(plan))
-    unknown = f"{why}: " if why else ""
+    said = "; it treats each record by itself, as said with --independent" if plan.job.independent else ""
+    unknown = f"{why}{said}: " if why else ""
     share = stretches.share
     if share == 0:
         return f"{unknown}not checked (--verify 0)" if unknown else ""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from millrace.errors import RefusedError
-from millrace.formats import has_header
 from millrace.job import Job
 from millrace.model import Command, ToolUse
-
-#: Formats whose records are lines, or what a script may be told to take for lines.
-_LINES = frozenset(("lines", "lines+header", "csv", "csv+header", "vcf", "nul", "jsonl", "smiles"))
+from millrace.tools.everyday import SCRIPTED
 
 
 def is_unknown(use: ToolUse) -> bool:
@@ -38,49 +36,36 @@ def doubts(use: ToolUse, tool: str) -> str:
 
 
 def check_script(job: Job, use: ToolUse, command: Command) -> None:
-    """Refuse a script that is seen to carry something from record to record, or to read records other than the input's.
-
-    Where a comparison would show it, the user may say instead how much is compared.
+    """Refuse a script of awk, sed, perl or jq, unless it certainly treats each line by itself or the user says so.
 
     Raises:
-        RefusedError: It does.
+        RefusedError: It may keep something from record to record, or count, or read records other than the input's.
     """
+    program = Path(command.argv[0]).name
     formats = {item.format for item in use.inputs}
-    if use.adapter != "generic" or "files" in formats:
+    if use.adapter != "generic" or "files" in formats or job.independent or program not in SCRIPTED:
         return
-    from millrace.tools.scripts.command import scripts_of  # no other start is to wait for it
+    from millrace.tools.one_liners import is_certainly_by_line, is_script  # no other start is to wait for it
 
-    tool = Path(command.argv[0]).name
-    scripts = scripts_of(tool, command.argv[1:], command.cwd)
-    if not scripts:
+    def read_text(name: str) -> str:
+        with suppress(OSError):
+            return (command.cwd / name).read_text(errors="replace")
+        return ""
+
+    arguments, inputs = command.argv[1:], [item.path for item in use.inputs]
+    # Lines go on from one record to the next where records do not end with them.
+    is_of_lines = "nul" not in formats
+    if not is_script(program, arguments) or (
+        is_of_lines and is_certainly_by_line(program, arguments, inputs, read_text)
+    ):
         return
-    ends = scripts.separator()
-    if ends and formats & _LINES and not (ends.is_nul and formats & _LINES == {"nul"}):
-        raise RefusedError(
-            f"{tool}: reads records that are not lines ({ends.word}): a part of the lines may hold a part of a record",
-            f"let it read lines, or let millrace run the step before it, and pipe the result: millrace run -- ... | {tool}",
-        )
-    alone = use.inputs[0] if len(use.inputs) == 1 else None
-    path = alone.path if alone else None
-    found = scripts.carried(below_header=alone is not None and has_header(alone.format), path=path)
-    if not found or (found.is_local and formats.isdisjoint(_LINES)):
-        return
-    hint = f"let millrace run the step before it, and pipe the result: millrace run -- ... | {tool}"
-    if alone and has_header(f"{alone.format}+header") and not scripts.carried(below_header=True, path=path):
-        given = f"--format {alone.format}" if alone.path == "-" else f"--input {alone.path}:{alone.format}"
-        hint = (
-            f"if the first line is a header, say so: {given}+header, and --join header if the script writes it; "
-            f"each part begins with it. Or {hint}"
-        )
-    if not found.is_counted:
-        if job.verify is not None:
-            return
-        hint += (
-            "; if it treats each record by itself all the same, add --verify 1: all of the input is run again, two batches "
-            "at a time, cut elsewhere, which does not show what goes further"
-        )
     raise RefusedError(
-        f"{tool}: the script {found.why}: its results on parts do not make its result on the whole", hint
+        f"{program}: it is not certain that this script treats each record by itself: it may count lines or keep something "
+        "from one to the next",
+        "if each record is treated by itself, say so with --independent; both ends and a sample are then run again, cut "
+        "elsewhere. If the script asks for the first line (NR == 1, 1d), name a format with a header, too: "
+        "--input FILE:lines+header. If it needs the whole input, let millrace run the step before it, and pipe the result: "
+        f"millrace run -- ... | {program}",
     )
 
 

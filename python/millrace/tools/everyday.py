@@ -23,7 +23,6 @@ from millrace.tools.calls import (
     verb,
     without,
 )
-from millrace.tools.jq import reads_on
 from millrace.tools.tables import (
     csvcut_takes_names,
     miller_hides_changes,
@@ -33,11 +32,17 @@ from millrace.tools.tables import (
     miller_writes_a_list,
 )
 
+#: The names of awk.
+AWKS = ("awk", "gawk", "mawk", "nawk", "original-awk")
+
 #: Exit statuses of programs that are no failures: nothing was found.
 NOTHING_FOUND = dict.fromkeys(
     ("grep", "egrep", "fgrep", "zgrep", "zegrep", "zfgrep", "bzgrep", "xzgrep", "rg", "ag"), (1,)
 )
 
+
+#: Programs whose scripts `millrace.tools.one_liners` reads.
+SCRIPTED = frozenset((*AWKS, "sed", "gsed", "perl", "jq"))
 
 #: Words of grep where it found something in what it takes for binary: it then writes nothing more, whatever follows.
 BINARY_FOUND = "[Bb]inary file .*match"
@@ -176,7 +181,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         ("makeblastdb", "hmmpress", "bowtie2-build", "hisat2-build", "lastdb", "cmpress"),
         (Rule(_INDEXES, "run it by itself, before"),),
     ),
-    **dict.fromkeys(("awk", "gawk", "mawk", "nawk", "original-awk"), _AWK),
+    **dict.fromkeys(AWKS, _AWK),
     **dict.fromkeys(NOTHING_FOUND, _GREP),
     **dict.fromkeys(("sed", "gsed"), (Rule("with -i " + _IN_PLACE, _TO_A_FILE, text("^-[nErsuz]*i|^--i")),)),
     "perl": (Rule("with -i " + _IN_PLACE, _TO_A_FILE, text("^-[lnpaw0-9]*i")),),
@@ -202,7 +207,6 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "cat": (Rule("with -n, -b or -s " + _COUNTS, _PIPE, option("-n", "-b", "-s", "--number", "--number-nonblank", "--squeeze-blank")),),
     "jq": (
         Rule("with --slurp or --null-input " + _DIGESTS, _PIPE, option("-s", "-n", "--slurp", "--null-input")),
-        Rule("with input, inputs, input_line_number or halt reads on, counts or ends", _PIPE, reads_on),
     ),
     "csvgrep": (Rule("with -l or -n " + _COUNTS, _PIPE, option("-l", "-n", "--linenumbers", "--names")), *_CSVKIT, _TABLE),
     "csvformat": _CSVKIT,
@@ -357,10 +361,3 @@ RULES: dict[str, tuple[Rule, ...]] = {
         ),
     ),
 }  # fmt: skip
-
-#: Programs that may carry something from record to record in a way that their arguments do not show; what to look for.
-CARRIES = {
-    **dict.fromkeys(("awk", "gawk", "mawk", "nawk", "original-awk"), "a variable that lives on between lines"),
-    "sed": "ranges, the hold space and numbers of lines",
-    "perl": "BEGIN or a variable that lives on between lines",
-}

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from millrace.model import Command, InputArg, InputUse, OutputArg, OutputUse, Token
 from millrace.tools.arguments import files_in_arguments, folders_not_watched, inputs_not_named
-from millrace.tools.everyday import CARRIES
 from millrace.tools.joins import words
 from millrace.tools.read_whole import speaks_of
 
@@ -41,8 +40,6 @@ def _of_joining(
         if output.join != "concat":
             name = "standard output" if output.stdout else output.path
             notes.append(f"{name} is joined by {words(output.join)}, which must be the same in all batches")
-    if program in CARRIES:
-        notes.append(f"warning: {program} may carry something from record to record: watch for {CARRIES[program]}")
     for each in inputs_not_named(inputs, tokens):
         notes.append(f"{each.path} is not in the arguments: each task finds its part at that relative path")
     for index, output in enumerate(outputs):

@@ -1,0 +1,351 @@
+"""One-liners of awk, sed, perl and jq that certainly treat each line by itself.
+
+*Exactness.* A small positive grammar: fields and conditions on them, substitutions, no variable that is assigned, no
+number of a line, no second file. Every token of a script has to be one that is listed here, so what is not understood
+is not believed: it needs ``--independent``. That the believed ones give the same bytes for each part of the lines is
+tested with the real programs (``tests/unit/test_one_liners.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from millrace.tools.everyday import AWKS, SCRIPTED
+from millrace.tools.options import words
+
+
+class Script(NamedTuple):
+    """A script and what it reads, as its arguments name them."""
+
+    #: The texts of scripts, one after the other.
+    texts: list[str]
+    #: Files and whatever else stands behind the script.
+    operands: list[str]
+    #: Names that options give a value.
+    names: set[str]
+
+
+def is_script(program: str, arguments: Sequence[str]) -> bool:
+    """Tell whether a command is one of a script; ``perl FILE`` is a program of the user's own.
+
+    >>> is_script("sed", ["p"]), is_script("perl", ["-lne", "print"]), is_script("perl", ["annotate.pl"])
+    (True, True, False)
+    """
+    if program != "perl":
+        return program in SCRIPTED
+    options = list(_options_before_operand(arguments))
+    return any(re.match("-[a-zA-Z0-9]*[npeE]", word) for word in options)
+
+
+def is_certainly_by_line(
+    program: str, arguments: Sequence[str], inputs: Iterable[str], read_text: Callable[[str], str]
+) -> bool:
+    """Tell whether a script certainly gives the same for lines whatever stands before and behind them.
+
+    Args:
+        inputs: Paths of the files that are cut, as they are typed.
+        read_text: Reads a script file; empty if it cannot be read.
+
+    >>> def by_line(program: str, *arguments: str) -> bool:
+    ...     return is_certainly_by_line(program, [*arguments, "in"], ["in"], lambda name: "")
+    >>> by_line("awk", "$2 > 5 {print $1, $NF}"), by_line("awk", "!seen[$1]++"), by_line("awk", "{n += $2; print n}")
+    (True, False, False)
+    >>> by_line("sed", "-n", "s/a/b/p"), by_line("sed", "1d"), by_line("sed", "/a/,/b/d"), by_line("sed", "s//x/")
+    (True, False, False, False)
+    >>> by_line("perl", "-pe", "s/a+$/b/g"), by_line("perl", "-ne", "print if $. > 2")
+    (True, False)
+    >>> by_line("jq", "-c", "select(.n > 2) | {id, n: .n}"), by_line("jq", "-c", "[., input]")
+    (True, False)
+    """
+    kind = "awk" if program in AWKS else program.removeprefix("g")
+    script = _SCRIPTS[kind](arguments, read_text)
+    if script is None or not script.texts or not all(script.texts) or not set(script.operands) <= {*inputs, "-"}:
+        return False
+    return len(script.operands) <= 1 and all(_GRAMMARS[kind](text, script.names) for text in script.texts)
+
+
+# Arguments
+
+
+def _options_before_operand(arguments: Sequence[str]) -> Iterator[str]:
+    for word in arguments:
+        if word == "--" or not word.startswith("-"):
+            return
+        yield word
+        if re.fullmatch("-[a-zA-Z0-9]*[eE]", word):
+            return
+
+
+def _awk_script(arguments: Sequence[str], read_text: Callable[[str], str]) -> Script | None:
+    """Read ``[-F X] [-v NAME=X] [-f FILE | SCRIPT] [FILE]``."""
+    texts, names, rest, left = list[str](), set[str](), list[str](), iter(arguments)
+    for word in left:
+        letter, value = word[:2], word[2:]
+        if letter not in ("-F", "-v", "-f") or word == "--":
+            rest = [word, *left] if word != "--" else list(left)
+            break
+        value = value or next(left, "")
+        if letter == "-f":
+            texts.append(read_text(value))
+        elif letter == "-v":
+            name = value.partition("=")[0]
+            if name in _AWK_SETTINGS_READ:
+                return None
+            names.add(name)
+    if not texts:
+        texts, rest = rest[:1], rest[1:]
+    return (
+        None
+        if any(word.startswith("-") and word != "-" for word in [*texts[:1], *rest])
+        else Script(texts, rest, names)
+    )
+
+
+def _sed_script(arguments: Sequence[str], read_text: Callable[[str], str]) -> Script | None:
+    """Read ``[-nEru] [-e SCRIPT | -f FILE | SCRIPT] [FILE]``, options also behind operands."""
+    texts, rest, left = list[str](), list[str](), iter(arguments)
+    for word in left:
+        if found := re.fullmatch("-[nEru]*(?:(e|f)(.*))?", word, re.DOTALL):
+            if found[1]:
+                value = found[2] or next(left, "")
+                texts.append(value if found[1] == "e" else read_text(value))
+            elif word == "-":
+                rest.append(word)
+        elif word.startswith("-"):
+            return None
+        else:
+            rest.append(word)
+    return Script(texts, rest, set()) if texts else Script(rest[:1], rest[1:], set())
+
+
+def _perl_script(arguments: Sequence[str], read_text: Callable[[str], str]) -> Script | None:
+    """Read ``-ne SCRIPT [FILE]``, ``-pe``, and both with ``-l``."""
+    first, script, files = arguments[:1], arguments[1:2], arguments[2:]
+    is_plain = first and re.fullmatch("-l?[np]l?e", first[0]) and not any(word.startswith("-") for word in files)
+    return Script(list(script), list(files), set()) if is_plain else None
+
+
+def _jq_script(arguments: Sequence[str], read_text: Callable[[str], str]) -> Script | None:
+    """Read ``[-crSMCa] [--arg NAME X] [-f FILE | SCRIPT] [FILE]``."""
+    texts, names, rest, left = list[str](), set[str](), list[str](), iter(arguments)
+    is_file = False
+    for word in left:
+        if word in ("--arg", "--argjson"):
+            names.add(next(left, ""))
+            next(left, "")
+        elif word in ("--compact-output", "--raw-output", "--sort-keys", "--tab") or re.fullmatch("-[crSMCa]+", word):
+            continue
+        elif re.fullmatch("-[crSMCa]*f|--from-file", word):
+            is_file = True
+        elif word.startswith("-"):
+            return None
+        else:
+            rest.append(word)
+    texts = [read_text(word) if is_file else word for word in rest[:1]]
+    return Script(texts, rest[1:], names)
+
+
+# awk
+
+#: Variables that say how lines are read and written, which BEGIN and ``-v`` may set, and the one that is not for lines.
+_AWK_SETTINGS = frozenset(("FS", "OFS", "ORS", "OFMT", "CONVFMT"))
+_AWK_SETTINGS_READ = frozenset(
+    ("RS", "NR", "FNR", "NF", "RSTART", "RLENGTH", "SUBSEP", "IGNORECASE", "FIELDWIDTHS", "FPAT")
+)
+_AWK_WORDS = words(
+    "print printf next if else NF length substr index sprintf tolower toupper int sqrt exp log sin cos atan2 match"
+)
+#: These change what they are given: a field or the line.
+_AWK_CHANGES = frozenset(("sub", "gsub"))
+_AWK_TOKEN = re.compile(
+    r"""[ \t\r]*(?:\#[^\n]*)?(?:
+        (?P<string> "(?:[^"\\\n]|\\.)*" )
+      | (?P<number> \d+\.?\d* | \.\d+ )
+      | (?P<name> [A-Za-z_]\w* )
+      | (?P<op> == | != | <= | >= | && | \|\| | !~ | [-+*%^]= | [-+*%^$~<>!?:,(){};\n=] | / )
+    )""",
+    re.VERBOSE,
+)
+_AWK_REGEX = re.compile(r"/(?:[^/\\\n\[]|\\.|\[\^?\]?[^]/\n]*\])+/")
+_AWK_BEGIN = re.compile(r'\s*BEGIN\s*\{(?P<body>(?:[^{}"]|"(?:[^"\\\n]|\\.)*")*)\}\s*;?')
+_AWK_SETTING = re.compile(r'\s*(?:(?P<name>\w+)\s*=\s*)+(?:"(?:[^"\\\n]|\\.)*"|FS|OFS)\s*')
+
+
+def _is_awk_by_line(text: str, names: set[str]) -> bool:
+    while begin := _AWK_BEGIN.match(text):
+        if not all(_is_setting(each) for each in re.split(r"[;\n]", begin["body"]) if each.strip()):
+            return False
+        text = text[begin.end() :]
+    if not text.strip():
+        return False
+    tokens = _awk_tokens(text)
+    return tokens is not None and _are_words_known(tokens, names) and _is_awk_structure_plain(tokens)
+
+
+def _is_setting(statement: str) -> bool:
+    return _AWK_SETTING.fullmatch(statement) is not None and all(
+        name in _AWK_SETTINGS for name in re.findall(r"(\w+)\s*=", re.sub(r'"(?:[^"\\\n]|\\.)*"', "", statement))
+    )
+
+
+def _awk_tokens(text: str) -> list[tuple[str, str]] | None:
+    """Cut a script into (kind, text); None: something in it is not known here."""
+    found, at = [("op", "\n")], 0
+    text = re.sub(r"\\\n", " ", text) + "\n"
+    while text[at:].strip(" \t\r"):
+        token = _AWK_TOKEN.match(text, at)
+        if not token or not token.lastgroup:
+            return None
+        kind, at = token.lastgroup, token.end()
+        if token[kind] == "/" and not _is_operand(*found[-1]):
+            regex = _AWK_REGEX.match(text, at - 1)
+            if not regex:
+                return None
+            kind, at = "regex", regex.end()
+        found.append((kind, token[kind] if kind in token.groupdict() else "//"))
+    return [*found, ("op", "\n")]
+
+
+def _is_operand(kind: str, text: str) -> bool:
+    return (
+        kind in ("string", "number", "regex")
+        or (kind == "name" and text not in ("print", "printf", "next", "else"))
+        or text == ")"
+    )
+
+
+def _are_words_known(tokens: Sequence[tuple[str, str]], names: set[str]) -> bool:
+    used = {text for kind, text in tokens if kind == "name"}
+    given = names - _AWK_SETTINGS
+    # What `sub` is given may be a variable, which would keep it.
+    known = _AWK_WORDS | (given if used.isdisjoint(_AWK_CHANGES) else set()) | _AWK_CHANGES
+    return used <= known
+
+
+def _is_awk_structure_plain(tokens: Sequence[tuple[str, str]]) -> bool:
+    """Tell whether only fields are assigned, nothing is written elsewhere, and no pattern is a range."""
+    n_braces = n_brackets = 0
+    is_printing = False
+    for at, ((kind, text), (_, behind)) in enumerate(pairwise(tokens)):
+        if kind in ("string", "regex"):
+            continue
+        n_braces += (text == "{") - (text == "}")
+        n_brackets += (text == "(") - (text == ")")
+        if text in ("print", "printf"):
+            is_printing = True
+        elif text in (";", "\n", "{", "}"):
+            is_printing = False
+        is_outside = n_brackets == 0
+        if text == "," and is_outside and not (is_printing and n_braces):
+            return False  # a range of lines
+        if text == ">" and is_outside and is_printing:
+            return False  # another file
+        if text.endswith("=") and text not in ("==", "!=", "<=", ">=") and not _is_field_before(tokens, at):
+            return False
+        if text in ("+", "-") and behind == text:
+            return False  # ++ and --
+        if text == "-" and behind == "-":
+            return False
+    return n_braces == n_brackets == 0
+
+
+def _is_field_before(tokens: Sequence[tuple[str, str]], at: int) -> bool:
+    """Tell whether what stands before a token is ``$N`` or ``$NF``."""
+    return at >= 2 and tokens[at - 2][1] == "$" and (tokens[at - 1][0] == "number" or tokens[at - 1][1] == "NF")
+
+
+# sed
+
+
+def _pattern(end: str) -> str:
+    """Write the pattern of a regular expression that ends at ``end``: not empty, which would be the last one again."""
+    return rf"(?:[^\\\n\[{end}]|\\.|\[\^?\]?[^]\n{end}]*\])+"
+
+
+def _substitution(end: str) -> str:
+    return rf"s{end}{_pattern(end)}{end}(?:[^\\\n{end}]|\\.)*{end}[gpIi0-9]*"
+
+
+_SED_ENDS = ("/", r"\|", ",", "#", ":", "@", "!", "%", "_")
+_SED_COMMAND = re.compile(
+    rf"""[\s;}}]*(?:/{_pattern("/")}/I?\s*)?!?\s*(?:
+        [dp{{] | {"|".join(_substitution(end).replace("#", chr(92) + "#") for end in _SED_ENDS)}
+      | y/(?:[^\\\n/]|\\.)+/(?:[^\\\n/]|\\.)+/
+    )[ \t]*(?=[;\n}}]|$|(?<={{))""",
+    re.VERBOSE,
+)
+
+
+def _is_sed_by_line(text: str, names: set[str]) -> bool:
+    at = 0
+    while text[at:].strip(" \t\n;}"):
+        command = _SED_COMMAND.match(text, at)
+        if not command:
+            return False
+        at = command.end()
+    return bool(text.strip())
+
+
+# perl
+
+_PERL_REGEX = r"(?:[^\\\n/|$@(]|\\[^\n0-9GKEQULu]|\$(?=[/)|])|\((?!\?)|\(\?:|\|)"
+_PERL_STATEMENT = re.compile(
+    rf"""\s*(?:
+        s/{_PERL_REGEX}+/(?:[^\\\n/$@]|\\[nt\\/"'.]|\$[1-9&])*/[gi]*
+      | (?:tr|y)/(?:[^\\\n/]|\\.)+/(?:[^\\\n/]|\\.)*/[cdsr]{{0,3}}(?<!r)
+      | print(?:\s+(?:if|unless)\s+/{_PERL_REGEX}+/i?)?
+      | next\s+(?:if|unless)\s+/{_PERL_REGEX}+/i?
+    )\s*(?:;|$)""",
+    re.VERBOSE,
+)
+
+
+def _is_perl_by_line(text: str, names: set[str]) -> bool:
+    at = 0
+    while text[at:].strip():
+        statement = _PERL_STATEMENT.match(text, at)
+        if not statement:
+            return False
+        at = statement.end()
+    return bool(text.strip())
+
+
+# jq
+
+_JQ_WORDS = words(
+    """and or not if then elif else end as select map map_values length keys values has in contains inside startswith endswith
+    test match capture split join ascii_downcase ascii_upcase tostring tonumber type add any all range floor ceil round sqrt
+    pow log exp min max min_by max_by unique unique_by group_by sort sort_by reverse first last nth flatten to_entries
+    from_entries with_entries del path paths getpath ltrimstr rtrimstr explode implode tojson fromjson empty error true false
+    null recurse abs sub gsub ascii index indices rindex limit until isnan infinite nan arrays objects numbers strings booleans
+    nulls scalars iterables"""
+)
+_JQ_STRING = re.compile(r'"(?:[^"\\]|\\[^(]|\\\((?P<code>[^()"]*)\))*"')
+_JQ_TOKEN = re.compile(
+    r"\.\w+|\.|\$(?!_)\w+|@(?:csv|tsv|json|text|html|uri|sh|base64d?)\b|\d+(?:\.\d+)?|[A-Za-z_]\w*|[][{}(),|:;?=<>!+*/%-]"
+)
+#: Names of fields: ``{name, name}``, ``{name, name:``, and ``, name:``.
+_JQ_KEYS = re.compile(r"\{(?:\s*\w+\s*,)*\s*\w+\s*(?=[}:])|(?<=,)\s*\w+\s*:(?!:)")
+
+
+def _is_jq_by_line(text: str, names: set[str]) -> bool:
+    codes = [code for string in _JQ_STRING.finditer(text) for code in re.findall(r"\\\(([^()\"]*)\)", string.group())]
+    rest = _JQ_KEYS.sub(" . ", re.sub(r"(?<=\.)\s*\"\"", "", _JQ_STRING.sub('""', text)))
+    return all(_are_jq_tokens_known(part.replace('""', " ")) for part in (rest, *codes)) and bool(text.strip())
+
+
+def _are_jq_tokens_known(code: str) -> bool:
+    if _JQ_TOKEN.sub("", code).strip():
+        return False
+    return all(token in _JQ_WORDS for token in _JQ_TOKEN.findall(code) if token[0].isalpha() or token[0] == "_")
+
+
+_SCRIPTS: dict[str, Callable[[Sequence[str], Callable[[str], str]], Script | None]] = {
+    "awk": _awk_script, "sed": _sed_script, "perl": _perl_script, "jq": _jq_script,
+}  # fmt: skip
+_GRAMMARS: dict[str, Callable[[str, set[str]], bool]] = {
+    "awk": _is_awk_by_line, "sed": _is_sed_by_line, "perl": _is_perl_by_line, "jq": _is_jq_by_line,
+}  # fmt: skip
