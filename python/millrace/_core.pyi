@@ -420,7 +420,7 @@ class PoolEvent:
     @property
     def status(self) -> str:
         """``done``, ``failed``, ``timeout``, ``still``, ``killed``, ``missing``, ``changed``, ``said``,
-        ``misplaced``, ``shapeless``, ``spawn`` or ``io``."""
+        ``misplaced``, ``shapeless``, ``unequal``, ``spawn`` or ``io``."""
     @property
     def exit_status(self) -> int | None:
         """Of the tool, however its task ended; None: it did not end by itself."""

@@ -6,7 +6,7 @@ A node is sent as many tasks as it has slots, and so many more that no slot wait
 while a message is under way. Task times and the delay of messages are measured from what comes back.
 
 How to use it: carry out every `Send` in the order given, and report every end. A task may be out twice (a duplicate
-near the end); its first end counts, `Placement.is_open` tells before it is reported. Call `Placement.straggling` now
+near the end); its first end counts. Call `Placement.straggling` now
 and then once no more tasks will come.
 """
 
