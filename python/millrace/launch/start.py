@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import selectors
 import signal
 import stat
@@ -16,7 +17,7 @@ import msgspec
 
 from millrace.interrupt import Interrupt
 from millrace.launch import command
-from millrace.launch.allocation import SUPERVISED, Allocation
+from millrace.launch.allocation import KEY, SUPERVISED, Allocation
 from millrace.launch.relay import Output, Words
 from millrace.launch.watch import STDIN, Signs
 from millrace.plan import cores, granted
@@ -66,7 +67,7 @@ class Start:
         self._talk, self._launcher, self._nodes, self._patience = talk, launcher, alive, patience
         self._folder = LauncherFolder(token)
         environ = command.environ_of_ranks(ranks.environ, token, launcher, self._folder.path)
-        environ |= {SUPERVISED: f"{patience:.0f}", **talk.signs.environ}
+        environ |= {SUPERVISED: f"{patience:.0f}", KEY: secrets.token_hex(32), **talk.signs.environ}
         environ |= granted.on_nodes(ranks.environ, cores.read)
         if path := stdin_path():
             environ[STDIN] = path
