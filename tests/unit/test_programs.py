@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from millrace.cluster.messages import Ready
@@ -49,7 +50,7 @@ def test_one_file_on_each_architecture(programs: Programs, tmp_path: Path) -> No
     same = own(tmp_path)
     programs.check([("a", HERE, same), ("b", "vax", Ready("t", "V", "")), ("c", "vax", Ready("t", "V", ""))])
     with pytest.raises(ToolError, match=r"a: .* that the coordinator has"):
-        programs.check([("a", HERE, same._replace(content="other"))])
+        programs.check([("a", HERE, msgspec.structs.replace(same, content="other"))])
     with pytest.raises(ToolError, match=r"c: .* that other nodes of vax have"):
         programs.check([("c", "vax", Ready("t", "W", ""))])  # the same as in the earlier start
 

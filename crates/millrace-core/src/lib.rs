@@ -10,4 +10,5 @@ pub mod join;
 pub mod journal;
 pub mod pack;
 pub mod record;
+pub mod seal;
 pub mod slot;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use millrace_core::commit::{SharedJournal, StoredBlock};
 use millrace_core::journal as core;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyType};
+use pyo3::types::PyBytes;
 
 use crate::errors::{io_error, journal_error};
 
@@ -16,7 +16,7 @@ use crate::errors::{io_error, journal_error};
 type BlockValues = (u16, Vec<u8>, u64, u64, u32);
 
 /// Where the bytes of one block are: in which journal, and where in it.
-#[pyclass(frozen, module = "millrace._core")] // pickled by this name
+#[pyclass(frozen, module = "millrace._core")]
 #[derive(Clone)]
 pub(crate) struct BlockRef(pub(crate) StoredBlock);
 
@@ -27,8 +27,10 @@ impl BlockRef {
         Self(StoredBlock { block: block_of(values), journal: journal.into() })
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyType>, (&OsStr, BlockParts<'py>))> {
-        Ok((py.get_type::<Self>(), (self.0.journal.as_os_str(), parts(py, &self.0.block))))
+    /// What `new` takes.
+    #[getter]
+    fn values<'py>(&self, py: Python<'py>) -> (&OsStr, BlockParts<'py>) {
+        (self.0.journal.as_os_str(), parts(py, &self.0.block))
     }
 
     #[getter]
@@ -63,7 +65,7 @@ impl BlockRef {
 }
 
 /// One committed task: records `[first, last)`.
-#[pyclass(frozen, module = "millrace._core")] // pickled by this name
+#[pyclass(frozen, module = "millrace._core")]
 #[derive(Clone)]
 pub(crate) struct TaskRef(pub(crate) core::TaskRef, pub(crate) Arc<Path>);
 
@@ -83,16 +85,13 @@ impl TaskRef {
         Self(core::TaskRef { first, last, fragment, quarantined, inputs, blocks }, journal.into())
     }
 
+    /// What `new` takes.
+    #[getter]
     #[allow(clippy::type_complexity)] // the constructor's arguments, said once more
-    fn __reduce__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyType>, (&OsStr, (u64, u64, u32), bool, Vec<(u64, u32)>, Vec<BlockParts<'py>>))> {
+    fn values<'py>(&self, py: Python<'py>) -> (&OsStr, (u64, u64, u32), bool, Vec<(u64, u32)>, Vec<BlockParts<'py>>) {
         let task = &self.0;
         let blocks = task.blocks.iter().map(|block| parts(py, block)).collect();
-        let values =
-            (self.1.as_os_str(), (task.first, task.last, task.fragment), task.quarantined, self.inputs(), blocks);
-        Ok((py.get_type::<Self>(), values))
+        (self.1.as_os_str(), (task.first, task.last, task.fragment), task.quarantined, self.inputs(), blocks)
     }
 
     #[getter]

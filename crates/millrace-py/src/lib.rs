@@ -1,8 +1,9 @@
 //! The thin PyO3 face of `millrace-core`; typed in `_core.pyi`.
 
 use millrace_core::pack as packing;
+use millrace_core::seal::{self as sealing, KEY_BYTES};
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyBufferError;
+use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -35,19 +36,22 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(unpack, module)?)?;
     module.add_function(wrap_pyfunction!(squeeze, module)?)?;
     module.add_function(wrap_pyfunction!(restore, module)?)?;
+    module.add_function(wrap_pyfunction!(seal, module)?)?;
     Ok(())
 }
 
-/// `data`, compressed.
+/// `data`, which is not copied, compressed.
 #[pyfunction]
-fn pack<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-    Ok(PyBytes::new(py, &py.detach(|| packing::pack(data))?))
+fn pack(py: Python<'_>, data: PyBuffer<u8>) -> PyResult<Bound<'_, PyBytes>> {
+    let bytes = bytes_of(&data)?;
+    Ok(PyBytes::new(py, &py.detach(|| packing::pack(bytes))?))
 }
 
 /// What `pack` was given.
 #[pyfunction]
-fn unpack<'py>(py: Python<'py>, packed: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-    Ok(PyBytes::new(py, &py.detach(|| packing::unpack(packed))?))
+fn unpack(py: Python<'_>, packed: PyBuffer<u8>) -> PyResult<Bound<'_, PyBytes>> {
+    let bytes = bytes_of(&packed)?;
+    Ok(PyBytes::new(py, &py.detach(|| packing::unpack(bytes))?))
 }
 
 /// `data`, compressed as far as `level` goes, with matches in `reference` too.
@@ -75,10 +79,23 @@ fn restore<'py>(
 #[pyfunction]
 #[pyo3(name = "crc32c")]
 fn checksum(py: Python<'_>, data: PyBuffer<u8>) -> PyResult<u32> {
+    let bytes = bytes_of(&data)?;
+    Ok(py.detach(|| crc32c::crc32c(bytes)))
+}
+
+/// The seal of `content`, which is not copied, in a `context`.
+#[pyfunction]
+fn seal<'py>(py: Python<'py>, key: &[u8], context: &[u8], content: PyBuffer<u8>) -> PyResult<Bound<'py, PyBytes>> {
+    let key: &[u8; KEY_BYTES] = key.try_into().map_err(|_| PyValueError::new_err("a key has 32 bytes"))?;
+    Ok(PyBytes::new(py, &sealing::seal(key, context, bytes_of(&content)?)))
+}
+
+/// What a buffer holds, without a copy; nobody may write to it meanwhile.
+fn bytes_of(data: &PyBuffer<u8>) -> PyResult<&[u8]> {
     if !data.is_c_contiguous() {
         return Err(PyBufferError::new_err("the bytes do not lie side by side"));
     }
-    // SAFETY: contiguous bytes, held by `data`; nobody writes to what is committed or to bytes of Python.
-    let bytes = unsafe { std::slice::from_raw_parts(data.buf_ptr().cast::<u8>(), data.len_bytes()) };
-    Ok(py.detach(|| crc32c::crc32c(bytes)))
+    // SAFETY: contiguous bytes, held by `data`; nobody writes to what is committed, to bytes of Python, or to a message
+    // while the one thread that has it is in here.
+    Ok(unsafe { std::slice::from_raw_parts(data.buf_ptr().cast::<u8>(), data.len_bytes()) })
 }

@@ -7,12 +7,12 @@ import time
 
 from millrace.cluster import messages as say
 from millrace.cluster.failures import SIGN_OF_LIFE_SECONDS, SILENCE_SECONDS, SilenceTimer
-from millrace.cluster.keeper import Fetch, Keeper, Look, Room
+from millrace.cluster.keeper import Keeper
 from millrace.cluster.mpi import World
 from millrace.cluster.naps import naps
 from millrace.cluster.node_run import NodeRun
 from millrace.cluster.this_node import hello
-from millrace.errors import ExitCode, MillraceError
+from millrace.errors import MillraceError
 from millrace.ids import TaskId
 from millrace.interrupt import Interrupt
 from millrace.launch.mpi_environment import for_tools
@@ -84,7 +84,7 @@ class Agent:
             self._naps.nothing_came()
         return any(rank == self._leader for rank, _ in heard)
 
-    def _hear(self, rank: int, message: object) -> None:
+    def _hear(self, rank: int, message: say.Message) -> None:
         if rank != self._leader:
             raise say.unexpected(f"rank {rank}", message)
         self._obey(message)
@@ -117,7 +117,7 @@ class Agent:
     def _report(self, events: list[Started | Ended]) -> None:
         self._tell(say.Report(events))
 
-    def _obey(self, message: object) -> None:
+    def _obey(self, message: say.Message) -> None:
         """Do what the leader says.
 
         Raises:
@@ -127,9 +127,9 @@ class Agent:
         match message:
             case say.Ping():
                 pass
-            case Look():
-                self._tell(Room(self._keeper.look(message)))
-            case Fetch():
+            case say.Look():
+                self._tell(say.Room(self._keeper.look(message)))
+            case say.Fetch():
                 self._keeper.begin(message)
             case say.Setup():
                 self._world.all_are_here()
@@ -163,7 +163,7 @@ class Agent:
         self._world.flush(SIGN_OF_LIFE_SECONDS)
         self._left = True
 
-    def _tell(self, message: object) -> None:
+    def _tell(self, message: say.Message) -> None:
         self._told = time.monotonic()
         self._world.send(self._leader, message)
 
@@ -173,12 +173,12 @@ class Agent:
             return
         self._troubled = True
         if isinstance(error, MillraceError):
-            self._tell(say.Trouble(error.message, error.hint, error.exit_code))
+            told = error
         elif isinstance(error, OSError):
-            self._tell(say.Trouble(str(error), "nothing is lost: the same command resumes", ExitCode.STOPPED))
+            told = MillraceError(str(error), "nothing is lost: the same command resumes")
         else:
-            text = f"{type(error).__name__}: {error}"
-            self._tell(say.Trouble(text, "this must not happen: please report it", ExitCode.STOPPED))
+            told = MillraceError(f"{type(error).__name__}: {error}", "this must not happen: please report it")
+        self._tell(say.Trouble.of(told))
 
     # The run
 

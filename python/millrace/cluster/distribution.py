@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from millrace.cluster.keeper import NAP, Fetch, Fetched, Keeper, Look, Room
+from millrace.cluster.keeper import NAP, Keeper
+from millrace.cluster.messages import Fetch, Fetched, Look, Plain, Room
 from millrace.errors import LostError, MillraceError
 from millrace.plan import staging
 from millrace.plan.staging import Choice, File, Node
@@ -49,7 +50,7 @@ class Distribution:
     """
 
     def __init__(
-        self, keeper: Keeper, ranks: Sequence[int], tell: Callable[[int, object], None],
+        self, keeper: Keeper, ranks: Sequence[int], tell: Callable[[int, Plain], None],
         hear: Callable[[], list[tuple[int, object]]], message: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._keeper, self._ranks, self._tell, self._hear, self._message = keeper, ranks, tell, hear, message

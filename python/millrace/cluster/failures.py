@@ -103,7 +103,7 @@ class FailureDetector:
         """Those that are not lost."""
         return [rank for rank in self._patience if rank not in self.lost]
 
-    def tell(self, rank: int, message: object) -> None:
+    def tell(self, rank: int, message: say.Message) -> None:
         self._told[rank] = time.monotonic()
         self._world.send(rank, message)
 

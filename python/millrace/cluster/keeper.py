@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
+from millrace.cluster.messages import Fetch, Fetched, Look
 from millrace.plan import memory, staging
-from millrace.plan.staging import Choice, File, Node
+from millrace.plan.staging import Node
 from millrace.storage import keep
 from millrace.storage.broadcast import Link, Relay
 from millrace.storage.cache import Cache
@@ -22,38 +22,6 @@ TURN, NAP = 0.02, 0.0003
 
 #: Turns in which nothing could be done before there is a nap: what carries the pieces may need its calls to get on.
 PATIENCE = 1
-
-
-class Look(NamedTuple):
-    """What do you have of these files, and what room?"""
-
-    files: tuple[File, ...]
-    way: str
-    #: Whether they have no place of their own that copies would take.
-    are_copies: bool = False
-
-
-class Room(NamedTuple):
-    """The answer."""
-
-    node: Node
-
-
-class Fetch(NamedTuple):
-    """Take your place in the chain."""
-
-    #: What is sent, in order.
-    files: tuple[File, ...]
-    choice: Choice
-    #: Ranks; None: this is the first, or the last.
-    before: int | None
-    after: int | None
-
-
-class Fetched(NamedTuple):
-    """My part is over; ``why_not``: why there are no copies here, or empty."""
-
-    why_not: str
 
 
 class Keeper:

@@ -86,7 +86,7 @@ class Leader(Agent):
 
     # What the coordinator says
 
-    def _obey(self, message: object) -> None:
+    def _obey(self, message: say.Message) -> None:
         match message:
             case say.For(rank, inner):
                 if isinstance(inner, say.Setup):
@@ -146,7 +146,7 @@ class Leader(Agent):
             if news:
                 self._up.append(event)
 
-    def _hear(self, rank: int, message: object) -> None:
+    def _hear(self, rank: int, message: say.Message) -> None:
         if rank == self._leader:
             self._obey(message)
             return
@@ -174,6 +174,8 @@ class Leader(Agent):
                 self._tell(say.From(rank, message))
             case say.Left():
                 self._others_left.add(rank)
+            case say.For() | say.ForAll() | say.From():
+                raise say.unexpected(f"rank {rank}", message)
             case _:
                 self._tell(say.From(rank, message))
 

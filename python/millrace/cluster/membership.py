@@ -24,7 +24,7 @@ from millrace.cluster.mpi import World
 from millrace.cluster.naps import NAP_SECONDS
 from millrace.cluster.programs import Programs
 from millrace.cluster.this_node import OWN, hello
-from millrace.errors import ExitCode, LostError, MillraceError, RefusedError
+from millrace.errors import CorruptError, ExitCode, LostError, MillraceError, RefusedError
 from millrace.interrupt import Interrupt
 from millrace.job import Job
 from millrace.launch.mpi_environment import for_tools
@@ -94,6 +94,7 @@ class Membership:
     ) -> None:
         self.world, self.work, self._patience = world, work, patience
         self.hellos: dict[int, say.Hello] = {0: hello(for_tools(os.environ))}
+        world.name_of = self.name
         self.interrupt: Interrupt | None = None
         #: With whom this process speaks to reach each of the others.
         self._route = routes(world.size, partition_size)
@@ -124,15 +125,15 @@ class Membership:
 
     # Messages
 
-    def tell(self, rank: int, message: object) -> None:
+    def tell(self, rank: int, message: say.Plain) -> None:
         by = self._route[rank]
         self._links.tell(by, message if by == rank else say.For(rank, message))
 
-    def tell_all(self, message: object) -> None:
+    def tell_all(self, message: say.Plain) -> None:
         for rank in self._links.living():
             self._links.tell(rank, message if len(self.partitions[rank]) == 1 else say.ForAll(message))
 
-    def tell_leaders(self, message: object) -> None:
+    def tell_leaders(self, message: say.Plain) -> None:
         for rank in self._links.living():
             if len(self.partitions[rank]) > 1:
                 self._links.tell(rank, message)
@@ -144,7 +145,7 @@ class Membership:
             MillraceError: A process cannot go on, or is lost.
         """
         found, now, links = [], time.monotonic(), self._links
-        for by, message in self.world.receive():
+        for by, message in self._receive():
             rank = by
             if isinstance(message, say.From):
                 rank, message = message.rank, message.message
@@ -172,15 +173,20 @@ class Membership:
                     # The launcher has sent it to all of us, perhaps; a second one means "at once".
                     if self.interrupt and not self.interrupt.signal:
                         self.interrupt.note(number)
-                case say.Trouble(text, hint, code):
-                    error = MillraceError(f"{self.name(rank)}: {text}", hint)
-                    error.exit_code = ExitCode(code)
-                    raise error
+                case say.Trouble():
+                    raise message.error(self.name(rank))
                 case _:
                     found.append((rank, message))
         for rank, why in links.turn(now):
             found += self._lose(rank, why, 0)
         return found
+
+    def _receive(self) -> list[tuple[int, say.Message]]:
+        try:
+            return self.world.receive()
+        except CorruptError as error:
+            self.exit_code = error.status  # whoever sent that cannot be told to end
+            raise
 
     def _lose(self, rank: int, why: str, tasks: int) -> list[tuple[int, object]]:
         """Do without a process, and tell of it; without a leader nothing is known of its partition, so the run ends to begin again."""

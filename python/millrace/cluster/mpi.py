@@ -1,4 +1,5 @@
-"""Messages between the processes of an MPI job. The only module that imports ``mpi4py``.
+"""Messages between the processes of an MPI job, each with a seal (`millrace.cluster.message_seal`). The only module that
+imports ``mpi4py``.
 
 Nothing here blocks: a peer may be dead. All calls come from the main thread (``MPI_THREAD_FUNNELED``; with more, Open
 MPI 5 can lock itself out when a peer dies while a message is under way). Large messages travel in pieces.
@@ -8,10 +9,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import time
 import warnings
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,9 +22,11 @@ from typing import Any
 import msgspec
 
 from millrace import _core, debug
-from millrace.cluster import mpi_start, wire
+from millrace.cluster import message_seal, mpi_start, wire
+from millrace.cluster.message_seal import MessageSeal
+from millrace.cluster.messages import Message
 from millrace.cluster.mpi_link import Link
-from millrace.errors import RefusedError
+from millrace.errors import CorruptError, RefusedError
 from millrace.launch import mpi_environment
 from millrace.launch.mpi_environment import Launched
 from millrace.report.words import count
@@ -61,12 +66,13 @@ class World:
 
     Args:
         scratch: A folder of this process in memory.
+        handed: The key that a supervisor handed to all ranks; empty: there is none.
 
     Raises:
         RefusedError: MPI cannot be used, or is not the launcher's.
     """
 
-    def __init__(self, launched: Launched, scratch: Path) -> None:
+    def __init__(self, launched: Launched, scratch: Path, handed: bytes = b"") -> None:
         mpi_start.settle(scratch)
         try:
             import mpi4py
@@ -81,18 +87,21 @@ class World:
         mpi_start.check_library(launched, name := mpi_start.name_of(MPI.Get_library_version()))
         self._mpi, self._comm = MPI, MPI.COMM_WORLD
         with mpi_start.patience(launched):
-            self._start(launched, name)
+            self._start(launched, name, handed)
         mpi_start.close_on_exec()
         self._status = MPI.Status()
         #: Whether the launcher was told to go on when a process dies (``mpirun --with-ft ulfm``).
         self._tolerant = bool(os.environ.get("OMPI_MCA_mpi_ft_enable"))  # noqa: SIM112
         self._out: dict[int, _Outbox] = {}
         self._packing = Packing()
-        self._partial: dict[int, list[bytes]] = {}
+        self._partial: dict[int, list[bytearray]] = {}
+        self._refused: CorruptError | None = None
+        #: What a rank is called for people.
+        self.name_of: Callable[[int], str] = "rank {}".format
         #: Whether a process was lost: the others cannot end together then.
         self.broken = False
 
-    def _start(self, launched: Launched, name: str) -> None:
+    def _start(self, launched: Launched, name: str, handed: bytes) -> None:
         """Start MPI, up to the last call that waits for all processes."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the launcher is another MPI's is said here, in our words
@@ -108,14 +117,18 @@ class World:
         self._comm.Set_errhandler(self._mpi.ERRORS_RETURN)
         #: For what does not travel as messages: `receive` must not see it.
         self._bulk = self._comm.Dup()
+        secret = bytearray(message_seal.draw_secret())
+        self._bulk.Bcast([secret, self._mpi.BYTE], 0)
+        self._seal = MessageSeal(message_seal.key_of(secret, handed), self.rank)
 
-    def send(self, rank: int, message: object) -> None:
+    def send(self, rank: int, message: Message) -> None:
         """Send ``message``, some time; in order for each rank."""
         debug.message("to", rank, message)
         content, last = wire.dumps(message), LAST
         box = self._out.setdefault(rank, _Outbox())
         if self._packing.pays(len(content)):
             content, last = self._packed(content), LAST_PACKED
+        self._seal.seal_message(rank, last, content)
         if len(content) <= PIECE_BYTES:
             box.waiting.append((content, last))
         else:
@@ -124,9 +137,9 @@ class World:
             box.waiting.extend((view[at : at + PIECE_BYTES], last if at == cuts[-1] else MORE) for at in cuts)
         self._push(rank, box)
 
-    def _packed(self, content: bytes) -> bytes:
+    def _packed(self, content: bytearray) -> bytearray:
         begun = time.monotonic()
-        packed = _core.pack(content)
+        packed = bytearray(_core.pack(content))
         self._packing.packed(len(content), len(packed), time.monotonic() - begun)
         return packed
 
@@ -153,21 +166,47 @@ class World:
         if not box.in_flight:
             self._out.pop(rank, None)
 
-    def receive(self) -> list[tuple[int, Any]]:
-        """(rank, message) of what has come."""
-        found: list[tuple[int, Any]] = []
+    def receive(self) -> list[tuple[int, Message]]:
+        """(rank, message) of what has come.
+
+        Raises:
+            CorruptError: What has come is no message of this run; what came before it was returned.
+        """
+        found: list[tuple[int, Message]] = []
         comm, status = self._comm, self._status
-        while len(found) < MOST_AT_ONCE and self._probe():
+        while not self._refused and len(found) < MOST_AT_ONCE and self._probe():
             rank, tag = status.Get_source(), status.Get_tag()
             content = bytearray(status.Get_count(self._mpi.BYTE))
             comm.Recv([content, self._mpi.BYTE], rank, tag)
             if tag == MORE:
-                self._partial.setdefault(rank, []).append(bytes(content))
+                self._partial.setdefault(rank, []).append(content)
                 continue
             whole = b"".join([*self._partial.pop(rank), content]) if rank in self._partial else content
-            found.append((rank, wire.loads(_core.unpack(bytes(whole)) if tag == LAST_PACKED else whole)))
-            debug.message("from", *found[-1])
+            try:
+                found.append((rank, self._opened(rank, tag, whole)))
+            except CorruptError as error:
+                self._refused, self.broken = error, True
+            else:
+                debug.message("from", *found[-1])
+        if self._refused and not found:
+            refused, self._refused = self._refused, None
+            raise refused
         return found
+
+    def _opened(self, rank: int, tag: int, whole: bytes | bytearray) -> Message:
+        """The message in what has come.
+
+        Raises:
+            CorruptError: It is none, or not of ``rank``.
+        """
+        try:
+            content = self._seal.open_message(rank, tag, whole)
+            return wire.loads(_core.unpack(content) if tag == LAST_PACKED else content)
+        except CorruptError as error:
+            where = f"{socket.gethostname()} (rank {self.rank})"
+            raise CorruptError(
+                f"{where}: a message in the name of {self.name_of(rank)} {error.message}", error.hint
+            ) from error
 
     def _probe(self) -> bool:
         """Whether a message is there; its envelope is in ``_status``."""

@@ -57,7 +57,7 @@ class NodeRun:
         MillraceError: What the run needs is not here, or is not what the coordinator has.
     """
 
-    def __init__(self, setup: say.Setup, world: World, work: WorkDir, tell: Callable[[object], None]) -> None:
+    def __init__(self, setup: say.Setup, world: World, work: WorkDir, tell: Callable[[say.Plain], None]) -> None:
         self._setup, self._work = setup, work
         cwd, run_dir = Path(setup.cwd), Path(setup.run_dir)
         if not cwd.is_dir():
@@ -82,11 +82,11 @@ class NodeRun:
         self._batches: dict[TaskId, Batch] = {}
         self._pace = Pace(setup.slots)
         #: The answer to the setup.
-        self.ready = ready._replace(sees=self.parts.sees)
+        self.ready = msgspec.structs.replace(ready, sees=self.parts.sees)
 
     def submit(self, assignment: say.Assignment) -> None:
         """Give a task to the slots."""
-        task, batch, contents = assignment
+        task, batch, contents = assignment.task, assignment.batch, assignment.contents
         paths = tuple(self._work.spool / f"{task.id}.{k}" for k in range(len(contents)))
         for item, path, content in zip(self._setup.use.inputs, paths, contents, strict=True):
             if item.format != "files":

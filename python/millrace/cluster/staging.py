@@ -21,6 +21,7 @@ from millrace.storage import sources
 
 if TYPE_CHECKING:
     from millrace.cluster.membership import Member, Membership
+    from millrace.cluster.messages import Plain
     from millrace.interrupt import Interrupt
     from millrace.model import Fragmented
     from millrace.plan.plan import Plan
@@ -93,7 +94,7 @@ class _Talk(NamedTuple):
             raise self.interrupt.error(self.run_dir)
         return self.crew.hear() if self.crew else []
 
-    def tell(self, rank: int, message: object) -> None:
+    def tell(self, rank: int, message: Plain) -> None:
         assert self.crew
         self.crew.tell(rank, message)
 

@@ -1,88 +1,112 @@
-"""Messages as bytes, and back.
+"""Messages as bytes, and back: MessagePack, taken apart by the types of `millrace.cluster.messages` alone.
 
-Unpickling runs what the bytes name. So they may name nothing but what messages are made of: values, which do nothing when they
-are made. Whoever gets at the network of a job can say wrong things, but run nothing.
+Bytes of another process become numbers, texts, bytes and the values that these types name, or an error. Nothing in them
+can name a class, a function or an attribute.
 """
 
 from __future__ import annotations
 
-import pickle
-import sys
-from enum import Enum
-from functools import cache
-from pathlib import PosixPath
+from pathlib import Path, PosixPath
 from typing import Any
 
+import msgspec
+
 from millrace import _core
-from millrace.errors import CorruptError, ExitCode
-from millrace.model import Frozen
-
-#: Modules whose values travel.
-MODULES = frozenset(
-    {"millrace.cluster.messages", "millrace.cluster.keeper", "millrace.model", "millrace.node.batch", "millrace.output.parts", "millrace.plan.staging", "millrace.plan.world", "millrace.tasks"}
-)  # fmt: skip
-
-#: What else they contain.
-OTHERS = (PosixPath, ExitCode, _core.BlockRef, _core.TaskRef)
+from millrace.cluster.messages import Message, TaggedMessage
+from millrace.errors import CorruptError
 
 
-def dumps(message: object) -> bytes:
+class Bytewise(TaggedMessage, frozen=True, tag=64):
+    """A message with a text that is no Unicode, such as a file name of another encoding.
+
+    Each text in it stands as its bytes do, one letter a byte (Latin-1).
+    """
+
+    message: Any
+
+
+def dumps(message: Message) -> bytearray:
     """A message as bytes."""
-    return pickle.dumps(message, protocol=5)
+    content = bytearray()
+    try:
+        _ENCODER.encode_into(message, content)
+    except UnicodeEncodeError:
+        plain = msgspec.to_builtins(message, builtin_types=(bytes,), enc_hook=_as_plain)
+        _ENCODER.encode_into(Bytewise(_each_text(plain, _as_letters)), content)
+    return content
 
 
-def loads(content: bytes | bytearray) -> Any:
+def loads(content: bytes | bytearray | memoryview) -> Message:
     """The message that `dumps` made bytes of.
 
     Raises:
-        CorruptError: They name what no message contains.
+        CorruptError: They are no message.
     """
-    return _Unpickler(_Reader(content)).load()
-
-
-@cache
-def _known() -> dict[tuple[str, str], Any]:
-    """By module and name; values of `MODULES` are added as they come."""
-    return {(each.__module__, each.__qualname__): each for each in OTHERS}
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        known = _known()
-        found = known.get((module, name))
-        if found is None:
-            found = known[module, name] = _value(module, name)
-        return found
-
-
-def _value(module: str, name: str) -> type:
-    """A class of values: made where it is looked for, without behaviour when it is made."""
-    found = vars(sys.modules[module]).get(name) if module in MODULES and module in sys.modules else None
-    if not isinstance(found, type) or found.__module__ != module or not issubclass(found, tuple | Frozen | Enum):
+    try:
+        found = _DECODER.decode(content)
+        if not isinstance(found, Bytewise):
+            return found
+        plain = _each_text(found.message, _from_letters)
+        message: Message = msgspec.convert(plain, type=_MESSAGE, builtin_types=(bytes,), dec_hook=_from_plain)
+        return message
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise CorruptError(
-            f"a message of the job names {module}.{name}, which no message contains",
-            "did a process that is none of this job's send it? see the network in docs/security.md",
-        )
-    return found
+            f"is not understood: {error}", "is it of another release? install the same one on all nodes"
+        ) from error
 
 
-class _Reader:
-    """Bytes as a file, without a copy of them, which for a large batch would cost more than all the rest."""
+def _as_plain(value: object) -> object:
+    """What stands for a value that MessagePack does not know."""
+    if isinstance(value, _core.BlockRef | _core.TaskRef):
+        return value.values
+    if isinstance(value, PosixPath):
+        return str(value)
+    raise NotImplementedError(f"{type(value).__name__} does not travel")
 
-    __slots__ = ("_at", "_content")
 
-    def __init__(self, content: bytes | bytearray) -> None:
-        self._content, self._at = memoryview(content), 0
+def _from_plain(kind: type, value: Any) -> object:
+    """The value again.
 
-    def read(self, n: int) -> bytes:
-        begun, self._at = self._at, self._at + n
-        return bytes(self._content[begun : self._at])
+    Raises:
+        ValueError: It is none of that kind.
+    """
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    try:
+        if kind is _core.BlockRef:
+            journal, block = value
+            return _core.BlockRef(journal, tuple(block))
+        if kind is _core.TaskRef:
+            journal, extent, quarantined, inputs, blocks = value
+            return _core.TaskRef(
+                journal, tuple(extent), quarantined, [tuple(each) for each in inputs], [tuple(each) for each in blocks]
+            )
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{kind.__name__}: {error}") from error
+    raise ValueError(f"{kind.__name__} does not travel")
 
-    def readinto(self, buffer: memoryview) -> int:
-        piece = self._content[self._at : self._at + len(buffer)]
-        buffer[: len(piece)] = piece
-        self._at += len(piece)
-        return len(piece)
 
-    def readline(self) -> bytes:
-        raise pickle.UnpicklingError("a message is not text")
+def _each_text(value: Any, change: Any) -> Any:
+    """``value`` with each text in it changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {_each_text(key, change): _each_text(each, change) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_each_text(each, change) for each in value]
+    return value
+
+
+def _as_letters(text: str) -> str:
+    return text.encode(errors="surrogatepass").decode("latin-1")
+
+
+def _from_letters(letters: str) -> str:
+    return letters.encode("latin-1").decode(errors="surrogatepass")
+
+
+_MESSAGE: Any = Message
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_as_plain)
+_DECODER: msgspec.msgpack.Decoder[Message | Bytewise] = msgspec.msgpack.Decoder(
+    Message | Bytewise, dec_hook=_from_plain
+)

@@ -15,6 +15,10 @@ from millrace.plan.slurm import expand, is_users_step
 #: Set for the processes that a supervisor starts, which do not supervise again: to its patience with this start.
 SUPERVISED = "MILLRACE_SUPERVISED"
 
+#: Set for the same: the key of this start, with which the ranks seal what they say to each other. It stands in no arguments,
+#: and each rank takes it out of its environment before it starts anything.
+KEY = "MILLRACE_KEY"
+
 #: Set for ranks of a job in phases: the phase that they are to do.
 PHASE = "MILLRACE_PHASE"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import selectors
 import signal
 import stat
@@ -16,11 +17,12 @@ import msgspec
 
 from millrace.interrupt import Interrupt
 from millrace.launch import command
-from millrace.launch.allocation import SUPERVISED, Allocation
+from millrace.launch.allocation import KEY, SUPERVISED, Allocation
 from millrace.launch.relay import Output, Words
 from millrace.launch.watch import STDIN, Signs
 from millrace.plan import cores, granted
 from millrace.plan.plan import Plan
+from millrace.process_handle import open_process_handle
 from millrace.storage.launcher_folder import LauncherFolder
 from millrace.waiting import Deadline, until
 
@@ -66,7 +68,7 @@ class Start:
         self._talk, self._launcher, self._nodes, self._patience = talk, launcher, alive, patience
         self._folder = LauncherFolder(token)
         environ = command.environ_of_ranks(ranks.environ, token, launcher, self._folder.path)
-        environ |= {SUPERVISED: f"{patience:.0f}", **talk.signs.environ}
+        environ |= {SUPERVISED: f"{patience:.0f}", KEY: secrets.token_hex(32), **talk.signs.environ}
         environ |= granted.on_nodes(ranks.environ, cores.read)
         if path := stdin_path():
             environ[STDIN] = path
@@ -90,7 +92,7 @@ class Start:
     def watch(self) -> str:
         """Carry words until the start has ended; why it did, for the user. `code` is set if the run is at its end."""
         with selectors.DefaultSelector() as selector, ExitStack() as stack:
-            ended = os.pidfd_open(self._process.pid)
+            ended = open_process_handle(self._process.pid)
             stack.callback(os.close, ended)
             stack.callback(self._folder.close)
             stack.callback(self._kill)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from millrace.interrupt import Interrupt
 from millrace.launch import heart
-from millrace.launch.allocation import SUPERVISED
+from millrace.launch.allocation import KEY, SUPERVISED
 from millrace.launch.watch import AGAIN, DONE, STDIN, STDOUT, STOP
 
 
@@ -19,15 +19,17 @@ class Supervision:
     """What the coordinator of a supervised run tells and hears; without a supervisor, nothing.
 
     Args:
-        environ: Names the files.
+        environ: Names the files, and loses the key.
         coordinator: Whether this process is the one that speaks.
     """
 
-    def __init__(self, environ: Mapping[str, str], *, coordinator: bool = True) -> None:
+    def __init__(self, environ: MutableMapping[str, str], *, coordinator: bool = True) -> None:
         #: Whether there is a supervisor.
         self.active = bool(environ.get(SUPERVISED))
         #: How many times the usual time this start may take: more after each in vain. Without a supervisor there is no next.
         self.patience = float(environ.get(SUPERVISED) or "inf")
+        #: The key that the supervisor handed to all ranks of this start; empty: there is none. Tools must not have it.
+        self.key = environ.pop(KEY, "").encode()
         speaks = self.active and coordinator
         self._done, self._stop, self._stdin, self._stdout = (
             Path(environ[name]) if speaks and name in environ else None for name in (DONE, STOP, STDIN, STDOUT)

@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from millrace.process_handle import open_process_handle, signal_process
 from millrace.storage import launcher_folder
 from millrace.waiting import Naps, until
 
@@ -79,10 +80,10 @@ def is_marked(pid: int, token: str) -> bool:
 def send(pid: int, token: str, number: signal.Signals) -> None:
     """Send a signal to a process of the job. By now the number may be another's: only the one that is held gets it."""
     with suppress(OSError):
-        held = os.pidfd_open(pid)
+        held = open_process_handle(pid)
         try:
             if is_marked(pid, token):
-                signal.pidfd_send_signal(held, number)
+                signal_process(held, number)
         finally:
             os.close(held)
 

@@ -17,7 +17,7 @@ class Limits(msgspec.Struct, frozen=True):
     bytes: int = 0
 
 
-class Batch(Frozen, frozen=True):
+class Batch(Frozen, frozen=True, array_like=True):
     """Consecutive records ``[first, last)``, spooled and ready to run."""
 
     first: int

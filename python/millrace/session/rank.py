@@ -55,7 +55,7 @@ def join(launched: Launched, supervision: Supervision, job: Job) -> Membership |
     work.make()
     try:
         with supervision.starting():
-            world = World(launched, work.path)
+            world = World(launched, work.path, supervision.key)
     except RefusedError:
         watchdog.close()
         if launched.rank:

@@ -244,6 +244,8 @@ class _Reader(_Worker):
         piece = self._pieces[number]
         if self._n < number or self._open[0] != piece.index:
             return False  # the thread has something to do, or is to open the file
+        if not self._in_memory and not hasattr(os, "RWF_NOWAIT"):
+            return False  # a Python that was built where headers of the C library were old cannot say that
         buffer = self._buffers[number % len(self._buffers)][: piece.length]
         try:
             if os.preadv(self._open[1], [buffer], piece.offset, 0 if self._in_memory else os.RWF_NOWAIT) < piece.length:

@@ -28,7 +28,7 @@ class PartWriter:
     """
 
     def __init__(
-        self, world: World, setup: say.Setup, tell: Callable[[object], None], wake: Callable[[], None]
+        self, world: World, setup: say.Setup, tell: Callable[[say.Plain], None], wake: Callable[[], None]
     ) -> None:
         self._world, self._tell = world, tell
         cwd, run_dir = Path(setup.cwd), Path(setup.run_dir)

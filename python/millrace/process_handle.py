@@ -1,0 +1,46 @@
+"""Processes by descriptors (pidfd), whose number cannot become another process's.
+
+A Python that was built where headers of the kernel were old has no name for the system calls, such as those of conda; the
+kernel has them all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+#: Numbers of the system calls, which are the same on all architectures since Linux 5.1.
+PIDFD_SEND_SIGNAL, PIDFD_OPEN = 424, 434
+
+
+def open_process_handle(pid: int) -> int:
+    """A descriptor of process ``pid``, which is closed when another program is executed. It is readable once the process has ended.
+
+    Raises:
+        OSError: There is no such process, or the kernel has no such descriptors.
+    """
+    if hasattr(os, "pidfd_open"):
+        return os.pidfd_open(pid)
+    return _call_kernel(PIDFD_OPEN, pid, 0)
+
+
+def signal_process(handle: int, number: int) -> None:
+    """Send a signal to the process of a handle.
+
+    Raises:
+        OSError: It has ended, or is another user's.
+    """
+    if hasattr(signal, "pidfd_send_signal"):
+        signal.pidfd_send_signal(handle, number)
+    else:
+        _call_kernel(PIDFD_SEND_SIGNAL, handle, number, None, 0)
+
+
+def _call_kernel(number: int, *words: int | None) -> int:
+    import ctypes  # few Pythons need it
+
+    library = ctypes.CDLL(None, use_errno=True)
+    found: int = library.syscall(ctypes.c_long(number), *words)
+    if found < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return found
