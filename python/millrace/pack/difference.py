@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import os
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -142,7 +143,7 @@ def apply(
     """
     with ExitStack() as stack:
         theirs = [mapped(path, stack) for path in regenerated]
-        outs = [_Output(stack.enter_context(path.open("wb")), size) for path, size in zip(dests, most, strict=True)]
+        outs = [_Output(stack.enter_context(_opened(path)), size) for path, size in zip(dests, most, strict=True)]
         for section in sections:
             if section.kind is Kind.PLAIN:
                 output = _output_of_piece(section, len(outs))
@@ -158,6 +159,11 @@ def apply(
                 outs[output].put(ours[at : min(at + READ, known + same)])
             outs[output].put(section.data(ours[begin : begin + length]))
         return [each.finish() for each in outs]
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A new file, through no link that somebody has put there; nowhere is opened as it is."""
+    return path.open("wb" if path == Path(os.devnull) else "xb")
 
 
 def _output_of_piece(section: Section, n_outputs: int) -> int:

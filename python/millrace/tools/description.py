@@ -17,7 +17,6 @@ from millrace.tools import joins
 from millrace.tools.interpreters import is_interpreter
 from millrace.tools.options import Options, words
 
-
 #: What a description may say that asks a program for its version.
 MAX_VERSION_WORDS = 2
 VERSION_WORD = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*")
