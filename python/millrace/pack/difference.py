@@ -39,6 +39,9 @@ Bytes = bytes | bytearray | mmap.mmap
 #: Bytes of an output that are compressed at a time, and that the reference has more at both of its ends.
 PIECE = 1 << 20
 
+#: Bytes of a reference at most: a piece, and that much at both of its ends.
+MAX_REFERENCE_BYTES = 3 * PIECE
+
 #: Bytes at a time of what is stripped or compared.
 READ = 8 << 20
 
@@ -153,6 +156,8 @@ def apply(
                 raise CorruptError("the pack has a difference of an output that it does not name")
             output, known, same, begin, length = _NOTE.unpack(section.note)
             ours = theirs[output]
+            if length > MAX_REFERENCE_BYTES:
+                raise CorruptError("the pack has a difference that refers to more than any does")
             if known + same > len(ours) or begin + length > len(ours):
                 raise CorruptError("what is regenerated here is shorter than where the result was packed")
             for at in range(known, known + same, READ):

@@ -291,5 +291,6 @@ def read_hits(pieces: Iterator[Section], made: Recipe) -> list[Hits]:
             size += section.length
             if size > MOST_HITS:
                 raise CorruptError("the pack has more hits than any result")
-            found += hits.decode(section.data(), made.database.entries if made.database else 0)
+            room = hits.MAX_BATCHES - len(found)
+            found += hits.decode(section.data(), made.database.entries if made.database else 0, room)
     return found
