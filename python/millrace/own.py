@@ -31,6 +31,80 @@ def open_private(path: Path) -> int:
     return descriptor
 
 
+def take_private(path: Path) -> None:
+    """Make a folder that is closed to all others; one that is there already is taken over if nobody else can have filled it.
+
+    Whatever is made in it by any name is then this user's, without a link of somebody else's in the way.
+
+    Raises:
+        PermissionError: Another user may have put something there, or it is a link or a file; says which.
+        OSError: It cannot be made.
+    """
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        pass
+    else:
+        return
+    try:
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise PermissionError(errno.EPERM, "is a link or a file, and a folder is needed", str(path)) from error
+        if error.errno == errno.EACCES:
+            raise PermissionError(errno.EPERM, "belongs to another user", str(path)) from error
+        raise
+    try:
+        about = os.fstat(folder)
+        if about.st_uid != os.geteuid() and not _all_are_one(path, about.st_uid):
+            raise PermissionError(errno.EPERM, "belongs to another user", str(path))
+        if about.st_mode & stat.S_IWOTH:
+            raise PermissionError(errno.EPERM, "can be written by every user", str(path))
+        if about.st_mode & 0o077:
+            with suppress(OSError):  # a disk that knows no modes
+                os.fchmod(folder, 0o700)
+    finally:
+        os.close(folder)
+
+
+def open_beneath(folder: Path, name: str) -> int:
+    """Open a file below ``folder`` for writing, making it and the folders on the way; nothing outside can be reached.
+
+    Args:
+        name: From a journal or a pack, so anything: it is followed part by part, and through no link.
+
+    Returns:
+        Descriptor of a regular file, whose content is as it was.
+
+    Raises:
+        PermissionError: The name leaves the folder, by its words or by a link.
+        OSError: The file cannot be made.
+    """
+    parts = name.split("/")
+    if not name or "\0" in name or any(part in ("", ".", "..") for part in parts):
+        raise PermissionError(errno.EPERM, "a name that is not one of a file below the folder", name)
+    here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            with suppress(FileExistsError):
+                os.mkdir(part, dir_fd=here)
+            there = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+            os.close(here)
+            here = there
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        file = os.open(parts[-1], flags, 0o666, dir_fd=here)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise PermissionError(errno.EPERM, "a link or a file is in the way, and is not followed", name) from error
+        raise
+    finally:
+        os.close(here)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise PermissionError(errno.EPERM, "is not a regular file", name)
+    return file
+
+
 def why_not_own(path: Path) -> str:
     """Why what is in a folder may be somebody else's doing; empty: only this user, or a group of his, can have put it there.
 
@@ -47,6 +121,28 @@ def why_not_own(path: Path) -> str:
     if about.st_mode & stat.S_IWOTH:
         return "can be written by every user"
     return ""
+
+
+def why_not_trusted(path: Path) -> str:
+    """Why another user may have written a file, or what is in a folder; empty: only this user, a group of theirs, or root can.
+
+    A link counts as well as the file to which it leads.
+
+    Raises:
+        OSError: It cannot be looked at.
+    """
+    for about in (os.lstat(path), os.stat(path)):
+        if about.st_uid not in (os.geteuid(), *_roots()) and not _is_of_all(path, about.st_uid):
+            return "belongs to another user"
+        if about.st_mode & stat.S_IWOTH and not stat.S_ISLNK(about.st_mode):
+            return "can be written by every user"
+    return ""
+
+
+def _is_of_all(path: Path, owner: int) -> bool:
+    """Whether this disk gives everything to ``owner``; only a folder can tell."""
+    folder = path if path.is_dir() else path.parent
+    return os.stat(folder).st_uid == owner and _all_are_one(folder, owner)
 
 
 def why_open(folder: Path) -> str:

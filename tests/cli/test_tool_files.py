@@ -22,13 +22,18 @@ while [ $# -gt 1 ]; do case $1 in -d) db=$2; shift 2;; -o) out=$2; shift 2;; *) 
 """
 
 
+ALLOW = "millrace tool allow millrace-tools/mytool.toml"
+
+
 @pytest.fixture
-def described(shell: Shell) -> Shell:
+def described(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     assert EXAMPLE
+    monkeypatch.setenv("XDG_STATE_HOME", str(shell.root / "state"))
     shell.tool("mytool", MYTOOL)
     (shell.work / "millrace-tools").mkdir()
     (shell.work / "millrace-tools" / "mytool.toml").write_text(EXAMPLE[1])
     (shell.work / "nr").write_text("x")
+    assert shell.run(ALLOW).code == 0
     return shell
 
 
@@ -44,7 +49,7 @@ def test_a_join_on_the_command_line_goes_before_that_of_the_file(described: Shel
     """What goes in and comes out need not be named again, as the hint of a check says that a header stands in parts."""
     path = described.work / "millrace-tools" / "mytool.toml"
     path.write_text(path.read_text().replace('join = ["header:^#"]\n', ""))
-    assert described.run("mytool -d nr -o serial in.fa").code == 0
+    assert described.run(f"{ALLOW} && mytool -d nr -o serial in.fa").code == 0
     for join, code in (("", 5), ("--join out=header ", 0)):
         ended = described.run(f"millrace run --fresh --batch 1 {join}-- mytool -d nr -o out in.fa > head")
         assert ended.code == code, ended.shown
@@ -57,7 +62,9 @@ def test_a_folder_of_one_file_is_a_folder(described: Shell) -> None:
     path.write_text(path.read_text().replace('format = "fasta"', "each-file = true"))
     (described.work / "in").mkdir()
     (described.work / "in" / "a.fa").write_text(">a\nAC\n>b\nGT\n")
-    ended = described.run("mytool -d nr -o serial in/a.fa && millrace run -- mytool -d nr -o 'out/{stem}.txt' in/")
+    ended = described.run(
+        f"{ALLOW} && mytool -d nr -o serial in/a.fa && millrace run -- mytool -d nr -o 'out/{{stem}}.txt' in/"
+    )
     assert ended.code == 0, ended.shown
     assert (described.work / "out" / "a.txt").read_bytes() == (described.work / "serial").read_bytes()
 
@@ -138,3 +145,67 @@ def test_packages_are_asked_only_where_one_has_descriptions(tmp_path: Path) -> N
         (info / "entry_points.txt").write_text(f"[{group}]\ntheirs = theirs\n")
         done = subprocess.run([sys.executable, "-c", ask], env=environ, capture_output=True, text=True, check=True)
         assert words in done.stdout
+
+
+def test_unconfirmed_description_is_refused_with_the_command(described: Shell) -> None:
+    """What it says of the program, its version too, is not done before: neither by run nor by plan."""
+    ran = described.root / "ran"
+    described.tool("mytool", f"touch {ran}\n{MYTOOL}")
+    path = described.work / "millrace-tools" / "mytool.toml"
+    path.write_text(path.read_text() + "# changed\n")
+    for verb in ("run", "plan"):
+        ended = described.run(f"millrace {verb} -- mytool -d nr -o out in.fa")
+        assert ended.code == 2 and "has not been confirmed as it is now" in ended.err, ended.shown
+        assert ended.err.rstrip().endswith(f"if you trust it: {ALLOW}"), ended.shown
+        assert not ran.exists() and not (described.work / "out").exists()
+    assert f"not confirmed: {ALLOW}]" in described.run("millrace tool list").out
+    allowed = described.run(ALLOW)
+    assert allowed.code == 0 and "describes mytool, asked for its version by: mytool --version" in allowed.out
+    assert described.run("millrace plan -- mytool -d nr -o out in.fa").code == 0 and ran.exists()
+    assert "not confirmed" not in described.run("millrace tool list").out
+
+
+def test_description_of_the_user_needs_no_confirmation(described: Shell) -> None:
+    user = described.root / "config" / "millrace" / "tools"
+    user.mkdir(parents=True)
+    (described.work / "millrace-tools" / "mytool.toml").rename(user / "mytool.toml")
+    ended = described.run(
+        f"rm -r ../state; XDG_CONFIG_HOME={described.root}/config millrace run -- mytool -d nr -o out in.fa > head"
+    )
+    assert ended.code == 0, ended.shown
+
+
+@pytest.mark.parametrize(
+    ("programs", "version", "words"),
+    [
+        ("mytool", '["-c", "touch ran"]', "not plain words that ask for a version"),
+        ("mytool", '["--version", "--help", "-v"]', "not plain words that ask for a version"),
+        ("mytool", '["./script"]', "not plain words that ask for a version"),
+        ("mytool", '["--eval=1"]', "not plain words that ask for a version"),
+        ("sh", '["script"]', "sh runs what its arguments name"),
+        ("python3.11", '["script"]', "python3.11 runs what its arguments name"),
+        ("perl", '["-v"]', "perl runs what its arguments name"),
+        ("awk", '["script"]', "awk runs what its arguments name"),
+    ],
+)
+def test_words_for_a_version_that_could_run_something_are_refused(
+    described: Shell, programs: str, version: str, words: str
+) -> None:
+    path = described.work / "millrace-tools" / "mytool.toml"
+    path.write_text(path.read_text().replace('["mytool"]', f'["{programs}"]').replace('["--version"]', version))
+    ended = described.run(ALLOW)
+    assert ended.code == 2 and words in ended.err, ended.shown
+    ended = described.run(f"millrace plan -- {programs} in.fa")
+    assert ended.code == 2 and words in ended.err, ended.shown
+
+
+def test_interpreter_by_another_name_is_not_asked_for_its_version(described: Shell) -> None:
+    """The word would name a script of the working folder."""
+    path = described.work / "millrace-tools" / "mytool.toml"
+    path.write_text(path.read_text().replace('["--version"]', '["script"]'))
+    (described.root / "bin" / "mytool").unlink()
+    (described.root / "bin" / "mytool").symlink_to("/bin/sh")
+    (described.work / "script").write_text("touch ran\n")
+    ended = described.run(f"{ALLOW} && millrace plan -- mytool -d nr -o out in.fa")
+    assert ended.code == 0 and "version unknown" in ended.out, ended.shown
+    assert not (described.work / "ran").exists()

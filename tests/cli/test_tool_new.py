@@ -49,7 +49,8 @@ def test_how_many_dashes_names_have_is_seen() -> None:
     assert one_dash("  -quiet  say nothing\n  -out FILE\n  -n  number") and not one_dash("  -q, --quiet\n  --out FILE")
 
 
-def test_a_description_is_written_that_works_and_nothing_else(shell: Shell) -> None:
+def test_a_description_is_written_that_works_and_nothing_else(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(shell.root / "state"))
     shell.tool("mytool", TOOL)
     (shell.work / "nr.fa").write_text(">x\nMK\n")
     (shell.work / "hits").write_text("an earlier result\n")

@@ -186,6 +186,14 @@ def test_without_the_token_and_this_address_nothing_is_shown(site: Site) -> None
     assert site.server_address[0] == "127.0.0.1"
 
 
+def test_answers_say_what_a_page_may_load(site: Site) -> None:
+    connection = HTTPConnection("127.0.0.1", site.server_port, timeout=300)
+    connection.request("GET", f"/?token={site.token}")
+    policy = connection.getresponse().headers["Content-Security-Policy"]
+    connection.close()
+    assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "base-uri 'none'" in policy
+
+
 def test_a_page_that_cannot_be_made_says_why() -> None:
     def fails() -> Page:
         raise ModuleNotFoundError("No module named '<b>'")
@@ -203,6 +211,14 @@ def test_the_last_page_counts_as_seen_once_it_was_sent() -> None:
         assert not site.told.is_set()
         assert asked(site, "GET", f"/last?{query}", here) == (200, b"all")
         assert site.told.wait(300)
+
+
+#: A name that came into the page as markup: what becomes of the script in it.
+MARKUP = """new Promise(done => {
+    document.addEventListener("securitypolicyviolation", event => event.effectiveDirective.startsWith("script-src") && done("refused"));
+    window.ran = () => done("ran");
+    document.body.insertAdjacentHTML("beforeend", '<img src="data:,x" onerror="ran()">');
+})"""
 
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not installed")
@@ -226,8 +242,10 @@ def test_a_browser_follows_a_run_to_its_end_and_asks_nobody_else(shell: Shell, g
             assert page.value("document.querySelector('.pill').textContent") == "done"
             assert page.value("document.querySelector('.figure').textContent") == "3"
             assert page.value("document.documentElement.scrollWidth") <= 400
+            complaints = page.complaints
+            assert page.value(MARKUP) == "refused"
             assert (run.wait(300), watch.wait(300)) == (0, 0)
     own = "{0.scheme}://{0.netloc}/".format(urlsplit(url))
     assert [each for each in page.requested if not each.startswith((own, "data:", "blob:", "about:"))] == []
     assert any("/content?" in each for each in page.requested)
-    assert page.complaints == []
+    assert complaints == []

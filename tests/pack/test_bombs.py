@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from in_process import told
 
 from millrace import _core
 from millrace.cli import unpack
 from millrace.errors import CorruptError
-from millrace.pack import hits, recipe, unpacking
+from millrace.pack import difference, hits, recipe, sending, unpacking
 from millrace.pack.layout import MAGIC, MOST_BYTES, VERSION, Kind, Writer, sections
-from millrace.pack.recipe import Original, Queries, Recipe
+from millrace.pack.recipe import Database, Original, Queries, Recipe
 
 ZEROS = bytes(MOST_BYTES)
 
@@ -91,3 +95,97 @@ def test_hits_of_a_pack_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )  # fmt: skip
     with pytest.raises(CorruptError, match="more hits than any result"):
         unpacking.read_hits(sections(tmp_path / "bomb.mrp"), made)
+
+
+#: Bytes of addresses that a process has, and of memory that it may have had at most in the end: to be told that there is
+#: no more memory is no bound.
+LIMIT_BYTES, MAX_BYTES = 4 << 30, 900 << 20
+
+
+def limited(folder: Path, *arguments: str, given: bytes = b"") -> tuple[int, bytes]:
+    """Exit code and words of a verb of the command line in a process with little memory."""
+    (folder.parent / "given").write_bytes(given)
+    with (folder.parent / "given").open("rb") as stdin, (folder.parent / "said").open("wb") as said:
+        process = subprocess.Popen(
+            ["prlimit", f"--as={LIMIT_BYTES}", sys.executable, "-m", "millrace", *arguments], cwd=folder, stdin=stdin,
+            stdout=said, stderr=said, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        )  # fmt: skip
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert used.ru_maxrss << 10 < MAX_BYTES, f"{used.ru_maxrss} kB"
+    return process.returncode, (folder.parent / "said").read_bytes()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """An empty folder, beside which something may lie."""
+    folder = tmp_path / "place"
+    folder.mkdir()
+    return folder
+
+
+def piece_of_trace(rows: int, *columns: dict[str, Any], body: bytes = b"", **more: object) -> bytes:
+    """A piece as `millrace.pack.trace` has it, that says what it likes."""
+    plain = {"width": 0, "by_steps": False, "by_period": False, "decimals": 0, "words": None}
+    head = {
+        "rows": rows, "period": 1, "group": -1, "columns": [{**plain, **each} for each in columns], "head": 0, "separator": ",",
+        "ended": True, "dtype": "", **more,
+    }  # fmt: skip
+    said = msgspec.json.encode(head)
+    return struct.pack("<I", len(said)) + said + body
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        pytest.param(lambda: piece_of_trace(32 << 20, {"by_steps": True}), id="a column of width 0"),
+        pytest.param(lambda: piece_of_trace(1, {}, dtype="[" + "()," * (4 << 20) + "]"), id="a long type"),
+        pytest.param(lambda: piece_of_trace(1, *[{"by_period": True}] * 4, period=MOST_BYTES), id="a long period"),
+    ],
+)
+def test_small_trace_pack_is_refused_with_little_memory(place: Path, piece: Any) -> None:
+    """Hundreds of bytes on the disk that would ask for many GB."""
+    pytest.importorskip("numpy")
+    original = Original(name="out", bytes=10, sha256=recipe.UNKNOWN)
+    writer = Writer(place / "bomb.mrp")
+    writer.add(Kind.RECIPE, recipe.encode(Recipe(codec="trace", millrace="0", outputs=(original,))))
+    writer.add(Kind.PLAIN, piece(), note=bytes([0]))
+    writer.finish(lambda _: None)
+    assert (place / "bomb.mrp").stat().st_size < 20_000
+    code, said = limited(place, "unpack", "bomb.mrp", "-o", "out")
+    assert code == 5, said
+    assert [path.name for path in place.iterdir()] == ["bomb.mrp"]
+
+
+def test_empty_batches_are_refused_with_little_memory(place: Path) -> None:
+    """Three bytes that compress to nothing, and a hundred bytes of memory each."""
+    n = (MOST_BYTES - 64) // 3
+    counts = b"\x01\x00\x00" * n
+    writer = Writer(place / "bomb.mrp")
+    made = Recipe(
+        codec="blast", millrace="0", outputs=(Original(name="out", bytes=0, sha256=recipe.UNKNOWN),), tool="blastp",
+        queries=Queries(name="q", bytes=1 << 60, sha256=recipe.UNKNOWN),
+        database=Database(name="db", title="", entries=1 << 40, residues=1, ordered=recipe.UNKNOWN, unordered=recipe.UNKNOWN),
+    )  # fmt: skip
+    writer.add(Kind.RECIPE, recipe.encode(made))
+    writer.add(Kind.HITS, hits.numbers([n, len(counts), 0]) + counts)
+    writer.finish(lambda _: None)
+    pack = (place / "bomb.mrp").read_bytes()
+    assert len(pack) < 100_000
+    (place / "bomb.mrp").unlink()
+    line = msgspec.json.encode(sending.From(0)) + b"\n"
+    given = line + b"".join(struct.pack("<I", len(each)) + each for each in (pack, b""))
+    code, said = limited(place, "receive", "-o", "out", given=given)
+    assert code == 5 and b"more batches of queries than any result" in said, said
+    assert not any(place.iterdir())
+
+
+def test_reference_of_a_difference_is_bounded(place: Path) -> None:
+    """A regenerated result of any size is not read into memory as a whole."""
+    (place / "regenerated").touch()
+    os.truncate(place / "regenerated", 1 << 40)
+    writer = Writer(place / "bomb.mrp")
+    writer.add(Kind.DIFFERENCE, b"x", note=difference.note(0, 0, 0, 0, 1 << 39))
+    writer.finish(lambda _: None)
+    with pytest.raises(CorruptError, match="refers to more than any does"):
+        difference.apply(sections(place / "bomb.mrp"), [place / "regenerated"], [Path(os.devnull)], [1 << 50])

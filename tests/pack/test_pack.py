@@ -17,7 +17,7 @@ from tool_batches import need
 from turns import some
 
 from millrace.errors import RefusedError
-from millrace.model import InputArg
+from millrace.model import DatabaseArg, InputArg, OutputArg
 from millrace.pack import recipe, unpacking
 from millrace.pack.layout import Kind, Writer, sections
 from millrace.pack.regenerate import command_line
@@ -261,6 +261,29 @@ def test_a_stranger_s_option_writes_no_file_of_the_user(result: Path) -> None:
     told = ask(result, "unpack", "strange.mrp", "--yes", "--queries", "q.faa", "-o", "again")
     assert told.returncode != 0
     assert (result / "precious").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    "token", [OutputArg(0, "../"), OutputArg(0, "-out=../"), InputArg(0, "/etc/"), DatabaseArg("-out=x/../")]
+)
+def test_a_prefix_of_a_pack_leads_nowhere(result: Path, token: OutputArg | InputArg | DatabaseArg) -> None:
+    made = unpacking.look(result / "result.mrp")
+    before = sorted(path.name for path in result.iterdir())
+    rewritten(result / "result.mrp", result / "strange.mrp", arguments=(*made.arguments[:-1], token))
+    told = ask(result, "unpack", "strange.mrp", "--yes", "--queries", "q.faa", "-o", "again")
+    assert told.returncode == 2 and "belongs to no such command" in told.stderr, told.stderr
+    assert sorted(path.name for path in result.iterdir()) == sorted([*before, "strange.mrp"])
+
+
+@pytest.mark.parametrize("token", [InputArg(0), DatabaseArg(), "precious"])
+def test_a_pack_writes_by_names_of_millrace_alone(result: Path, token: InputArg | DatabaseArg | str) -> None:
+    """Where the queries stand in the place of the output, the file of the user would be written over."""
+    made = unpacking.look(result / "result.mrp")
+    before = (result / "q.faa").read_bytes()
+    rewritten(result / "result.mrp", result / "strange.mrp", arguments=(*made.arguments[:-1], token))
+    told = ask(result, "unpack", "strange.mrp", "--yes", "--queries", "q.faa", "-o", "again")
+    assert told.returncode == 2, told.stderr
+    assert (result / "q.faa").read_bytes() == before and not (result / "again").exists()
 
 
 def test_paths_are_no_arguments_of_a_pack() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -61,6 +62,42 @@ def test_a_run_directory_is_as_private_as_the_input(
     user.sh(line)
     assert run_dir.stat().st_mode & 0o777 == made
     assert (stranger.run("wc", run_dir / "journal.mrj").returncode == 0) == bool(made & 5)
+
+
+@pytest.mark.parametrize("private", ["database", "output", "folder of the output"])
+def test_a_run_directory_is_as_private_as_database_and_output(machine: Machine, private: str) -> None:
+    """What is in the journal says what was found, and what will be in the output."""
+    user, run_dir = machine.user, machine.shared / "run"
+    ready(user)
+    user.sh("chmod 755 .; mkdir -m 755 out; echo x > db; echo old > out/old; chmod 644 in.fa db out/old")
+    words = f"{user.python} -P -m millrace run --keep-run-dir --run-dir {run_dir} --input in.fa --shared db"
+    line = "-- sh -c 'cat in.fa db > out/{}' > /dev/null"
+    output = "old" if private == "output" else "new"
+    for mode, made in ((0o755, 0o755), (0o700, 0o700)):
+        place = {"database": "db", "output": "out/old", "folder of the output": "out"}[private]
+        (user.home / place).chmod(mode)
+        user.sh(f"rm -rf {run_dir} out/new; {words} --output out/{output} {line.format(output)}")
+        assert run_dir.stat().st_mode & 0o777 == made
+
+
+def test_digests_of_the_environment_differ_from_run_to_run(machine: Machine) -> None:
+    """So that no table tells a value, and it is still seen that one has changed."""
+    user, found = machine.user, []
+    ready(user)
+    (user.home / "tool").write_text("#!/bin/sh\ngrep -q r2 $1 && exit 1\ncat $1\n")
+    (user.home / "tool").chmod(0o755)
+    user.sh("printf '>r1\\nMKV\\n>r2\\nMKV\\n>r3\\nMKV\\n' > in.fa")
+    words = ("run", "--batch", "1", "--slots", "1", "--on-failure", "stop", "--input", "in.fa", "--run-dir")
+    for run_dir in ("one", "two"):
+        assert user.millrace(*words, run_dir, "--", "./tool", "in.fa", PASSWORD="1234").returncode == 1
+        environ = json.loads((user.home / run_dir / "job.json").read_text())["environ"]
+        found.append(environ["PASSWORD"])
+        assert len(environ[""]) == 32
+    assert found[0] != found[1]
+    same = user.millrace(*words, "one", "--", "./tool", "in.fa", PASSWORD="1234")
+    assert "not what the environment had" not in same.stderr
+    other = user.millrace(*words, "one", "--", "./tool", "in.fa", PASSWORD="5678")
+    assert "PASSWORD: not what the environment had" in other.stderr, other.stderr
 
 
 def test_a_stranger_cannot_hold_the_lock_but_sees_that_it_is_held(machine: Machine) -> None:

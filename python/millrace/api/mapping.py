@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import multiprocessing.spawn
 import os
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 
 from millrace.api.running import Run
 from millrace.errors import RefusedError
-from millrace.own import replace_whole
+from millrace.own import replace_whole, take_private
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -49,7 +50,7 @@ def map(
 
     Raises:
         Exception: What the function has raised, at the place of its record. With ``run_dir`` it stays there.
-        RefusedError: The function cannot be found by another process.
+        RefusedError: The function cannot be found by another process, or ``run_dir`` may be another user's.
         RunError: The run did not end well, such as by a process that died; all results before are right.
 
     >>> list(map(len, ["a", "bcd"]))
@@ -58,20 +59,48 @@ def map(
     path = Path(os.fspath(records)) if isinstance(records, str | os.PathLike) else None
     folder = Path(run_dir).absolute() if run_dir else Path(tempfile.mkdtemp(prefix="millrace-map-"))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _keep(folder / CALL, pickle.dumps((_surroundings(), _pickled(function), path is not None)))
+        _take(folder)
+        call = pickle.dumps((_surroundings(), _pickled(function), path is not None))
+        _keep(folder / CALL, call)
         if path is None:
             assert not isinstance(records, str | os.PathLike)
             _keep(folder / RECORDS, b"".join(b64encode(pickle.dumps(each)) + b"\n" for each in records))
         left = _left(function, kept=bool(run_dir))
-        yield from _results(folder, function, path, slots, format, left)
+        yield from _results(folder, digest_of(call), function, path, slots, format, left)
     finally:
         if not run_dir:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def digest_of(call: bytes) -> str:
+    """The digest by which a worker knows that the function it loads is the one that it was started for."""
+    return hashlib.blake2b(call, digest_size=32).hexdigest()
+
+
+def _take(folder: Path) -> None:
+    """Make the folder of a map: functions and results in it are loaded, so nobody else may have put them there.
+
+    Raises:
+        RefusedError: Somebody else may have.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        take_private(folder)
+    except PermissionError as error:
+        raise RefusedError(
+            f"millrace.map: {folder}: {(error.strerror or '').lower()}, and what is in it would be run",
+            "name a folder of your own with run_dir",
+        ) from error
+
+
 def _results(
-    folder: Path, function: Callable[[Any], Any], path: Path | None, slots: int | None, form: str, left: str
+    folder: Path,
+    digest: str,
+    function: Callable[[Any], Any],
+    path: Path | None,
+    slots: int | None,
+    form: str,
+    left: str,
 ) -> Iterator[Any]:
     if (folder / RECORDS).is_file() and not (folder / RECORDS).stat().st_size:
         return
@@ -82,7 +111,7 @@ def _results(
     # A change of the function is noticed, as that of a program.
     with suppress(TypeError):
         options += ["--shared", str(Path(inspect.getsourcefile(function) or "").resolve(strict=True))]
-    with Run([sys.executable, "-m", "millrace.api.worker", str(folder / CALL)], options, left=left) as running:
+    with Run([sys.executable, "-m", "millrace.api.worker", str(folder / CALL), digest], options, left=left) as running:
         for line in running:
             result = pickle.loads(b64decode(line))
             if isinstance(result, Raised):

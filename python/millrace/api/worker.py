@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from millrace.api import serving
-from millrace.api.mapping import Raised
+from millrace.api.mapping import Raised, digest_of
 
 
-def main(path: str) -> None:
-    """Serve the function that is kept in a file."""
-    surroundings, pickled, is_raw = pickle.loads(Path(path).read_bytes())
+def main(path: str, digest: str) -> None:
+    """Serve the function that is kept in a file, if it is the one of this digest: to load another would run it."""
+    call = Path(path).read_bytes()
+    if digest_of(call) != digest:
+        sys.exit(f"{path}: is not the function that millrace.map was called with")
+    surroundings, pickled, is_raw = pickle.loads(call)
     multiprocessing.spawn.prepare(surroundings)
     function: Callable[[Any], Any] = pickle.loads(pickled)
     for record in serving.records():
@@ -38,4 +41,4 @@ def _answer(function: Callable[[Any], Any], value: Any) -> bytes:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2])

@@ -19,6 +19,7 @@ import click
 from millrace import __version__
 from millrace.errors import ExitCode, MillraceError, RefusedError
 from millrace.interrupt import end_quietly
+from millrace.terminal import EscapingStream, standard_output
 
 VERBS = (
     "run",
@@ -231,7 +232,7 @@ class Forgiving(io.FileIO):
 
 
 def prepare_streams() -> None:
-    """Make standard error forgiving, names that are not UTF-8 printable, and closed descriptors harmless.
+    """Make standard error forgiving, what would steer a terminal seen, and closed descriptors harmless.
 
     Where the caller closed 0, 1 or 2 (``>&-``), a journal or lock would get that number and then what is meant
     for the output. Reading from a closed one gives the end of the file; writing fails, as it would have.
@@ -244,8 +245,7 @@ def prepare_streams() -> None:
             os.open(os.devnull, os.O_RDONLY)
             os.set_inheritable(descriptor, True)
     words = io.BufferedWriter(Forgiving(2, "w", closefd=False))
-    sys.stderr = io.TextIOWrapper(words, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    sys.stderr = EscapingStream(words, encoding="utf-8", errors="backslashreplace", line_buffering=True)
     if sys.stdout is None:
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 (for as long as the process lives)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="surrogateescape")
+    sys.stdout = standard_output()

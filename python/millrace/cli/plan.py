@@ -22,16 +22,22 @@ if TYPE_CHECKING:
 @job_options
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 def command(job: Job, as_json: bool) -> None:
-    """Say what ``millrace run`` with the same arguments would do, and why. Nothing is run or written.
+    """Say what ``millrace run`` with the same arguments would do, and why. Nothing is written, and nothing is run but a tool that
+    Millrace knows, which is asked for its version.
 
     \b
     millrace plan -- blastp -query q.faa -db nr -outfmt 6 -out hits.tsv
+
+    A tool that is named by its path and may be another user's is not started, nor are functions of a job file loaded.
     """
     from millrace.cli.run import here, print_json
 
     if flow := workflow():
         from millrace.workflow import drawing
 
+        for phase in flow[0].phases:
+            if phase.kind == "command":
+                _check_program(phase.job, here())
         click.echo(drawing.text(*flow, here()), nl=False)
         return
     found = _look(job, here())
@@ -58,6 +64,7 @@ def _look(job: Job, cwd: Path) -> _Found:
     from millrace.cli import urls
     from millrace.launch import allocation
 
+    _check_program(job, cwd)
     outbox = urls.outbox_of(job, cwd)
     job = outbox.job if outbox else job
     nodes = allocation.find(job.hosts, os.environ)
@@ -67,6 +74,42 @@ def _look(job: Job, cwd: Path) -> _Found:
     sums = _arithmetic(plan, own, len(nodes.nodes) if nodes else 1)
     notes = [*origins(), *plan.notes, *sums, *(outbox.words() if outbox else [])]
     return _Found(plan, behind, nodes, own, notes)
+
+
+def _check_program(job: Job, cwd: Path) -> None:
+    """Refuse to start a program of another user to learn its version; one found on ``PATH`` is trusted as that is.
+
+    Raises:
+        RefusedError: It may be another user's.
+    """
+    from millrace.errors import MillraceError, RefusedError
+    from millrace.own import why_not_trusted
+    from millrace.plan.programs import find_program
+    from millrace.tools import registry, shelf
+
+    try:
+        name = job.program_on(os.uname().machine)
+        exe = find_program(name, cwd, os.environ, job.command)
+    except MillraceError:
+        return  # which planning tells
+    if "/" not in name and not _is_found_by_relative_path(exe, cwd):
+        return
+    if not (registry.knows(name) or shelf.find(exe.name, cwd, os.environ)):
+        return  # it would not be started
+    for place in (exe.parent, exe):
+        if why := why_not_trusted(place):
+            raise RefusedError(
+                f"{place}: {why}, and plan would start {exe.name} to ask for its version",
+                f"if you trust it, put its folder on PATH and name it {exe.name}; nothing was started",
+            )
+
+
+def _is_found_by_relative_path(exe: Path, cwd: Path) -> bool:
+    """Whether ``PATH`` has the folder of the program by a name that means another one elsewhere, such as ``.``."""
+    return not any(
+        os.path.isabs(entry) and Path(os.path.normpath(entry)) == exe.parent
+        for entry in os.environ.get("PATH", "").split(os.pathsep)
+    )
 
 
 def _arithmetic(plan: Plan, databases: list[Path], n_nodes: int) -> list[str]:

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -39,13 +40,41 @@ def list_() -> None:
 
     A program of which an earlier line speaks is not looked for further on.
     """
-    from millrace.tools import shelf
+    from millrace.tools import confirmations, shelf
+    from millrace.words import shown
 
     found = list(shelf.all_described(here(), os.environ))
     for each in found:
         name = each.programs[0] if each.programs else "?"
         where = each.source if each.source == "millrace" else str(each.path)
-        click.echo(f"{name:<12} {each.about}  [{where}]")
+        if each.source == "project" and not confirmations.is_confirmed(each.content, os.environ):
+            where += f", not confirmed: {confirmations.allow_command(each.path, here())}"
+        click.echo(shown(f"{name:<12} {each.about}  [{where}]"))
+
+
+@command.command("allow")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+def allow(file: Path) -> None:
+    """Confirm the description of a tool that lies in a working folder, as it is now: read it before.
+
+    \b
+    millrace tool allow millrace-tools/mytool.toml
+
+    What is confirmed is kept in ~/.local/state/millrace/tools by a digest of the content. A file that has changed must be confirmed
+    again. Descriptions in ~/.config/millrace/tools need no confirmation.
+    """
+    from millrace.tools import confirmations, description
+    from millrace.words import shown
+
+    path = here() / file
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RefusedError(f"{file}: {error.strerror}", "name a description of a tool") from error
+    said = description.parse(content, path)
+    confirmations.confirm(content, os.environ)
+    asked = f", asked for its version by: {shlex.join([said.programs[0], *said.version])}" if said.version else ""
+    click.echo(shown(f"{file}: confirmed; describes {', '.join(said.programs)}{asked}"))
 
 
 @command.command("check", cls=JobCommand)
@@ -132,7 +161,8 @@ def new(ctx: click.Context, name: str) -> None:
     from millrace.plan.programs import find_program
     from millrace.prove.draft import described, help_of, verb_of, written_by
     from millrace.prove.ending import ended_by_signals
-    from millrace.tools.description import read
+    from millrace.tools import confirmations
+    from millrace.tools.description import parse
     from millrace.tools.shelf import IN_PROJECT
 
     words: list[str] = ctx.meta.get(COMMAND, [])
@@ -146,8 +176,12 @@ def new(ctx: click.Context, name: str) -> None:
         written, verb = written_by(words, here(), Path(folder)), verb_of(words, here())
         said = help_of(words[: 2 if verb else 1], here())
     path.parent.mkdir(exist_ok=True)
-    path.write_text(described(words, verb, said, written, here()))
-    read(path)
+    content = described(words, verb, said, written, here()).encode()
+    path.write_bytes(content)
+    parse(content, path)
+    with suppress(RefusedError):  # without a home of the user's own it is to be confirmed as any other
+        confirmations.confirm(content, os.environ)
     click.echo(
         f"{IN_PROJECT / path.name}: look at what is marked with ??, then: millrace tool check -- {shlex.join(words)}"
     )
+    click.echo(f"after each change: {confirmations.allow_command(path, here())}")

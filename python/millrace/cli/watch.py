@@ -77,12 +77,12 @@ def _line_by_line(watched: Sequence[Watched]) -> list[View]:
 
 
 def _on_a_terminal(watched: Sequence[Watched]) -> list[View]:
-    from rich.console import Console
     from rich.live import Live
 
+    from millrace.terminal import make_console
     from millrace.watch.screen import drawing
 
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = make_console(sys.stdout)
     views = [each.look() for each in watched]
     with Live(drawing(views), console=console, auto_refresh=False) as live:
         while not all(view.is_over for view in views):

@@ -20,7 +20,7 @@ from millrace import lock
 from millrace.errors import RefusedError
 from millrace.model import Fetched, ToolUse, View
 from millrace.node import mirror
-from millrace.own import open_private
+from millrace.own import take_private
 from millrace.plan import workplace
 from millrace.storage.cache_folder import FOLDER
 
@@ -94,10 +94,8 @@ def _layout(words: tuple[str, ...], cwd: Path) -> mirror.Mirror:
 
 
 def _make_private(folder: Path) -> None:
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
     try:
-        os.close(open_private(folder))
+        take_private(folder)
     except OSError as error:
         raise RefusedError(f"{folder}: {error.strerror}", "it is made for this user alone: have it removed") from error
 

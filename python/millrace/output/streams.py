@@ -9,12 +9,14 @@ from pathlib import Path
 
 from millrace import _core
 from millrace.committed import Committed
-from millrace.errors import CorruptError, MisfitError
+from millrace.errors import CorruptError, MisfitError, RefusedError
 from millrace.model import OutputUse
+from millrace.own import open_beneath
 from millrace.plan.filesystems import SHARED, kind
 from millrace.report.words import records
 from millrace.rundir import sync_folder
 from millrace.tools.base import record_path
+from millrace.words import shown
 
 #: What helps where results do not fit together.
 MISFIT_HINT = (
@@ -78,6 +80,8 @@ class Streams:
         self._folders: dict[int, Path] = {}
         self._places: list[Path] = []
         self._fresh, self._files = fresh, files
+        #: Names in a journal, which may be a stranger's, are kept below the folder that the user names.
+        self._is_elsewhere = bool(to)
         #: What was not there before.
         self._new: list[Path] = []
         #: Folders that are known to be there.
@@ -141,6 +145,9 @@ class Streams:
                     with self._placed(block.stream, records(task.first, task.last)):
                         writer.append(n_records, block)
                 elif (folder := self._folders.get(block.stream)) is not None:
+                    if self._is_elsewhere:
+                        _extract_beneath(block, folder)
+                        continue
                     path = os.path.join(folder, os.fsdecode(block.name))
                     if (parent := os.path.dirname(path)) not in self._made:
                         os.makedirs(parent, exist_ok=True)
@@ -206,3 +213,23 @@ class Streams:
             with suppress(FileNotFoundError):  # somebody has removed it: what is lacking is written again
                 _core.sync_filesystem(on_it)
         return sizes
+
+
+def _extract_beneath(block: _core.BlockRef, folder: Path) -> None:
+    """Write a file that a block names to its place below ``folder``.
+
+    Raises:
+        RefusedError: Its name leads elsewhere.
+    """
+    name = os.fsdecode(block.name)
+    try:
+        file = open_beneath(folder, name)
+    except PermissionError as error:
+        raise RefusedError(
+            f"{folder}: the journal has a file for {shown(name)}: {error.strerror}",
+            "name a new folder with -o; what the run wrote by absolute names, or above its folder, is not gathered elsewhere",
+        ) from error
+    try:
+        _core.extract(block, f"/proc/self/fd/{file}")
+    finally:
+        os.close(file)

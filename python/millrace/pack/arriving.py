@@ -13,6 +13,7 @@ from pathlib import Path
 from millrace import lock
 from millrace.errors import RefusedError
 from millrace.lock import Lock
+from millrace.pack import places
 from millrace.waiting import until
 
 
@@ -42,7 +43,7 @@ class Place:
 
         def look() -> Lock | None:
             try:
-                self.folder.mkdir(mode=0o700, exist_ok=True)
+                places.take_folder(self.folder)
                 return lock.take(self.lock)
             except FileNotFoundError:
                 return None  # whoever had it has just removed the folder

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import os
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,6 +38,9 @@ Bytes = bytes | bytearray | mmap.mmap
 
 #: Bytes of an output that are compressed at a time, and that the reference has more at both of its ends.
 PIECE = 1 << 20
+
+#: Bytes of a reference at most: a piece, and that much at both of its ends.
+MAX_REFERENCE_BYTES = 3 * PIECE
 
 #: Bytes at a time of what is stripped or compared.
 READ = 8 << 20
@@ -142,7 +146,7 @@ def apply(
     """
     with ExitStack() as stack:
         theirs = [mapped(path, stack) for path in regenerated]
-        outs = [_Output(stack.enter_context(path.open("wb")), size) for path, size in zip(dests, most, strict=True)]
+        outs = [_Output(stack.enter_context(_opened(path)), size) for path, size in zip(dests, most, strict=True)]
         for section in sections:
             if section.kind is Kind.PLAIN:
                 output = _output_of_piece(section, len(outs))
@@ -152,12 +156,19 @@ def apply(
                 raise CorruptError("the pack has a difference of an output that it does not name")
             output, known, same, begin, length = _NOTE.unpack(section.note)
             ours = theirs[output]
+            if length > MAX_REFERENCE_BYTES:
+                raise CorruptError("the pack has a difference that refers to more than any does")
             if known + same > len(ours) or begin + length > len(ours):
                 raise CorruptError("what is regenerated here is shorter than where the result was packed")
             for at in range(known, known + same, READ):
                 outs[output].put(ours[at : min(at + READ, known + same)])
             outs[output].put(section.data(ours[begin : begin + length]))
         return [each.finish() for each in outs]
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A new file, through no link that somebody has put there; nowhere is opened as it is."""
+    return path.open("wb" if path == Path(os.devnull) else "xb")
 
 
 def _output_of_piece(section: Section, n_outputs: int) -> int:

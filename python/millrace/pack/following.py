@@ -11,7 +11,7 @@ from millrace.blocks import views
 from millrace.errors import CorruptError
 from millrace.output.order import effective_tasks
 from millrace.pack import hits
-from millrace.pack.codec import Codec
+from millrace.pack.codec import Codec, NotPackable
 from millrace.pack.difference import Appended
 from millrace.pack.hits import Hits
 from millrace.pack.layout import Kind
@@ -94,6 +94,10 @@ class Follower:
         # The last may still become larger.
         self._waiting = [fresh.pop()] if fresh and not last and fresh[-1].queries < self._most else []
         self.batches += fresh
+        if len(self.batches) > hits.MAX_BATCHES:
+            raise NotPackable(
+                "the result is of more batches of queries than a pack may have", "run it with a larger --batch"
+            )
         for at in range(0, len(fresh), BATCHES):
             self._writer.add(Kind.HITS, hits.encode(fresh[at : at + BATCHES]))
 

@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 from millrace.errors import CorruptError
 
+#: Batches of a result at most: each takes a hundred bytes of memory, and three bytes or less of a pack.
+MAX_BATCHES = 1 << 22
+
 #: Numbers have at most so many bits.
 _BITS = 62
 
@@ -48,11 +51,12 @@ def encode(batches: Sequence[Hits]) -> bytes:
     return bytes(head + counts + distances + more)
 
 
-def decode(data: bytes, entries: int) -> list[Hits]:
+def decode(data: bytes, entries: int, max_batches: int = MAX_BATCHES) -> list[Hits]:
     """Read what `encode` has written.
 
     Args:
         entries: How many entries the database has.
+        max_batches: More are not read, nor is memory taken for them.
 
     Raises:
         CorruptError: It is something else, or of entries that the database does not have.
@@ -63,6 +67,8 @@ def decode(data: bytes, entries: int) -> list[Hits]:
     end = start + n_counts + n_distances
     if end > len(data) or n > n_counts:
         raise _wrong()
+    if n > max_batches:
+        raise CorruptError("the pack has more batches of queries than any result")
     counts, distances = _Numbers(data[: start + n_counts], start), _Numbers(data[:end], start + n_counts)
     batches, at = [], end
     for _ in range(n):
@@ -80,7 +86,9 @@ def _ordinals(distances: Iterator[int], n: int, entries: int) -> Sequence[int]:
     """The next ``n`` ordinals; no memory is taken for what cannot be."""
     if n > entries:
         raise CorruptError("the pack has hits of entries that its database does not have")
-    found, last = array("Q"), -1
+    if not n:
+        return ()
+    found, last = array("I" if entries <= 1 << 32 else "Q"), -1
     for _ in range(n):
         last += next(distances) + 1
         if last >= entries:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.output.gather import gather
+from millrace.own import why_not_trusted
 from millrace.rundir import Manifest, RunDir
 
 
@@ -54,6 +55,11 @@ def outputs(run_dir: Path, scratch: Path) -> Iterator[KeptRun]:
 
 
 def _check(run_dir: Path, manifest: Manifest) -> None:
+    if why := why_not_trusted(run_dir):
+        raise RefusedError(
+            f"{run_dir}: {why}, and packing runs the command that is in it",
+            "name the command after --, if you trust it: millrace pack RESULT -o PACK -- COMMAND",
+        )
     if any(use.layout != "file" for use in manifest.use.outputs):
         raise RefusedError(
             f"{run_dir}: the run writes a file for each record, and a pack holds single files", "pack them with tar"

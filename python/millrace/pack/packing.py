@@ -230,6 +230,10 @@ class Packing:
         regenerated: Sequence[Path],
         seconds: tuple[float, float],
     ) -> Packed:
+        if len(found) > hits.MAX_BATCHES:
+            raise NotPackable(
+                "it is of more batches of queries than a pack may have: more queries a batch are kept with --batch N"
+            )
         writer = Writer(self._dest)
         try:
             writer.add(Kind.RECIPE, recipe.encode(made))

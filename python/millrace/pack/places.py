@@ -13,6 +13,7 @@ from pathlib import Path
 from millrace import lock
 from millrace.errors import MillraceError, RefusedError
 from millrace.lock import Lock
+from millrace.own import take_private
 from millrace.pack.layout import MAGIC
 from millrace.waiting import until
 from millrace.words import size
@@ -77,6 +78,20 @@ def check_replaced(dest: Path) -> None:
             raise RefusedError(
                 f"{dest}: is there already, is no pack, and would be written over", "name another file with -o"
             )
+
+
+def take_folder(path: Path) -> None:
+    """Make a folder for what is not whole yet, or go on in that of an earlier start; see `millrace.own.take_private`.
+
+    Raises:
+        RefusedError: Somebody else may have made it beforehand.
+    """
+    try:
+        take_private(path)
+    except PermissionError as error:
+        raise RefusedError(
+            f"{path}: {(error.strerror or '').lower()}", "remove it, or name a file in a folder of your own with -o"
+        ) from error
 
 
 @contextmanager

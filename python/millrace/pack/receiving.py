@@ -89,6 +89,7 @@ class Receiving:
             return
         if self._begin is None:
             sections = sections_so_far(self._place.pack, size)
+            self._place.work.mkdir(mode=0o700, exist_ok=True)  # in a folder that is this user's alone
             self._begin = unpacking.begin_here(sections, made, self._place.work, self._dests, self._here, self._confirm)
         self._n_hits = len(found)
         self._regenerate(self._begin, found)

@@ -8,6 +8,7 @@ any other.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from millrace.launch.supervisor_link import Supervision
 from millrace.model import Command, DatabaseArg, InputArg, OutputArg, Token, ToolUse
 from millrace.pack.codec import Codec, NotPackable
 from millrace.pack.queries import QueryBatch
-from millrace.pack.recipe import Database
+from millrace.pack.recipe import MOST_OUTPUTS, Database
 from millrace.plan import plan as planner
 from millrace.plan import world
 from millrace.plan.in_fragments import with_programs
@@ -42,6 +43,9 @@ QUERIES, RUN = "queries", "run"
 
 #: The one file that an argument may name: nothing is written there.
 NOWHERE = "/dev/null"
+
+#: What stands before a path in the same argument.
+_OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_-]*=?")
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,11 @@ def command_line(tool: str, arguments: Sequence[Token], database: str) -> tuple[
     words = [tool]
     for token in arguments:
         match token:
-            case InputArg(index=0, prefix=prefix):
+            case InputArg(index=0, prefix=prefix) if is_option(prefix):
                 words.append(prefix + QUERIES)
-            case OutputArg(index=index, prefix=prefix, cut="") if 0 <= index < 16:
+            case OutputArg(index=index, prefix=prefix, cut="") if 0 <= index < MOST_OUTPUTS and is_option(prefix):
                 words.append(prefix + output(index))
-            case DatabaseArg(prefix=prefix):
+            case DatabaseArg(prefix=prefix) if is_option(prefix):
                 words.append(prefix + database)
             case str() as text if is_plain(text):
                 words.append(text)
@@ -88,6 +92,31 @@ def command_line(tool: str, arguments: Sequence[Token], database: str) -> tuple[
                     f"the pack has an argument that belongs to no such command: {shown(what)}", "do not unpack it"
                 )
     return tuple(words)
+
+
+def is_option(prefix: str) -> bool:
+    """Whether what stands before a path in its argument is nothing, or an option: with more, the path would lead elsewhere.
+
+    >>> [is_option(prefix) for prefix in ("", "-o", "--tblout=", "/etc/", "../", "-o../", "~", "-", "a=")]
+    [True, True, True, False, False, False, False, False, False]
+    """
+    return not prefix or _OPTION.fullmatch(prefix) is not None
+
+
+def check_paths(use: ToolUse) -> None:
+    """See that a regeneration reads and writes by names that Millrace has made, whatever the tool makes of its arguments.
+
+    Raises:
+        RefusedError: One is another.
+    """
+    ours = {NOWHERE, "-", *map(output, range(MOST_OUTPUTS))}
+    wrong = [each.path for each in use.inputs if each.path != QUERIES]
+    wrong += [each.path for each in use.outputs if each.path not in ours]
+    if wrong:
+        raise RefusedError(
+            f"the command of the pack reads or writes a file by a name that it may not have: {shown(wrong[0])}",
+            "do not unpack it",
+        )
 
 
 def is_plain(text: str) -> bool:
@@ -119,6 +148,7 @@ def plan(
         verbosity=-1, progress="none", max_quarantined="0",
     )  # fmt: skip
     made = planner.make(job, folder, settings.environ)
+    check_paths(made.use)
     # Standard output would be that of this process.
     outputs = tuple(
         msgspec.structs.replace(each, path=output(index) if each.path == "-" else each.path)

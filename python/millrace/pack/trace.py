@@ -20,7 +20,7 @@ from millrace.model import Frozen
 from millrace.pack import trace_otf2, trace_period, trace_table
 from millrace.pack.codec import NotPackable
 from millrace.pack.layout import MOST_BYTES
-from millrace.pack.trace_table import PIECE, Column, Numbers, Table
+from millrace.pack.trace_table import MAX_DTYPE_LETTERS, MOST_COLUMNS, PIECE, Column, Numbers, Table
 
 #: Numbers without sign, or bytes of them.
 Unsigned = np.ndarray[Any, np.dtype[Any]]
@@ -52,11 +52,11 @@ class Head(Frozen, frozen=True):
     head: Count
     separator: Annotated[str, msgspec.Meta(max_length=1)]
     ended: bool
-    dtype: str
+    dtype: Annotated[str, msgspec.Meta(max_length=MAX_DTYPE_LETTERS)]
 
 
 #: Fields of a piece at most, each of which takes a byte or more of the log: a stranger's pack does not fill the memory.
-MOST_FIELDS = 2 * PIECE
+MOST_FIELDS = PIECE + MOST_COLUMNS
 
 _LENGTH = struct.Struct("<I")
 
@@ -182,6 +182,8 @@ def _piece(table: Table, found: _Grouped) -> bytes:
         rows=len(table.columns[0].values), period=found.period, group=found.group, columns=tuple(told for told, _ in found.columns),
         head=len(table.head), separator=table.separator.decode(), ended=table.ended, dtype=table.dtype,
     )  # fmt: skip
+    if head.rows * len(head.columns) > MOST_FIELDS or len(head.dtype) > MAX_DTYPE_LETTERS:
+        raise NotPackable("its events have more fields than a piece may have")
     told = msgspec.json.encode(head)
     parts = [_LENGTH.pack(len(told)), told, table.head]
     parts += [word for column in table.columns for word in column.words or ()]
@@ -214,8 +216,10 @@ def _read(piece: bytes) -> bytes:
     if piece.startswith(_LENGTH.pack(0)):
         return piece[_LENGTH.size :]
     head = msgspec.json.decode(parts.take(_LENGTH.unpack(parts.take(_LENGTH.size))[0]), type=Head)
-    if head.rows * len(head.columns) > MOST_FIELDS:
+    if head.rows * len(head.columns) > MOST_FIELDS or head.period > head.rows:
         raise ValueError("more than any piece has")
+    if any(len(each.words or ()) > head.rows for each in head.columns):
+        raise ValueError("words that do not come")
     start = parts.take(head.head)
     words = [None if each.words is None else tuple(map(parts.take, each.words)) for each in head.columns]
     numbers = [_taken(parts, head.rows, each.width) for each in head.columns]

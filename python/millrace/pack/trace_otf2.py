@@ -15,7 +15,8 @@ from typing import BinaryIO
 import numpy as np
 
 from millrace.pack.codec import NotPackable
-from millrace.pack.trace_table import PIECE, Column, Table
+from millrace.pack.layout import MOST_BYTES
+from millrace.pack.trace_table import PIECE, ROWS, Column, Table
 
 #: What stands in `Table.dtype`.
 NAME = "otf2"
@@ -24,7 +25,7 @@ NAME = "otf2"
 MAGIC = b"\x03B"
 
 _CHUNK_HEADER, _TIMESTAMP, _FIRST_WITH_LENGTH = 3, 5, 10
-_CHUNK_BYTES, _TIME = 18, struct.Struct("<Q")
+_CHUNK_BYTES, _TIME, _STAMP = 18, struct.Struct("<Q"), bytes([_TIMESTAMP])
 _LONG = 255
 
 #: Most bytes of one record: more is no trace.
@@ -100,12 +101,16 @@ def _end(block: bytes, at: int) -> int:
 def written(table: Table) -> bytes:
     """What `tables` has read; ValueError or the like if the table is nobody's."""
     times, words = table.columns
-    values: list[int] = words.values.tolist()
-    if words.words is None or (values and min(values) < 0):
-        raise ValueError("a word that is not there")
-    known, stamp = words.words, bytes([_TIMESTAMP])
-    parts: list[bytes] = []
-    for when, number in zip(times.values.view(np.uint64).tolist(), values, strict=True):
-        word = known[number]
-        parts += (stamp, _TIME.pack(when), word[1:]) if word[:1] == stamp else (word,)
-    return b"".join(parts)
+    if words.words is None or len(times.values) != len(words.values):
+        raise ValueError("no events")
+    known, events = words.words, bytearray()
+    for at in range(0, len(words.values), ROWS):
+        values: list[int] = words.values[at : at + ROWS].tolist()
+        if min(values) < 0:
+            raise ValueError("a word that is not there")
+        for when, number in zip(times.values[at : at + ROWS].view(np.uint64).tolist(), values, strict=True):
+            word = known[number]
+            events += word[:1] + _TIME.pack(when) + word[1:] if word[:1] == _STAMP else word
+        if len(events) > MOST_BYTES:
+            raise ValueError("more than any piece has")
+    return bytes(events)

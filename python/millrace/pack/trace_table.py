@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from millrace.pack.codec import NotPackable
+from millrace.pack.layout import MOST_BYTES
 
 #: Whole numbers, as 64 bits.
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -24,6 +25,12 @@ PIECE = 16 << 20
 
 #: Most columns of a log.
 MOST_COLUMNS = 256
+
+#: Letters of NumPy's words for a row at most: to read many takes hundreds of bytes of memory for each.
+MAX_DTYPE_LETTERS = 1 << 16
+
+#: Rows that become text, or events, at a time.
+ROWS = 1 << 16
 
 _SEPARATORS = b",;\t "
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,9})?")
@@ -161,13 +168,18 @@ def written(table: Table) -> bytes:
 
 
 def _text_bytes(table: Table) -> bytes:
-    fields = [_fields(column) for column in table.columns]
-    lines = b"\n".join(map(table.separator.join, zip(*fields, strict=True)))
-    return lines + b"\n" * table.ended
+    text = bytearray()
+    for at in range(0, len(table.columns[0].values), ROWS):
+        fields = [_fields(column, at) for column in table.columns]
+        text += b"\n" * bool(at) + b"\n".join(map(table.separator.join, zip(*fields, strict=True)))
+        if len(text) > MOST_BYTES:
+            raise ValueError("more than any piece has")
+    return bytes(text) + b"\n" * table.ended
 
 
-def _fields(column: Column) -> list[bytes]:
-    values: list[int] = column.values.tolist()
+def _fields(column: Column, at: int) -> list[bytes]:
+    """The fields of the rows from ``at`` on, of a few rows at a time: as numbers of Python they take much memory."""
+    values: list[int] = column.values[at : at + ROWS].tolist()
     if column.words is not None:
         if values and min(values) < 0:
             raise ValueError("a word that is not there")
@@ -180,7 +192,8 @@ def _fields(column: Column) -> list[bytes]:
 
 def _array_bytes(table: Table) -> bytes:
     row = np.dtype(ast.literal_eval(table.dtype))
-    if row.hasobject or row.itemsize * len(table.columns[0].values) > 2 * PIECE:
+    plain = all(row[name].kind in "iufb" and row[name].itemsize <= 8 for name in row.names or ())
+    if not plain or row.itemsize > 8 * MOST_COLUMNS or row.itemsize * len(table.columns[0].values) > 2 * PIECE:
         raise ValueError("no row of plain numbers")
     rows = np.empty(len(table.columns[0].values), dtype=row)
     for name, column in zip(row.names or (), table.columns, strict=True):

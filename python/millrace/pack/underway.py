@@ -30,11 +30,13 @@ def folder(dest: Path, of: str) -> Iterator[Path]:
         MillraceError: Another process is packing into ``dest``.
     """
     place = dest.with_name(f".{dest.name}.pack")
-    place.mkdir(mode=0o700, exist_ok=True)
+    # Neither is a refusal, after which the result would be compressed.
     try:
+        places.take_folder(place)
         held = places.taken(place / "lock", LOOK_SECONDS)
+    except RefusedError as error:
+        raise MillraceError(error.message, error.hint) from error
     except lock.HeldError as error:
-        # Not a refusal, after which the result would be compressed.
         raise MillraceError(f"{dest}: another millrace ({error.words}) is packing into it", "wait for it") from error
     done = True
     try:

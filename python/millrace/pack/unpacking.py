@@ -78,9 +78,11 @@ def unpack(
     fresh = [unfinished(dest) for dest in dests]
     # Another pack is another regeneration; the same one is resumed.
     folder = begun or dests[0].with_name(f"{dests[0].name}.{digest_of(pack)[:12]}.unpack")
+    regenerated, codec = [], files.find(made.codec)
+    if codec is None:
+        places.take_folder(folder)
     done = False
     try:
-        regenerated, codec = [], files.find(made.codec)
         if codec is None:
             begin = begin_here(sections(pack), made, folder, dests, here, confirm)
             regenerated = _regenerated(begin, read_hits(sections(pack), made), put_all=not begun)
@@ -97,7 +99,7 @@ def unpack(
     finally:
         for path in fresh:
             path.unlink(missing_ok=True)
-        if done or not (folder / regenerate.RUN).exists():
+        if codec is None and (done or not (folder / regenerate.RUN).exists()):
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -138,12 +140,12 @@ def begin_here(
 
     Args:
         found: Sections of the pack, with all of the queries if they travel along.
+        folder: This user's alone.
 
     Raises:
         MillraceError: It cannot be.
     """
     codec = _codec(made)
-    folder.mkdir(exist_ok=True)
     source = _queries(found, made, folder, here)
     assert made.database  # see `_codec`
     if not here.database and shown(made.database.name) != made.database.name:
@@ -289,5 +291,6 @@ def read_hits(pieces: Iterator[Section], made: Recipe) -> list[Hits]:
             size += section.length
             if size > MOST_HITS:
                 raise CorruptError("the pack has more hits than any result")
-            found += hits.decode(section.data(), made.database.entries if made.database else 0)
+            room = hits.MAX_BATCHES - len(found)
+            found += hits.decode(section.data(), made.database.entries if made.database else 0, room)
     return found

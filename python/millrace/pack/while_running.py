@@ -86,7 +86,7 @@ def run(
     if any(each.layout != "file" for each in plan.use.outputs) or not 0 < len(plan.use.outputs) <= 16:
         raise RefusedError("the command writes other than a few single files, which no pack holds", "run it without --pack-to")  # fmt: skip
     with ExitStack() as stack:
-        place.folder.mkdir(mode=0o700, exist_ok=True)
+        places.take_folder(place.folder)
         try:
             stack.callback(places.taken(place.lock, LOOK_SECONDS).close)
         except lock.HeldError as error:

@@ -1,10 +1,16 @@
-"""Who may look into a run directory: whoever may read all inputs, and nobody else. The umask takes more away."""
+"""Who may look into a run directory: whoever may read all inputs, databases and outputs, and nobody else. The umask takes more
+away.
+
+The journal holds the results, which say what is in the inputs and in the entries of databases that were found. So whoever may
+not read one of these could read there what is kept from them.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from millrace.plan.plan import Plan
@@ -15,8 +21,12 @@ OWN, GROUP, OTHERS = 0o700, 0o050, 0o005
 
 
 def folder_mode(plan: Plan) -> int:
-    """The mode with which the run directory is made: it holds parts of the inputs, and what becomes of them."""
+    """The mode with which the run directory is made."""
     group = group_of_new(plan.run_dir.parent)
+    return _of_inputs(plan, group) & _of_databases(plan, group) & _of_outputs(plan, group)
+
+
+def _of_inputs(plan: Plan, group: int) -> int:
     mode = OWN | GROUP | OTHERS
     for item in plan.use.inputs:
         if item.path == "-":
@@ -26,16 +36,49 @@ def folder_mode(plan: Plan) -> int:
     return mode
 
 
+def _of_databases(plan: Plan, group: int) -> int:
+    """What all databases allow that lie on this machine; copies of those behind URLs are this user's in any case."""
+    view, mode = plan.command.view, OWN | GROUP | OTHERS
+    here = [plan.command.cwd / path for path in plan.use.databases if not (view and view.file(path))]
+    real = [Path(os.path.realpath(path)) for path in here if path.is_file()]
+    mode &= allowed(((about.st_mode, about.st_gid) for about in map(os.stat, real)), group)
+    for folder in {path.parent for path in real}:  # of many volumes there are few
+        mode &= _of_folder(folder, group)
+    return mode
+
+
+def _of_outputs(plan: Plan, group: int) -> int:
+    """What outputs allow that are there, and the folders of those that are not; of a pipe or a device nothing is known."""
+    mode = OWN | GROUP | OTHERS
+    for output in plan.use.outputs:
+        path = "/proc/self/fd/1" if output.path == "-" else str(plan.command.cwd / (output.to or output.path))
+        if os.path.isfile(path):
+            mode &= _of_file(path, group)
+        elif not os.path.exists(path):
+            mode &= _of_folder(Path(path).parent, group)
+    return mode
+
+
 def _of_file(path: str, group: int) -> int:
     """What a file allows, and all folders on the way to it."""
     try:
         real = Path(os.path.realpath(path, strict=True))
-        seen = [os.stat(real), *(os.stat(folder) for folder in real.parents)]
+        about = os.stat(real)
     except OSError:
         return OWN
-    if not stat.S_ISREG(seen[0].st_mode):
+    if not stat.S_ISREG(about.st_mode):
         return OWN  # a pipe is read by us alone
-    return allowed(((about.st_mode, about.st_gid) for about in seen), group)
+    return allowed([(about.st_mode, about.st_gid)], group) & _of_folder(real.parent, group)
+
+
+def _of_folder(path: Path, group: int) -> int:
+    """What a folder and all on the way to it allow; of those that are not there yet nothing is known."""
+    real, mode = Path(os.path.realpath(path)), OWN | GROUP | OTHERS
+    for folder in (real, *real.parents):
+        with suppress(OSError):
+            about = os.stat(folder)
+            mode &= allowed([(about.st_mode, about.st_gid)], group)
+    return mode
 
 
 def allowed(seen: Iterable[tuple[int, int]], group: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -20,13 +21,27 @@ _PASSING = re.compile(
 _MOST = 5
 
 
-def digests(environ: Mapping[str, str]) -> dict[str, str]:
-    """A short digest of each variable that stays the same from one login to the next; the values are nobody's business."""
-    return {
-        name: blake2b(value.encode(errors="surrogateescape"), digest_size=4).hexdigest()
+#: The name under which the salt of `digests` stands among them: no variable has it.
+SALT = ""
+
+
+def digests(environ: Mapping[str, str], salt: str | None = None) -> dict[str, str]:
+    """A short digest of each variable that stays the same from one login to the next; the values are nobody's business.
+
+    Args:
+        salt: Digests are told apart by it, so that neither a table nor another run tells which value has which; default: a new one.
+            Empty: none, as releases up to 0.3 wrote them.
+
+    >>> digests({"A": "1"}) == digests({"A": "1"}), digests({"A": "1"}, "00") == digests({"A": "1"}, "00")
+    (False, True)
+    """
+    salt = os.urandom(16).hex() if salt is None else salt
+    found = {
+        name: blake2b(value.encode(errors="surrogateescape"), digest_size=4, key=bytes.fromhex(salt)).hexdigest()
         for name, value in environ.items()
         if not _PASSING.fullmatch(name)
     }
+    return {SALT: salt, **found} if salt else found
 
 
 def changed(was: Mapping[str, str], environ: Mapping[str, str]) -> str:
@@ -42,7 +57,7 @@ def changed(was: Mapping[str, str], environ: Mapping[str, str]) -> str:
     """
     if not was:
         return ""
-    now = digests(environ)
+    now = digests(environ, was.get(SALT, ""))
     names = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
     if not names:
         return ""

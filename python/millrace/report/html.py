@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -109,6 +110,7 @@ def rendered(
     return environment.get_template(template).render(
         **values,
         data=Markup(data),
+        nonce=secrets.token_urlsafe(16),  # a script that has it is one of this page, and not of a name in it
         plotly=Markup(get_plotlyjs() if live is None or live.whole else ""),
         live=live is not None,
         over=live is not None and live.over,

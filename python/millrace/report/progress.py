@@ -177,18 +177,14 @@ class _Bar(Progress):
 
     def __init__(self, stream: TextIO) -> None:
         # Imported here: rich costs more to load than the rest of the program's start.
-        from rich.console import Console
         from rich.live import Live
 
-        class SafeConsole(Console):
-            def on_broken_pipe(self) -> None:
-                # rich would point our standard output, which carries the results, at /dev/null and exit.
-                raise BrokenPipeError
+        from millrace.terminal import make_console
 
         super().__init__(stream)
         # rich reads NO_COLOR itself. No thread refreshes: drawing happens in `update`, so nothing is drawn
         # while the program is inside a fork or about to end.
-        console = SafeConsole(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False)
+        console = make_console(stream, force_terminal=True)
         self._live = Live(
             console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
         )

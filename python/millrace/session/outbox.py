@@ -168,7 +168,7 @@ def _described(program: str, cwd: Path) -> Description | None:
     if knows(program):
         return None
     found = shelf.find(Path(program).name, cwd, os.environ)
-    return description.read(found.path) if found else None
+    return description.parse(found.content, found.path) if found else None
 
 
 def _pieces(path: Path, run_dir: Path, interrupt: Interrupt) -> Iterator[bytes]:

@@ -21,6 +21,7 @@ from millrace.tools.calls import Call
 from millrace.tools.description import Database, Description, Input, Need, Output, Refusal, Use, options_of
 from millrace.tools.everyday import refusal
 from millrace.tools.generic import ADAPTER as GENERIC
+from millrace.tools.interpreters import runs_scripts
 from millrace.tools.options import Tokens, Word, count_of, last, scan
 from millrace.tools.version import first_line
 
@@ -78,7 +79,7 @@ class Described:
             threads=max(1, count_of(threads, program)) if threads else 1,
             cost=CostHint(startup_seconds=about.startup_seconds, max_records=1 if several else 0),
             failures_said=about.failures_said,
-            version=first_line(command, *about.version) if about.version else "",
+            version=first_line(command, *about.version) if about.version and not runs_scripts(command.exe) else "",
             tested=about.tested,
             is_doubtful=self.ours and not several,
             notes=() if self.ours else (f"{program} is described by a file of yours",),

@@ -14,7 +14,12 @@ import msgspec
 
 from millrace.errors import RefusedError
 from millrace.tools import joins
+from millrace.tools.interpreters import is_interpreter
 from millrace.tools.options import Options, words
+
+#: What a description may say that asks a program for its version.
+MAX_VERSION_WORDS = 2
+VERSION_WORD = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*")
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
@@ -179,14 +184,31 @@ def read(path: Path) -> Description:
         RefusedError: It cannot be read, or something in it cannot be.
     """
     try:
-        found = msgspec.convert(tomllib.loads(path.read_text()), Description)
+        content = path.read_bytes()
+    except OSError as error:
+        raise RefusedError(f"{path}: no description of a tool: {error}", "see docs/tool-files.md") from error
+    return parse(content, path)
+
+
+def parse(content: bytes, path: Path) -> Description:
+    """Read the content of a description, and see that it says what can be done.
+
+    Args:
+        path: The file, for messages.
+
+    Raises:
+        RefusedError: Something in it cannot be.
+    """
+    try:
+        found = msgspec.convert(tomllib.loads(content.decode()), Description)
     except msgspec.ValidationError as error:
         text, _, place = str(error).partition(" - at `$.")
         place = place.rstrip("`")
         where = f"{place}: " if place else ""
         raise RefusedError(f"{path}: {where}{text[:1].lower()}{text[1:]}", _help(text, place)) from error
-    except (OSError, ValueError) as error:
+    except (ValueError, RecursionError) as error:
         raise RefusedError(f"{path}: no description of a tool: {error}", "see docs/tool-files.md") from error
+    _check_version_words(found, path)
     for use in (found.use, *found.verb.values()):
         _check(use, path)
     return found
@@ -213,6 +235,21 @@ def _help(text: str, place: str) -> str:
             return f"did you mean {near[0]!r}? see docs/tool-files.md"
         return f"known keys: {', '.join(known)}; see docs/tool-files.md"
     return "see docs/tool-files.md"
+
+
+def _check_version_words(description: Description, path: Path) -> None:
+    """Refuse words that could do more than ask for a version: `plan` starts the program with them."""
+    words_ = description.version
+    if len(words_) > MAX_VERSION_WORDS or not all(VERSION_WORD.fullmatch(word) for word in words_):
+        raise RefusedError(
+            f"{path}: version: {list(words_)!r} are not plain words that ask for a version",
+            f'write at most {MAX_VERSION_WORDS} words of letters and digits, as in version = ["--version"]',
+        )
+    if words_ and (runner := next(filter(is_interpreter, description.programs), "")):
+        raise RefusedError(
+            f"{path}: version: {runner} runs what its arguments name, so it is never asked for its version",
+            "leave out version",
+        )
 
 
 def _check(use: Use, path: Path) -> None:

@@ -47,21 +47,26 @@ def knows(program_name: str) -> bool:
 
 
 def find(
-    program_name: str, *, records: bool = False, cwd: Path | None = None, environ: Mapping[str, str] | None = None
-) -> Adapter:
+    program_name: str, *, records: bool = False, cwd: Path | None = None, environ: Mapping[str, str] | None = None,
+    is_confirmed: bool = False,
+) -> Adapter:  # fmt: skip
     """The adapter of a program, given its name or path; the generic one if no other knows it.
 
     Args:
         records: The program takes records one by one, whatever its name.
         cwd: Where a project may have descriptions of tools; None: they are not looked for.
         environ: Says where the user's are.
+        is_confirmed: See `millrace.tools.shelf.find`.
+
+    Raises:
+        RefusedError: The description of it says what cannot be, or was not confirmed.
     """
     name = Path(program_name).name
     module = "records" if records else MODULES.get(name, "generic")
     if module == "generic" and cwd is not None:
         from millrace.tools import shelf
 
-        if found := shelf.find(name, cwd, environ or {}):
+        if found := shelf.find(name, cwd, environ or {}, is_confirmed=is_confirmed):
             return adapter_of(found)
     adapter: Adapter = import_module(f"millrace.tools.{module}").ADAPTER
     return adapter
@@ -74,6 +79,6 @@ def adapter_of(found: Found) -> Adapter:
         RefusedError: It describes what cannot be.
     """
     from millrace.tools.described_tool import Described
-    from millrace.tools.description import read
+    from millrace.tools.description import parse
 
-    return Described(read(found.path), ours=found.source == "millrace")
+    return Described(parse(found.content, found.path), ours=found.source == "millrace")

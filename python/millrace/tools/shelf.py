@@ -2,6 +2,9 @@
 
 The first that knows a program counts. A program that has an adapter of its own (`millrace.tools.registry.FAMILIES`) cannot be
 described again: its exactness is not for a file to change.
+
+That of a project comes with files that others may have made, so it counts only once the user has confirmed it as it is
+(`millrace.tools.confirmations`).
 """
 
 from __future__ import annotations
@@ -11,6 +14,12 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+from millrace.own import why_not_trusted
+from millrace.tools import confirmations
+
+#: Bytes of a description at most.
+MAX_BYTES = 1 << 20
 
 #: Below the working folder, and below the user's folder of configurations.
 IN_PROJECT, OF_USER, OF_SITE = Path("millrace-tools"), Path("millrace/tools"), Path("/etc/millrace/tools")
@@ -27,6 +36,8 @@ class Found(NamedTuple):
     source: str
     programs: tuple[str, ...]
     about: str
+    #: What the file holds, read once: what was confirmed is what is done.
+    content: bytes = b""
 
 
 def folders(cwd: Path, environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
@@ -68,42 +79,82 @@ OURS = Path(__file__).resolve().parent / "described"
 def all_described(cwd: Path, environ: Mapping[str, str]) -> Iterator[Found]:
     """All descriptions."""
     for folder, source in folders(cwd, environ):
-        for path in _files(folder):
+        for path in _files(folder, source):
             yield look(path, source)
 
 
 def look(path: Path, source: str) -> Found:
     """What a file describes, without looking at the rest of it; one that cannot be read, by its name."""
+    return _described(path, source, _content(path))
+
+
+def _described(path: Path, source: str, content: bytes) -> Found:
     import tomllib  # what has an adapter never needs it
 
     try:
-        values = tomllib.loads(path.read_text())
+        values = tomllib.loads(content.decode())
         said = values.get("programs", path.stem)  # one that says it wrongly is found, and refused with the reason
         programs = (said,) if isinstance(said, str) else tuple(map(str, said))
-        return Found(path, source, programs, str(values.get("about", "")))
-    except (OSError, ValueError, TypeError):
-        return Found(path, source, (path.stem,), "cannot be read")
+        return Found(path, source, programs, str(values.get("about", "")), content)
+    except (ValueError, TypeError, RecursionError):
+        return Found(path, source, (path.stem,), "cannot be read", content)
 
 
-def find(program: str, cwd: Path, environ: Mapping[str, str]) -> Found | None:
-    """The description of a program that counts; None: there is none."""
+def find(program: str, cwd: Path, environ: Mapping[str, str], *, is_confirmed: bool = False) -> Found | None:
+    """The description of a program that counts; None: there is none.
+
+    Args:
+        is_confirmed: That of the project has been confirmed already, where the run was planned.
+
+    Raises:
+        RefusedError: That of the project may be another's, or was not confirmed as it is.
+    """
     for folder, source in folders(cwd, environ):
-        for path in _files(folder):
-            if _may_describe(path, program) and program in (found := look(path, source)).programs:
+        for path in _files(folder, source):
+            content = _content(path)
+            if not _may_describe(path, content, program):
+                continue
+            if program in (found := _described(path, source, content)).programs:
+                if source == "project":
+                    _check_project(found, cwd, environ, is_confirmed=is_confirmed)
                 return found
     return None
 
 
-def _may_describe(path: Path, program: str) -> bool:
-    """Whether it can be of this program: what does not even hold the name need not be parsed."""
-    if path.stem == program:
-        return True
+def _check_project(found: Found, cwd: Path, environ: Mapping[str, str], *, is_confirmed: bool) -> None:
+    """Refuse the description of a project that may be another's, or was not confirmed; one that is wrong with the reason."""
+    from millrace.tools.description import parse
+
+    confirmations.check_owner(found.path, cwd)
+    parse(found.content, found.path)
+    if not is_confirmed:
+        confirmations.check(found.content, found.path, cwd, environ)
+
+
+def _content(path: Path) -> bytes:
+    """What a file holds, up to more than any description has; nothing of what is no file."""
     try:
-        text = path.read_bytes()
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            return file.read(MAX_BYTES)
     except OSError:
-        return False
-    return os.fsencode(program) in text or b"\\" in text  # one that can spell a name in escapes
+        return b""
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.toml")) if folder.is_dir() else []
+def _may_describe(path: Path, content: bytes, program: str) -> bool:
+    """Whether it can be of this program: what does not even hold the name need not be parsed."""
+    # One with a backslash can spell a name in escapes.
+    return path.stem == program or os.fsencode(program) in content or b"\\" in content
+
+
+def _files(folder: Path, source: str) -> list[Path]:
+    """The descriptions in a folder; none of the user's where another user could have put them, as where ``sudo`` keeps ``HOME``."""
+    if not folder.is_dir() or (source == "user" and why_not_trusted(folder)):
+        return []
+    return [path for path in sorted(folder.glob("*.toml")) if source != "user" or _is_trusted(path)]
+
+
+def _is_trusted(path: Path) -> bool:
+    try:
+        return not why_not_trusted(path)
+    except OSError:
+        return False  # a link that leads nowhere

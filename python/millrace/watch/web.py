@@ -26,9 +26,16 @@ ADDRESS = "127.0.0.1"
 #: Seconds after which a connection that says nothing is closed.
 SILENT_SECONDS = 30.0
 
+#: As the page's own, which allows its scripts alone, with what a page cannot say of itself.
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
 #: Nothing may load anything, show the page in a frame, keep it, or learn its address.
 HEADERS = {
     "Cache-Control": "no-store",
+    "Content-Security-Policy": POLICY,
     "Content-Type": "text/html; charset=utf-8",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",

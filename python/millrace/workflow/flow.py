@@ -78,7 +78,7 @@ def run(
     Raises:
         MillraceError: It cannot begin.
     """
-    here = Here(cwd, environ, folder_of(flow, file, cwd), nodes)
+    here = Here(cwd, environ, folder_of(flow, file, cwd), nodes, loads_functions=True)
     was_there = here.folder.is_dir()
     if was_there and not flow.job.fresh:
         _check_same(flow, here)

@@ -17,6 +17,7 @@ from millrace.interrupt import STOPPING, StoppedBySignal
 from millrace.launch.allocation import PHASE, Allocation
 from millrace.launch.supervisor_link import Supervision
 from millrace.rundir import write_whole
+from millrace.terminal import unescaped
 from millrace.workflow import filtering, follow, planning
 from millrace.workflow.chain import Chain
 from millrace.workflow.filter_output import FileOutput, FolderOutput
@@ -121,6 +122,10 @@ class Member:
         source = Source(self._planned, self._here, self._link)
         self._link.begun()
         if phase.kind == "python":
+            sys.stdout, sys.stderr = (
+                unescaped(sys.stdout),
+                unescaped(sys.stderr),
+            )  # what the user's code prints is the user's
             function = filtering.load(phase.text, cwd)
             filtering.apply(function, source.records(), phase.options, output, who)
         else:

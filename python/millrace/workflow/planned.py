@@ -58,6 +58,8 @@ class Here:
     #: Where commands run; None: on this node alone.
     nodes: Allocation | None = None
     slots: int = 0
+    #: Whether modules of functions are loaded, which runs what is in them: to see before the start that they can be.
+    loads_functions: bool = False
     #: What was made so that it could be planned with, to be removed if nothing begins.
     made: list[Path] = field(default_factory=list)
 

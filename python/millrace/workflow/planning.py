@@ -20,6 +20,7 @@ from millrace.plan.programs import find_program
 from millrace.tools import registry
 from millrace.workflow import filtering
 from millrace.workflow.description import Phase, Workflow
+from millrace.workflow.function_source import find_function
 from millrace.workflow.planned import Here, Planned, norm, one_after_another
 from millrace.workflow.records import check_format, format_of
 from millrace.workflow.written import check_order, check_outputs
@@ -242,7 +243,7 @@ def _between(phase: Phase, earlier: Sequence[Planned], here: Here) -> Planned:
         raise RefusedError(f"{output}: no such folder {parent}", f"make it with: mkdir -p {parent}")
     if phase.kind == "python":
         check_format(phase.job.input[0], phase.job.format)
-        filtering.load(phase.text, here.cwd)
+        (filtering.load if here.loads_functions else find_function)(phase.text, here.cwd)
     _prepare(streams, earlier, here)
     planned.outputs = (norm(output),)
     planned.folders = planned.outputs if output.endswith("/") else ()

@@ -1,0 +1,112 @@
+"""Descriptions of tools that the user has confirmed, by their digests.
+
+A description that lies in a working folder came with the data, from whoever made these. What it says decides how a program is
+started, so it counts once the user has read it, and no longer than it stays as it was read: `millrace tool allow`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from _blake2 import blake2b  # as hashlib has it, which would load OpenSSL at each start
+from collections.abc import Mapping
+from pathlib import Path
+
+from millrace import own, state
+from millrace.errors import RefusedError
+
+#: The folder, in that of the user's state.
+FOLDER = "tools"
+
+
+def check_owner(path: Path, cwd: Path) -> None:
+    """See that nobody but this user, or root, can have written a description in the working folder ``cwd``.
+
+    Raises:
+        RefusedError: Another user can.
+    """
+    for place in (cwd, path.parent, path):
+        try:
+            why = own.why_not_trusted(place)
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+        if why:
+            raise RefusedError(
+                f"{place}: {why}, so the description {path.name} is not believed",
+                f"read it, and keep a copy of your own in ~/.config/millrace/tools; or remove {path}",
+            )
+
+
+def check(content: bytes, path: Path, cwd: Path, environ: Mapping[str, str]) -> None:
+    """See that the user has confirmed this content of a description.
+
+    Raises:
+        RefusedError: They have not; says the command that does.
+    """
+    if not is_confirmed(content, environ):
+        raise RefusedError(
+            f"{path}: this description of a tool has not been confirmed as it is now",
+            f"read it, and if you trust it: {allow_command(path, cwd)}",
+        )
+
+
+def allow_command(path: Path, cwd: Path) -> str:
+    """The command that confirms a description, as it is typed in ``cwd``."""
+    return shlex.join(["millrace", "tool", "allow", os.path.relpath(path, cwd)])
+
+
+def is_confirmed(content: bytes, environ: Mapping[str, str]) -> bool:
+    """Tell whether the user has confirmed this content."""
+    try:
+        folder = _open_folder(environ)
+    except OSError:
+        return False
+    try:
+        os.stat(_name(content), dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    finally:
+        os.close(folder)
+    return True
+
+
+def confirm(content: bytes, environ: Mapping[str, str]) -> None:
+    """Remember that the user trusts this content.
+
+    Raises:
+        RefusedError: There is no folder of the user's alone in which that could be kept.
+    """
+    try:
+        folder = _open_folder(environ, make=True)
+    except OSError as error:
+        raise RefusedError(
+            f"what you confirm cannot be kept: {error.strerror or error}",
+            "set XDG_STATE_HOME to a folder of yours that is closed to others",
+        ) from error
+    try:
+        os.close(os.open(_name(content), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder))
+    except OSError as error:
+        raise RefusedError(
+            f"what you confirm cannot be kept: {error.strerror}", "make room, or set XDG_STATE_HOME"
+        ) from error
+    finally:
+        os.close(folder)
+
+
+def _name(content: bytes) -> str:
+    return blake2b(content, digest_size=32).hexdigest()
+
+
+def _open_folder(environ: Mapping[str, str], *, make: bool = False) -> int:
+    """Open the folder of confirmations.
+
+    Raises:
+        OSError: It is not there, or not this user's alone.
+    """
+    base = state.folder(environ)
+    if not base:
+        raise FileNotFoundError(0, "there is no home of your own")
+    if make:
+        base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (base / FOLDER).mkdir(mode=0o700, exist_ok=True)
+    return own.open_private(base / FOLDER)

@@ -1,0 +1,78 @@
+"""Where a function of a job file is defined, told from source text: nothing of it is run."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+from millrace.errors import RefusedError
+
+
+def find_function(text: str, cwd: Path) -> None:
+    """See that there is what ``FILE.py:NAME`` or ``MODULE:NAME`` names, without loading the module.
+
+    Raises:
+        RefusedError: It is not there, or is no Python.
+    """
+    place, _, name = text.rpartition(":")
+    path = cwd / place if place.endswith(".py") else _source_of(place)
+    if path is None:
+        return  # compiled, so only loading it would tell
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise _unloadable(place, f"{type(error).__name__}: {error}") from error
+    names = set(_bound(tree.body))
+    if name not in names and "*" not in names:
+        raise RefusedError(f"{place}: has no function {name}", "say FILE.py:FUNCTION")
+
+
+def _source_of(module: str) -> Path | None:
+    """The source of a module; None: it has none.
+
+    Raises:
+        RefusedError: There is no such module.
+    """
+    first, *rest = module.split(".")
+    spec = _top_level(first)
+    for number, part in enumerate(rest, start=1):
+        places = spec.submodule_search_locations if spec else None
+        spec = PathFinder.find_spec(".".join([first, *rest[: number - 1], part]), places) if places else None
+    if spec is None:
+        raise _unloadable(module, f"ModuleNotFoundError: No module named {module!r}")
+    return Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
+
+
+def _top_level(name: str) -> ModuleSpec | None:
+    """Find a module that is in no package, for which none has to be loaded."""
+    if loaded := sys.modules.get(name):
+        return loaded.__spec__
+    return importlib.util.find_spec(name)
+
+
+def _bound(body: Sequence[ast.stmt]) -> Iterator[str]:
+    """The names that statements of a module bind; ``*`` for those that another module says."""
+    for statement in body:
+        match statement:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                yield from (each.asname or each.name.partition(".")[0] for each in names)
+            case _:
+                yield from (
+                    node.id
+                    for node in ast.walk(statement)
+                    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+                )
+                for inner in ("body", "orelse", "finalbody"):
+                    yield from _bound(getattr(statement, inner, []))
+                for handler in getattr(statement, "handlers", []):
+                    yield from _bound(handler.body)
+
+
+def _unloadable(place: str, why: str) -> RefusedError:
+    return RefusedError(f"{place}: cannot be loaded: {why}", "see that python can run it")
