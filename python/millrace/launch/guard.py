@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from millrace.interrupt import STOPPING
 from millrace.launch import nodes
 from millrace.launch.allocation import Allocation
 
@@ -58,7 +59,7 @@ def clean_up(guarded: Mapping[str, Any], environ: Mapping[str, str]) -> None:
 
 def main() -> None:
     """Wait for the end of the supervisor, and clean up."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+    for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
     line = sys.stdin.buffer.readline()
     if not line:

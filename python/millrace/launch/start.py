@@ -27,6 +27,9 @@ from millrace.waiting import Deadline, until
 #: Seconds between looks at the heartbeat.
 TICK_SECONDS = 0.2
 
+#: Seconds between two looks beyond which this process was stopped (``scontrol suspend``, SIGSTOP), or the machine slept.
+MAX_LOOK_SECONDS = 2.0
+
 #: Seconds that the launcher gets to end by itself once the run is at its end.
 LAST_WORDS_SECONDS = 5.0
 
@@ -82,6 +85,8 @@ class Start:
         self._stopping: Deadline | None = None
         for part in (talk.signs, talk.said):
             part.begin()
+        #: When this process looked last.
+        self._looked = time.monotonic()
         self._process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ, start_new_session=True,
                 cwd=ranks.plan.command.cwd, bufsize=0,
@@ -105,6 +110,7 @@ class Start:
     def _look(self, selector: selectors.BaseSelector) -> str:
         """Carry words for a moment; why the start has ended, once it has."""
         signs = self._talk.signs
+        self._discount_standstill()
         for key, _ in selector.select(TICK_SECONDS):
             if key.data is None:
                 self._has_ended = True
@@ -128,6 +134,13 @@ class Start:
         elif took := signs.waits_for_mpi(len(self._nodes), self._patience):
             return f"MPI has not started on all nodes within {took:.0f} s"
         return "asked to stop" if self._is_stopped() else ""
+
+    def _discount_standstill(self) -> None:
+        """Let time in which nothing of the job ran not count as silence."""
+        now = time.monotonic()
+        if now - self._looked > MAX_LOOK_SECONDS:
+            self._talk.signs.discount(now - self._looked)
+        self._looked = now
 
     def _is_stopped(self) -> bool:
         """Pass on what asks to stop; whether it is of no use to wait any longer."""

@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 
 from millrace import debug, earlier_run, run_folder
 from millrace.errors import ExitCode, MillraceError, RefusedError
@@ -26,6 +27,7 @@ from millrace.launch.guard import Guard
 from millrace.launch.relay import Output, Words
 from millrace.launch.start import TICK_SECONDS, Ranks, Start, Talk, stdin_path
 from millrace.launch.watch import Signs
+from millrace.output.stdout_record import record_stdout, refuse_appending
 from millrace.plan import workplace
 from millrace.plan.plan import Plan
 from millrace.plan.privacy import folder_mode
@@ -61,6 +63,8 @@ class Supervisor:
                 with closing(run_folder.take(self.rundir, folder_mode(self.ranks.plan))):
                     earlier_run.set_aside(self.rundir)
                 stack.callback(self._put_back, token)
+            elif self.rundir.holds_a_run():
+                refuse_appending(self.ranks.plan.use, self.rundir)
             folder = launch_folder(self.ranks.plan.run_dir)
             held = take(folder)
             stack.callback(held.close)
@@ -68,8 +72,9 @@ class Supervisor:
             stack.callback(guard.close)
             held.hand_to(guard.pid)  # which lives longer than this process, whatever happens
             held.keep(self._lost)
+            output = Output(folder / "stdout", 1, partial(record_stdout, self.rundir))
             said = Words(2, all_of_it=self.ranks.plan.job.verbosity > 0)
-            self.talk = Talk(interrupt, Signs(folder), Output(folder / "stdout", 1), said)
+            self.talk = Talk(interrupt, Signs(folder), output, said)
             self._say(
                 f"{count(len(self.ranks.allocation.nodes), 'node')} of {self.ranks.allocation.words}; ranks are started by {launcher.program}"
             )
