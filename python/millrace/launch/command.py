@@ -21,6 +21,7 @@ import msgspec
 from millrace.errors import RefusedError
 from millrace.launch import sweep
 from millrace.launch.allocation import Allocation
+from millrace.plan.slurm import het_group
 from millrace.storage import launcher_folder
 
 Kind = Literal["openmpi", "hydra", "srun"]
@@ -60,6 +61,17 @@ class Launcher(msgspec.Struct, frozen=True):
     library: str
     #: PMI plugin of ``srun``; empty for others.
     plugin: str = ""
+
+
+def choose_for(allocation: Allocation, environ: Mapping[str, str]) -> Launcher:
+    """A launcher of ranks on the nodes; a single one, of Slurm's, needs no MPI.
+
+    Raises:
+        RefusedError: There is none.
+    """
+    if len(allocation.nodes) == 1 and allocation.kind == "slurm":
+        return Launcher("srun", shutil.which("srun") or "srun", "", "none")
+    return choose(environ, library_version())
 
 
 def choose(environ: Mapping[str, str], library: str) -> Launcher:
@@ -131,6 +143,12 @@ def output(command: Sequence[str]) -> str:
     return done.stdout.decode(errors="replace")
 
 
+def _qrsh(environ: Mapping[str, str]) -> str:
+    """Grid Engine's remote shell: a job's ``PATH`` need not have it."""
+    own = Path(environ.get("SGE_BINARY_PATH", "/"), "qrsh")
+    return shutil.which("qrsh", path=environ.get("PATH")) or str(own)
+
+
 def ranks(
     launcher: Launcher, allocation: Allocation, nodes: Sequence[str], words: Sequence[str], *, cwd: Path, forward: Sequence[str]
 ) -> list[str]:  # fmt: skip
@@ -161,7 +179,7 @@ def ranks(
             str(cwd),
             *words,
         ]
-    # In a Slurm job all ranks have the variables already.
+    # Steps of a Slurm job have the variables already.
     given = [] if allocation.kind == "slurm" else [word for name in forward for word in ("-x", name)]
     hosts = ",".join(f"{node}:1" for node in nodes)
     return [
@@ -204,10 +222,15 @@ def forwarded(environ: Mapping[str, str]) -> list[str]:
 def on_node(allocation: Allocation, node: str, words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """The command that runs ``words`` on one node, with our standard input."""
     if allocation.kind == "slurm":
+        part = het_group(environ, node)
         return [
-            "srun", "--overlap", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--mpi=none",
+            "srun", *([] if part is None else [f"--het-group={part}"]), "--overlap", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--mpi=none",
             "--cpu-bind=none", "--quiet", "--chdir=/", *words,
         ]  # fmt: skip
+    if allocation.kind == "grid engine" and RSH not in environ:
+        return [_qrsh(environ), "-inherit", node, shlex.join(words)]
+    if allocation.kind == "lsf" and RSH not in environ:
+        return ["blaunch", node, *words]
     if allocation.kind == "pbs" and RSH not in environ and shutil.which("pbs_tmrsh"):
         return ["pbs_tmrsh", node, *words]
     return [*shlex.split(environ.get(RSH) or SSH), node, shlex.join(words)]

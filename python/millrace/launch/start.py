@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from millrace.interrupt import Interrupt
-from millrace.launch import command
+from millrace.launch import batch_host, command, node_shell
 from millrace.launch.allocation import SUPERVISED, Allocation
 from millrace.launch.relay import Output, Words
 from millrace.launch.watch import STDIN, Signs
@@ -70,6 +70,8 @@ class Start:
         self._folder = LauncherFolder(token)
         environ = command.environ_of_ranks(ranks.environ, token, launcher, self._folder.path)
         environ |= {SUPERVISED: f"{patience:.0f}", **talk.signs.environ}
+        if node_shell.is_needed(ranks.allocation, ranks.environ):
+            environ |= node_shell.environ_of_launcher(launcher.kind, self._folder.path)
         environ |= granted.on_nodes(ranks.environ, cores.read)
         if path := stdin_path():
             environ[STDIN] = path
@@ -91,6 +93,7 @@ class Start:
                 words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ, start_new_session=True,
                 cwd=ranks.plan.command.cwd, bufsize=0,
             )  # fmt: skip
+        self._host_watch = batch_host.start_watch(ranks.allocation, alive, environ)
 
     def watch(self) -> str:
         """Carry words until the start has ended; why it did, for the user. `code` is set if the run is at its end."""
@@ -110,7 +113,6 @@ class Start:
     def _look(self, selector: selectors.BaseSelector) -> str:
         """Carry words for a moment; why the start has ended, once it has."""
         signs = self._talk.signs
-        self._discount_standstill()
         for key, _ in selector.select(TICK_SECONDS):
             if key.data is None:
                 self._has_ended = True
@@ -120,6 +122,7 @@ class Start:
         signs.listen()
         self.code = signs.code()
         self._talk.output.pump()
+        self._discount_standstill()
         if self._has_ended and not _pipes_are_open(selector):
             return self._ending()
         if self.code is not None or self._has_ended:
@@ -165,6 +168,8 @@ class Start:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        if self._host_watch:
+            batch_host.end_watch(self._host_watch)
 
 
 def _carry(selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:

@@ -54,7 +54,7 @@ class Supervisor:
         self.rundir = RunDir(self.ranks.plan.run_dir)
         if run_folder.is_running(self.rundir):
             run_folder.take(self.rundir, folder_mode(self.ranks.plan)).close()  # says who has it
-        launcher = command.choose(self.ranks.environ, command.library_version())
+        launcher = command.choose_for(self.ranks.allocation, self.ranks.environ)
         token = secrets.token_hex(8)
         with ExitStack() as stack:
             interrupt = stack.enter_context(Interrupt())
