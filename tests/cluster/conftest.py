@@ -53,9 +53,9 @@ def grid_engine() -> Iterator[private_grid_engine.GridEngine]:
     hosts = ("head", "node1", "node2")
     number = os.getpid() % 200 + 40
     with (
+        tempfile.TemporaryDirectory(prefix="mr-engine-") as root,  # written by daemons until the nodes are off
         tempfile.TemporaryDirectory(prefix="mr-") as folder,
         nodes.Nodes(Path(folder), hosts, number) as made,
-        tempfile.TemporaryDirectory(prefix="mr-engine-") as root,
         private_grid_engine.GridEngine(made, Path(root), hosts) as engine,
     ):
         yield engine

@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -40,6 +41,9 @@ ALLOW_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "
 
 #: Where the daemons of Open MPI 5 and 4 keep their files.
 FOLDERS = ("PRTE_MCA_prte_tmpdir_base", "OMPI_MCA_orte_tmpdir_base")
+
+#: Nodes whose names are looked up, to learn over what they are reached.
+MAX_RESOLVED = 64
 
 #: Programs that may start ranks of a kind, best first, and what they call themselves.
 PROGRAMS: dict[Kind, tuple[tuple[str, ...], str]] = {
@@ -187,11 +191,27 @@ def ranks(
     ]  # fmt: skip
 
 
-def environ_of_ranks(environ: Mapping[str, str], token: str, launcher: Launcher, folder: Path) -> dict[str, str]:
+def spare_family(nodes: Sequence[str]) -> str:
+    """The family of addresses, 6 or 4, that is not needed as all nodes have one of the other; empty: nobody knows."""
+    families: list[set[socket.AddressFamily]] = []
+    for node in nodes[:MAX_RESOLVED]:
+        try:
+            found = socket.getaddrinfo(node.rpartition("@")[2], None, proto=socket.IPPROTO_TCP)
+        except OSError:
+            return ""
+        families.append({each[0] for each in found})
+    common = set.intersection(*families) if families else set()
+    return "6" if socket.AF_INET in common else "4" if socket.AF_INET6 in common else ""
+
+
+def environ_of_ranks(
+    environ: Mapping[str, str], token: str, launcher: Launcher, folder: Path, nodes: Sequence[str] = ()
+) -> dict[str, str]:
     """The environment of the launcher: the user's, and what makes launchers fit for many starts.
 
     Args:
         folder: That of this start for the launcher's files, see `millrace.storage.launcher_folder`.
+        nodes: Where the ranks are to be.
     """
     made = dict(environ)
     made[sweep.NAME] = token
@@ -208,6 +228,9 @@ def environ_of_ranks(environ: Mapping[str, str], token: str, launcher: Launcher,
     # Slurm's PMIx plugin uses two kinds of fence by default, and may let a process out of one too early: Open MPI then gets
     # a message in the middle of MPI_Init and crashes (https://github.com/open-mpi/ompi/issues/12495).
     defaults["SLURM_PMIX_FENCE"] = "tree"
+    if launcher.kind == "openmpi" and (family := spare_family(nodes)):
+        # Of a node with IPv4 and IPv6, and one with IPv4 alone, Open MPI says that they do not reach each other.
+        defaults |= {"OMPI_MCA_btl_tcp_disable_family": family}
     if os.geteuid() == 0:
         # A container's only user, as a rule.
         defaults |= ALLOW_ROOT

@@ -11,7 +11,7 @@ from pathlib import Path
 
 #: Open MPI frames what it has to say by lines of dashes; its daemons and libraries name themselves.
 FRAME = re.compile(rb"-{60,}\s*")
-LAUNCHERS = re.compile(rb"\[[^\]\s]+:\d+\] |\[proxy:|\[mpiexec@|(prterun|prted|mpirun|mpiexec|srun|slurmstepd|orterun|ORTE|PRTE)\b|Abort\(")  # fmt: skip
+LAUNCHERS = re.compile(rb"\[[^\]\s]+:\d+\] |\[[^\]\s]+\]\[\[\d+,\d+\],\d+\]|Error in MPI_|\[proxy:|\[mpiexec@|(prterun|prted|mpirun|mpiexec|srun|slurmstepd|orterun|ORTE|PRTE)\b|Abort\(")  # fmt: skip
 
 #: Lines of a launcher that are kept.
 KEPT = 40

@@ -68,7 +68,7 @@ class Start:
     ) -> None:
         self._talk, self._launcher, self._nodes, self._patience = talk, launcher, alive, patience
         self._folder = LauncherFolder(token)
-        environ = command.environ_of_ranks(ranks.environ, token, launcher, self._folder.path)
+        environ = command.environ_of_ranks(ranks.environ, token, launcher, self._folder.path, alive)
         environ |= {SUPERVISED: f"{patience:.0f}", **talk.signs.environ}
         if node_shell.is_needed(ranks.allocation, ranks.environ):
             environ |= node_shell.environ_of_launcher(launcher.kind, self._folder.path)
