@@ -10,9 +10,10 @@ from typing import Any
 
 from millrace.errors import MillraceError
 
-#: SIGUSR1 is what schedulers send before the wall time is over.
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+#: What schedulers send before they kill: at the end of the wall time, before ``qdel`` or a kill, at the end of the CPU time.
+WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *WARNINGS)
 
 #: The first interrupt that came before a run takes signals over.
 _early: list[int] = []
@@ -88,12 +89,16 @@ class Interrupt:
 
     def error(self, run_dir: Path) -> MillraceError:
         """What to say at the end of an interrupted run."""
-        number = signal.SIGTERM if self.signal == signal.SIGUSR1 else self.signal
         return StoppedBySignal(
             f"stopped by {self.name}; everything done so far is kept in {run_dir}",
             "type the same command again: it resumes",
-            number,
+            number_told(self.signal),
         )
+
+
+def number_told(number: int) -> int:
+    """The signal of which the exit code tells: a scheduler's warning ends a run as SIGTERM does."""
+    return signal.SIGTERM if number in WARNINGS else number
 
 
 def nobody_reads(run_dir: Path) -> StoppedBySignal:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import gc
 import os
 import stat
@@ -15,9 +16,13 @@ from millrace.lock import HeldError, Lock
 from millrace.own import why_not_own
 from millrace.rundir import JOURNAL, RunDir, delete
 from millrace.sealed import HINT
+from millrace.waiting import until
 
 #: How names of files begin that are removed while they are open: on NFS, and on filesystems in user space.
 STILL_OPEN = (".nfs", ".fuse_hidden")
+
+#: Seconds within which a filesystem in user space hears that a file was closed.
+RELEASE_SECONDS = 2.0
 
 #: Runs that end just as this one takes the folder, each of which removes it again: more in a row do not happen.
 MOST_ENDINGS = 100
@@ -122,7 +127,7 @@ def remove(rundir: RunDir) -> None:
     except OSError:
         last = rundir.path / "lock"  # not a folder to write in
     delete(last)  # of which somebody may have made a folder
-    _remove_folder(rundir.path)
+    remove_folder(rundir.path)
 
 
 def _old_lock(path: Path) -> Path:
@@ -130,7 +135,7 @@ def _old_lock(path: Path) -> Path:
     return path.with_name(f".{path.name}.done")
 
 
-def _remove_folder(path: Path) -> None:
+def remove_folder(path: Path) -> None:
     """Remove an empty folder; where files that this process still has open stay under other names, once it closes them."""
     try:
         path.rmdir()
@@ -142,5 +147,13 @@ def _remove_folder(path: Path) -> None:
 
 def _remove_at_last(path: Path) -> None:
     gc.collect()  # closes what nobody has any more
-    with contextlib.suppress(OSError):
+    until(lambda: _is_removed(path), RELEASE_SECONDS, nap=0.02)
+
+
+def _is_removed(path: Path) -> bool:
+    """Whether the folder is gone now, or others have put something there."""
+    try:
         path.rmdir()
+    except OSError as error:
+        return error.errno != errno.ENOTEMPTY or not all(name.startswith(STILL_OPEN) for name in os.listdir(path))
+    return True

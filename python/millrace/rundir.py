@@ -126,7 +126,7 @@ class RunDir(msgspec.Struct, frozen=True):
 
     @property
     def written(self) -> Path:
-        """It is there once something may be written to the outputs; empty."""
+        """It is there once something may be written to the outputs; see `millrace.output.stdout_record`."""
         return self.path / "written"
 
     @property

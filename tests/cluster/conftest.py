@@ -1,4 +1,4 @@
-"""A private Slurm and nodes of namespaces, each made once."""
+"""A private Slurm, a private Grid Engine and nodes of namespaces, each made once."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nodes
+import private_grid_engine
 import private_slurm
 import pytest
 from rig import NAMES, Cluster, Site, installation
@@ -43,6 +44,21 @@ def slurm() -> Iterator[private_slurm.Slurm]:
         pytest.skip(reason)
     with tempfile.TemporaryDirectory(prefix="mr-slurm-") as folder, private_slurm.Slurm(Path(folder)) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def grid_engine() -> Iterator[private_grid_engine.GridEngine]:
+    if reason := private_grid_engine.reason_not() or nodes.reason_not():
+        pytest.skip(reason)
+    hosts = ("head", "node1", "node2")
+    number = os.getpid() % 200 + 40
+    with (
+        tempfile.TemporaryDirectory(prefix="mr-engine-") as root,  # written by daemons until the nodes are off
+        tempfile.TemporaryDirectory(prefix="mr-") as folder,
+        nodes.Nodes(Path(folder), hosts, number) as made,
+        private_grid_engine.GridEngine(made, Path(root), hosts) as engine,
+    ):
+        yield engine
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,11 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
+import time
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import harness
 import processes
@@ -18,6 +21,7 @@ from jobs import NO_SILENCE, find, with_limits
 from private_slurm import Slurm, everybody
 from rig import Site, installation
 
+from millrace.launch.watch import SILENCE_SECONDS
 from millrace.storage import launcher_folder
 
 
@@ -202,6 +206,73 @@ def test_a_lost_node_does_not_end_the_job(slurm: Slurm, site: Site, submit) -> N
     finally:
         slurm.restart("n3")
         slurm.wait(lambda: slurm.states().count("idle") == slurm.n_nodes, "nodes that are idle")
+
+
+#: The command with a watch over the node of the batch script that asks often, as Slurm is quick here to give up a node.
+OFTEN = "from millrace.launch import batch_host\nbatch_host.POLL_INTERVAL_SECONDS = 1.0\n"
+
+
+def test_job_whose_batch_node_is_lost_is_queued_again(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
+    mpi = find("openmpi")
+    words = [mpi.millrace, "slurm", "--dry-run", "-N3", "-t", "10:00", *site.options()]
+    script = subprocess.run(words, cwd=site.folder, capture_output=True, text=True, check=True).stdout
+    script = script.replace(mpi.millrace, with_limits(mpi, site.folder, OFTEN).millrace)
+    with site.held():
+        job = subprocess.run(
+            ["sbatch", "--parsable"], input=script, cwd=site.folder, env=slurm.environ, capture_output=True, text=True, check=True
+        ).stdout.strip()  # fmt: skip
+        slurm.wait(lambda: site.under_way, "results")
+        batch_node = slurm.command("scontrol", "show", "job", job).partition("BatchHost=")[2].split()[0]
+        slurm.kill(batch_node)
+        try:
+            slurm.wait(lambda: slurm.state(job) != "RUNNING", "the end of a job at which nobody works")
+            assert "Restarts=1" in slurm.command("scontrol", "show", "job", job)
+        finally:
+            slurm.restart(batch_node)
+    slurm.wait(lambda: slurm.state(job) == "PENDING" or "by earlier runs" in log(site, job), "requeued job")
+    slurm.command("scontrol", "update", f"JobId={job}", "StartTime=now+3")
+    ends_well(slurm, site, job)
+    assert "by earlier runs" in log(site, job)
+
+
+def test_suspended_job_goes_on_without_a_new_start(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
+    with site.held():
+        job = submit()
+        slurm.wait(lambda: site.under_way, "results")
+        slurm.command("scontrol", "suspend", job)
+        slurm.wait(lambda: slurm.state(job) == "SUSPENDED", "suspension")
+        time.sleep(SILENCE_SECONDS + 2)  # longer than a coordinator that runs may be silent
+        slurm.command("scontrol", "resume", job)
+    ends_well(slurm, site, job)
+    assert "starting again" not in log(site, job) and "no sign of life" not in log(site, job)
+
+
+def in_salloc(slurm: Slurm, site: Site, *words: str, stdin: int | IO[bytes] = subprocess.DEVNULL) -> tuple[str, str]:
+    """Run a command that ends well in an allocation, from where it is typed; what it writes, and what is said."""
+    done = subprocess.run(
+        ["salloc", *words], cwd=site.folder, env=slurm.environ, capture_output=True, text=True, stdin=stdin, timeout=harness.LONGEST_SECONDS
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert site.left_over() == []
+    return done.stdout, done.stderr
+
+
+def test_salloc_of_one_node_computes_there(slurm: Slurm, site: Site) -> None:
+    """Without MPI, which this installation has not."""
+    (site.folder / "tool").write_text('#!/bin/sh\nsed "s/^>.*/& $SLURMD_NODENAME/"\n')
+    millrace = str(Path(sys.executable).with_name("millrace"))
+    words = ["run", "--slots", "2", "--batch", "4", "--format", "fasta", "--", "./tool"]
+    with (site.folder / "in.fa").open("rb") as records:
+        written, _ = in_salloc(slurm, site, "-N1", "-w", "n2", millrace, *words, stdin=records)
+    names = [line for line in written.splitlines() if line.startswith(">")]
+    assert names == [f">record{k} n2" for k in range(site.n)]
+
+
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_heterogeneous_job_is_computed_on_all_its_nodes(slurm: Slurm, site: Site, mpi: str) -> None:
+    _, said = in_salloc(slurm, site, "-N1", ":", "-N2", find(mpi).millrace, "run", *site.options("--batch", "16"))
+    assert "3 nodes of the Slurm job" in said and "in 3 processes" in said
+    assert site.output.read_bytes() == site.expected
 
 
 def started_by_srun(slurm: Slurm, site: Site, *words: str) -> subprocess.CompletedProcess[str]:

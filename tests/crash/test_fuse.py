@@ -73,3 +73,12 @@ def test_two_machines_do_not_run_it_at_once(on_fuse: Site) -> None:
     assert code == 2 and "is running this now" in said, said
     process.kill()
     process.communicate()
+
+
+def test_pack_that_is_written_leaves_no_folder(on_fuse: Site) -> None:
+    python, *words = on_fuse.command("--pack-to", "r.mrp")
+    on_fuse.command = lambda *_: [python, *words]  # type: ignore[method-assign]
+    code, said = on_fuse.run(wrap=MACHINE)
+    assert code == 0, said
+    assert (on_fuse.folder / "r.mrp").exists()
+    assert [path.name for path in on_fuse.folder.glob(".*")] == []

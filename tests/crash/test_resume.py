@@ -12,7 +12,7 @@ from pathlib import Path
 import harness
 import msgspec
 import pytest
-from crash_site import FRAMED, Site
+from crash_site import FRAMED, TOOL, Site
 
 from millrace.rundir import RunDir
 
@@ -223,3 +223,80 @@ def test_what_differs_is_found_by_the_run_that_goes_on(site: Site) -> None:
     process.communicate()
     code, said = site.run("--verify", "0.01", "--slots", "1")
     assert code == 5 and "tool gave other bytes for records 1 to" in said, said
+
+
+def stop_while_appending(site: Site, log: Path, tool: str, seen: bytes) -> list[str]:
+    """Stop a run whose standard output and error append to ``log``, once that holds ``seen``; its command."""
+    (site.folder / "tool").write_text(tool)
+    command = [
+        *site.command()[:4],
+        "--slots",
+        "2",
+        "--batch",
+        "4",
+        "--verify",
+        "0",
+        "--input",
+        "in.fa",
+        "--",
+        "./tool",
+        "in.fa",
+    ]
+    with log.open("ab") as end:
+        process = subprocess.Popen(
+            command, cwd=site.folder, stdin=subprocess.DEVNULL, stdout=end, stderr=end,
+            env={**os.environ, "LOG": str(site.log), "HOLD": "5", harness.MARK: str(site.folder)},
+        )  # fmt: skip
+        site.wait_for_work(process, 6)
+        assert harness.wait_until(lambda: seen in log.read_bytes(), process)
+        process.send_signal(signal.SIGUSR2)
+        assert harness.wait_until(lambda: b"no more work is handed out" in log.read_bytes(), process)
+        site.release()
+        assert process.wait(harness.LONGEST_SECONDS) == 143, log.read_text()
+    return command
+
+
+def run_appending(site: Site, command: list[str], log: Path) -> int:
+    """Run the same command once more, behind what is in ``log``; its exit code."""
+    with log.open("ab") as end:
+        environ = {**os.environ, "LOG": str(site.log), harness.MARK: str(site.folder)}
+        return subprocess.run(
+            command, cwd=site.folder, stdin=subprocess.DEVNULL, stdout=end, stderr=end, env=environ
+        ).returncode
+
+
+#: Writes its result where its caller reads it; and nothing there.
+TO_STDOUT = TOOL.replace(' > "$2" || exit 9', "").replace('>> "$2"', "")
+TO_NOTHING = TOOL.replace(' > "$2" || exit 9', " > /dev/null").replace('>> "$2"', "")
+
+
+def test_log_without_results_is_appended_to_on_resume(site: Site) -> None:
+    """As batch systems open the log of a job that comes back."""
+    log = site.folder.with_name(f"{site.folder.name}.job.log")
+    log.write_text("the job script says something\n")
+    command = stop_while_appending(site, log, TO_NOTHING, b"millrace: ")
+    assert run_appending(site, command, log) == 0, log.read_text()
+    assert site.executions == 10
+    log.unlink()
+
+
+def test_results_in_an_appended_log_are_not_written_twice(site: Site) -> None:
+    log = site.folder.with_name(f"{site.folder.name}.job.log")
+    log.write_text("the job script says something\n")
+    command = stop_while_appending(site, log, TO_STDOUT, b">seen record0\n")
+    before = log.read_bytes()
+    assert b">seen record0\n" in before
+    assert run_appending(site, command, log) == 2
+    assert b"stand twice" in log.read_bytes().removeprefix(before)
+    # Behind what is in another file all of it goes, of which nothing is there.
+    other = site.folder.with_name(f"{site.folder.name}.other.log")
+    other.write_bytes(b"something\n")
+    with other.open("ab") as end:
+        environ = {**os.environ, "LOG": str(site.log), harness.MARK: str(site.folder)}
+        code = subprocess.run(
+            command, cwd=site.folder, stdin=subprocess.DEVNULL, stdout=end, stderr=subprocess.DEVNULL, env=environ
+        ).returncode
+    assert code == 0 and site.executions == 10
+    assert other.read_bytes() == b"something\n" + site.expected
+    log.unlink()
+    other.unlink()

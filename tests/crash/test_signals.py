@@ -19,7 +19,8 @@ import harness
 import pytest
 from crash_site import Site
 
-CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGUSR1: 143}
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGUSR1: 143,
+         signal.SIGUSR2: 143, signal.SIGXCPU: 143}  # fmt: skip
 
 
 def held_by(pipe: int) -> int:

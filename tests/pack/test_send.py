@@ -209,3 +209,19 @@ def test_what_cannot_be_sent_is_refused(tmp_path: Path) -> None:
         told = ask(tmp_path, "send", *options, "--", *arguments[: len(arguments) - len(options)])
         assert told.returncode == 2, told.stderr
         assert words in told.stderr.lower()
+
+
+def test_receiving_in_user_space_leaves_no_folder(ends: Ends) -> None:
+    """Such a filesystem keeps a file that is removed while it is open, under another name in its folder."""
+    tried = subprocess.run(["bindfs", str(ends.there), str(ends.there)], capture_output=True, text=True)
+    if tried.returncode:
+        pytest.skip(f"no filesystem in user space can be mounted: {tried.stderr.strip()}")
+    try:
+        packed = ask(ends.here, "run", "--pack-to", "r.mrp", "--with-queries", "--", *COMMAND.split())
+        assert packed.returncode == 0, packed.stderr
+        sent = subprocess.run(ends.send("r.mrp"), cwd=ends.here, capture_output=True, text=True, timeout=LONG)
+        assert sent.returncode == 0, sent.stderr
+        assert ends.result.stat().st_size > 0
+        assert [path.name for path in ends.there.glob(".*")] == []
+    finally:
+        subprocess.run(["umount", str(ends.there)], check=True)

@@ -43,6 +43,7 @@ def read(path: str) -> str:
         ({"PBS_NP": "12"}, 12, "PBS_NP"),
         ({"NSLOTS": "7", "PE_HOSTFILE": "engine"}, 4, "PE_HOSTFILE"),
         ({"NSLOTS": "7"}, 7, "NSLOTS"),
+        ({"SLURM_JOB_CPUS_PER_NODE": "16", "HQ_TASK_ID": "0", "HQ_CPUS": "2,3,5"}, 3, "HQ_CPUS"),
         ({"LSB_DJOB_NUMPROC": "6", "LSB_MCPU_HOSTS": "n2 4 n1 2"}, 2, "LSB_MCPU_HOSTS"),
         ({"LSB_DJOB_NUMPROC": "6"}, 6, "LSB_DJOB_NUMPROC"),
         ({"NCPUS": "0", "NSLOTS": "undefined"}, 0, ""),

@@ -19,6 +19,7 @@ from millrace.launch import command, heart, sweep
 from millrace.launch.allocation import Allocation, find, parse_hosts
 from millrace.launch.relay import Output, Words
 from millrace.launch.watch import MPI_SECONDS, SILENCE_SECONDS, START_SECONDS, Signs
+from millrace.plan import granted
 from millrace.plan.slurm import expand
 from millrace.storage import launcher_folder
 
@@ -57,7 +58,7 @@ def test_a_slurm_job_of_several_nodes_is_found() -> None:
     "environ",
     [
         {},
-        {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"},
+        {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1", "SLURMD_NODENAME": "n1"},
         {**SLURM, "MILLRACE_SUPERVISED": "1"},
         {**SLURM, "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "n2"},
     ],
@@ -65,6 +66,43 @@ def test_a_slurm_job_of_several_nodes_is_found() -> None:
 )
 def test_a_run_stays_on_its_machine(environ: dict[str, str]) -> None:
     assert find((), environ) is None
+
+
+def test_shell_of_salloc_uses_the_granted_node() -> None:
+    """It is started where it was typed, as a rule."""
+    assert find((), {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"}) == Allocation("slurm", ("n1",))
+
+
+#: What a heterogeneous job has, of two parts.
+PARTS = {
+    "SLURM_JOB_ID": "4", "SLURM_JOB_NODELIST": "n1", "SLURM_HET_SIZE": "2", "SLURM_JOB_NODELIST_HET_GROUP_0": "n1", "SLURMD_NODENAME": "n1",
+    "SLURM_JOB_NODELIST_HET_GROUP_1": "n[2-3]", "SLURM_JOB_CPUS_PER_NODE_HET_GROUP_0": "1", "SLURM_JOB_CPUS_PER_NODE_HET_GROUP_1": "4(x2)",
+}  # fmt: skip
+
+
+def test_heterogeneous_job_is_used_whole() -> None:
+    found = find((), PARTS)
+    assert found == Allocation("slurm", ("n1", "n2", "n3"))
+    words = command.on_node(found, "n3", ["true"], PARTS)
+    assert words[:2] == ["srun", "--het-group=1"] and words[-1] == "true"
+    assert granted.on_nodes(PARTS, lambda _: "") == {granted.GRANTED: "n1=1 n2=4 n3=4"}
+
+
+def test_hosts_of_other_batch_systems_are_found(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("a 2 all.q@a UNDEFINED\nb 1 all.q@b UNDEFINED\nb 1 big.q@b UNDEFINED\n")
+    engine = {"JOB_ID": "3", "PE_HOSTFILE": str(hosts), "NSLOTS": "4"}
+    assert find((), engine) == Allocation("grid engine", ("a", "b"))
+    assert granted.on_nodes(engine, lambda path: Path(path).read_text()) == {granted.GRANTED: "a=2 b=2"}
+    lsf = {"LSB_JOBID": "3", "LSB_MCPU_HOSTS": "a 2 b 4"}
+    assert find((), lsf) == Allocation("lsf", ("a", "b"))
+    assert command.on_node(Allocation("lsf", ("a", "b")), "b", ["true"], lsf) == ["blaunch", "b", "true"]
+    hosts.write_text("a\na\nb\n")
+    assert find((), {"LSB_JOBID": "3", "LSB_DJOB_HOSTFILE": str(hosts)}) == Allocation("lsf", ("a", "b"))
+
+
+def test_task_of_hyperqueue_stays_where_it_is() -> None:
+    assert find((), {**SLURM, "HQ_TASK_ID": "0", "HQ_CPUS": "2,3"}) is None
 
 
 def test_an_interactive_step_has_the_whole_job() -> None:

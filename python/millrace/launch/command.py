@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ import msgspec
 from millrace.errors import RefusedError
 from millrace.launch import sweep
 from millrace.launch.allocation import Allocation
+from millrace.plan.slurm import het_group
 from millrace.storage import launcher_folder
 
 Kind = Literal["openmpi", "hydra", "srun"]
@@ -39,6 +41,9 @@ ALLOW_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "
 
 #: Where the daemons of Open MPI 5 and 4 keep their files.
 FOLDERS = ("PRTE_MCA_prte_tmpdir_base", "OMPI_MCA_orte_tmpdir_base")
+
+#: Nodes whose names are looked up, to learn over what they are reached.
+MAX_RESOLVED = 64
 
 #: Programs that may start ranks of a kind, best first, and what they call themselves.
 PROGRAMS: dict[Kind, tuple[tuple[str, ...], str]] = {
@@ -60,6 +65,17 @@ class Launcher(msgspec.Struct, frozen=True):
     library: str
     #: PMI plugin of ``srun``; empty for others.
     plugin: str = ""
+
+
+def choose_for(allocation: Allocation, environ: Mapping[str, str]) -> Launcher:
+    """A launcher of ranks on the nodes; a single one, of Slurm's, needs no MPI.
+
+    Raises:
+        RefusedError: There is none.
+    """
+    if len(allocation.nodes) == 1 and allocation.kind == "slurm":
+        return Launcher("srun", shutil.which("srun") or "srun", "", "none")
+    return choose(environ, library_version())
 
 
 def choose(environ: Mapping[str, str], library: str) -> Launcher:
@@ -131,6 +147,12 @@ def output(command: Sequence[str]) -> str:
     return done.stdout.decode(errors="replace")
 
 
+def _qrsh(environ: Mapping[str, str]) -> str:
+    """Grid Engine's remote shell: a job's ``PATH`` need not have it."""
+    own = Path(environ.get("SGE_BINARY_PATH", "/"), "qrsh")
+    return shutil.which("qrsh", path=environ.get("PATH")) or str(own)
+
+
 def ranks(
     launcher: Launcher, allocation: Allocation, nodes: Sequence[str], words: Sequence[str], *, cwd: Path, forward: Sequence[str]
 ) -> list[str]:  # fmt: skip
@@ -161,7 +183,7 @@ def ranks(
             str(cwd),
             *words,
         ]
-    # In a Slurm job all ranks have the variables already.
+    # Steps of a Slurm job have the variables already.
     given = [] if allocation.kind == "slurm" else [word for name in forward for word in ("-x", name)]
     hosts = ",".join(f"{node}:1" for node in nodes)
     return [
@@ -169,11 +191,27 @@ def ranks(
     ]  # fmt: skip
 
 
-def environ_of_ranks(environ: Mapping[str, str], token: str, launcher: Launcher, folder: Path) -> dict[str, str]:
+def spare_family(nodes: Sequence[str]) -> str:
+    """The family of addresses, 6 or 4, that is not needed as all nodes have one of the other; empty: nobody knows."""
+    families: list[set[socket.AddressFamily]] = []
+    for node in nodes[:MAX_RESOLVED]:
+        try:
+            found = socket.getaddrinfo(node.rpartition("@")[2], None, proto=socket.IPPROTO_TCP)
+        except OSError:
+            return ""
+        families.append({each[0] for each in found})
+    common = set.intersection(*families) if families else set()
+    return "6" if socket.AF_INET in common else "4" if socket.AF_INET6 in common else ""
+
+
+def environ_of_ranks(
+    environ: Mapping[str, str], token: str, launcher: Launcher, folder: Path, nodes: Sequence[str] = ()
+) -> dict[str, str]:
     """The environment of the launcher: the user's, and what makes launchers fit for many starts.
 
     Args:
         folder: That of this start for the launcher's files, see `millrace.storage.launcher_folder`.
+        nodes: Where the ranks are to be.
     """
     made = dict(environ)
     made[sweep.NAME] = token
@@ -190,6 +228,9 @@ def environ_of_ranks(environ: Mapping[str, str], token: str, launcher: Launcher,
     # Slurm's PMIx plugin uses two kinds of fence by default, and may let a process out of one too early: Open MPI then gets
     # a message in the middle of MPI_Init and crashes (https://github.com/open-mpi/ompi/issues/12495).
     defaults["SLURM_PMIX_FENCE"] = "tree"
+    if launcher.kind == "openmpi" and (family := spare_family(nodes)):
+        # Of a node with IPv4 and IPv6, and one with IPv4 alone, Open MPI says that they do not reach each other.
+        defaults |= {"OMPI_MCA_btl_tcp_disable_family": family}
     if os.geteuid() == 0:
         # A container's only user, as a rule.
         defaults |= ALLOW_ROOT
@@ -204,10 +245,15 @@ def forwarded(environ: Mapping[str, str]) -> list[str]:
 def on_node(allocation: Allocation, node: str, words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """The command that runs ``words`` on one node, with our standard input."""
     if allocation.kind == "slurm":
+        part = het_group(environ, node)
         return [
-            "srun", "--overlap", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--mpi=none",
+            "srun", *([] if part is None else [f"--het-group={part}"]), "--overlap", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--mpi=none",
             "--cpu-bind=none", "--quiet", "--chdir=/", *words,
         ]  # fmt: skip
+    if allocation.kind == "grid engine" and RSH not in environ:
+        return [_qrsh(environ), "-inherit", node, shlex.join(words)]
+    if allocation.kind == "lsf" and RSH not in environ:
+        return ["blaunch", node, *words]
     if allocation.kind == "pbs" and RSH not in environ and shutil.which("pbs_tmrsh"):
         return ["pbs_tmrsh", node, *words]
     return [*shlex.split(environ.get(RSH) or SSH), node, shlex.join(words)]

@@ -13,11 +13,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from millrace.interrupt import STOPPING
 from millrace.launch import nodes
 from millrace.launch.allocation import Allocation
+from millrace.run_folder import remove_folder
+
+#: The guard has few files open.
+MAX_DESCRIPTOR = 256
 
 
 class Guard:
@@ -56,9 +62,15 @@ def clean_up(guarded: Mapping[str, Any], environ: Mapping[str, str]) -> None:
     shutil.rmtree(guarded["folder"], ignore_errors=True)
 
 
+def remove_empty(folder: Path) -> None:
+    """Remove the folder if it is still there, and holds nothing but what was open when it was removed."""
+    with suppress(OSError):
+        remove_folder(folder)
+
+
 def main() -> None:
     """Wait for the end of the supervisor, and clean up."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+    for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
     line = sys.stdin.buffer.readline()
     if not line:
@@ -69,6 +81,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
     sys.stdin.buffer.read()
     clean_up(guarded, os.environ)
+    os.closerange(3, MAX_DESCRIPTOR)  # the lock: while it is open, NFS keeps it in the folder under another name
+    remove_empty(Path(guarded["folder"]))
 
 
 if __name__ == "__main__":

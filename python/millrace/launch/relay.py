@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 #: Open MPI frames what it has to say by lines of dashes; its daemons and libraries name themselves.
 FRAME = re.compile(rb"-{60,}\s*")
-LAUNCHERS = re.compile(rb"\[[^\]\s]+:\d+\] |\[proxy:|\[mpiexec@|(prterun|prted|mpirun|mpiexec|srun|slurmstepd|orterun|ORTE|PRTE)\b|Abort\(")  # fmt: skip
+LAUNCHERS = re.compile(rb"\[[^\]\s]+:\d+\] |\[[^\]\s]+\]\[\[\d+,\d+\],\d+\]|Error in MPI_|\[proxy:|\[mpiexec@|(prterun|prted|mpirun|mpiexec|srun|slurmstepd|orterun|ORTE|PRTE)\b|Abort\(")  # fmt: skip
 
 #: Lines of a launcher that are kept.
 KEPT = 40
@@ -24,10 +25,11 @@ class Output:
     Args:
         path: The file.
         descriptor: Where its bytes go, each once.
+        begins: Called before the first of them.
     """
 
-    def __init__(self, path: Path, descriptor: int) -> None:
-        self._path, self._to = path, descriptor
+    def __init__(self, path: Path, descriptor: int, begins: Callable[[], None] = lambda: None) -> None:
+        self._path, self._to, self._begins = path, descriptor, begins
         #: Bytes passed on so far.
         self.passed = 0
 
@@ -40,6 +42,8 @@ class Output:
         with self._path.open("rb", buffering=0) as file:
             file.seek(self.passed)
             while content := memoryview(file.read(1 << 20)):
+                if not self.passed:
+                    self._begins()
                 while content:
                     written = os.write(self._to, content)
                     self.passed += written

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from millrace.interrupt import Interrupt
-from millrace.launch import command
+from millrace.launch import batch_host, command, node_shell
 from millrace.launch.allocation import KEY, SUPERVISED, Allocation
 from millrace.launch.relay import Output, Words
 from millrace.launch.watch import STDIN, Signs
@@ -28,6 +28,9 @@ from millrace.waiting import Deadline, until
 
 #: Seconds between looks at the heartbeat.
 TICK_SECONDS = 0.2
+
+#: Seconds between two looks beyond which this process was stopped (``scontrol suspend``, SIGSTOP), or the machine slept.
+MAX_LOOK_SECONDS = 2.0
 
 #: Seconds that the launcher gets to end by itself once the run is at its end.
 LAST_WORDS_SECONDS = 5.0
@@ -67,8 +70,10 @@ class Start:
     ) -> None:
         self._talk, self._launcher, self._nodes, self._patience = talk, launcher, alive, patience
         self._folder = LauncherFolder(token)
-        environ = command.environ_of_ranks(ranks.environ, token, launcher, self._folder.path)
+        environ = command.environ_of_ranks(ranks.environ, token, launcher, self._folder.path, alive)
         environ |= {SUPERVISED: f"{patience:.0f}", KEY: secrets.token_hex(32), **talk.signs.environ}
+        if node_shell.is_needed(ranks.allocation, ranks.environ):
+            environ |= node_shell.environ_of_launcher(launcher.kind, self._folder.path)
         environ |= granted.on_nodes(ranks.environ, cores.read)
         if path := stdin_path():
             environ[STDIN] = path
@@ -84,10 +89,13 @@ class Start:
         self._stopping: Deadline | None = None
         for part in (talk.signs, talk.said):
             part.begin()
+        #: When this process looked last.
+        self._looked = time.monotonic()
         self._process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ, start_new_session=True,
                 cwd=ranks.plan.command.cwd, bufsize=0,
             )  # fmt: skip
+        self._host_watch = batch_host.start_watch(ranks.allocation, alive, environ)
 
     def watch(self) -> str:
         """Carry words until the start has ended; why it did, for the user. `code` is set if the run is at its end."""
@@ -116,6 +124,7 @@ class Start:
         signs.listen()
         self.code = signs.code()
         self._talk.output.pump()
+        self._discount_standstill()
         if self._has_ended and not _pipes_are_open(selector):
             return self._ending()
         if self.code is not None or self._has_ended:
@@ -130,6 +139,13 @@ class Start:
         elif took := signs.waits_for_mpi(len(self._nodes), self._patience):
             return f"MPI has not started on all nodes within {took:.0f} s"
         return "asked to stop" if self._is_stopped() else ""
+
+    def _discount_standstill(self) -> None:
+        """Let time in which nothing of the job ran not count as silence."""
+        now = time.monotonic()
+        if now - self._looked > MAX_LOOK_SECONDS:
+            self._talk.signs.discount(now - self._looked)
+        self._looked = now
 
     def _is_stopped(self) -> bool:
         """Pass on what asks to stop; whether it is of no use to wait any longer."""
@@ -154,6 +170,8 @@ class Start:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        if self._host_watch:
+            batch_host.end_watch(self._host_watch)
 
 
 def _carry(selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:

@@ -14,18 +14,20 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 
 from millrace import debug, earlier_run, run_folder
 from millrace.errors import ExitCode, MillraceError, RefusedError
 from millrace.interrupt import Interrupt, nobody_reads
-from millrace.launch import command, nodes
+from millrace.launch import command, nodes, reachability
 from millrace.launch.allocation import Allocation
 from millrace.launch.ending import ending
 from millrace.launch.folder import LOCK, launch_folder, take
-from millrace.launch.guard import Guard
+from millrace.launch.guard import Guard, remove_empty
 from millrace.launch.relay import Output, Words
 from millrace.launch.start import TICK_SECONDS, Ranks, Start, Talk, stdin_path
 from millrace.launch.watch import Signs
+from millrace.output.stdout_record import record_stdout, refuse_appending
 from millrace.plan import workplace
 from millrace.plan.plan import Plan
 from millrace.plan.privacy import folder_mode
@@ -42,6 +44,8 @@ class Supervisor:
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
+        #: Nodes that answer and do not reach the others.
+        self._blocked: set[str] = set()
 
     def run(self) -> int:
         """Start, watch and start again until done; the exit code.
@@ -52,7 +56,7 @@ class Supervisor:
         self.rundir = RunDir(self.ranks.plan.run_dir)
         if run_folder.is_running(self.rundir):
             run_folder.take(self.rundir, folder_mode(self.ranks.plan)).close()  # says who has it
-        launcher = command.choose(self.ranks.environ, command.library_version())
+        launcher = command.choose_for(self.ranks.allocation, self.ranks.environ)
         token = secrets.token_hex(8)
         with ExitStack() as stack:
             interrupt = stack.enter_context(Interrupt())
@@ -61,15 +65,19 @@ class Supervisor:
                 with closing(run_folder.take(self.rundir, folder_mode(self.ranks.plan))):
                     earlier_run.set_aside(self.rundir)
                 stack.callback(self._put_back, token)
+            elif self.rundir.holds_a_run():
+                refuse_appending(self.ranks.plan.use, self.rundir)
             folder = launch_folder(self.ranks.plan.run_dir)
             held = take(folder)
+            stack.callback(remove_empty, folder)
             stack.callback(held.close)
             guard = Guard(folder, held.descriptor, token, self.ranks.allocation, self.ranks.environ)
             stack.callback(guard.close)
             held.hand_to(guard.pid)  # which lives longer than this process, whatever happens
             held.keep(self._lost)
+            output = Output(folder / "stdout", 1, partial(record_stdout, self.rundir))
             said = Words(2, all_of_it=self.ranks.plan.job.verbosity > 0)
-            self.talk = Talk(interrupt, Signs(folder), Output(folder / "stdout", 1), said)
+            self.talk = Talk(interrupt, Signs(folder), output, said)
             self._say(
                 f"{count(len(self.ranks.allocation.nodes), 'node')} of {self.ranks.allocation.words}; ranks are started by {launcher.program}"
             )
@@ -106,6 +114,9 @@ class Supervisor:
             self._check_wanted()
             fruitless = 0 if self.talk.signs.records > before else fruitless + 1
             alive = self._answering(token)
+            if fruitless == 1:
+                self._find_blocked(alive)
+            alive = tuple(node for node in alive if node not in self._blocked)
             self._check_wanted()  # Slurm may have told the steps in between, of which there were none
             if fruitless >= MOST_FRUITLESS or not alive:
                 raise self._hopeless(why, fruitless, alive)
@@ -160,6 +171,26 @@ class Supervisor:
             self._pause(turn)
         return alive
 
+    def _find_blocked(self, alive: Sequence[str]) -> None:
+        """See whether nodes that answer do not reach the first one: no further start would get on with them.
+
+        Raises:
+            RefusedError: None of them does.
+        """
+        blocked = reachability.find_blocked(self.ranks.allocation, alive, self.ranks.environ)
+        if not blocked:
+            return
+        why = next(iter(blocked.values()))
+        if len(blocked) >= min(len(alive) - 1, reachability.MAX_ASKED):
+            raise RefusedError(
+                f"{alive[0]}: the other nodes do not reach it by TCP ({some([*blocked])}: {why})",
+                "MPI connects the nodes at ports that it chooses: let the firewall pass all of TCP between them; or name another "
+                "host first, or these alone which reach each other, with --hosts; without IPv4 or IPv6 on some of them: "
+                "OMPI_MCA_btl_tcp_disable_family=4 or 6",
+            )
+        self._blocked |= blocked.keys()
+        self._say(f"{some([*blocked])}: left out, as {alive[0]} is not reached from there by TCP: {why}")
+
     def _not_shared(self, lacking: Sequence[str]) -> MillraceError:
         folder = self.ranks.plan.run_dir.parent
         return RefusedError(
@@ -172,7 +203,7 @@ class Supervisor:
         until(lambda: self.talk.interrupt.signal, 2.0 ** (turn - 1) if turn > 0 else 0.0, nap=TICK_SECONDS)
 
     def _not_answering(self, alive: Sequence[str]) -> str:
-        return some([node for node in self.ranks.allocation.nodes if node not in alive])
+        return some([node for node in self.ranks.allocation.nodes if node not in alive and node not in self._blocked])
 
     def _restart_words(self, why: str, alive: Sequence[str]) -> str:
         lost = self._not_answering(alive)

@@ -92,6 +92,13 @@ class Signs:
                 if file.read(1):
                     self._others = time.monotonic() - self._begun
 
+    def discount(self, seconds: float) -> None:
+        """Leave out time in which this process did not run: the coordinator was stopped as well, or could not be heard."""
+        self._changed += seconds
+        self._begun += seconds
+        if self._starting is not None:
+            self._starting += seconds
+
     def silent_for(self, n_nodes: int, patience: float) -> float:
         """Seconds of silence, if they are too many; else 0. ``patience`` stretches the limits."""
         limit = SILENCE_SECONDS if self.alive else START_SECONDS

@@ -7,7 +7,6 @@ stopped in order; of one that was killed nobody can tell.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
 import stat
@@ -62,25 +61,6 @@ def check(plan: Plan, rundir: RunDir, manifest: Manifest) -> None:
                 f"{path}: somebody has changed it since this run {since}: {how}",
                 f"move it away (mv {quoted} {quoted}.changed) and type the same command again: it writes the file anew from "
                 f"{rundir.path}",
-            )
-
-
-def refuse_appended(plan: Plan, rundir: RunDir) -> None:
-    """See that standard output is not behind what an earlier start wrote there: all of it would stand there again.
-
-    Raises:
-        RefusedError: It is.
-    """
-    if all(output.layout != "file" or destination(output, plan.command.cwd) for output in plan.use.outputs):
-        return
-    with suppress(OSError):
-        is_behind = stat.S_ISREG(os.fstat(1).st_mode) and fcntl.fcntl(1, fcntl.F_GETFL) & os.O_APPEND
-        if is_behind and rundir.holds_results():
-            raise RefusedError(
-                "standard output goes behind what is in a file (>>), where what an earlier start of this run has written would "
-                "stand twice",
-                "type the same command with > and the name of a new file, which gets all of it, and take out of this one what "
-                "the first start wrote",
             )
 
 

@@ -66,6 +66,7 @@ class Streams:
             off. A resumed run writes the same bytes over its own, so that who follows a file sees it only grow.
         files: Each is one record, which may have outputs of its own; empty: records are none.
         wrote: Called with the path of each file of its own for a record, as it is whole.
+        writes_stdout: Called before the first byte of a result goes to standard output.
 
     Raises:
         OSError: An output cannot be opened or written.
@@ -74,10 +75,14 @@ class Streams:
     def __init__(
         self, outputs: Sequence[OutputUse], cwd: Path, only: str = "", to: str = "", fresh: bool = False,
         files: Sequence[str] = (), wrote: Callable[[str], None] | None = None,
+        writes_stdout: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         self._outputs, self._cwd, self._wrote = outputs, cwd, wrote
         self._writers: dict[int, _core.StreamWriter] = {}
         self._folders: dict[int, Path] = {}
+        self._writes_stdout = writes_stdout
+        #: Streams that go to standard output.
+        self._on_stdout: set[int] = set()
         self._places: list[Path] = []
         self._fresh, self._files = fresh, files
         #: Names in a journal, which may be a stranger's, are kept below the folder that the user names.
@@ -97,6 +102,8 @@ class Streams:
                     self._places.append(place)
                     if not place.exists():
                         self._new.append(place)
+                else:
+                    self._on_stdout.add(number)
                 prompt = place is not None and kind(place.parent) not in SHARED
                 self._writers[number] = _core.StreamWriter(output.join, str(place) if place else None, prompt=prompt)
             else:
@@ -142,6 +149,9 @@ class Streams:
         try:
             for block in task.blocks:
                 if (writer := self._writers.get(block.stream)) is not None:
+                    if self._writes_stdout and block.length and block.stream in self._on_stdout:
+                        self._writes_stdout()
+                        self._writes_stdout = None
                     with self._placed(block.stream, records(task.first, task.last)):
                         writer.append(n_records, block)
                 elif (folder := self._folders.get(block.stream)) is not None:

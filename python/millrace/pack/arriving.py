@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from millrace import lock
+from millrace import lock, run_folder
 from millrace.errors import RefusedError
 from millrace.lock import Lock
 from millrace.pack import places
@@ -68,7 +68,7 @@ class Place:
         self.start_over()
         self.lock.unlink(missing_ok=True)
         with suppress(OSError):
-            self.folder.rmdir()
+            run_folder.remove_folder(self.folder)
 
     def have(self) -> tuple[int, str]:
         """How many bytes of the pack are there, and their SHA-256."""
@@ -102,6 +102,7 @@ class Arriving:
         self._file.flush()
         if not data:
             os.fsync(self._file.fileno())
+            self._file.close()  # a file that is open would stay in a folder on NFS
         with self._more:
             self._size += len(data)
             self.whole = not data
@@ -109,6 +110,7 @@ class Arriving:
 
     def fail(self, error: BaseException) -> None:
         """Nothing comes any more, and it is not all there."""
+        self._file.close()
         with self._more:
             self.error = error
             self._more.notify_all()

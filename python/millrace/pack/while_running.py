@@ -12,7 +12,7 @@ import hashlib
 import shutil
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import msgspec
@@ -61,6 +61,12 @@ class Place:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
 
+    def remove(self) -> None:
+        """Leave nothing here; for the process that has the lock."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):
+            run_folder.remove_folder(self.folder)
+
 
 def job_for(job: Job, dest: Path) -> Job:
     """``job`` as it is run to be packed: kept until the pack is there, and with no record left out."""
@@ -92,7 +98,7 @@ def run(
         except lock.HeldError as error:
             raise RefusedError(f"{dest}: another millrace ({error.words}) is packing into it", "wait for it") from error
         place.clear()
-        stack.callback(lambda: shutil.rmtree(place.folder, ignore_errors=True))
+        stack.callback(place.remove)
         return _Live(plan, place, wishes, say).run(keep=keep)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from millrace.plan.slurm import expand, is_users_step, per_node
+from millrace.plan.slurm import expand, het_groups, is_users_step, per_node
 
 #: Set for the processes that a supervisor starts: to the cores of each node, as batch systems tell the first one alone.
 GRANTED = "MILLRACE_GRANTED"
@@ -22,7 +22,8 @@ def granted(environ: Mapping[str, str], host: str, read: Read) -> tuple[int, str
     """
     # Where a node has a name of its own for Slurm, that is not its host name.
     host = environ.get("SLURMD_NODENAME") or host
-    for find in (_handed_on, _slurm, _pbs, _grid_engine, _lsf):
+    # HyperQueue's workers run in jobs of the others.
+    for find in (_handed_on, _hyperqueue, _slurm, _pbs, _grid_engine, _lsf):
         found = find(environ, host, read)
         if found and found[0] > 0:
             return found
@@ -30,14 +31,23 @@ def granted(environ: Mapping[str, str], host: str, read: Read) -> tuple[int, str
 
 
 def on_nodes(environ: Mapping[str, str], read: Read) -> dict[str, str]:
-    """The variable that tells processes on all nodes of a Slurm or PBS job what is granted there; empty if nothing is."""
-    cores = _on_slurm_nodes(environ) or _on_pbs_nodes(environ, read)
+    """The variable that tells processes on all nodes of a job what is granted there; empty if nothing is."""
+    cores = (
+        _on_slurm_nodes(environ)
+        or _on_pbs_nodes(environ, read)
+        or on_grid_engine_hosts(environ, read)
+        or on_lsf_hosts(environ, read)
+    )
     return {GRANTED: " ".join(f"{name}={n}" for name, n in cores.items())} if cores else {}
 
 
 def _on_slurm_nodes(environ: Mapping[str, str]) -> dict[str, int]:
-    cores = per_node(environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
-    return dict(zip(expand(environ.get("SLURM_JOB_NODELIST", "")), cores, strict=False)) if cores else {}
+    parts = [
+        (nodes, environ.get(f"SLURM_JOB_CPUS_PER_NODE_HET_GROUP_{group}", ""))
+        for group, nodes in enumerate(het_groups(environ))
+    ]
+    parts = parts or [(environ.get("SLURM_JOB_NODELIST", ""), environ.get("SLURM_JOB_CPUS_PER_NODE", ""))]
+    return {node: n for nodes, cores in parts for node, n in zip(expand(nodes), per_node(cores), strict=False)}
 
 
 def _on_pbs_nodes(environ: Mapping[str, str], read: Read) -> dict[str, int]:
@@ -86,21 +96,48 @@ def _pbs(environ: Mapping[str, str], host: str, read: Read) -> tuple[int, str] |
     return None
 
 
+def on_grid_engine_hosts(environ: Mapping[str, str], read: Read) -> dict[str, int]:
+    """Slots on each host of a job in a parallel environment, the master's first; empty: it is in none."""
+    path = environ.get("PE_HOSTFILE")
+    found: Counter[str] = Counter()
+    for words in (line.split() for line in (read(path) if path else "").splitlines()):
+        if len(words) > 1 and words[1].isdigit():
+            found[words[0]] += int(words[1])  # a line for each queue
+    return dict(found)
+
+
 def _grid_engine(environ: Mapping[str, str], host: str, read: Read) -> tuple[int, str] | None:
-    if path := environ.get("PE_HOSTFILE"):
-        lines = (line.split() for line in read(path).splitlines())
-        if n := _of_host({words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}, host):
-            return n, "granted by Grid Engine: PE_HOSTFILE"
+    if slots := on_grid_engine_hosts(environ, read):
+        return _of_host(slots, host) or min(slots.values()), "granted by Grid Engine: PE_HOSTFILE"
     n = _number(environ, "NSLOTS")
     return (n, "granted by Grid Engine: NSLOTS") if n else None
 
 
-def _lsf(environ: Mapping[str, str], host: str, _: Read) -> tuple[int, str] | None:
+def on_lsf_hosts(environ: Mapping[str, str], read: Read) -> dict[str, int]:
+    """Slots on each host of an LSF job, the first host's first; empty: it is in none."""
     words = environ.get("LSB_MCPU_HOSTS", "").split()
-    if n := _of_host({name: int(n) for name, n in zip(words[::2], words[1::2], strict=False) if n.isdigit()}, host):
-        return n, "granted by LSF: LSB_MCPU_HOSTS"
+    if words:
+        return {name: int(n) for name, n in zip(words[::2], words[1::2], strict=False) if n.isdigit()}
+    path = environ.get("LSB_DJOB_HOSTFILE")
+    return dict(Counter(read(path).split())) if path else {}
+
+
+def _lsf(environ: Mapping[str, str], host: str, read: Read) -> tuple[int, str] | None:
+    if slots := on_lsf_hosts(environ, read):
+        name = "LSB_MCPU_HOSTS" if environ.get("LSB_MCPU_HOSTS") else "LSB_DJOB_HOSTFILE"
+        return _of_host(slots, host) or min(slots.values()), f"granted by LSF: {name}"
     n = _number(environ, "LSB_DJOB_NUMPROC")
     return (n, "granted by LSF: LSB_DJOB_NUMPROC") if n else None
+
+
+def is_hyperqueue_task(environ: Mapping[str, str]) -> bool:
+    """Whether this process is a task of HyperQueue."""
+    return "HQ_TASK_ID" in environ
+
+
+def _hyperqueue(environ: Mapping[str, str], _: str, __: Read) -> tuple[int, str] | None:
+    cpus = [word for word in environ.get("HQ_CPUS", "").split(",") if word] if is_hyperqueue_task(environ) else []
+    return (len(cpus), "granted by HyperQueue: HQ_CPUS") if cpus else None
 
 
 def _of_host(cores: Mapping[str, int], host: str) -> int:

@@ -17,6 +17,21 @@ def is_users_step(environ: Mapping[str, str]) -> bool:
     return step.isdigit() and int(step) < _FIRST_OF_SLURM
 
 
+def het_groups(environ: Mapping[str, str]) -> list[str]:
+    """The packed lists of nodes of the parts of a heterogeneous job, in the order of their numbers; empty: it has no parts.
+
+    >>> het_groups({"SLURM_HET_SIZE": "2", "SLURM_JOB_NODELIST_HET_GROUP_0": "n1", "SLURM_JOB_NODELIST_HET_GROUP_1": "n[2-3]"})
+    ['n1', 'n[2-3]']
+    """
+    n = int(environ.get("SLURM_HET_SIZE", "0") or 0)
+    return [environ.get(f"SLURM_JOB_NODELIST_HET_GROUP_{group}", "") for group in range(n)]
+
+
+def het_group(environ: Mapping[str, str], node: str) -> int | None:
+    """The number of the part of a heterogeneous job that a node is in; None: the job has no parts."""
+    return next((number for number, text in enumerate(het_groups(environ)) if node in expand(text)), None)
+
+
 def per_node(text: str) -> list[int]:
     """Numbers of each node; empty if they cannot be understood.
 

@@ -19,6 +19,7 @@ from millrace.launch.supervisor_link import Supervision
 from millrace.launch.sweep import NAME as JOB
 from millrace.lock import Lock
 from millrace.output import left
+from millrace.output.stdout_record import refuse_appending
 from millrace.plan import fingerprint, surroundings
 from millrace.plan.plan import Plan
 from millrace.plan.privacy import folder_mode
@@ -64,7 +65,7 @@ def claim_run(plan: Plan, supervision: Supervision, stack: ExitStack) -> Claim:
     plan = as_before(plan, rundir)
     manifest, resuming = take_over(plan, rundir)
     if resuming:
-        left.refuse_appended(plan, rundir)
+        refuse_appending(plan.use, rundir)
     left.check(plan, rundir, manifest)  # refused, it stays as it is: the next start is to see the same
     stack.push(remove_if_fruitless(rundir, supervised=supervision.active))
     others = surroundings.changed(manifest.environ, plan.command.environ) if resuming else ""

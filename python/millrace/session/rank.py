@@ -61,6 +61,12 @@ def join(launched: Launched, supervision: Supervision, job: Job) -> Membership |
         if launched.rank:
             sys.exit(ExitCode.REFUSED)  # the first one tells
         raise
+    except RuntimeError as error:  # the library's own, where one process does not reach another
+        watchdog.close()
+        words = f"MPI does not start: {error}"
+        if launched.rank:
+            sys.exit(f"millrace: rank {launched.rank} on {os.uname().nodename}: {words}")
+        raise LostError(words, "the nodes must reach each other by TCP, over IPv4 or over IPv6 all of them") from error
     if world.rank:
         with Interrupt(supervised=supervision.active) as interrupt:
             agent(world, work, job.partition_size).run(interrupt)

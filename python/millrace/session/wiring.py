@@ -27,6 +27,7 @@ from millrace.node.spool import open_reader
 from millrace.output.commit import GroupCommit
 from millrace.output.guard import Guard, GuardedWriter
 from millrace.output.stage import OrderedWriter, Stage
+from millrace.output.stdout_record import begin_record, record_stdout
 from millrace.output.streams import Streams, destination
 from millrace.plan import fingerprint
 from millrace.plan.doubts import is_unknown
@@ -80,6 +81,8 @@ class Wiring:
             streams = Streams(
                 plan.use.outputs, plan.command.cwd, fresh=fresh, files=files_of(plan.use),
                 wrote=chain.wrote if chain else None,
+                # A supervisor passes on what is written, and records where to.
+                writes_stdout=None if self._processes.supervision.active else partial(record_stdout, rundir),
             )  # fmt: skip
         stack.callback(streams.give_up)
         stage, slots, wake = self._workers(stack, streams)
@@ -96,7 +99,7 @@ class Wiring:
         verifier = Verifier(plan, parts, self._processes.work.spool, self._earlier.looks, results, before)
 
         def begin_writing() -> None:
-            rundir.written.touch()
+            begin_record(rundir)
             streams.begin()
 
         group_commit = GroupCommit(journal, plan.job.sync, wake, self.guard)

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import msgspec
 
 from millrace.errors import ExitCode
-from millrace.interrupt import STOPPING, Interrupt
+from millrace.interrupt import STOPPING, Interrupt, number_told
 from millrace.process_handle import open_process_handle
 from millrace.workflow import member
 from millrace.workflow.lending import Need, lend
@@ -197,8 +197,7 @@ class Conductor:
 
     def _code(self, interrupt: Interrupt) -> int:
         if (interrupt.signal and len(self._codes) < len(self._phases)) or (interrupt.signal and self.failed):
-            number = signal.SIGTERM if interrupt.signal == signal.SIGUSR1 else interrupt.signal
-            return 128 + number
+            return 128 + number_told(interrupt.signal)
         # A phase that was stopped because another failed says nothing of the cause.
         failures = [code for code in self._codes.values() if code not in (ExitCode.DONE, ExitCode.QUARANTINED)]
         return next(

@@ -1,0 +1,85 @@
+"""``python -m millrace.launch.batch_host JOB``: has a Slurm job queued again when the node of its batch script is lost.
+
+``--no-kill`` lets a job outlive its nodes, that of the batch script too: it would stay there with nobody at work until its
+wall time. So another node of the job asks Slurm now and then. It sees of the nodes what Slurm sees, and needs no clock.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from millrace.launch import command
+from millrace.launch.allocation import Allocation
+from millrace.plan.slurm import expand
+from millrace.waiting import until
+
+#: Seconds between two questions. Slurm itself takes minutes to give up a node (``SlurmdTimeout``).
+POLL_INTERVAL_SECONDS = 20.0
+
+#: Seconds that the watch gets to end.
+END_SECONDS = 2.0
+
+
+def start_watch(
+    allocation: Allocation, nodes: Sequence[str], environ: Mapping[str, str]
+) -> subprocess.Popen[bytes] | None:
+    """Start the watch on a node other than this one; None: this is no batch script of Slurm, or there is no other node.
+
+    Args:
+        environ: That of the ranks: what ends them ends the watch.
+    """
+    here, job = environ.get("SLURMD_NODENAME"), environ.get("SLURM_JOB_ID")
+    others = [node for node in nodes if node != here]
+    if allocation.kind != "slurm" or not (here and job and others) or "SLURM_STEP_ID" in environ:
+        return None
+    words = [sys.executable, "-P", "-m", "millrace.launch.batch_host", job]
+    with suppress(OSError):
+        return subprocess.Popen(
+            command.on_node(allocation, others[0], words, environ), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, env=dict(environ), start_new_session=True,
+        )  # fmt: skip
+    return None
+
+
+def end_watch(watch: subprocess.Popen[bytes]) -> None:
+    """End the watch. ``srun`` passes SIGTERM on; what it leaves behind is swept with the ranks."""
+    watch.terminate()
+    try:
+        watch.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        watch.kill()
+        watch.wait()
+
+
+def is_batch_host_lost(job: str, said: str) -> bool:
+    """Whether Slurm has taken the node of the batch script out of ``job``, by what ``scontrol show job`` says of it.
+
+    It has a line for each job of an array, and for each part of a heterogeneous job.
+
+    >>> is_batch_host_lost("7", "JobId=7 ReqNodeList=(null) NodeList=n[2-3] BatchHost=n1")
+    True
+    >>> is_batch_host_lost("7", "JobId=7 NodeList=n[1-3] BatchHost=n1\\nJobId=8 NodeList=n4 BatchHost=n5")
+    False
+    >>> is_batch_host_lost("7", "slurm_load_jobs error: Unable to contact slurm controller")
+    False
+    """
+    line = next((line for line in said.splitlines() if line.startswith(f"JobId={job} ")), "")
+    told = dict(re.findall(r"(?<!\S)(\w+)=(\S+)", line))
+    return {"BatchHost", "NodeList"} <= told.keys() and told["BatchHost"] not in expand(told["NodeList"])
+
+
+def main(job: str) -> None:
+    """Watch until the batch script's node is lost, then have the job queued again; where that is not allowed, end it."""
+    show = ["scontrol", "--oneliner", "show", "job", job]
+    until(lambda: is_batch_host_lost(job, command.output(show)), nap=POLL_INTERVAL_SECONDS)
+    if subprocess.run(["scontrol", "requeue", job], check=False).returncode:
+        os.execvp("scancel", ["scancel", job])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,135 @@
+"""Whether the nodes of a job reach its first one: firewalls between nodes let a remote shell pass, and nothing else.
+
+``python -m millrace.launch.reachability`` listens on the first node until its standard input ends, and says where;
+``python -m millrace.launch.reachability PORT ADDRESS...`` connects from another, as MPI does: to any port, at any address.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from millrace.launch import command
+from millrace.launch.allocation import Allocation
+
+#: Seconds that a connection may take; and that a node gets for all that it tries.
+CONNECT_SECONDS, ANSWER_SECONDS = 3.0, 15.0
+
+#: Nodes that are asked: what keeps all of these away keeps all away.
+MAX_ASKED = 32
+
+#: Exit code of a node that does not reach the first one; others say that nobody knows.
+UNREACHED = 4
+
+
+def find_blocked(allocation: Allocation, nodes: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The nodes that do not reach the first of ``nodes`` by TCP, and why not; empty: all do, or nobody knows."""
+    if len(nodes) < 2:
+        return {}
+    own = [sys.executable, "-P", "-m", "millrace.launch.reachability"]
+    with _listener(command.on_node(allocation, nodes[0], own, environ), environ) as said:
+        if not (words := said.split()) or not words[0].isdigit():
+            return {}
+        asked = {
+            node: _started(command.on_node(allocation, node, [*own, words[0], nodes[0], *words[1:]], environ), environ)
+            for node in nodes[1 : MAX_ASKED + 1]
+        }
+        found = {node: _answer(process) for node, process in asked.items()}
+    return {node: why for node, why in found.items() if why}
+
+
+@contextlib.contextmanager
+def _listener(words: Sequence[str], environ: Mapping[str, str]) -> Iterator[str]:
+    """Have the first node listen, until the context ends; what it says."""
+    process = _started(words, environ, subprocess.PIPE)
+    assert process.stdin and process.stdout
+    late = threading.Timer(ANSWER_SECONDS, process.kill)
+    late.start()
+    try:
+        said = process.stdout.readline().decode(errors="replace")
+        late.cancel()
+        yield said
+    finally:
+        late.cancel()
+        process.stdin.close()
+        _answer(process)
+
+
+def _started(
+    words: Sequence[str], environ: Mapping[str, str], stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        words, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=dict(environ), start_new_session=True
+    )
+
+
+def _answer(process: subprocess.Popen[bytes]) -> str:
+    """What a node says that does not reach the first one; empty: it does, or does not answer."""
+    assert process.stdout
+    with process, contextlib.suppress(ValueError):
+        try:
+            process.wait(ANSWER_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        if process.wait() == UNREACHED:
+            return process.stdout.read().decode(errors="replace").strip()
+    return ""
+
+
+def local_addresses(proc: Path = Path("/proc/net")) -> list[str]:
+    """Addresses of this machine by which others may reach it, as the kernel has them."""
+    found: list[str] = []
+    with contextlib.suppress(OSError):
+        lines = (proc / "fib_trie").read_text().splitlines()
+        for before, line in pairwise(lines):
+            if "/32 host LOCAL" in line and not (address := before.split()[-1]).startswith("127."):
+                found.append(address)
+    with contextlib.suppress(OSError):
+        for line in (proc / "if_inet6").read_text().splitlines():
+            digits, _, _, scope = line.split()[:4]
+            if scope == "00":  # global
+                found.append(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)))
+    return list(dict.fromkeys(found))
+
+
+def listen() -> None:
+    """Say a port and the addresses of this machine, and take connections until standard input ends."""
+    dual = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual else socket.AF_INET
+    with socket.create_server(("", 0), family=family, dualstack_ipv6=dual) as server:
+        print(server.getsockname()[1], *local_addresses(), flush=True)
+        sys.stdin.buffer.read()
+
+
+def connect(port: int, addresses: Sequence[str]) -> str:
+    """Why this machine reaches none of the addresses; empty: it reaches one."""
+    why = ""
+    for address in addresses:
+        try:
+            socket.create_connection((address, port), CONNECT_SECONDS).close()
+            return ""
+        except OSError as error:
+            why = why or (os.strerror(error.errno) if error.errno and error.errno > 0 else str(error))
+    return why or "no address"
+
+
+def main(words: Sequence[str]) -> int:
+    """Listen, or connect; the exit code."""
+    if not words:
+        listen()
+        return 0
+    if why := connect(int(words[0]), words[1:]):
+        print(why, flush=True)
+        return UNREACHED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

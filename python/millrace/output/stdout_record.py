@@ -1,0 +1,70 @@
+"""To which files a run has written results by its standard output.
+
+A file that is opened with ``>>`` keeps what an earlier start has written there, and the whole output would follow it. Batch
+systems open the log of a job so, which may hold messages alone: only what results went to counts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from contextlib import suppress
+
+from millrace.errors import RefusedError
+from millrace.model import ToolUse
+from millrace.rundir import RunDir
+
+#: The first line of a record. Releases that kept none left the file empty.
+HEAD = "standard output (device, file)"
+
+
+def begin_record(rundir: RunDir) -> None:
+    """Record that outputs are written from now on, by default none of them to standard output."""
+    with rundir.written.open("a") as file:
+        if not file.tell():
+            file.write(f"{HEAD}\n")
+
+
+def record_stdout(rundir: RunDir) -> None:
+    """Record that results go to the file that standard output is, if it is one."""
+    with suppress(OSError):  # the run directory was removed
+        if (name := _file_on_stdout()) and rundir.path.is_dir():
+            begin_record(rundir)
+            with rundir.written.open("a") as file:
+                file.write(f"{name}\n")
+                file.flush()
+                os.fsync(file.fileno())
+
+
+def refuse_appending(use: ToolUse, rundir: RunDir) -> None:
+    """Check that standard output does not append to results that an earlier start has written to the same file.
+
+    Raises:
+        RefusedError: It does: they would stand there twice.
+    """
+    if all(output.layout != "file" or (output.to or output.path) != "-" for output in use.outputs):
+        return
+    with suppress(OSError):
+        appends = fcntl.fcntl(1, fcntl.F_GETFL) & os.O_APPEND and os.fstat(1).st_size
+        if appends and _is_recorded(rundir, _file_on_stdout()):
+            raise RefusedError(
+                "standard output goes behind what is in a file (>>), where what an earlier start of this run has written would "
+                "stand twice",
+                "type the same command with > and the name of a new file, which gets all of it, and take out of this one what "
+                "the first start wrote",
+            )
+
+
+def _is_recorded(rundir: RunDir, name: str) -> bool:
+    try:
+        lines = rundir.written.read_text().splitlines()
+    except FileNotFoundError:
+        return False
+    return name in lines if HEAD in lines else bool(name) and rundir.holds_results()
+
+
+def _file_on_stdout() -> str:
+    """Device and number of the regular file that standard output is; empty: it is something else."""
+    about = os.fstat(1)
+    return f"{about.st_dev} {about.st_ino}" if stat.S_ISREG(about.st_mode) else ""
