@@ -58,6 +58,8 @@ class Here:
     #: Where commands run; None: on this node alone.
     nodes: Allocation | None = None
     slots: int = 0
+    #: Whether the job is done, and its files are those that it wrote.
+    is_done: bool = False
     #: What was made so that it could be planned with, to be removed if nothing begins.
     made: list[Path] = field(default_factory=list)
 
