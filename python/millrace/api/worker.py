@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from millrace.api import serving
+from millrace.api import functions, serving
 from millrace.api.mapping import Raised
 
 
@@ -27,7 +27,7 @@ def main(path: str) -> None:
 def _answer(function: Callable[[Any], Any], value: Any) -> bytes:
     """The result, or what was raised instead, as bytes."""
     try:
-        return pickle.dumps(function(value))
+        return functions.result_pickled(function(value))
     except Exception as error:
         try:
             found = pickle.dumps(Raised(error))
