@@ -8,12 +8,12 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from millrace.errors import CorruptError, ToolError
+from millrace.own_python import python_command
 from millrace.rundir import RunDir
 
 #: Residues with their frequencies in Swiss-Prot, in percent.
@@ -96,13 +96,13 @@ def show(folder: Path, queries: int, environ: Mapping[str, str], say: Callable[[
     say(f"   {serial:.1f} s")
 
     say(f"3. the same with `millrace run --` before it, into millrace.tsv, on {len(os.sched_getaffinity(0))} cores")
-    millrace = [sys.executable, "-P", "-m", "millrace", "run", "--fresh", "-q", "--", *blastp, "-out", "millrace.tsv"]
+    millrace = python_command("-m", "millrace", "run", "--fresh", "-q", "--", *blastp, "-out", "millrace.tsv")
     ours = timed(millrace, folder)
     say(f"   {ours:.1f} s: {serial / ours:.2f} times as fast")
     compare(folder, "millrace.tsv", say)
 
     say("4. again into resumed.tsv, killed with SIGKILL in the middle, then resumed by the same command")
-    again = [sys.executable, "-P", "-m", "millrace", "run", "-q", "--", *blastp, "-out", "resumed.tsv"]
+    again = python_command("-m", "millrace", "run", "-q", "--", *blastp, "-out", "resumed.tsv")
     kill_in_the_middle(again, folder, folder / "resumed.tsv.millrace")
     say("   killed; resuming")
     resumed = timed(again, folder)

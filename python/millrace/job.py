@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Collection, Iterable
@@ -235,7 +236,7 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
     return job
 
 
-def words_of(command: str | Iterable[str], prefix: str = "") -> tuple[str, ...]:
+def words_of(command: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], prefix: str = "") -> tuple[str, ...]:
     """The words of a command; a text is split as a shell does.
 
     Raises:
@@ -244,8 +245,10 @@ def words_of(command: str | Iterable[str], prefix: str = "") -> tuple[str, ...]:
     >>> words_of("blastp -query 'q 1.faa'")
     ('blastp', '-query', 'q 1.faa')
     """
+    if isinstance(command, os.PathLike):
+        return (os.fspath(command),)
     if not isinstance(command, str):
-        return tuple(command)
+        return tuple(os.fspath(word) for word in command)
     try:
         return tuple(shlex.split(command))
     except ValueError as error:

@@ -10,9 +10,10 @@ import os
 import stat
 from pathlib import Path
 
-from millrace import lock
+from millrace import caller, lock
 from millrace.errors import CorruptError, RefusedError
 from millrace.lock import HeldError, Lock
+from millrace.lock_owner import Owner, place
 from millrace.own import why_not_own
 from millrace.rundir import JOURNAL, RunDir, delete
 from millrace.sealed import HINT
@@ -61,6 +62,8 @@ def take(rundir: RunDir, mode: int = 0o700, job: str = "", *, fresh: bool = Fals
         except FileNotFoundError:
             continue  # an ending run removed the folder just now
         except HeldError as error:
+            if _ends_lost(rundir, error.owner):
+                continue
             raise RefusedError(
                 f"{rundir.path}: another millrace ({error.words}) is running this now",
                 f"wait for it, or look at it with: millrace status {rundir.path}",
@@ -75,6 +78,13 @@ def take(rundir: RunDir, mode: int = 0o700, job: str = "", *, fresh: bool = Fals
                 f"{rundir.path}: {error.strerror}", "name a place that can be written with --run-dir"
             ) from error
     raise RefusedError(f"{rundir.path}: cannot be made there", "name a place that can be written with --run-dir")
+
+
+def _ends_lost(rundir: RunDir, owner: Owner | None) -> bool:
+    """Whether the run that has the directory was called by a program that has died, and has come to its end now."""
+    if owner is None or owner.place != place() or not caller.is_lost_by(owner):
+        return False
+    return caller.end_lost(owner, lambda: not lock.is_held(rundir.path / "lock"))
 
 
 def _check_journals(rundir: RunDir) -> None:

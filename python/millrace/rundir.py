@@ -52,12 +52,14 @@ class Complete(Frozen, frozen=True):
     """How a run ended that got to its end."""
 
     run_id: str
-    #: Bytes of each output.
+    #: Bytes of each output that is one file.
     outputs: dict[str, int]
     #: Records without a result.
     quarantined: int
     #: Whether the user wants the directory kept.
     kept: bool
+    #: Records that the outputs cover; None: the run ended under release 0.1.0, which did not note it.
+    records: int | None = None
 
 
 class RunDir(msgspec.Struct, frozen=True):

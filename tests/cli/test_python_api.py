@@ -17,7 +17,7 @@ from shell import Shell
 from turns import again
 
 import millrace
-from millrace.api import notebook, running
+from millrace.api import notebook, run_options, running
 from millrace.errors import RefusedError
 
 PYTHON = shlex.quote(sys.executable)
@@ -88,11 +88,6 @@ def test_a_process_that_dies_ends_the_iteration(shell: Shell) -> None:
     assert ended.code == 0 and ended.out[0] in "14" and "SIGABRT" in ended.out, ended.shown
 
 
-def test_a_function_that_no_other_process_finds_is_refused(shell: Shell) -> None:
-    ended = shell.run(program(shell, "list(millrace.map(lambda n: n, [1]))"))
-    assert ended.code == 1 and "no lambda" in ended.err, ended.shown
-
-
 def test_killed_and_called_again_it_goes_on(shell: Shell) -> None:
     n = 4000
     command = program(
@@ -149,7 +144,7 @@ def test_a_refusal_is_an_error_with_its_words(shell: Shell, quiet: None) -> None
 
 
 def test_examples() -> None:
-    assert doctest.testmod(running).failed == doctest.testmod(notebook).failed == 0
+    assert sum(doctest.testmod(each).failed for each in (running, notebook, run_options)) == 0
 
 
 def test_the_names_of_the_package_are_there() -> None:

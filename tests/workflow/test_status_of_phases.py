@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from harness import wait_until
 from shell import Shell
 
 from millrace import lock, lock_owner
+from millrace.watch.job import WatchedJob
+from millrace.watch.phases import busy_times, charts
 
 JOB = """
 [phase.one]
@@ -129,3 +133,50 @@ def test_a_job_that_another_machine_has_taken_over_ends(shell: Shell, held: subp
     assert held.wait(300) == 128 + 15
     (shell.root / "open").touch()
     assert not (shell.work / "c.fa").exists()
+
+
+def earlier(folder: Path, seconds: float, silent: float) -> None:
+    """Let all have happened ``seconds`` earlier, but the last sign of life ``silent`` seconds ago."""
+    log = folder / "phases.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    log.write_text("".join(json.dumps({**line, "time": line["time"] - seconds}) + "\n" for line in lines))
+    for path in folder.rglob("events.jsonl"):
+        head, *rest = path.read_text().splitlines()
+        begun = datetime.fromisoformat(json.loads(head)["time"]) - timedelta(seconds=seconds)
+        path.write_text("\n".join([json.dumps({**json.loads(head), "time": begun.isoformat()}), *rest, ""]))
+    for path in folder.rglob("*"):
+        os.utime(path, (time.time() - silent,) * 2)
+
+
+def seconds_of(shell: Shell) -> dict[str, float]:
+    said = shell.run("millrace status --json job.millrace")
+    assert said.code == 0, said.shown
+    return {each["name"]: each["seconds"] for each in json.loads(said.out)["phases"]}
+
+
+def test_a_killed_job_shows_how_long_its_phases_were_at_work(shell: Shell, held: subprocess.Popen[bytes]) -> None:
+    """Until its last sign of life: not until the begin of the phase, nor until the next start of the job."""
+    folder = shell.work / "job.millrace"
+    held.kill()
+    held.wait()
+    assert wait_until(lambda: not lock.shows_life(folder / "two" / "lock"))
+    earlier(folder, 100_000, silent=90_000)
+    assert 9_000 < seconds_of(shell)["two"] < 11_000
+    job = WatchedJob(folder, "job", os.environ)
+    chart = charts(job.look().phases)
+    job.close()
+    assert 9_000 < chart["length"] < 11_000
+    (shell.root / "open").touch()
+    resumed = shell.run("millrace run -q --keep-run-dir job.toml")
+    assert resumed.code == 0, resumed.shown
+    assert 9_000 < seconds_of(shell)["two"] < 20_000
+    job = WatchedJob(folder, "job", os.environ)
+    phases = {phase.name: phase for phase in job.look().phases}
+    job.close()
+    chart = charts([*phases.values()])
+    assert [(each["phase"], each["state"]) for each in chart["bars"]][:3] == [("one", "stopped"), ("one", "done"), ("two", "killed")]  # fmt: skip
+    # What phase one did in the first start is shown there, although the second start found it done.
+    begun = [begin for begin, _, _ in busy_times(phases["one"], phases["one"].stretches[0].begun)]
+    assert begun and max(begun) < 10_000, begun
+    begun = [begin for begin, _, _ in busy_times(phases["two"], phases["one"].stretches[0].begun)]
+    assert max(begun) > 90_000, begun

@@ -8,39 +8,52 @@ import multiprocessing.spawn
 import os
 import pickle
 import shutil
-import sys
 import tempfile
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
+from millrace.api import functions
+from millrace.api.run_options import StrPath
 from millrace.api.running import Run
 from millrace.errors import RefusedError
 from millrace.own import replace_whole, take_private
+from millrace.own_python import python_command
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: In the folder of a map: the function, and the records.
-CALL, RECORDS = "call", "records.txt"
+#: In the folder of a map: the function, and what tells whether another one is the same.
+CALL, IDENTITY = "call", "identity"
 
 
+@overload
 def map(
-    function: Callable[[T], R],
-    records: Iterable[T] | str | os.PathLike[str],
+    function: Callable[[bytes], R], records: StrPath, *, slots: int | None = None, run_dir: StrPath | None = None,
+    format: str = "",
+) -> Iterator[R]: ...  # fmt: skip
+@overload
+def map(
+    function: Callable[[T], R], records: Iterable[T], *, slots: int | None = None, run_dir: StrPath | None = None,
+) -> Iterator[R]: ...  # fmt: skip
+def map(
+    function: Callable[[Any], R],
+    records: Iterable[Any] | StrPath,
     *,
     slots: int | None = None,
-    run_dir: str | os.PathLike[str] | None = None,
+    run_dir: StrPath | None = None,
     format: str = "",
 ) -> Iterator[R]:
     """Call ``function`` for each record, in processes that stay alive, and give the results in the order of the records.
 
     Args:
-        function: One of a module, or of the program's main file, as for `multiprocessing`. Its result depends on the record
-            alone.
-        records: Values that can be pickled, such as Biopython's records; or the path of a file, whose records come as bytes.
+        function: Any function, also one of a notebook's cell, of ``python -c``, or without a name. Its result depends on the
+            record alone.
+        records: Values that can be pickled, such as Biopython's records, read as the slots need them; or the path of a file,
+            whose records come as bytes.
         slots: Processes; default: the cores that this process may use.
         run_dir: A folder that keeps what is done: the same call goes on from there. Default: nothing is kept.
         format: Record format of the file; default: told by the file.
@@ -50,7 +63,7 @@ def map(
 
     Raises:
         Exception: What the function has raised, at the place of its record. With ``run_dir`` it stays there.
-        RefusedError: The function cannot be found by another process, or ``run_dir`` may be another user's.
+        RefusedError: The function cannot be sent to another process, or ``run_dir`` may be another user's.
         RunError: The run did not end well, such as by a process that died; all results before are right.
 
     >>> list(map(len, ["a", "bcd"]))
@@ -60,19 +73,22 @@ def map(
     folder = Path(run_dir).absolute() if run_dir else Path(tempfile.mkdtemp(prefix="millrace-map-"))
     try:
         _take(folder)
-        call = pickle.dumps((_surroundings(), _pickled(function), path is not None))
-        _keep(folder / CALL, call)
+        digest = _keep_call(folder, function, is_raw=path is not None)
+        lines = None
         if path is None:
             assert not isinstance(records, str | os.PathLike)
-            _keep(folder / RECORDS, b"".join(b64encode(pickle.dumps(each)) + b"\n" for each in records))
+            values = iter(records)
+            if not (first := [*islice(values, 1)]):
+                return
+            lines = (b64encode(pickle.dumps(each)) + b"\n" for each in chain(first, values))
         left = _left(function, kept=bool(run_dir))
-        yield from _results(folder, digest_of(call), function, path, slots, format, left)
+        yield from _results(folder, digest, function, path, slots, format, left, lines)
     finally:
         if not run_dir:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def digest_of(call: bytes) -> str:
+def digest_call(call: bytes) -> str:
     """The digest by which a worker knows that the function it loads is the one that it was started for."""
     return hashlib.blake2b(call, digest_size=32).hexdigest()
 
@@ -94,24 +110,19 @@ def _take(folder: Path) -> None:
 
 
 def _results(
-    folder: Path,
-    digest: str,
-    function: Callable[[Any], Any],
-    path: Path | None,
-    slots: int | None,
-    form: str,
-    left: str,
-) -> Iterator[Any]:
-    if (folder / RECORDS).is_file() and not (folder / RECORDS).stat().st_size:
-        return
+    folder: Path, digest: str, function: Callable[[Any], Any], path: Path | None, slots: int | None, form: str, left: str,
+    lines: Iterable[bytes] | None,
+) -> Iterator[Any]:  # fmt: skip
     options = ["--records", "--run-dir", str(folder / "run"), "--verify", "0", "--on-failure", "stop", "--keep-run-dir"]
-    options += ["--input", str(path.absolute())] if path else ["--input", f"{folder / RECORDS}:lines"]
+    options += ["--input", str(path.absolute())] if path else ["--format", "lines"]
     options += ["--format", form] if path and form else []
     options += ["--slots", str(slots)] if slots else []
-    # A change of the function is noticed, as that of a program.
-    with suppress(TypeError):
+    # A change of the function is noticed, as that of a program; one of a notebook has no file.
+    with suppress(TypeError, OSError):
         options += ["--shared", str(Path(inspect.getsourcefile(function) or "").resolve(strict=True))]
-    with Run([sys.executable, "-m", "millrace.api.worker", str(folder / CALL), digest], options, left=left) as running:
+    with Run(
+        python_command("-m", "millrace.api.worker", str(folder / CALL), digest), options, left=left, feed=lines
+    ) as running:
         for line in running:
             result = pickle.loads(b64decode(line))
             if isinstance(result, Raised):
@@ -139,20 +150,21 @@ class Raised:
 def _surroundings() -> dict[str, Any]:
     """What another process needs to find the function: path and main module, as for `multiprocessing`."""
     found = multiprocessing.spawn.get_preparation_data("millrace")
-    return {name: found[name] for name in ("sys_path", "init_main_from_path", "init_main_from_name") if name in found}
+    names = ("sys_path", "init_main_from_path", "init_main_from_name") if functions.main_is_file() else ("sys_path",)
+    return {name: found[name] for name in names if name in found}
 
 
-def _pickled(function: Callable[[Any], Any]) -> bytes:
-    try:
-        return pickle.dumps(function)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise RefusedError(
-            f"millrace.map: the function cannot be found by another process: {error}",
-            "define it at the top of a module or of the program's main file: no lambda, nothing inside a function",
-        ) from error
+def _keep_call(folder: Path, function: Callable[[Any], Any], *, is_raw: bool) -> str:
+    """Write the function for the workers, unless the same one is there already: the file tells whether a run may go on.
 
-
-def _keep(path: Path, content: bytes) -> None:
-    """Write a file, unless it is there already: its time of change tells whether a run may go on."""
-    if not path.is_file() or path.read_bytes() != content:
-        replace_whole(path, content)
+    Returns:
+        The digest of the file.
+    """
+    content, identity = functions.pickled(function)
+    surroundings = _surroundings()
+    same = pickle.dumps((surroundings, identity, is_raw))
+    noted = folder / IDENTITY
+    if not (folder / CALL).is_file() or not noted.is_file() or noted.read_bytes() != same:
+        replace_whole(folder / CALL, pickle.dumps((surroundings, content, is_raw)))
+        replace_whole(noted, same)
+    return digest_call((folder / CALL).read_bytes())

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import sys
 import tempfile
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Self, Unpack
 
+from millrace import caller
 from millrace.api import notebook
+from millrace.api.feeding import lines_while_feeding
+from millrace.api.run_options import RunOptions, StrPath, option_words
 from millrace.errors import ExitCode, MillraceError, parted
 from millrace.job import words_of
+from millrace.own_python import python_command
 
 #: Bytes read at once.
 PIECE = 1 << 16
@@ -39,17 +42,19 @@ class Run:
     """One run: an iterator over the lines of standard output, in the order of the input, while it lasts.
 
     Args:
-        command: The serial command: words, or a text that is split as a shell does.
+        command: The serial command: words or paths, or a text that is split as a shell does.
         options: Options of `millrace run`.
         stdin: What the command has as standard input.
         cwd: The working folder; default: that of this process.
         left: What to say if it is left before its end; default: what fits the command.
         bar: Whether a bar is shown below the cell of a notebook; default: where there is one.
+        feed: Lines of standard input, in place of ``stdin``: read as the run takes them, while its results are waited for.
     """
 
     def __init__(
-        self, command: str | Sequence[str], options: Sequence[str] = (), *, stdin: int | IO[bytes] = subprocess.DEVNULL,
-        cwd: str | os.PathLike[str] | None = None, left: str = "", bar: bool | None = None,
+        self, command: StrPath | Sequence[StrPath], options: Sequence[str] = (), *, stdin: int | IO[bytes] = subprocess.DEVNULL,
+        cwd: StrPath | None = None, left: str = "", bar: bool | None = None,
+        feed: Iterable[bytes] | None = None,
     ) -> None:  # fmt: skip
         self.command = words_of(command)
         self._words = left or (
@@ -64,10 +69,17 @@ class Run:
         self._left: weakref.finalize[..., Run] | None = None
         has_bar = notebook.is_here() if bar is None else bar
         progress = "json" if has_bar else "none"
+        self._feed, self._into = feed, -1
+        if feed is not None:
+            stdin, self._into = os.pipe2(os.O_CLOEXEC)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "millrace", "run", "--progress", progress, *options, "--", *self.command],
+            python_command("-m", "millrace", "run", "--progress", progress, *options, "--", *self.command),
             stdin=stdin, stdout=subprocess.PIPE, stderr=self._said, cwd=cwd, bufsize=PIECE,
+            env={**os.environ, caller.VARIABLE: caller.named()},
         )  # fmt: skip
+        if feed is not None:
+            assert isinstance(stdin, int)
+            os.close(stdin)
         self._bar = notebook.Bar(self._said.fileno()) if has_bar else None
 
     def __iter__(self) -> Iterator[bytes]:
@@ -78,7 +90,11 @@ class Run:
         """
         assert self._process.stdout is not None  # a pipe was asked for
         self._left = self._left or weakref.finalize(self, _leave, self._words, self._process)
-        yield from self._process.stdout
+        if self._feed is None:
+            yield from self._process.stdout
+        else:
+            into, self._into = self._into, -1
+            yield from lines_while_feeding(self._process.stdout.fileno(), into, self._feed)
         self.wait()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -120,6 +136,9 @@ class Run:
             said = self._said.read().decode(errors="replace")
             self.said = notebook.words_of(said) if self._bar else said
             self._said.close()
+        if self._into >= 0:
+            os.close(self._into)
+            self._into = -1
         return self._process.returncode
 
     def stop(self) -> None:
@@ -145,17 +164,23 @@ def _leave(words: str, process: subprocess.Popen[bytes]) -> None:
         warnings.warn(words, RuntimeWarning, stacklevel=2)
 
 
-def run(command: str | Sequence[str], *, cwd: str | os.PathLike[str] | None = None, **options: object) -> Run:
+def run(
+    command: StrPath | Sequence[StrPath], *, cwd: StrPath | None = None, stdin: StrPath | None = None, bar: bool | None = None,
+    **options: Unpack[RunOptions],
+) -> Run:  # fmt: skip
     """Run a serial command on every core, as ``millrace run`` does.
 
     What the command writes to files is in these at the end; what it writes to standard output is read from the result
     line by line, in the order of the input, while the run lasts.
 
     Args:
-        command: Program and arguments: words, or a text that is split as a shell does, without its pipes and globs.
+        command: Program and arguments: words, of which any may be paths as objects, or a text that is split as a shell does,
+            without its pipes and globs.
         cwd: The working folder; default: that of this process.
+        stdin: The file that the command has as standard input; default: nothing.
+        bar: Whether a bar is shown below the cell of a notebook; default: where there is one.
         options: Those of ``millrace run``: ``slots=4``, ``run_dir="r"``, ``input="q.fa"``, ``fresh=True``,
-            ``output=["a", "b"]``, ``stdin="q.fa"`` (a file). ``bar=False``: no bar in a notebook.
+            ``output=["a", "b"]``.
 
     Returns:
         The run, which has begun: iterate over it, or `Run.wait`.
@@ -167,25 +192,8 @@ def run(command: str | Sequence[str], *, cwd: str | os.PathLike[str] | None = No
     >>> for line in run(["grep", "-v", "x", "in.txt"], input="in.txt"):  # doctest: +SKIP
     ...     print(line)
     """
-    stdin, bar = options.pop("stdin", None), options.pop("bar", None)
-    shown = None if bar is None else bool(bar)
-    words = [word for name, value in options.items() for word in _words(name, value)]
+    words = [word for name, value in options.items() for word in option_words(name, value)]
     if stdin is None:
-        return Run(command, words, cwd=cwd, bar=shown)
-    with Path(cwd or ".", str(stdin)).open("rb") as file:
-        return Run(command, words, stdin=file, cwd=cwd, bar=shown)
-
-
-def _words(name: str, value: object) -> list[str]:
-    """An option as it is typed.
-
-    >>> _words("run_dir", "r"), _words("fresh", True), _words("fresh", False), _words("output", ["a", "b"])
-    (['--run-dir', 'r'], ['--fresh'], [], ['--output', 'a', '--output', 'b'])
-    """
-    option = f"--{name.replace('_', '-')}"
-    if value is True:
-        return [option]
-    if value is False or value is None:
-        return []
-    several = value if isinstance(value, list | tuple) else [value]
-    return [word for each in several for word in (option, str(each))]
+        return Run(command, words, cwd=cwd, bar=bar)
+    with Path(cwd or ".", stdin).open("rb") as file:
+        return Run(command, words, stdin=file, cwd=cwd, bar=bar)

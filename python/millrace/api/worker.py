@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from millrace.api import serving
-from millrace.api.mapping import Raised, digest_of
+from millrace.api import functions, serving
+from millrace.api.mapping import Raised, digest_call
 
 
 def main(path: str, digest: str) -> None:
     """Serve the function that is kept in a file, if it is the one of this digest: to load another would run it."""
     call = Path(path).read_bytes()
-    if digest_of(call) != digest:
+    if digest_call(call) != digest:
         sys.exit(f"{path}: is not the function that millrace.map was called with")
     surroundings, pickled, is_raw = pickle.loads(call)
     multiprocessing.spawn.prepare(surroundings)
@@ -30,7 +30,7 @@ def main(path: str, digest: str) -> None:
 def _answer(function: Callable[[Any], Any], value: Any) -> bytes:
     """The result, or what was raised instead, as bytes."""
     try:
-        return pickle.dumps(function(value))
+        return functions.result_pickled(function(value))
     except Exception as error:
         try:
             found = pickle.dumps(Raised(error))

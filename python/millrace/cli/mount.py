@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from millrace.errors import ExitCode
+from millrace.own_python import python_command
 
 #: Seconds between looks at whether a view is there.
 LOOK_SECONDS = 0.02
@@ -58,7 +59,7 @@ def _in_background(words: list[str], point: Path) -> None:
         SystemExit: The view did not come; the exit code is that of the process.
     """
     with tempfile.TemporaryFile() as said:
-        argv = [sys.executable, "-m", "millrace", "data", "mount", "--foreground", *words]
+        argv = python_command("-m", "millrace", "data", "mount", "--foreground", *words)
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True)  # fmt: skip
         while process.poll() is None and not os.path.ismount(point):
             time.sleep(LOOK_SECONDS)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from millrace import debug
+from millrace import caller, debug
 from millrace.cli.options import JobCommand, job_options, origins, workflow
 from millrace.job import Job
 
@@ -55,6 +55,7 @@ def command(job: Job, as_json: bool, pack: Path | None, with_queries: bool) -> N
     from millrace.launch.allocation import PHASE
     from millrace.launch.supervisor_link import Supervision
 
+    caller.forget(os.environ)  # not for tools, which may run Millrace themselves
     phase: tuple[Workflow, Path, str] | None = None
     if flow := workflow():
         if pack:

@@ -22,6 +22,7 @@ import msgspec
 from millrace.errors import RefusedError
 from millrace.launch import sweep
 from millrace.launch.allocation import Allocation
+from millrace.own_python import python_command
 from millrace.plan.slurm import het_group
 from millrace.storage import launcher_folder
 
@@ -125,7 +126,7 @@ def library_version() -> str:
         RefusedError: There is no MPI.
     """
     code = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
-    asked = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
+    asked = subprocess.run(python_command("-c", code), capture_output=True, text=True, check=False)
     if asked.returncode:
         raise RefusedError(
             "several nodes need MPI, and this Python has none: "

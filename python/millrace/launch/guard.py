@@ -17,6 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from millrace.own_python import put_user_modules_last, python_command
+
+if __name__ == "__main__":
+    put_user_modules_last(os.environ)  # before anything is imported that may be there, too
+
 from millrace.interrupt import STOPPING
 from millrace.launch import nodes
 from millrace.launch.allocation import Allocation
@@ -37,7 +42,7 @@ class Guard:
 
     def __init__(self, folder: Path, lock: int, token: str, allocation: Allocation, environ: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "millrace.launch.guard"], stdin=subprocess.PIPE, cwd="/", env=dict(environ),
+            python_command("-m", "millrace.launch.guard"), stdin=subprocess.PIPE, cwd="/", env=dict(environ),
             start_new_session=True, pass_fds=(lock,),
         )  # fmt: skip
         self.pid = self._process.pid

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 from millrace.launch import command, sweep
 from millrace.launch.allocation import Allocation
+from millrace.own_python import python_command
 from millrace.plan import workplace
 from millrace.waiting import until
 
@@ -103,7 +103,7 @@ class _Question:
 
 
 def _ask(allocation: Allocation, node: str, told: str, environ: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
-    words = command.on_node(allocation, node, [sys.executable, "-P", "-m", "millrace.launch.sweep"], environ)
+    words = command.on_node(allocation, node, python_command("-m", "millrace.launch.sweep"), environ)
     try:
         process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(environ),

@@ -28,6 +28,7 @@ from millrace.launch.relay import Output, Words
 from millrace.launch.start import TICK_SECONDS, Ranks, Start, Talk, stdin_path
 from millrace.launch.watch import Signs
 from millrace.output.stdout_record import record_stdout, refuse_appending
+from millrace.own_python import python_command
 from millrace.plan import workplace
 from millrace.plan.plan import Plan
 from millrace.plan.privacy import folder_mode
@@ -243,7 +244,7 @@ def run(plan: Plan, allocation: Allocation, environ: Mapping[str, str]) -> int:
             "standard input is no file, and cannot be read again after a failure",
             "write it to a file first, and read that: millrace run ... < FILE",
         )
-    words = [sys.executable, "-P", "-m", "millrace", *sys.argv[1:]]
+    words = python_command("-m", "millrace", *sys.argv[1:])
     if plan.job.work_dir:  # for all that clean up after ranks
         environ = {**environ, workplace.VARIABLE: str(plan.work_place)}
     try:

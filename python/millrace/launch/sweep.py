@@ -14,6 +14,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from millrace.own_python import put_user_modules_last
+
+if __name__ == "__main__":
+    put_user_modules_last(os.environ)  # before anything is imported that may be there, too
+
 from millrace.process_handle import open_process_handle, signal_process
 from millrace.storage import launcher_folder
 from millrace.waiting import Naps, until

@@ -14,7 +14,14 @@ from millrace.errors import CorruptError, RefusedError
 from millrace.output import unfit
 from millrace.output.order import effective_tasks
 from millrace.output.streams import Streams, destination
-from millrace.rundir import Manifest, RunDir
+from millrace.rundir import Complete, Manifest, RunDir
+
+#: What to do where the journals of an unfinished run, or of one that has ended, do not hold all results.
+SALVAGE = "resume the run to compute what is missing, or salvage the rest with --ignore-errors"
+SALVAGE_COMPLETE = (
+    "the files that the run wrote are not affected: use them if they are still there, compute all again by the command of the run "
+    "with --fresh, or salvage the rest with --ignore-errors"
+)
 
 
 class Gathered(msgspec.Struct, frozen=True):
@@ -33,10 +40,12 @@ def gather(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> Gathe
 
     Raises:
         RefusedError: There is no run, or no such stream, or ``to`` is an output that the run itself has written.
-        CorruptError: A record is damaged, or missing in a run that was finished, and ``ignore_errors`` is not given.
+        CorruptError: A record is damaged, or missing in a run that was finished, or what was joined is not as long as the
+            run's own output, and ``ignore_errors`` is not given.
     """
     rundir = RunDir(run_dir)
     manifest = rundir.read_manifest()
+    complete = rundir.read_complete(manifest)
     name = _stream(manifest, stream)
     _check_destination(to, manifest)
     journals = rundir.journals() or [rundir.journal]
@@ -47,17 +56,15 @@ def gather(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> Gathe
     damaged = [f"{path}: byte {offset}: {problem}" for path, scan in scans for offset, problem, _ in scan.damage]
     tasks = effective_tasks(unfit.without(rundir, manifest.run_id, (task for _, scan in scans for task in scan.tasks)))
     gaps, missing = _gaps(tasks), list[str]()
-    if rundir.complete.exists():
-        damaged += gaps
+    if complete:
+        damaged += [*gaps, *_missing_end(tasks, complete, journals)]
     else:
         reached = max((task.last for task in tasks), default=0)
         if gaps and not ignore_errors:
             tasks, reached = _up_to_the_first_gap(tasks)
         missing = [*gaps, f"the run has not come to its end: nothing after record {reached}"]
     if damaged and not ignore_errors:
-        raise CorruptError(
-            "\n".join(damaged), "resume the run to compute what is missing, or salvage the rest with --ignore-errors"
-        )
+        raise CorruptError("\n".join(damaged), SALVAGE_COMPLETE if complete else SALVAGE)
     try:
         streams = Streams(manifest.use.outputs, Path(manifest.cwd), only=name, to=to)
     except OSError as error:
@@ -69,8 +76,30 @@ def gather(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> Gathe
             if not ignore_errors:
                 raise
             damaged.append(str(error))
-    streams.finish()
+    sizes = streams.finish()
+    if complete and (wrong := _wrong_sizes(sizes, complete)):
+        if not ignore_errors:
+            raise CorruptError("\n".join([*wrong, f"{to}: is not whole"]), SALVAGE_COMPLETE)
+        damaged += wrong
     return Gathered(damaged, missing)
+
+
+def _missing_end(tasks: list[Committed], complete: Complete, journals: list[Path]) -> list[str]:
+    """Say which records of a finished run come after the last one in its journals."""
+    reached = max((task.last for task in tasks), default=0)
+    if complete.records is None or reached >= complete.records:
+        return []
+    places = ", ".join(map(str, journals))
+    return [f"{places}: records {reached + 1} to {complete.records}, the last of this finished run, are missing"]
+
+
+def _wrong_sizes(sizes: dict[str, int], complete: Complete) -> list[str]:
+    """Say which joined outputs have another length than those that the run wrote."""
+    return [
+        f"{name}: the journals hold {size} bytes of the {complete.outputs[name]} that the run has written"
+        for name, size in sizes.items()
+        if size != complete.outputs.get(name, size)
+    ]
 
 
 def _check_destination(to: str, manifest: Manifest) -> None:

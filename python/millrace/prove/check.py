@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 from millrace.errors import MillraceError
 from millrace.model import ToolUse
+from millrace.own_python import python_command
 from millrace.prove.ending import running
 from millrace.prove.place import refuse, show, touched
 from millrace.prove.sample import MOST_RECORDS, first_records, turned_round
@@ -195,7 +195,7 @@ class Check:
 
     def _arguments(self, options: Sequence[str]) -> list[str]:
         ours = ["--slots", "2", "--verify", "0", "--retries", "0", *self.options, *options]
-        return [sys.executable, "-m", "millrace", "run", *ours, "--", *self.command]
+        return python_command("-m", "millrace", "run", *ours, "--", *self.command)
 
     def _input(self, place: Path) -> BinaryIO:
         return (place / ".stdin" if "-" in self._samples else Path(os.devnull)).open("rb")

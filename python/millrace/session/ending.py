@@ -89,7 +89,13 @@ class Ending:
         self._log_end(engine, lost)
         left.note(self._claim.plan, self._claim.rundir, self._claim.manifest)
         kept = self._claim.plan.job.keep_run_dir
-        complete = Complete(run_id=self._claim.manifest.run_id, outputs=sizes, quarantined=lost, kept=kept)
+        complete = Complete(
+            run_id=self._claim.manifest.run_id,
+            outputs=sizes,
+            quarantined=lost,
+            kept=kept,
+            records=engine.counts.records,
+        )
         self._claim.rundir.write_complete(complete)
         if outbox:
             outbox.clear()

@@ -47,7 +47,7 @@ class WatchedJob:
         for line in self._tail.lines():
             with suppress(msgspec.DecodeError):  # cut off by a kill
                 self._lines.append(msgspec.json.decode(line, type=Line))
-        now = time.time() if runs or not self._lines else self._lines[-1].time
+        now = time.time() if runs else places.last_sign(self._folder)
         found = places.stretches(self._lines, now)
         phases = [self._phase(name, [each for each in found if each.phase == name], runs) for name in self._phases]
         return View(self._name, "running" if runs else _together(phases), phases=phases)
@@ -61,6 +61,8 @@ class WatchedJob:
 
 
 def _state(stretch: Stretch, alive: bool) -> State:
+    if stretch.killed:
+        return "waiting" if alive else "killed"  # the present start of the job has not begun it yet
     if stretch.ended is None:
         return "running" if alive else "killed"
     return places.ended_so(stretch.code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from millrace.own import replace_whole
 from millrace.report import html, words
 from millrace.report.charts import N_BINS, spread
 from millrace.report.html import Live
+from millrace.report.runs import Run
 from millrace.watch.view import View
+from millrace.workflow.folder import Stretch
 
 
 def write(view: View, folder: Path, out: Path) -> None:
@@ -67,16 +70,25 @@ def charts(phases: Sequence[View]) -> dict[str, Any]:
         "busy": {
             "x": [round(width * number, 3) for number in range(N_BINS)],
             "phases": [
-                {"name": phase.name, "y": [round(seconds / width, 3) for seconds in spread(_busy(phase, zero), width, N_BINS)]}
+                {"name": phase.name, "y": [round(seconds / width, 3) for seconds in spread(busy_times(phase, zero), width, N_BINS)]}
                 for phase in phases if phase.runs
             ],
         },
     }  # fmt: skip
 
 
-def _busy(phase: View, zero: float) -> Iterator[tuple[float, float, float]]:
-    """Begin, end and seconds of the tasks of a phase: each of its starts is a stretch of it."""
-    for run, stretch in zip(reversed(phase.runs), reversed(phase.stretches), strict=False):
+def busy_times(phase: View, zero: float) -> Iterator[tuple[float, float, float]]:
+    """Begin, end and seconds of the tasks of a phase."""
+    for run in phase.runs:
+        start = _begin(run, phase.stretches) - zero
         for task in run.tasks:
-            start = stretch.begun - zero
             yield start + task.start, start + task.t, task.seconds
+
+
+def _begin(run: Run, stretches: Sequence[Stretch]) -> float:
+    """When a run of a phase began, in seconds since 1970: with the latest stretch before its own time, as not each start of a
+    phase runs something."""
+    if not run.head.time:
+        return stretches[-1].begun
+    second = datetime.fromisoformat(run.head.time).timestamp() + 1  # it is written in whole seconds
+    return next((each.begun for each in reversed(stretches) if each.begun < second), stretches[0].begun)

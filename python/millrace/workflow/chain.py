@@ -55,7 +55,7 @@ class Chain:
     def wrote(self, path: str) -> None:
         """A file of its own for a record is whole."""
         with self._lists.open("ab") as file:
-            file.write(os.fsencode(os.path.basename(path)) + b"\n")
+            file.write(follow.listing(self._cwd / path))
 
 
 class GrowingFiles(FileList):

@@ -204,12 +204,15 @@ class Conductor:
             (code for code in failures if code < 128), next(iter(failures), max(self._codes.values(), default=0))
         )
 
-    def print_outputs(self, stream: BinaryIO) -> None:
-        """Write what the phases wrote to standard output, one phase after another."""
+    def print_outputs(self, stream: BinaryIO) -> bool:
+        """Write what the phases wrote to standard output, one phase after another; returns whether there was anything."""
+        has_printed = False
         for planned in self._phases:
             path = member.kept_output(self._here, planned.phase.name)
             if planned.phase.kind == "command" and not planned.phase.stdout and path.exists():
                 with path.open("rb") as file:
                     while block := file.read(1 << 20):
+                        has_printed = True
                         stream.write(block)
         stream.flush()
+        return has_printed

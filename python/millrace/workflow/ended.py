@@ -13,6 +13,7 @@ from millrace.report.events import read_typed
 from millrace.report.summary import summarise
 from millrace.rundir import RunDir
 from millrace.storage import past
+from millrace.workflow.done_files import NAME
 from millrace.workflow.folder import LOG, MANIFEST, Stretch, ended_so, names, stretches
 from millrace.workflow.log import read
 from millrace.workflow.planned import Here
@@ -39,7 +40,7 @@ def remember(file: Path, here: Here, code: int) -> None:
             status=ended_so(code), exit_code=code, message="", records_done=sum(each.records_done for each in counted),
             quarantined=sum(len(each.quarantined) for each in counted), n_starts=max(Counter(each.phase for each in at_work).values()), wall=_together(at_work),
         ),
-        {MANIFEST: here.folder / MANIFEST, LOG: here.folder / LOG} | {f"{name}/{path.name}": path for name, path in found.items()},
+        {name: here.folder / name for name in (MANIFEST, LOG, NAME) if (here.folder / name).exists()} | {f"{name}/{path.name}": path for name, path in found.items()},
         here.environ,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from millrace import _core
 from millrace.errors import CorruptError, ToolError
-from millrace.workflow.follow import write_all
+from millrace.workflow.follow import listing, write_all
 
 
 class FileOutput:
@@ -36,7 +36,7 @@ class FolderOutput:
     reads it may know it by its time of change.
 
     Args:
-        listed: Where the names are listed, one a line, for whoever follows.
+        listed: Where the files are listed, one a line, for the phases that follow.
     """
 
     def __init__(self, folder: Path, listed: Path) -> None:
@@ -61,7 +61,7 @@ class FolderOutput:
             raise ToolError(f"{who}: gave the file {name} twice", "give each its own name")
         self._names.add(name)
         self._place(name, _bytes(content, who))
-        self._listed.write(os.fsencode(name) + b"\n")
+        self._listed.write(listing(self._folder / name))
 
     def _place(self, name: str, content: bytes) -> None:
         path = self._folder / name

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from millrace import lock
-from millrace.errors import ExitCode, RefusedError
+from millrace.errors import ExitCode, MillraceError, RefusedError
 from millrace.interrupt import Interrupt
 from millrace.launch.allocation import Allocation
 from millrace.lock import HeldError
@@ -21,10 +21,10 @@ from millrace.sealed import seal, unseal
 from millrace.session.claim import taken_over
 from millrace.waiting import until
 from millrace.words import count
-from millrace.workflow import ended, member
+from millrace.workflow import done_files, ended, member
 from millrace.workflow.conduct import Conductor
 from millrace.workflow.description import Workflow
-from millrace.workflow.folder import DONE, LOG, MANIFEST, VERSION, Manifest
+from millrace.workflow.folder import DONE, LOG, MANIFEST, VERSION, Manifest, last_sign, note_killed
 from millrace.workflow.log import Log
 from millrace.workflow.planned import Here, Planned, changed, parts, prints
 from millrace.workflow.planning import make, plan_all
@@ -50,6 +50,7 @@ def plan(
         MillraceError: A phase cannot be run.
     """
     here = Here(cwd, environ, folder_of(flow, file, cwd), nodes)
+    here.is_done = not here.folder.is_dir() and done_files.are_as_noted(flow, here)
     phases = plan_all(flow, here)
     here.undo()
     return phases, here
@@ -80,17 +81,24 @@ def run(
     """
     here = Here(cwd, environ, folder_of(flow, file, cwd), nodes, loads_functions=True)
     was_there = here.folder.is_dir()
+    if not was_there and not flow.job.fresh and done_files.are_as_noted(flow, here):
+        if flow.job.verbosity >= 0:
+            member.say(f"already done: an earlier start wrote everything, {count(len(flow.phases), 'phase')}")
+        return ExitCode.DONE
     if was_there and not flow.job.fresh:
         _check_same(flow, here)
     elif was_there:
         _check_ours(here.folder)
     phases = [] if was_there else plan_all(flow, here)  # what is refused leaves no folder
+    killed_at = last_sign(here.folder)
     held = _take(here)
     held.keep(taken_over(here.folder))
     try:
         if was_there:
             if flow.job.fresh:
                 _forget(here.folder)
+            else:
+                note_killed(here.folder, killed_at)  # at once: the lock has lost the last sign of life
             phases = plan_all(flow, here)
         code = _conduct(flow, phases, here, look)
         with suppress(OSError):  # logs that nobody can read
@@ -173,6 +181,7 @@ def _conduct(flow: Workflow, phases: list[Planned], here: Here, look: Callable[[
         _forget(here.folder)
         now = Manifest(version=VERSION, cwd=str(here.cwd), phases=found)
         write_whole(here.folder / MANIFEST, seal(now))
+    (here.folder / done_files.NAME).unlink(missing_ok=True)
     slots = flow.job.slots or here.slots or cores.usable(here.environ)[0]
     conductor = Conductor(phases, here, slots, prints(found), Log(here.folder / LOG))
     quiet = flow.job.verbosity < 0
@@ -185,9 +194,12 @@ def _conduct(flow: Workflow, phases: list[Planned], here: Here, look: Callable[[
         )
         return code
     if code in (ExitCode.DONE, ExitCode.QUARANTINED):
-        conductor.print_outputs(sys.stdout.buffer)
+        has_printed = conductor.print_outputs(sys.stdout.buffer)
         if not quiet:
             member.say(f"{count(len(phases), 'phase')} done")
+        if code == ExitCode.DONE and not has_printed:  # what was printed is gone
+            with suppress(OSError, MillraceError):
+                done_files.note(phases, here)
     if code == ExitCode.DONE and not flow.job.keep_run_dir:
         write_whole(here.folder / DONE, b"")
     return code

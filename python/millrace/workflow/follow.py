@@ -41,7 +41,7 @@ def names(folder: Path, listed: Path, output: str, link: Link) -> Iterator[str]:
     """Names of the files in ``folder``, in the order in which a shell expands ``folder/*``, each once it is whole.
 
     Args:
-        listed: File in which who writes them lists them, one a line.
+        listed: File in which the phase that writes them lists their paths (`listing`), with those of its other folders.
         output: The name by which the workflow knows the folder.
 
     Raises:
@@ -49,7 +49,7 @@ def names(folder: Path, listed: Path, output: str, link: Link) -> Iterator[str]:
     """
     link.wait_for_begin(output)
     given: list[str] = []
-    for name in _listed(listed, output, link):
+    for name in _listed(folder, listed, output, link):
         _check_order(given, name, output)
         given.append(name)
         yield name
@@ -66,12 +66,19 @@ def in_folder(folder: Path) -> list[str]:
         return sorted(each.name for each in entries if not each.name.startswith(".") and each.is_file())
 
 
-def _listed(listed: Path, output: str, link: Link) -> Iterator[str]:
-    """The lines of ``listed`` as it grows."""
-    rest = b""
+def listing(path: str | Path) -> bytes:
+    """Return the line that lists a file which is whole; a list holds the files of all folders of a phase."""
+    return os.fsencode(os.path.normpath(path)) + b"\n"
+
+
+def _listed(folder: Path, listed: Path, output: str, link: Link) -> Iterator[str]:
+    """The names in the list ``listed`` that are of ``folder``, as it grows."""
+    rest, wanted = b"", os.path.normpath(folder)
     for block in blocks(listed, output, link):
         *lines, rest = (rest + block).split(b"\n")
-        yield from map(os.fsdecode, lines)
+        for parent, name in map(os.path.split, map(os.fsdecode, lines)):
+            if parent == wanted:
+                yield name
 
 
 def _check_order(given: list[str], name: str, output: str) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from millrace.model import Frozen
+
+#: ``killed``: it had not ended when the job was killed; the next start of the job writes so, with the last sign of life.
+What: TypeAlias = Literal["begun", "ended", "killed"]
 
 
 class Line(Frozen, frozen=True, omit_defaults=True):
@@ -17,7 +20,7 @@ class Line(Frozen, frozen=True, omit_defaults=True):
 
     time: float
     phase: str
-    what: Literal["begun", "ended"]
+    what: What
     code: int = 0
 
 
@@ -27,10 +30,15 @@ class Log:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def write(self, phase: str, what: Literal["begun", "ended"], code: int = 0) -> None:
-        """Write one line."""
+    def write(self, phase: str, what: What, code: int = 0, at: float | None = None) -> None:
+        """Write one line.
+
+        Args:
+            at: When it happened; default: now.
+        """
         with self._path.open("ab") as file:
-            file.write(msgspec.json.encode(Line(time.time(), phase, what, code)) + b"\n")
+            line = Line(time=time.time() if at is None else at, phase=phase, what=what, code=code)
+            file.write(msgspec.json.encode(line) + b"\n")
 
 
 def read(path: Path) -> Iterator[Line]:

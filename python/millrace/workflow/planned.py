@@ -60,6 +60,8 @@ class Here:
     slots: int = 0
     #: Whether modules of functions are loaded, which runs what is in them: to see before the start that they can be.
     loads_functions: bool = False
+    #: Whether the job is done, and its files are those that it wrote.
+    is_done: bool = False
     #: What was made so that it could be planned with, to be removed if nothing begins.
     made: list[Path] = field(default_factory=list)
 

@@ -32,6 +32,7 @@ def check_outputs(planned: Planned, earlier: Sequence[Planned], here: Here) -> N
             path.is_dir()
             and folder != "."
             and not here.folder.exists()
+            and not here.is_done
             and any(not name.startswith(".") for name in os.listdir(path))
         ):
             raise RefusedError(

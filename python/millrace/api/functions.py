@@ -1,0 +1,96 @@
+"""Functions on their way to other processes: by name where another process finds them, else by value."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from millrace.api.identity import digest_of
+from millrace.errors import RefusedError
+
+
+def main_is_file() -> bool:
+    """Whether the main program is a file that other processes can read: not a notebook, ``python -c`` or standard input."""
+    main = sys.modules["__main__"]
+    return getattr(main, "__spec__", None) is not None or os.path.isfile(getattr(main, "__file__", None) or "")
+
+
+def pickled(function: Callable[..., Any]) -> tuple[bytes, bytes]:
+    """Return a function as bytes that another process can load, and what identifies it from one process to the next.
+
+    A function of the main program is found by its name only if that program is a file: one of a notebook, of ``python -c``
+    and of standard input is sent by value, with the classes that are defined there. So is one that has no name, or is
+    defined inside of another.
+
+    Raises:
+        RefusedError: It holds what belongs to this process, such as an open file.
+    """
+    try:
+        by_name = pickle.dumps(function)
+        if b"__main__" not in by_name or main_is_file():
+            return by_name, by_name
+    except (pickle.PicklingError, AttributeError, TypeError):
+        pass
+    import cloudpickle
+
+    sent = _Sent(function, {} if main_is_file() else _main_classes())
+    try:
+        content: bytes = cloudpickle.dumps(sent)
+    except (pickle.PicklingError, AttributeError, TypeError, RecursionError) as error:
+        raise RefusedError(
+            f"millrace.map: the function cannot be sent to another process: {error}",
+            "open files, connections and locks inside the function, not outside of it",
+        ) from error
+    try:
+        return content, digest_of((sent.function, sent.classes))
+    except (pickle.PicklingError, AttributeError, TypeError, RecursionError):
+        return content, content  # what is kept then goes on only with the very same bytes
+
+
+def result_pickled(value: object) -> bytes:
+    """Return a result as bytes, by value if no other process finds what it is an object of."""
+    try:
+        return pickle.dumps(value)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        import cloudpickle
+
+        found: bytes = cloudpickle.dumps(value)
+        return found
+
+
+class _Sent:
+    """A function that is sent by value, with the classes of a main program that is no file."""
+
+    def __init__(self, function: Callable[..., Any], classes: dict[str, type]) -> None:
+        self.function, self.classes = function, classes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, (self.function, self.classes)
+
+
+def _received(function: Callable[..., Any], classes: dict[str, type]) -> Callable[..., Any]:
+    """Return the function where it has arrived; records and results name the classes as those of the main program."""
+    if classes:
+        main = types.ModuleType("__main__")
+        vars(main).update(classes)
+        sys.modules["__main__"] = main
+    return function
+
+
+def _main_classes() -> dict[str, type]:
+    """Return the classes that the main program defines, by name; without those that cannot be sent."""
+    import cloudpickle
+
+    found = {}
+    for name, value in vars(sys.modules["__main__"]).items():
+        if isinstance(value, type) and value.__module__ == "__main__":
+            try:
+                cloudpickle.dumps(value)
+            except Exception:
+                continue  # a record that is an object of it is refused
+            found[name] = value
+    return found

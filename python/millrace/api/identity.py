@@ -1,0 +1,96 @@
+"""What a function is, from one process to the next.
+
+The bytes of cloudpickle do not tell: they have file names, line numbers, sets in some order and random ids of classes.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+import types
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any, ClassVar
+
+#: What of a class is not its author's.
+_AUTOMATIC = {"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__", "__static_attributes__", "_abc_impl"}  # fmt: skip
+
+
+def digest_of(value: object) -> bytes:
+    """Return a digest of functions, classes and values: of code, not of where it stands.
+
+    Raises:
+        PicklingError, AttributeError, TypeError: There is something in it of which no digest can be made.
+    """
+    stream = io.BytesIO()
+    _IdentityPickler(stream, protocol=4).dump(value)
+    return blake2b(stream.getvalue(), digest_size=16).digest()
+
+
+class _Shape:
+    """Stands for a function, class or module: only its name and its parts matter."""
+
+
+class _IdentityPickler(pickle._Pickler):
+    """Writes what is never read again."""
+
+    dispatch: ClassVar[dict[type, Any]] = dict(pickle._Pickler.dispatch)
+
+    def reducer_override(self, value: Any) -> Any:
+        """See `pickle.Pickler.reducer_override`."""
+        if isinstance(value, types.ModuleType):
+            return _Shape, (value.__name__,)
+        if isinstance(value, property):
+            return _Shape, ("property",), [value.fget, value.fset, value.fdel]
+        if isinstance(value, staticmethod | classmethod):
+            return _Shape, (type(value).__name__,), [value.__func__]
+        if isinstance(value, type | types.FunctionType) and not _is_found_by_name(value):
+            return _Shape, (value.__qualname__,), _class_parts(value) if isinstance(value, type) else _parts(value)
+        return NotImplemented
+
+    def save_set(self, value: frozenset[object]) -> None:
+        """Write the elements in an order that does not depend on hashes."""
+        self.save((type(value).__name__, sorted(map(digest_of, value))))  # type: ignore[attr-defined,unused-ignore]
+
+    dispatch[set] = dispatch[frozenset] = save_set
+
+
+def _is_found_by_name(value: type | types.FunctionType) -> bool:
+    found: Any = sys.modules.get(value.__module__)
+    for name in value.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is value and value.__module__ != "__main__"
+
+
+def _class_parts(of: type) -> list[object]:
+    members = {name: each for name, each in vars(of).items() if name not in _AUTOMATIC}
+    slots = {each for each in vars(of).get("__slots__", ()) if isinstance(each, str)}
+    return [of.__bases__, {name: each for name, each in members.items() if name not in slots}]
+
+
+def _parts(function: types.FunctionType) -> list[object]:
+    code = function.__code__
+    globals_ = {name: function.__globals__[name] for name in _names(code) if name in function.__globals__}
+    return [_code_parts(code), function.__defaults__, function.__kwdefaults__, vars(function),
+            [*_contents(function.__closure__ or ())], globals_]  # fmt: skip
+
+
+def _contents(cells: tuple[types.CellType, ...]) -> Iterator[object]:
+    for cell in cells:
+        try:
+            yield cell.cell_contents
+        except ValueError:  # it is empty
+            yield None
+
+
+def _names(code: types.CodeType) -> list[str]:
+    """Return the names that code may look up among globals, those of the code inside of it too."""
+    inner = [name for each in code.co_consts if isinstance(each, types.CodeType) for name in _names(each)]
+    return sorted({*code.co_names, *inner})
+
+
+def _code_parts(code: types.CodeType) -> list[object]:
+    constants = [_code_parts(each) if isinstance(each, types.CodeType) else each for each in code.co_consts]
+    names = [code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars]
+    return [code.co_code, names, code.co_flags, code.co_argcount, code.co_kwonlyargcount, constants]

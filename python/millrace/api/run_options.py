@@ -1,0 +1,69 @@
+"""The options of `millrace.run`, with their types, and as words of the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Literal, TypeAlias, TypedDict
+
+#: A path, as text or as an object.
+StrPath: TypeAlias = str | os.PathLike[str]
+
+
+class RunOptions(TypedDict, total=False):
+    """Options of ``millrace run``, by the names that they have there, with ``_`` for ``-``.
+
+    Those that may be repeated take one value or several.
+    """
+
+    slots: int
+    run_dir: StrPath
+    work_dir: StrPath
+    fresh: bool
+    input: StrPath | Sequence[StrPath]
+    output: StrPath | Sequence[StrPath]
+    join: str | Sequence[str]
+    shared: StrPath | Sequence[StrPath]
+    ok_status: int | Sequence[int]
+    format: str
+    records: bool
+    warm: bool
+    record_start: str
+    record_end: str
+    batch: str | int
+    fragments: str | int
+    retries: int
+    record_timeout: float
+    on_failure: Literal["quarantine", "stop"]
+    max_quarantined: str | int
+    retry_quarantined: bool
+    keep_run_dir: bool
+    sync: float
+    verify: float
+    progress: Literal["auto", "bar", "plain", "json", "none"]
+    hosts: str
+    partition_size: int
+    stage: StrPath
+    write: Literal["merge", "individual", "collective", "coordinator"]
+    nice: int
+    quiet: bool
+    verbose: bool
+    pack_to: StrPath
+    with_queries: bool
+
+
+def option_words(name: str, value: object) -> list[str]:
+    """Return an option as it is typed.
+
+    >>> option_words("run_dir", "r"), option_words("fresh", True), option_words("fresh", False)
+    (['--run-dir', 'r'], ['--fresh'], [])
+    >>> option_words("output", ["a", "b"])
+    ['--output', 'a', '--output', 'b']
+    """
+    option = f"--{name.replace('_', '-')}"
+    if value is True:
+        return [option]
+    if value is False or value is None:
+        return []
+    several = value if isinstance(value, list | tuple) else [value]
+    return [word for each in several for word in (option, str(each))]
