@@ -420,3 +420,14 @@ def test_records_of_several_lines_may_be_read_as_what_they_are(filled: Shell) ->
     line = 'awk \'BEGIN { RS = ">"; ORS = "" } $1 { print $1 }\' in.fa'
     ended = filled.run(f"millrace run --slots 2 --batch {BATCH} --input in.fa:fasta -- {line}")
     assert ended.code == 0 and ended.out == filled.run(line).out, ended.shown
+
+
+@pytest.mark.parametrize("at", [1050, 1150])
+def test_state_from_any_border_on_is_found_if_all_is_checked(shell: Shell, at: int) -> None:
+    shell.tool("keep", f'exec {sys.executable} -c "$KEEP"')
+    keep = "import sys; found = 0\nfor line in sys.stdin: found |= line == 'on\\n'; print(found, line, end='')"
+    (shell.work / "in.txt").write_text("".join("on\n" if each == at else f"line {each}\n" for each in range(1, 1501)))
+    ended = shell.run(
+        f"KEEP={shlex.quote(keep)} millrace run --slots 2 --batch 100 --verify 1 --format lines -- keep < in.txt"
+    )
+    assert ended.code == 5 and "gave other bytes" in ended.err, ended.shown
