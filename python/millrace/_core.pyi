@@ -104,6 +104,9 @@ class Batch:
     def smallest(self) -> int:
         """Cost of the cheapest of them that costs anything; 0: none does."""
     @property
+    def sufficient(self) -> int:
+        """How many of them have the content that the reader asks for."""
+    @property
     def crc32c(self) -> int:
         """CRC-32C of all their bytes."""
 
@@ -120,6 +123,8 @@ class Reader:
         format: Name as in `millrace.formats`, without ``files``.
         record_start: For ``regex``: a record begins at a line that matches (bytes, without the line end).
         record_end: For ``regex``: a record ends after a line that matches.
+        content: Letters (none: all residues) of which a record of FASTA or FASTQ needs so many to stand alone; a cut
+            is made only behind one that has them, and only if another one follows.
 
     Raises:
         ValueError: Unknown format, or a pattern that is no regular expression.
@@ -133,7 +138,7 @@ class Reader:
         *,
         record_start: str | None = None,
         record_end: str | None = None,
-        glue_empty: bool = False,
+        content: tuple[str, int] | None = None,
         group_cost: int = 0,
     ) -> Self: ...
     def cut(self, dest: str | PathLike[str], max_records: int, max_cost: int, max_bytes: int) -> Batch | None:

@@ -51,6 +51,17 @@ class ThreadsArg(Frozen, tag="threads", frozen=True):
 Token = str | InputArg | OutputArg | DatabaseArg | ThreadsArg
 
 
+class Content(Frozen, frozen=True):
+    """What a record of FASTA or FASTQ needs to be given to a tool alone; with less it stays with the next that has it.
+
+    For tools that fail on less alone, never end, or write it otherwise than among others.
+    """
+
+    #: Letters that count; empty: all residues.
+    letters: str = ""
+    least: int = 1
+
+
 class InputUse(Frozen, frozen=True):
     """One input that is cut into records."""
 
@@ -64,9 +75,10 @@ class InputUse(Frozen, frozen=True):
     piped: bool = False
     #: Suffixes of companion files (an index, a binary form) that the tool would read instead of the batch.
     hide: tuple[str, ...] = ()
-    #: Whether a record without residues stays with the record before it: for a tool that fails on such a record alone, and
-    #: passes over it among others.
-    glue_empty: bool = False
+    #: What a batch has at least one record with; None: any record can stand alone.
+    content: Content | None = None
+    #: Whether the run stops before a record without ``content``: what is written for it depends on neighbours that are not known.
+    stops_without_content: bool = False
     #: Where the output depends on which records share a pass of the tool: residues that fill a pass. Each batch is
     #: then a whole number of passes; a pass ends with the record that brings its residues to this number or more, or
     #: with the last record. Residues are the letters and ``*`` of a record's sequence lines.

@@ -22,6 +22,12 @@ REFUSED = [
     ("bwa mem ref.fa in.fa mates.fq", "learns the insert sizes", "two files of mates"),
     ("bowtie2 -x ref -U in.fa", "writes a SAM header at each start", "--no-hd"),
     ("bowtie2 --no-hd -p 4 -x ref -U in.fa", "in the order in which they are done", "--reorder"),
+    ("hisat2 -x ref -U in.fa", "uses splice sites", "--no-temp-splicesite"),
+    ("hisat2 --no-temp-splicesite -x ref -U in.fa", "writes a SAM header at each start", "--join sam"),
+    ("hisat2 --no-temp-splicesite --no-hd -p 4 -x ref -U in.fa", "in the order in which they are done", "--reorder"),
+    ("porechop -i in.fa", "decides from the first reads", "cutadapt"),
+    ("primer3_core settings.txt", "takes what one record sets", "--p3_settings_file"),
+    ("primer3_core --p3_settings_file in.fa settings.txt", "takes what one record sets", "--p3_settings_file"),
     ("mmseqs easy-search in.fa db.faa out.m8 tmp", "orders the queries", "diamond blastp"),
     ("lastal db in.fa", "counts the queries of the run", "give the command alone"),
     ("exonerate in.fa db.faa", "orders the hits of all queries", "--input FOLDER"),
@@ -92,11 +98,11 @@ SOUND = [
     "seqkit replace -p ^ -r x_ in.fa", "seqkit fx2tab -n -l in.fa", "seqtk seq -A in.fa", "bedtools intersect -a in.fa -b g.bed",
     "bowtie2 --no-hd -p 1 -x ref -U in.fa", "cutadapt --quiet -a ACGT -o o in.fa",
     "fastp -A -i in.fa", "perl -pe s/a$/b/ in.fa", "TrimmomaticSE -phred33 in.fa out.fq MINLEN:30",
-    "dos2unix -O in.fa", "mogrify -path out in.fa",
+    "dos2unix -O in.fa", "primer3_core --p3_settings_file settings.txt tags.txt", "mogrify -path out in.fa",
     "vsearch --usearch_global in.fa --db ref.fa --id 0.9",
 ]
 JOINED = [
-    ("bowtie2 -x ref -U in.fa", ["-=sam"]), ("seqkit fx2tab -H in.fa", ["header:^#"]),
+    ("bowtie2 -x ref -U in.fa", ["-=sam"]), ("hisat2 --no-temp-splicesite -x ref -U in.fa", ["-=sam"]), ("seqkit fx2tab -H in.fa", ["header:^#"]),
     ("awk BEGIN{print(1)}{print} in.fa", ["stdout=header"]),
 ]
 # fmt: on
@@ -105,6 +111,10 @@ JOINED = [
 def understand(folder: Path, line: str, **more: tuple[str, ...]) -> ToolUse:
     argv = tuple(line.split())
     (folder / "in.fa").write_text(">a\nM\n")
+    (folder / "settings.txt").write_text(
+        "SEQUENCE_ID=a\nSEQUENCE_TEMPLATE=ACGT\nPRIMER_OPT_SIZE=20\n=\nSEQUENCE_ID=b\n=\n"
+    )
+    (folder / "tags.txt").write_text("SEQUENCE_ID=a\nSEQUENCE_TEMPLATE=ACGT\n=\nSEQUENCE_ID=b\nP3_COMMENT=x\n=\n")
     given = {"inputs": ("in.fa",), **more}
     return find(argv[0]).understand(Command(argv=argv, cwd=folder, environ={}, exe=Path("/bin/true"), **given))
 

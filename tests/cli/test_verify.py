@@ -375,3 +375,14 @@ def test_records_that_end_with_nul_need_independent(filled: Shell, line: str) ->
     assert filled.run("millrace run --input in.nul:nul -- sed s/r/R/ in.nul").code == 2
     ended = filled.run(f"millrace run --independent --slots 2 --batch {BATCH} --input in.nul:nul -- {line} in.nul")
     assert ended.code == serial.code == 0 and ended.out == serial.out, ended.shown
+
+
+@pytest.mark.parametrize("at", [1050, 1150])
+def test_state_from_any_border_on_is_found_if_all_is_checked(shell: Shell, at: int) -> None:
+    shell.tool("keep", f'exec {sys.executable} -c "$KEEP"')
+    keep = "import sys; found = 0\nfor line in sys.stdin: found |= line == 'on\\n'; print(found, line, end='')"
+    (shell.work / "in.txt").write_text("".join("on\n" if each == at else f"line {each}\n" for each in range(1, 1501)))
+    ended = shell.run(
+        f"KEEP={shlex.quote(keep)} millrace run --slots 2 --batch 100 --verify 1 --format lines -- keep < in.txt"
+    )
+    assert ended.code == 5 and "gave other bytes" in ended.err, ended.shown

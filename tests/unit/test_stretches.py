@@ -111,7 +111,7 @@ def test_what_was_given_up_is_not_waited_for() -> None:
     for extent in ((0, 1), (4, 6), (6, 8), (2, 4)):  # the first batch was split
         stretches.committed(*extent, 0.1)
     stretches.given_up(1, 2)
-    assert stretches.ready(8, 0.0, done=True) == [((4, 6), (6, 8))]
+    assert stretches.ready(8, 0.0, done=True) == [((2, 4), (4, 6)), ((4, 6), (6, 8))]
 
 
 @given(sizes, st.sampled_from([0.01, 3.0]), st.randoms(use_true_random=False))
@@ -171,3 +171,13 @@ def test_pieces_cover_the_stretch_at_other_boundaries(
         assert ways == [sizes]
     else:
         assert all(way != sizes for way in ways) or set(sizes) == {1} or len(sizes) == 2
+
+
+@given(sizes.filter(lambda sizes: len(sizes) > 1), st.data(), st.randoms(use_true_random=False))
+def test_each_border_is_within_a_stretch_if_all_is_checked(
+    sizes: list[int], data: st.DataObject, shuffle: random.Random
+) -> None:
+    extents = extents_of(sizes)
+    found = run(Stretches(1.0, b"run"), sizes, shuffle)
+    border = extents[data.draw(st.integers(1, len(extents) - 1))][0]
+    assert any(batches[0][0] < border < batches[-1][1] for batches in found)

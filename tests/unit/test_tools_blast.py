@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import RefusedError
-from millrace.model import Command, InputArg, OutputArg, ToolUse
+from millrace.model import Command, Content, InputArg, OutputArg, ToolUse
 from millrace.tools.blast.adapter import Blast
 from millrace.tools.blast.formats import parse_format
 from millrace.tools.blast.options import parse_options
@@ -281,7 +281,7 @@ def test_passes_are_kept_whole_where_neighbours_matter(desk: Desk, command: str,
 
 @pytest.mark.parametrize(("program", "stays"), [("blastp", True), ("rpsblast", True), ("psiblast", False)])
 def test_an_empty_query_stays_with_its_neighbour_but_for_psiblast(desk: Desk, program: str, stays: bool) -> None:
-    assert desk.understand(program, "-query", "q.fa", "-db", "db").inputs[0].glue_empty is stays
+    assert desk.understand(program, "-query", "q.fa", "-db", "db").inputs[0].content == (Content() if stays else None)
 
 
 def test_passes_are_kept_whole_for_long_or_unknown_proteins(desk: Desk) -> None:

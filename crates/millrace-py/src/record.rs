@@ -38,20 +38,20 @@ struct Seen {
 #[pymethods]
 impl Reader {
     #[new]
-    #[pyo3(signature = (sources, format, *, record_start=None, record_end=None, glue_empty=false, group_cost=0))]
+    #[pyo3(signature = (sources, format, *, record_start=None, record_end=None, content=None, group_cost=0))]
     fn new(
         sources: Vec<PathBuf>,
         format: &str,
         record_start: Option<&str>,
         record_end: Option<&str>,
-        glue_empty: bool,
+        content: Option<(String, u64)>,
         group_cost: u64,
     ) -> PyResult<Self> {
         let cutter = core::Format::parse(format).and_then(|format| core::Cutter::new(format, record_start, record_end));
         let reader = cutter.and_then(|cutter| core::Reader::new(sources, cutter));
         let mut reader = Python::attach(|py| reader.map_err(|error| to_python(py, error)))?;
-        if glue_empty {
-            reader.glue_empty();
+        if let Some((letters, least)) = content {
+            reader.need_content(core::Content::new(letters.as_bytes(), least));
         }
         reader.group_by(group_cost);
         let raised = Arc::<Mutex<Option<PyErr>>>::default();
@@ -156,23 +156,24 @@ struct Batch {
     cost: u64,
     largest: u64,
     smallest: u64,
+    sufficient: u64,
     crc32c: u32,
 }
 
 #[pymethods]
 impl Batch {
     fn __repr__(&self) -> String {
-        let Self { records, header, bytes, cost, largest, smallest, crc32c } = self;
+        let Self { records, header, bytes, cost, largest, smallest, sufficient, crc32c } = self;
         format!(
-            "Batch(records={records}, header={header}, bytes={bytes}, cost={cost}, largest={largest}, smallest={smallest}, crc32c={crc32c:#010x})"
+            "Batch(records={records}, header={header}, bytes={bytes}, cost={cost}, largest={largest}, smallest={smallest}, sufficient={sufficient}, crc32c={crc32c:#010x})"
         )
     }
 }
 
 impl From<core::Batch> for Batch {
     fn from(batch: core::Batch) -> Self {
-        let core::Batch { records, header, bytes, cost, largest, smallest, crc32c } = batch;
-        Self { records, header, bytes, cost, largest, smallest, crc32c }
+        let core::Batch { records, header, bytes, cost, largest, smallest, sufficient, crc32c } = batch;
+        Self { records, header, bytes, cost, largest, smallest, sufficient, crc32c }
     }
 }
 

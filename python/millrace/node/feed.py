@@ -188,6 +188,12 @@ class Feeder(msgspec.Struct):
                 "depends on the records before it",
                 "give a file, with the longest records first",
             )
+        if isinstance(found, _core.Batch) and item.stops_without_content and found.sufficient < found.records:
+            raise MillraceError(
+                f"{'standard input' if item.path == '-' else item.path}: one of records {self._next + 1} to "
+                f"{self._next + found.records} has nothing in it to be searched: what is written for it depends on the records beside it",
+                "give a file, which can be looked at beforehand, or take such records out",
+            )
         for item, source, path in zip(self.inputs, self.sources, paths, strict=True):
             _check_compression(item, source)
             _check_bytes(item, path, records(self._next, self._next + found.records))

@@ -120,5 +120,5 @@ def open_reader(paths: list[str], item: InputUse, start: str = "", end: str = ""
         start = end = ""
     return _core.Reader(
         paths, item.format, record_start=start or None, record_end=end or None,
-        glue_empty=item.glue_empty, group_cost=item.pass_residues,
+        content=(item.content.letters, item.content.least) if item.content else None, group_cost=item.pass_residues,
     )  # fmt: skip

@@ -2,11 +2,13 @@
 
 A stretch is a run of records whose batches are committed: as a rule two neighbours. What the tool writes for the same
 records in other pieces must join to the same bytes. The first two batches, more if these are a few records, and the last
-two always are a stretch; others are chosen by their first record, so that a resumed run chooses alike.
+two always are a stretch; others are chosen by their first record, so that a resumed run chooses alike. Stretches overlap:
+if all batches are chosen, each border between two of them is within one.
 """
 
 from __future__ import annotations
 
+import math
 from _blake2 import blake2b  # as hashlib has it, which would load OpenSSL at each start
 from collections.abc import Sequence
 
@@ -56,8 +58,8 @@ def effort(seconds: float, cpu_seconds: float) -> float:
 def is_chosen(first: int, share: float, key: bytes) -> bool:
     """Whether a stretch begins with the batch whose first record is ``first``."""
     digest = blake2b(first.to_bytes(8, "little"), key=key, digest_size=8).digest()
-    # A chosen batch takes its neighbour with it.
-    return first == 0 or int.from_bytes(digest, "little") < share / (2 - share) * 2**64
+    # A chosen batch takes its neighbour with it, which may be chosen, too.
+    return first == 0 or int.from_bytes(digest, "little") < (1 - math.sqrt(1 - share)) * 2**64
 
 
 class Choice(msgspec.Struct):
@@ -72,26 +74,29 @@ class Choice(msgspec.Struct):
     share: float
     key: bytes
     start: int = START_RECORDS
-    #: Batches of the stretch so far.
-    _n: int = 0
-    _is_start: bool = False
+    #: Batches of the start so far; 0: it is over.
+    _n_of_start: int = 0
+    #: Whether a stretch begins with the batch before.
+    _has_begun: bool = False
 
     def next(self, first: int) -> bool:
         """Whether the batch that is cut next, from record ``first``, is part of a stretch."""
-        if self.goes_on(first):
-            self._n += 1
-        else:
-            self._n = int(is_chosen(first, self.share, self.key))
-            self._is_start = first == 0
-        return self._n > 0
+        is_part = self.start_goes_on(first) or self._has_begun or self.begins(first)
+        self._n_of_start = self._n_of_start + 1 if first == 0 or self.start_goes_on(first) else 0
+        self._has_begun = self.begins(first)
+        return is_part
 
-    def goes_on(self, first: int) -> bool:
-        """Whether the batch from record ``first`` is part of the stretch that the batch before is part of."""
-        return self._n == 1 or (self._n > 1 and self._is_start and first < self.start)
+    def begins(self, first: int) -> bool:
+        """Whether a stretch begins with the batch from record ``first``."""
+        return is_chosen(first, self.share, self.key)
+
+    def start_goes_on(self, first: int) -> bool:
+        """Whether the batch from record ``first`` belongs to the start, as the one before."""
+        return self._n_of_start == 1 or (self._n_of_start > 1 and first < self.start)
 
     def passed(self) -> None:
         """Records were read past that an earlier run has committed."""
-        self._n = 0
+        self._n_of_start, self._has_begun = 0, False
 
 
 class Stretches(msgspec.Struct):
@@ -114,8 +119,10 @@ class Stretches(msgspec.Struct):
     checked: set[Extent] = msgspec.field(default_factory=set)
     n_committed: int = 0
     _choice: Choice = msgspec.field(default_factory=lambda: Choice(0.0, b""))
-    #: Of the stretch that is being cut.
+    #: Of the start, while it is being cut.
     _head: list[Extent] = msgspec.field(default_factory=list)
+    #: The batch before, if a stretch begins with it.
+    _before: Extent | None = None
     #: Chosen, and not yet all committed.
     _open: list[Extent] = msgspec.field(default_factory=list)
     _given_out: list[Extent] = msgspec.field(default_factory=list)
@@ -145,13 +152,18 @@ class Stretches(msgspec.Struct):
         self._has_begun = True
         if self.share == 0 or first == last:
             return False
-        if not self._choice.goes_on(first):
+        is_of_start = first == 0 or self._choice.start_goes_on(first)
+        if not is_of_start:
             self._close()
+        if self._before:
+            self._open.append((self._before[0], last))
         is_part = self._choice.next(first)
-        if is_part:
+        if is_of_start:
             self._head.append((first, last))
             self._idle_since = None
-        if not self._choice.goes_on(last):
+        is_within_start = is_of_start and self._choice.start_goes_on(last)
+        self._before = (first, last) if self._choice.begins(first) and not is_within_start else None
+        if not is_within_start:
             self._close()
         return is_part
 
@@ -159,6 +171,7 @@ class Stretches(msgspec.Struct):
         """The next batch in input order has no bytes that could be looked at."""
         self._has_begun = True
         self._choice.passed()
+        self._before = None
         self._close()
 
     def _close(self) -> None:
@@ -189,6 +202,8 @@ class Stretches(msgspec.Struct):
         if self._head and first < self._head[-1][1] and self._head[0][0] < last:
             self._choice.passed()
             self._close()
+        if self._before and first < self._before[1] and self._before[0] < last:
+            self._before = None
         self._suspects = [each for each in self._suspects if last <= each[0] or each[1] <= first]
         hit = [each for each in self._open if first < each[1] and each[0] < last]
         self._open = [each for each in self._open if each not in hit]
@@ -236,7 +251,7 @@ class Stretches(msgspec.Struct):
 
     @property
     def _at_work(self) -> tuple[Extent, ...]:
-        return *self._open, *self._given_out, *self._head
+        return *self._open, *self._given_out, *self._head, *([self._before] if self._before else [])
 
     def ready(self, total: int | None, now: float, *, done: bool) -> list[tuple[Extent, ...]]:
         """Stretches to look at now, as the batches they consist of; each is to be `released` in the end.
@@ -250,6 +265,7 @@ class Stretches(msgspec.Struct):
             self._has_begun = True
             if len(self._head) == 1:
                 self._head = []  # it is the last one, which the end has
+            self._before = None
             self._close()
         elif len(self._head) > 1 and all(each in self.kept for each in self._head):
             self._idle_since = now if self._idle_since is None else self._idle_since

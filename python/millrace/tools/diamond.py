@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from millrace.errors import RefusedError
-from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, ThreadsArg, ToolUse
+from millrace.model import STANDSTILL_SECONDS, Command, Content, CostHint, InputUse, OutputUse, ThreadsArg, ToolUse
 from millrace.tools import joins
 from millrace.tools.options import Options, Tokens, Word, count_of, last, once, scan, words
 from millrace.tools.version import first_line
@@ -96,6 +96,10 @@ HEADER, KNOWN_HEADER = struct.Struct("<QIIQQ"), (0x24AF8A415EE186D, 3)
 #: See `_cost`.
 START_SECONDS_PER_LETTER = 0.18e-6
 START_UNITS, START_LETTERS, MOST_START_UNITS = 1_500_000, 12, 20_000_000
+#: Residues without which a query cannot stand alone: of nothing DIAMOND makes an error among others and by itself none, and
+#: on less than a codon alone 2.1.3 never ends.
+LEAST_RESIDUES = {"blastp": 1, "blastx": 3}
+
 #: Of genes, so many times as many residues take as long as of proteins.
 OF_GENES = 2
 
@@ -236,18 +240,19 @@ def _asked_letters(database: Path, command: Command) -> int | None:
 
 
 def _query(found: Sequence[Word], command: Command, tokens: Tokens) -> InputUse:
+    content = Content(least=LEAST_RESIDUES[command.argv[1]])
     word = once(found, "query", "diamond")
     if word is None or word.value == "-":
         if not command.stdin_is_data:
             raise RefusedError("diamond: no queries", "name them with -q FILE")
-        return InputUse(path="-", format=command.format or "fasta", stdin=True, glue_empty=True)
+        return InputUse(path="-", format=command.format or "fasta", stdin=True, content=content)
     path = command.cwd / word.value
     if not path.exists():
         raise RefusedError(f"diamond: -q {word.value}: no such file")
     tokens.input(word)
     stem = Path(word.value.removesuffix(".gz"))
     form = "fastq" if stem.suffix.lower() in (".fq", ".fastq") else "fasta"
-    return InputUse(path=word.value, format=form, glue_empty=True)
+    return InputUse(path=word.value, format=form, content=content)
 
 
 def _outputs(found: Sequence[Word], tokens: Tokens, added: bool) -> tuple[OutputUse, ...]:

@@ -23,6 +23,7 @@ from millrace.tools.calls import (
     verb,
     without,
 )
+from millrace.tools.primer3 import sets_for_all
 from millrace.tools.tables import (
     csvcut_takes_names,
     miller_hides_changes,
@@ -258,6 +259,24 @@ RULES: dict[str, tuple[Rule, ...]] = {
             both(value(("-p", "--threads"), "(?!1$).*"), without(exactly("--reorder"))),
         ),
         Rule("writes a SAM header at each start", _SAM + ", or add --no-hd", without(exactly("--no-hd", "--no-head")), frozenset({"sam"})),
+    ),
+    "hisat2": (
+        Rule("uses splice sites that it found in the reads before", "add --no-temp-splicesite, in the serial run too", without(exactly("--no-temp-splicesite"))),
+        Rule(
+            "with several threads writes reads in the order in which they are done",
+            "leave -p out, as millrace fills the cores by itself, or add --reorder",
+            both(value(("-p", "--threads"), "(?!1$).*"), without(exactly("--reorder"))),
+        ),
+        Rule("writes a SAM header at each start", _SAM + ", or add --no-hd", without(exactly("--no-hd", "--no-head")), frozenset({"sam"})),
+    ),
+    "porechop": (Rule("decides from the first reads which adapters it seeks", "run it by itself, or trim with cutadapt -a ADAPTER: millrace run -- cutadapt ..."),),
+    "primer3_core": (
+        Rule(
+            "takes what one record sets beyond its sequence for those behind it, too, and a record here may do so",
+            "give settings to all records alike: --p3_settings_file FILE, and a file with SEQUENCE_ tags alone: "
+            "millrace run --input FILE --format regex --record-end '^=' -- PROGRAM --p3_settings_file SETTINGS FILE",
+            sets_for_all,
+        ),
     ),
     "mmseqs": (Rule("orders the queries of a run for itself", "diamond and blastp do not: millrace run -- diamond blastp ..."),),
     "lastal": (

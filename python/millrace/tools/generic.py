@@ -86,7 +86,9 @@ def _refuse_whole_input(program: str, command: Command) -> None:
 
     def read(name: str) -> str:
         with suppress(OSError):
-            return (command.cwd / name).read_text(errors="replace")
+            # Standard input is opened anew, so that nothing is taken from it; what comes through a pipe is not known.
+            path = Path("/dev/stdin") if name == "-" else command.cwd / name
+            return path.read_text(errors="replace") if path.is_file() else ""
         return ""
 
     known = refusal(Call(program, command.argv[1:], ways(command.joins), lambda: set(_formats(command)), read))

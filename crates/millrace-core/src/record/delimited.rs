@@ -13,6 +13,6 @@ impl Scanner for Delimited {
     fn scan(&mut self, data: &[u8], eof: bool) -> Result<Step, Fault> {
         let found = memchr(self.delimiter, data);
         let len = found.map_or(data.len(), |at| at + 1);
-        Ok(Step { len, cost: len as u64, ended: found.is_some() || eof })
+        Ok(Step { ended: found.is_some() || eof, ..Step::more(len, len as u64) })
     }
 }

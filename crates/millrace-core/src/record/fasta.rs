@@ -2,7 +2,7 @@
 
 use memchr::memchr;
 
-use super::scan::{Fault, LOOK_AHEAD, Scanner, Step, count_residues};
+use super::scan::{Content, Fault, Scanner, Step, count_residues};
 
 /// Scans FASTA; the cost is the residues: letters and `*` outside of header lines.
 ///
@@ -17,6 +17,8 @@ pub(crate) struct Fasta {
     mid_line: bool,
     /// The header at hand has a carriage return in it: alone, so far, as a newline may follow.
     returns: Returns,
+    /// What is counted besides the cost.
+    content: Option<Content>,
 }
 
 /// Whether a line that has not ended has carriage returns in it.
@@ -44,7 +46,7 @@ impl Returns {
 
 impl Scanner for Fasta {
     fn scan(&mut self, data: &[u8], eof: bool) -> Result<Step, Fault> {
-        let (mut sequence, mut cost) = (0, 0);
+        let (mut sequence, mut cost, mut content) = (0, 0, 0);
         loop {
             if self.in_header {
                 let Some(newline) = memchr(b'\n', &data[sequence..]) else {
@@ -59,17 +61,18 @@ impl Scanner for Fasta {
             let header = self.find_header(data, sequence);
             let letters = &data[sequence..header.unwrap_or(data.len())];
             cost += count_residues(letters);
+            content += self.content.as_ref().map_or(0, |counted| counted.count(letters));
             if let Some(&last) = letters.last() {
                 self.mid_line = last != b'\n';
             }
             let Some(header) = header else { break };
             // Whether it is ">?" shows the next byte.
             if header + 1 == data.len() && !eof {
-                return Ok(Step::more(header, cost));
+                return Ok(Step::more(header, cost).with_content(content));
             }
             if self.has_header {
-                *self = Self::default();
-                return Ok(Step::end(header, cost));
+                self.next_record();
+                return Ok(Step::end(header, cost).with_content(content));
             }
             (self.has_header, self.in_header) = (true, true);
             sequence = header;
@@ -81,29 +84,22 @@ impl Scanner for Fasta {
                                tr '\\r' '\\n' < OLD > NEW";
                 return Err(Fault { line: None, problem: problem.to_owned() });
             }
-            *self = Self::default();
-            return Ok(Step::end(data.len(), cost));
+            self.next_record();
+            return Ok(Step::end(data.len(), cost).with_content(content));
         }
-        Ok(Step::more(data.len(), cost))
+        Ok(Step::more(data.len(), cost).with_content(content))
     }
 
-    fn next_is_empty(&self, data: &[u8], eof: bool) -> Option<bool> {
-        let undecided = if eof { Some(!data.is_empty()) } else { None };
-        // A header so long that it does not fit is not worth the memory: its record is cut like any other.
-        let undecided = if data.len() > LOOK_AHEAD { Some(false) } else { undecided };
-        let Some(newline) = memchr(b'\n', data) else { return undecided };
-        let mut line_starts = true;
-        for &byte in &data[newline + 1..] {
-            if byte > b' ' {
-                return Some(byte == b'>' && line_starts);
-            }
-            line_starts = byte == b'\n';
-        }
-        undecided
+    fn count_content(&mut self, content: Content) {
+        self.content = Some(content);
     }
 }
 
 impl Fasta {
+    fn next_record(&mut self) {
+        *self = Self { content: self.content.take(), ..Self::default() };
+    }
+
     /// Finds the next '>' at the start of a line at or after `from`.
     fn find_header(&self, data: &[u8], from: usize) -> Option<usize> {
         let mut at = from;

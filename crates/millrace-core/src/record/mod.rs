@@ -26,5 +26,6 @@ pub use format::{Cutter, Format};
 pub use lengths::lengths;
 pub use packing::{Form, Packing};
 pub use reader::{Batch, Interrupt, Limits, Reader};
+pub use scan::Content;
 pub use sniff::sniff;
 pub use source::compression;

@@ -10,7 +10,7 @@ use memchr::memchr_iter;
 
 use super::error::Error;
 use super::format::{Cutter, Header};
-use super::scan::{Fault, Scanner};
+use super::scan::{Content, Fault, Scanner};
 use super::source::{Codec, ReadError, Source, total_size};
 
 /// Bytes read at once: small enough to stay in a core's cache from the read to the checksum.
@@ -18,6 +18,9 @@ const BUFFER: usize = 256 << 10;
 
 /// Bytes that a header may have: it is kept in memory, and written with each batch.
 const MAX_HEADER: usize = 64 << 20;
+
+/// Bytes of records that are looked at for one that can stand alone: more of them are cut like any others.
+const MAX_SCANT: usize = 4 << 20;
 
 /// Bytes kept of the end of a source: the longest end line with its newlines fits.
 const TAIL: usize = 12;
@@ -48,6 +51,8 @@ pub struct Batch {
     pub largest: u64,
     /// Cost of the cheapest of them that costs anything; 0: none does.
     pub smallest: u64,
+    /// How many of them have what [`Reader::need_content`] asks for.
+    pub sufficient: u64,
     /// CRC-32C of header and records.
     pub crc32c: u32,
 }
@@ -101,7 +106,7 @@ pub struct Reader {
     records: u64,
     failed: Option<Error>,
     interrupt: Interrupt,
-    glue_empty: bool,
+    content: Option<Content>,
     group_cost: u64,
     /// Cost of the records since the last end of a group.
     grouped: u64,
@@ -135,16 +140,18 @@ impl Reader {
             records: 0,
             failed: None,
             interrupt: Box::new(|| false),
-            glue_empty: false,
+            content: None,
             group_cost: 0,
             grouped: 0,
         })
     }
 
-    /// Keeps records of no cost with the record before them (the first ones with the one after): for tools that skip
-    /// such a record among others but fail on it alone.
-    pub fn glue_empty(&mut self) {
-        self.glue_empty = true;
+    /// Cuts only behind a record with `content` that another one with it follows, in FASTA and FASTQ. So no batch has
+    /// nothing but records without, and none ends with them, save the last: a tool that takes several records at a time, from
+    /// the first on, has the same ones beside each of these as in the whole, or enough of them.
+    pub fn need_content(&mut self, content: Content) {
+        self.scanner.count_content(content.clone());
+        self.content = Some(content);
     }
 
     /// Sets who is asked when a signal arrives while a read waits.
@@ -247,9 +254,8 @@ impl Reader {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let glue = self.glue_empty;
         let mut pass =
-            Pass { limits, glue, full: false, dest: None, batch: Batch::default(), size: 0, crc32c: 0, cost: 0 };
+            Pass { limits, full: false, dest: None, batch: Batch::default(), size: 0, crc32c: 0, cost: 0, content: 0 };
         let result =
             self.open_pass(&mut pass, dest).and_then(|more| if more { self.fill_batch(&mut pass) } else { Ok(()) });
         let result = match result {
@@ -310,9 +316,9 @@ impl Reader {
         let mut size = pass.size;
         while self.start < self.end || (self.drained && size > pass.batch.bytes) {
             if pass.full && size == pass.batch.bytes {
-                match self.scanner.next_is_empty(&self.buffer[self.start..self.end], self.drained) {
-                    Some(true) => {}
-                    Some(false) => return (Ok(true), boundary),
+                match self.content_follows() {
+                    Some(true) => return (Ok(true), boundary),
+                    Some(false) => {}
                     None => break,
                 }
             }
@@ -326,11 +332,13 @@ impl Reader {
             self.start += step.len;
             size += step.len as u64;
             pass.cost += step.cost;
+            pass.content += step.content;
             if step.ended {
                 boundary = Some(self.start);
                 self.records += 1;
                 self.grouped += pass.cost;
-                pass.full |= pass.end_record(size);
+                let is_sufficient = self.has_content(pass);
+                pass.full |= pass.end_record(size, is_sufficient);
                 if self.group_cost != 0 && pass.dest.is_some() {
                     // Not between groups: the limit counts once the group is whole.
                     pass.full &= self.grouped >= self.group_cost;
@@ -338,7 +346,10 @@ impl Reader {
                 if self.grouped >= self.group_cost {
                     self.grouped = 0;
                 }
-                if pass.full && !pass.glue {
+                if pass.dest.is_some() {
+                    pass.full &= is_sufficient;
+                }
+                if pass.full && (self.content.is_none() || pass.dest.is_none()) {
                     return (Ok(true), boundary);
                 }
             } else {
@@ -346,6 +357,36 @@ impl Reader {
             }
         }
         (Ok(false), boundary)
+    }
+
+    /// Whether the record that has just ended can stand alone.
+    fn has_content(&self, pass: &Pass<'_>) -> bool {
+        self.content.as_ref().is_none_or(|content| content.is_enough(pass.content))
+    }
+
+    /// Whether one of the next records of the source can stand alone; `None` if that shows only with more data. To be asked
+    /// between two records.
+    fn content_follows(&self) -> Option<bool> {
+        let content = self.content.as_ref()?;
+        let data = &self.buffer[self.start..self.end];
+        if data.len() > MAX_SCANT {
+            return Some(true);
+        }
+        let mut scanner = self.cutter.scanner();
+        scanner.count_content(content.clone());
+        let (mut at, mut n_letters) = (0, 0);
+        loop {
+            // What is wrong there is told when it is cut.
+            let Ok(step) = scanner.scan(&data[at..], self.drained) else { return Some(true) };
+            (at, n_letters) = (at + step.len, n_letters + step.content);
+            if content.is_enough(n_letters) {
+                return Some(true);
+            }
+            if !step.ended || at == data.len() {
+                return if self.drained { Some(false) } else { None };
+            }
+            n_letters = 0;
+        }
     }
 
     /// Goes on to the next source with bytes; false if there is none, or if it must not share a file with this one.
@@ -366,6 +407,9 @@ impl Reader {
                 self.source = Some(Source::open(&path, &self.taken, &mut self.interrupt)?);
                 self.drained = false;
                 self.scanner = self.cutter.scanner();
+                if let Some(content) = &self.content {
+                    self.scanner.count_content(content.clone());
+                }
                 self.read_header()?;
                 if self.start < self.end {
                     break;
@@ -469,17 +513,16 @@ fn keep_tail(tail: &mut Vec<u8>, piece: &[u8]) {
 /// A batch while it grows.
 struct Pass<'a> {
     limits: Limits,
-    /// Records of no cost stay with the one before them.
-    glue: bool,
-    /// A limit is reached; only what is glued to the last record may follow.
+    /// A limit is reached; only records that cannot stand alone may follow.
     full: bool,
     dest: Option<Dest<'a>>,
     batch: Batch,
     /// Bytes of records taken, those of the unfinished one included, and the checksum of all.
     size: u64,
     crc32c: u32,
-    /// Cost of the unfinished record.
+    /// Cost of the unfinished record, and its letters that count.
     cost: u64,
+    content: u64,
 }
 
 struct Dest<'a> {
@@ -496,7 +539,7 @@ impl Pass<'_> {
     }
 
     /// Ends a record at `size` bytes; whether the batch is full.
-    fn end_record(&mut self, size: u64) -> bool {
+    fn end_record(&mut self, size: u64, is_sufficient: bool) -> bool {
         self.batch.records += 1;
         self.batch.bytes = size;
         self.batch.cost += self.cost;
@@ -504,8 +547,9 @@ impl Pass<'_> {
         if self.cost > 0 {
             self.batch.smallest = if self.batch.smallest == 0 { self.cost } else { self.batch.smallest.min(self.cost) };
         }
-        self.cost = 0;
-        self.batch.reaches(self.limits) && (self.batch.cost > 0 || !self.glue)
+        self.batch.sufficient += u64::from(is_sufficient);
+        (self.cost, self.content) = (0, 0);
+        self.batch.reaches(self.limits)
     }
 
     /// Takes a piece of the stream, in which the last whole record ends at `boundary`.

@@ -79,6 +79,6 @@ impl Scanner for Rows {
             }
         }
         self.letters(&data[at..])?;
-        Ok(Step { len: data.len(), cost: data.len() as u64, ended: eof })
+        Ok(Step { ended: eof, ..Step::more(data.len(), data.len() as u64) })
     }
 }

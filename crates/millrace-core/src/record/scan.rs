@@ -7,17 +7,54 @@ pub(crate) struct Step {
     pub(crate) len: usize,
     /// Cost units among them.
     pub(crate) cost: u64,
+    /// Letters among them that count for [`Content`]; of formats other than FASTA, the cost.
+    pub(crate) content: u64,
     /// Whether the record ends there.
     pub(crate) ended: bool,
 }
 
 impl Step {
     pub(crate) fn more(len: usize, cost: u64) -> Self {
-        Self { len, cost, ended: false }
+        Self { len, cost, content: cost, ended: false }
     }
 
     pub(crate) fn end(len: usize, cost: u64) -> Self {
-        Self { len, cost, ended: true }
+        Self { len, cost, content: cost, ended: true }
+    }
+
+    pub(crate) fn with_content(self, content: u64) -> Self {
+        Self { content, ..self }
+    }
+}
+
+/// What a record needs to be given to a tool alone: some tools fail on a record with less, never end, or write
+/// something else than where other records stand beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// Which bytes count; None: all residues.
+    letters: Option<[bool; 256]>,
+    least: u64,
+}
+
+impl Content {
+    /// At least `least` of `letters`; where none are named, of any residues.
+    #[must_use]
+    pub fn new(letters: &[u8], least: u64) -> Self {
+        let table = std::array::from_fn(|byte| u8::try_from(byte).is_ok_and(|byte| letters.contains(&byte)));
+        Self { letters: (!letters.is_empty()).then_some(table), least }
+    }
+
+    /// Whether a record with so many of the letters can stand alone.
+    pub(crate) fn is_enough(&self, n_letters: u64) -> bool {
+        n_letters >= self.least
+    }
+
+    /// Counts the letters of a piece of sequence.
+    pub(crate) fn count(&self, sequence: &[u8]) -> u64 {
+        match &self.letters {
+            Some(table) => sequence.iter().map(|&byte| u64::from(table[usize::from(byte)])).sum(),
+            None => count_residues(sequence),
+        }
     }
 }
 
@@ -40,12 +77,8 @@ pub(crate) trait Scanner: Send {
     /// most a few MiB, whatever the input.
     fn scan(&mut self, data: &[u8], eof: bool) -> Result<Step, Fault>;
 
-    /// Whether the record that begins with `data` has no cost; `None` if that shows only with more data.
-    ///
-    /// To be asked between two records.
-    fn next_is_empty(&self, _data: &[u8], _eof: bool) -> Option<bool> {
-        Some(false)
-    }
+    /// Counts in each step the letters that `content` asks for, and not all that cost.
+    fn count_content(&mut self, _content: Content) {}
 }
 
 /// How long a run of blank or comment lines may be that waits for what follows it.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 
 use super::scan::{Fault, LOOK_AHEAD, Step};
-use super::{Batch, Cutter, Error, Format, Limits, Reader, sniff};
+use super::{Batch, Content, Cutter, Error, Format, Limits, Reader, sniff};
 
 fn cutter(format: Format) -> Cutter {
     match format {
@@ -22,7 +22,7 @@ fn scan_in_pieces(cutter: &Cutter, input: &[u8], piece: usize) -> Result<Vec<(Ve
     let (mut at, mut seen) = (0, 0);
     while at < input.len() || !record.is_empty() {
         let eof = seen == input.len();
-        let Step { len, cost: more, ended } = scanner.scan(&input[at..seen], eof)?;
+        let Step { len, cost: more, ended, .. } = scanner.scan(&input[at..seen], eof)?;
         record.extend_from_slice(&input[at..at + len]);
         at += len;
         cost += more;
@@ -492,14 +492,37 @@ fn empty_records_stay_with_their_neighbours_if_glued() {
     fs::write(&path, text).unwrap();
     for buffer in 8..64 {
         let mut reader = Reader::with_buffer(vec![path.clone()], cutter(Format::Fasta), buffer).unwrap();
-        reader.glue_empty();
+        reader.need_content(Content::new(b"", 1));
         let limits = Limits { records: 1, ..Limits::default() };
         let mut found = Vec::new();
         while let Some(batch) = reader.cut(&dest, limits).unwrap() {
             assert_eq!(batch.crc32c, crc32c::crc32c(&fs::read(&dest).unwrap()));
             found.push((batch.records, batch.cost));
         }
-        assert_eq!(found, [(4, 3), (1, 1), (2, 1)], "buffer {buffer}");
+        assert_eq!(found, [(2, 3), (3, 1), (2, 1)], "buffer {buffer}");
+    }
+}
+
+#[test]
+fn records_without_content_stay_with_their_neighbours() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, dest) = (dir.path().join("q"), dir.path().join("dest"));
+    let cases: [(Format, &[u8], Content, &[u64]); 5] = [
+        (Format::Fasta, b">n\nNNNNNN\n>a\nNNA\n>m\nNN\n\nNN\n>b\nACGT\n>o\nNN", Content::new(b"ACGT", 1), &[2, 3]),
+        (Format::Fasta, b">s\nAC\n>t\nA\nC\nG\n>u\nAC\n>v\nACGT\n", Content::new(b"", 3), &[2, 2]),
+        (Format::Fasta, b">n\nNNN\n>m\nNN\n", Content::new(b"ACGT", 1), &[2]),
+        (Format::Fastq, b"@a\nACG\n+\n@@@\n@b\nAC\n+\n@I\n@c\n\n+\n\n@d\nACG\n+\nIII\n", Content::new(b"", 3), &[1, 3]),
+        (Format::Fastq, b"@a\nAC\n+\n@@\n@b\nACG\n+\nIII\n", Content::new(b"", 3), &[2]),
+    ];
+    for (format, text, content, expected) in cases {
+        fs::write(&path, text).unwrap();
+        for buffer in 8..64 {
+            let mut reader = Reader::with_buffer(vec![path.clone()], cutter(format), buffer).unwrap();
+            reader.need_content(content.clone());
+            let limits = Limits { records: 1, ..Limits::default() };
+            let found = std::iter::from_fn(|| reader.cut(&dest, limits).unwrap().map(|batch| batch.records));
+            assert_eq!(found.collect::<Vec<_>>(), expected, "buffer {buffer}, {format:?}");
+        }
     }
 }
 

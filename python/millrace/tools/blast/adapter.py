@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from millrace.errors import RefusedError
-from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, Token, ToolUse
+from millrace.model import STANDSTILL_SECONDS, Command, Content, CostHint, InputUse, OutputUse, Token, ToolUse
 from millrace.tools.base import Fragmentable, Parts
 from millrace.tools.blast import fragments, remote
 from millrace.tools.blast.formats import Format, join_of, parse_format, words_of
@@ -101,7 +101,7 @@ class Blast:
         notes: list[str] = []
         databases = _databases(command, program, options, fmt)
         join = join_of(program, options, fmt, names, notes)
-        shared = passes(program, options, fmt.number == 11, command.cwd / query if names.known else None, command)
+        shared = passes(program, options, fmt.number, command.cwd / query if names.known else None, command)
         notes += [shared.note] if shared.note else []
         argv, output = _arguments(command, options, join)
         return ToolUse(
@@ -114,7 +114,8 @@ class Blast:
                     format="fasta",
                     stdin=query == "-",
                     # One that has a pass to itself would take its neighbour along into failure.
-                    glue_empty=PASS_RESIDUES.get(program) != 0,
+                    content=None if PASS_RESIDUES.get(program) == 0 else Content(letters=shared.searched),
+                    stops_without_content=shared.stops_without,
                     pass_residues=shared.residues,
                     too_long=shared.too_long,
                 ),

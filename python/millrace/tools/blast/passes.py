@@ -19,7 +19,7 @@ from typing import NamedTuple
 from millrace import _core
 from millrace.errors import RefusedError
 from millrace.model import Command
-from millrace.tools.blast import lists
+from millrace.tools.blast import lists, unsearchable
 from millrace.tools.blast.database import NotInFragments, read_database
 from millrace.tools.blast.search_path import SearchPath
 
@@ -36,6 +36,9 @@ PASS_RESIDUES = {
     "deltablast": 0,
 }
 
+#: The output format that has one archive a pass.
+ARCHIVE = 11
+
 #: Programs whose results for a query depend on the other queries of its pass.
 _TOGETHER = frozenset({"blastx", "tblastn", "tblastx", "rpsblast", "rpstblastn"})
 
@@ -43,7 +46,7 @@ _TOGETHER = frozenset({"blastx", "tblastn", "tblastx", "rpsblast", "rpstblastn"}
 #: pass holds less than 10,000 residues before its last record, so no shorter record brings it there.
 _LONG_PROTEIN = 9_800
 
-#: Residues of the first pass of blastn, at least; and of any pass at most, before its last record.
+#: Residues of a pass of blastn but the last, at least (``CBatchSizeMixer``); and of any pass at most, before its last record.
 _FIRST_PASS = 5_000
 _LONGEST_PASS = {"megablast": 4_999_000, "dc-megablast": 4_999_000}
 _LONGEST_PASS_OF_OTHERS = 999_000
@@ -95,6 +98,10 @@ class Passes(NamedTuple):
     #: See `millrace.model.InputUse.too_long`.
     too_long: int = 0
     note: str = ""
+    #: Letters of which one is enough that a batch is not written as nothing to search; empty: any residue is.
+    searched: str = ""
+    #: Whether the run stops before a record without them.
+    stops_without: bool = False
 
 
 def measure(path: Path) -> Lengths | None:
@@ -106,17 +113,17 @@ def measure(path: Path) -> Lengths | None:
     return Lengths(whole.records, whole.cost, whole.smallest, whole.largest) if whole else Lengths(0, 0, 0, 0)
 
 
-def passes(program: str, options: dict[str, str], archive: bool, queries: Path | None, command: Command) -> Passes:
+def passes(program: str, options: dict[str, str], fmt: int, queries: Path | None, command: Command) -> Passes:
     """What the batches of a command have to keep to.
 
     Args:
-        archive: Whether the output is ``-outfmt 11``, which has one archive a pass.
+        fmt: Number of the output format; ``-outfmt 11`` has one archive a pass.
         queries: A file that can be read twice, or None.
 
     Raises:
         RefusedError: The output depends on where passes end, and that is not known.
     """
-    found = (_blastn if program == "blastn" else _fixed)(program, options, archive, queries, command)
+    found = (_blastn if program == "blastn" else _fixed)(program, options, fmt, queries, command)
     if found.residues:
         for name, there in (
             ("-query_loc", "query_loc" in options),
@@ -130,14 +137,14 @@ def passes(program: str, options: dict[str, str], archive: bool, queries: Path |
     return found
 
 
-def _fixed(program: str, options: dict[str, str], archive: bool, queries: Path | None, command: Command) -> Passes:
+def _fixed(program: str, options: dict[str, str], fmt: int, queries: Path | None, command: Command) -> Passes:
     """Sums of hits (translated or without gaps) are judged by the mean length of the queries of a pass, and the
     statistics that rpsblast prints are those of whatever the pass searched last."""
     residues = PASS_RESIDUES[program]
-    together = archive or program in _TOGETHER or "ungapped" in options or _sums_hits(options)
+    together = fmt == ARCHIVE or program in _TOGETHER or "ungapped" in options or _sums_hits(options)
     if not together and program == "blastp":
         lengths = measure(queries) if queries else None
-        together = lengths is None or lengths.longest >= _LONG_PROTEIN
+        together = lengths is None or lengths.longest >= _LONG_PROTEIN or _shows_unsearchable(queries, options, fmt)
     if not together or residues == 0:
         return Passes()
     if _VARIABLE in command.environ:
@@ -149,15 +156,23 @@ def _fixed(program: str, options: dict[str, str], archive: bool, queries: Path |
     )
 
 
-def _blastn(program: str, options: dict[str, str], archive: bool, queries: Path | None, command: Command) -> Passes:
+def _shows_unsearchable(queries: Path | None, options: dict[str, str], fmt: int) -> bool:
+    """Whether it shows if a pass has nothing in it that blastp can search, and there may be such a pass."""
+    letters = unsearchable.searched_letters("blastp", options)
+    return fmt in unsearchable.SHOWN_IN and (not queries or unsearchable.count_unsearchable(queries, letters) > 0)
+
+
+def _blastn(program: str, options: dict[str, str], fmt: int, queries: Path | None, command: Command) -> Passes:
     lengths = measure(queries) if queries else None
     if lengths and lengths.records < 2:
         return Passes()
-    why = _why_together(options, archive, lengths, command)
+    why = _why_together(options, fmt, lengths, command) or _why_unsearchable(options, fmt, queries, lengths)
+    searched = unsearchable.searched_letters(program, options) or ""
+    stops = fmt in unsearchable.SHOWN_IN and lengths is None
     longest = _LONGEST_PASS.get(_task(options), _LONGEST_PASS_OF_OTHERS)
     too_long = longest + _TO_CUT
     if not why and lengths and lengths.longest < too_long:
-        return Passes()
+        return Passes(searched=searched)
     if fixed := _pass_set(command):
         return Passes(fixed, 0, f"{_VARIABLE}={fixed}: batches are whole passes of {fixed} residues")
     if lengths and lengths.total <= _FIRST_PASS:
@@ -165,7 +180,8 @@ def _blastn(program: str, options: dict[str, str], archive: bool, queries: Path 
     if why:
         raise why
     if lengths is None:
-        return Passes(0, too_long, f"records of {too_long:,} residues or more are not taken from a pipe")
+        note = f"records of {too_long:,} residues or more are not taken from a pipe"
+        return Passes(0, too_long, note, searched, stops)
     assert queries is not None
     if stray := _stray(queries, longest, too_long):
         raise RefusedError(
@@ -173,7 +189,8 @@ def _blastn(program: str, options: dict[str, str], archive: bool, queries: Path 
             "such a pass into chunks, and which queries are in it depends on the hits found so far",
             f"put the longest records first, {_or_set_passes()}",
         )
-    return Passes(longest, 0, f"records of {too_long:,} residues or more: batches are whole passes of {longest:,}")
+    note = f"records of {too_long:,} residues or more: batches are whole passes of {longest:,}"
+    return Passes(longest, 0, note, searched)
 
 
 def _task(options: dict[str, str]) -> str:
@@ -190,12 +207,36 @@ def _or_set_passes() -> str:
     return f"or set {_VARIABLE}=100000 in the environment: BLAST's own variable for the residues of a pass"
 
 
-def _why_together(
-    options: dict[str, str], archive: bool, lengths: Lengths | None, command: Command
+def _why_unsearchable(
+    options: dict[str, str], fmt: int, queries: Path | None, lengths: Lengths | None
 ) -> RefusedError | None:
+    """Why it is not known how queries are written that may be all of a pass, and in which there is nothing to search."""
+    letters = unsearchable.searched_letters("blastn", options)
+    instead = f"use -outfmt 6, which says nothing of such queries, or take them out, {_or_set_passes()}"
+    if fmt not in unsearchable.SHOWN_IN:
+        return None
+    if letters is None and not (queries and lengths):
+        return RefusedError(
+            f"blastn -soft_masking false -outfmt {fmt} cannot be joined exactly from a pipe: a query that is masked as a whole is "
+            "written otherwise if all of its pass is, and which queries share a pass is not known",
+            instead,
+        )
+    if not (queries and lengths):
+        return None
+    if not (number := unsearchable.first_uncertain(queries, letters, _FIRST_PASS)):
+        return None
+    return RefusedError(
+        f"{queries.name}: there {'may be' if letters is None else 'is'} nothing to search in record {number}, nor in those up to "
+        f"the end or {_FIRST_PASS:,} residues further: -outfmt {fmt} writes such queries otherwise if they are all of a pass, and "
+        "blastn sizes its passes by the hits found so far",
+        instead,
+    )
+
+
+def _why_together(options: dict[str, str], fmt: int, lengths: Lengths | None, command: Command) -> RefusedError | None:
     """Why the output depends on which queries share a pass, whatever their lengths."""
     for what, there in (
-        ("-outfmt 11", archive),
+        ("-outfmt 11", fmt == ARCHIVE),
         ("-ungapped", "ungapped" in options),
         ("-sum_stats true", _sums_hits(options)),
     ):
@@ -203,7 +244,7 @@ def _why_together(
             return RefusedError(
                 f"blastn {what} cannot be joined exactly: it depends on which queries share a pass over the "
                 "database, and blastn sizes its passes by the hits found so far",
-                f"{'use -outfmt 5' if archive else f'leave {what} out'}, {_or_set_passes()}",
+                f"{'use -outfmt 5' if fmt == ARCHIVE else f'leave {what} out'}, {_or_set_passes()}",
             )
     scores = _scores(options)
     score = _doubtful_score(options, *scores)
