@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 from millrace.errors import RefusedError
+from millrace.terminal import escape
 
 #: The environment variable that names the file.
 VARIABLE = "MILLRACE_LOG"
@@ -45,9 +46,12 @@ def begin(path: str, rank: int | None) -> None:
     except OSError as error:
         raise RefusedError(f"{VARIABLE}: {name}: {error.strerror}", "name a file that can be written") from error
     who = f"{os.uname().nodename} {'-' if rank is None else f'rank {rank}'} pid {os.getpid()}"
-    line = logging.Formatter(
-        f"%(asctime)s.%(msecs)03d {who.replace('%', '%%')} %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S"
-    )
+
+    class Line(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return escape(super().format(record))  # a file of it is looked at on a terminal
+
+    line = Line(f"%(asctime)s.%(msecs)03d {who.replace('%', '%%')} %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
     handler.setFormatter(line)
     root = logging.getLogger("millrace")
     root.addHandler(handler)

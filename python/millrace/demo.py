@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from millrace.errors import CorruptError, ToolError
+from millrace.errors import CorruptError, RefusedError, ToolError
+from millrace.own import take_private
 from millrace.own_python import python_command
 from millrace.rundir import RunDir
 
@@ -78,7 +79,12 @@ def show(folder: Path, queries: int, environ: Mapping[str, str], say: Callable[[
             raise ToolError(
                 f"{program}: program not found on PATH", "install BLAST+ (Debian, Ubuntu: apt-get install ncbi-blast+)"
             )
-    folder.mkdir(exist_ok=True)
+    try:
+        take_private(folder, is_users=True)
+    except PermissionError as error:
+        raise RefusedError(
+            f"{folder}: {(error.strerror or '').lower()}", "name a folder of your own, or one that is not there"
+        ) from error
     say(f"1. making proteins in {folder}/ (seeded: the same every time)")
     write_fasta(folder / "db.faa", proteins(1, 1300, 6))
     every_fifth = [record for k, record in enumerate(proteins(1, 1300, 6)) if k % 6 == 0][:queries]

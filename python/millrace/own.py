@@ -31,10 +31,13 @@ def open_private(path: Path) -> int:
     return descriptor
 
 
-def take_private(path: Path) -> None:
+def take_private(path: Path, *, is_users: bool = False) -> None:
     """Make a folder that is closed to all others; one that is there already is taken over if nobody else can have filled it.
 
     Whatever is made in it by any name is then this user's, without a link of somebody else's in the way.
+
+    Args:
+        is_users: The user has named it, so one that is there stays as open to readers as it is.
 
     Raises:
         PermissionError: Another user may have put something there, or it is a link or a file; says which.
@@ -60,7 +63,7 @@ def take_private(path: Path) -> None:
             raise PermissionError(errno.EPERM, "belongs to another user", str(path))
         if about.st_mode & stat.S_IWOTH:
             raise PermissionError(errno.EPERM, "can be written by every user", str(path))
-        if about.st_mode & 0o077:
+        if about.st_mode & 0o077 and not is_users:
             with suppress(OSError):  # a disk that knows no modes
                 os.fchmod(folder, 0o700)
     finally:

@@ -35,12 +35,17 @@ def _written(found: re.Match[str]) -> str:
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
-class EscapingStream(io.TextIOWrapper):
+class _PlainStream(io.TextIOWrapper):
+    """Text in the place of another stream with the same buffer."""
+
+    #: That stream, kept, as one that goes closes its buffer.
+    below: TextIO | None = None
+
+
+class EscapingStream(_PlainStream):
     """Text that is escaped on its way; bytes that go to its `buffer` are not."""
 
-    _plain: io.TextIOWrapper | None = None
-    #: The stream in whose place this is, kept, as one that goes closes its buffer.
-    below: TextIO | None = None
+    _plain: _PlainStream | None = None
 
     def write(self, text: str, /) -> int:
         """Write ``text``, escaped."""
@@ -50,8 +55,9 @@ class EscapingStream(io.TextIOWrapper):
     @property
     def plain(self) -> TextIO:
         """The same for whoever escapes what is a stranger's, and steers the terminal: nothing is held back in it."""
-        if self._plain is None:  # kept, as a stream that goes closes what is below it
-            self._plain = io.TextIOWrapper(self.buffer, encoding=self.encoding, errors=self.errors, write_through=True)
+        if self._plain is None:
+            self._plain = _PlainStream(self.buffer, encoding=self.encoding, errors=self.errors, write_through=True)
+            self._plain.below = self
         return self._plain
 
 

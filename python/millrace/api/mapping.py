@@ -101,7 +101,7 @@ def _take(folder: Path) -> None:
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        take_private(folder)
+        take_private(folder, is_users=True)
     except PermissionError as error:
         raise RefusedError(
             f"millrace.map: {folder}: {(error.strerror or '').lower()}, and what is in it would be run",

@@ -177,7 +177,8 @@ def new(ctx: click.Context, name: str) -> None:
         said = help_of(words[: 2 if verb else 1], here())
     path.parent.mkdir(exist_ok=True)
     content = described(words, verb, said, written, here()).encode()
-    path.write_bytes(content)
+    with path.open("xb") as file:  # through no link
+        file.write(content)
     parse(content, path)
     with suppress(RefusedError):  # without a home of the user's own it is to be confirmed as any other
         confirmations.confirm(content, os.environ)

@@ -19,6 +19,7 @@ import msgspec
 from millrace import lock
 from millrace.errors import MillraceError, RefusedError
 from millrace.model import Frozen
+from millrace.own import why_not_trusted
 from millrace.pack import while_running
 from millrace.waiting import until
 
@@ -66,7 +67,7 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         self._path, self._place = path, while_running.Place(path)
-        self.grows = lock.is_held(self._place.lock)
+        self.grows = lock.is_held(self._place.lock) and not why_not_trusted(self._place.folder)
         try:
             self._file = (self._place.growing if self.grows else path).open("rb")
         except FileNotFoundError as error:

@@ -68,7 +68,8 @@ class FolderOutput:
         if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
             return
         fresh = self._folder / f".{name}.new"
-        with fresh.open("wb") as file:
+        fresh.unlink(missing_ok=True)  # what a start that was killed has left, or somebody's link
+        with fresh.open("xb") as file:
             file.write(content)
         fresh.replace(path)
 
