@@ -65,7 +65,7 @@ def jobs(grid_engine: GridEngine, site: Site) -> Iterator[Jobs]:
     made.path.unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+@pytest.mark.parametrize("mpi", ["openmpi", pytest.param("mpich", marks=pytest.mark.slow)])
 def test_parallel_environment_is_used_on_all_hosts(jobs: Jobs, mpi: str) -> None:
     """By ``qrsh -inherit``: no other way leads from host to host here."""
     words = ("run", *jobs.site.options("--batch", "8", "-v"))
