@@ -247,7 +247,7 @@ class GridEngine:
         paths = [*self.folder.glob("spool/messages"), *self.folder.glob("execd/*/messages")]
         return "\n".join(f"{path}:\n{path.read_text(errors='replace')[-3000:]}" for path in paths)
 
-    def wait(self, condition, what: str, seconds: float = 60.0) -> None:  # type: ignore[no-untyped-def]
+    def wait(self, condition, what: str, seconds: float = 300.0) -> None:  # type: ignore[no-untyped-def]
         """Wait for a condition, at most so long."""
         deadline = time.monotonic() + seconds
         while not condition():

@@ -268,7 +268,7 @@ def test_salloc_of_one_node_computes_there(slurm: Slurm, site: Site) -> None:
     assert names == [f">record{k} n2" for k in range(site.n)]
 
 
-@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+@pytest.mark.parametrize("mpi", ["openmpi", pytest.param("mpich", marks=pytest.mark.slow)])
 def test_heterogeneous_job_is_computed_on_all_its_nodes(slurm: Slurm, site: Site, mpi: str) -> None:
     _, said = in_salloc(slurm, site, "-N1", ":", "-N2", find(mpi).millrace, "run", *site.options("--batch", "16"))
     assert "3 nodes of the Slurm job" in said and "in 3 processes" in said

@@ -213,15 +213,18 @@ def test_what_cannot_be_sent_is_refused(tmp_path: Path) -> None:
 
 def test_receiving_in_user_space_leaves_no_folder(ends: Ends) -> None:
     """Such a filesystem keeps a file that is removed while it is open, under another name in its folder."""
-    tried = subprocess.run(["bindfs", str(ends.there), str(ends.there)], capture_output=True, text=True)
-    if tried.returncode:
-        pytest.skip(f"no filesystem in user space can be mounted: {tried.stderr.strip()}")
+    ssh = [*ends.words[1].split(), "127.0.0.1"]
+    packed = ask(ends.here, "run", "--pack-to", "r.mrp", "--with-queries", "--", *COMMAND.split())
+    assert packed.returncode == 0, packed.stderr
+    there = shlex.quote(str(ends.there))
+    line = f"bindfs {there} {there} >/dev/null 2>&1 </dev/null; stat -f -c %T {there}"
+    mounted = subprocess.run([*ssh, line], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=LONG)
+    if not mounted.stdout.startswith("fuse"):
+        pytest.skip(f"no filesystem in user space can be mounted: {mounted.stdout} {mounted.stderr}")
     try:
-        packed = ask(ends.here, "run", "--pack-to", "r.mrp", "--with-queries", "--", *COMMAND.split())
-        assert packed.returncode == 0, packed.stderr
         sent = subprocess.run(ends.send("r.mrp"), cwd=ends.here, capture_output=True, text=True, timeout=LONG)
         assert sent.returncode == 0, sent.stderr
-        assert ends.result.stat().st_size > 0
-        assert [path.name for path in ends.there.glob(".*")] == []
     finally:
-        subprocess.run(["umount", str(ends.there)], check=True)
+        subprocess.run([*ssh, f"umount {there}"], check=True, stdin=subprocess.DEVNULL, timeout=LONG)
+    assert ends.result.stat().st_size > 0
+    assert [path.name for path in ends.there.glob(".*")] == []

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from socket import AF_INET, AF_INET6
 from typing import cast
 
 import pytest
@@ -143,6 +144,29 @@ def test_srun_starts_ranks_where_the_library_has_no_launcher(tmp_path: Path, mon
     launcher_script(tmp_path, "srun", "MPI plugin types are... none cray_shasta pmi2 pmix")
     chosen = command.choose({"PATH": str(tmp_path), "SLURM_JOB_ID": "7"}, "MPI VERSION: CRAY MPICH version 8.1")
     assert (chosen.kind, chosen.plugin) == ("srun", "cray_shasta")
+
+
+def test_file_of_output_is_recorded_before_its_first_byte(tmp_path: Path) -> None:
+    (tmp_path / "stdout").write_bytes(b"")
+    with (tmp_path / "to").open("wb") as to:
+        sizes: list[int] = []
+        output = Output(tmp_path / "stdout", to.fileno(), lambda: sizes.append((tmp_path / "to").stat().st_size))
+        output.pump()
+        assert sizes == [], "nothing of the tool's stands there"
+        for content in (b"one", b"one, two"):
+            (tmp_path / "stdout").write_bytes(content)
+            output.pump()
+    assert sizes == [0]
+    assert (tmp_path / "to").read_bytes() == b"one, two"
+
+
+def test_family_that_not_all_nodes_have_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"both": (AF_INET, AF_INET6), "four": (AF_INET,), "six": (AF_INET6,)}
+    monkeypatch.setattr("socket.getaddrinfo", lambda name, *_, **__: [(family,) for family in known[name]])
+    found = [
+        command.spare_family(nodes) for nodes in (["both", "four"], ["both", "six"], ["four", "six"], ["user@both"])
+    ]
+    assert found == ["6", "4", "", "6"]
 
 
 @pytest.mark.parametrize("kind", ["openmpi", "hydra", "srun"])

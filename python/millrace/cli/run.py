@@ -103,7 +103,7 @@ def _phases(flow: Workflow, file: Path) -> int:
     if launched and not _is_alone(launched):
         raise RefusedError(
             f"{file}: a job in phases starts its own ranks",
-            "leave mpirun or srun out: millrace run --hosts ..., or in a job of Slurm or PBS",
+            "leave mpirun or srun out: millrace run --hosts ..., or in a batch job",
         )
     told = Told(phases.folder_of(flow, file, here()), flow.job.progress_shown, sys.stderr, os.environ)
     return phases.run(flow, file, here(), os.environ, allocation.find(flow.job.hosts, os.environ), told.look)

@@ -83,7 +83,9 @@ fn watch(pipe: i32, tell: i32, root: &Path, token: &str) {
     // SAFETY: system calls of a process of its own; the range call keeps only the pipe.
     unsafe {
         libc::setsid();
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2, libc::SIGXCPU, libc::SIGPIPE] {
+        for signal in
+            [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2, libc::SIGXCPU, libc::SIGPIPE]
+        {
             libc::signal(signal, libc::SIG_IGN);
         }
         libc::prctl(libc::PR_SET_NAME, c"millrace-watch".as_ptr());
