@@ -33,7 +33,7 @@ def take_over(plan: Plan, rundir: RunDir) -> tuple[Manifest, bool]:
     """
     manifest = Manifest(
         version=VERSION, millrace=__version__, run_id=os.urandom(16).hex(), argv=plan.command.argv,
-        cwd=str(plan.command.cwd), exe=str(plan.command.exe), use=plan.use, record_start=plan.job.record_start,
+        cwd=str(plan.command.cwd), exe=str(plan.command.exe), use=_where_typed(plan.use), record_start=plan.job.record_start,
         record_end=plan.job.record_end, fingerprints=plan.fingerprints,
         world=world.identity(plan.use, plan.command),
         environ=surroundings.digests(plan.command.environ) if is_unknown(plan.use) else {},
@@ -53,6 +53,12 @@ def take_over(plan: Plan, rundir: RunDir) -> tuple[Manifest, bool]:
             f"{first}, name another --run-dir, or start over with --fresh",
         )
     return forget_unsure(earlier, manifest.world, rundir), bool(rundir.journals())
+
+
+def _where_typed(use: ToolUse) -> ToolUse:
+    """What is done, without the pipes through which outputs go in this start alone."""
+    outputs = tuple(msgspec.structs.replace(output, to="") for output in use.outputs)
+    return msgspec.structs.replace(use, outputs=outputs)
 
 
 def forget_unsure(manifest: Manifest, identity: str, rundir: RunDir) -> Manifest:
@@ -107,7 +113,7 @@ def differences(earlier: Manifest, now: Manifest) -> list[str]:
 
 def _what_is_done(use: ToolUse) -> tuple[object, ...]:
     # A pipe in the place of a file: see above.
-    return [msgspec.structs.replace(item, piped=False) for item in use.inputs], use.outputs, use.argv
+    return [msgspec.structs.replace(item, piped=False) for item in use.inputs], _where_typed(use).outputs, use.argv
 
 
 def fragments_of(manifest: Manifest) -> int:

@@ -52,6 +52,8 @@ OWED = (
     Owes("minimap2 nucl.fna OUT q.fna -c", ("-o out", "-oout"),
          ("minimap2 -x sr nucl.fna q.fna", "minimap2 nucl.fna none", "minimap2 none q.fna"), "q.fna", _NO_GENE),
     Owes("minimap2 -a OUT nucl.fna q.fna", ("-o out", "-oout"), ("minimap2 -ad x nucl.fna q.fna",), "q.fna", _NO_GENE),
+    Owes("prodigal -q -p meta -f sco -i q.fna OUT", ("-o out", "-O out"),
+         ("prodigal -i q.fna", "prodigal -p meta -i none", "prodigal -p meta -i q.fna -t x"), "q.fna"),
     Owes("cmscan OUT models.cm hairpins.fa", ("-o out", "-oout"),
          ("cmscan --seed 0 models.cm hairpins.fa", "cmscan models.cm none", "cmscan none hairpins.fa"), "hairpins.fa", _NO_GENE),
     Owes("cmsearch OUT models.cm hairpins.fa", ("--tblout out", "--tblout=out", "-A out"),

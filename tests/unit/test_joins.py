@@ -8,7 +8,7 @@ from millrace import _core
 from millrace.tools import joins
 
 #: Parameters without which there is no such join.
-PARAMETERS = {"blast-tabular": "columns=1,delim=09", "blast-comments": "columns=0"}
+PARAMETERS = {"blast-tabular": "columns=1,delim=09", "blast-comments": "columns=0", "prodigal": "gff"}
 
 
 @pytest.mark.parametrize("name", joins.OF_ONE_TOOL)

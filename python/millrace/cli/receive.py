@@ -57,4 +57,5 @@ def command(
         raise
     finally:
         held.close()
+        places.remove_emptied(place.folder)
     click.echo(f"millrace: {', '.join(map(str, outputs))}: as packed, SHA-256 compared", err=True)

@@ -20,7 +20,7 @@ from millrace.pack.difference import Appended
 from millrace.pack.files import zstd_bytes
 from millrace.pack.hits import Hits
 from millrace.pack.layout import MOST_BYTES, Kind, Writer
-from millrace.pack.pipes import through_pipes
+from millrace.pack.pipes import PipeEnds, through_pipes
 from millrace.pack.plain import Packed, check, digest_of, pack_plain
 from millrace.pack.queries import QueryBatch
 from millrace.pack.recipe import Original, Recipe
@@ -203,12 +203,12 @@ class Packing:
         return stripped(self.codec, plan, regenerate.run(plan))
 
     def regeneration(
-        self, folder: Path, source: Path, made: Recipe, batches: Sequence[QueryBatch], found: Sequence[Hits], pipes: Path | None = None,
+        self, folder: Path, source: Path, made: Recipe, batches: Sequence[QueryBatch], found: Sequence[Hits], pipes: Sequence[PipeEnds] = (),
     ) -> Plan:  # fmt: skip
         """What is to be run to regenerate the outputs for the queries of ``source``, which are ``batches``.
 
         Args:
-            pipes: Folder of the pipes that the outputs go through; None: they are files.
+            pipes: What the outputs go through; none: they are files.
         """
         settings, command = self._wishes.settings, self._plan.command
         argv = regenerate.command_line(

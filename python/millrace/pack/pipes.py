@@ -1,4 +1,7 @@
-"""Outputs of a run that go into a pack as they are written, through pipes with names: no file of them ever exists."""
+"""Outputs of a run that go into a pack as they are written, through pipes: no file of them ever exists.
+
+The pipes have no names in a folder, which not every filesystem could hold: this process opens them by their descriptors.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ import select
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import msgspec
 
@@ -17,59 +19,80 @@ from millrace.plan.plan import Plan
 TAKE = 1 << 20
 
 
-def through_pipes(plan: Plan, folder: Path) -> Plan:
-    """``plan`` with its outputs going into the pipes that `piped` makes in ``folder``; the tool does not hear of them."""
-    outputs = [
-        msgspec.structs.replace(use, to=str(folder / f"output{number}")) for number, use in enumerate(plan.use.outputs)
-    ]
+class PipeEnds:
+    """Both ends of a pipe for one output, open until `close`."""
+
+    def __init__(self) -> None:
+        self.reader, self.writer = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self.reader, False)
+
+    @property
+    def path(self) -> str:
+        """By which this process opens the writing end."""
+        return f"/proc/self/fd/{self.writer}"
+
+    def close(self) -> None:
+        """Give both ends back; twice is fine."""
+        for end in {self.reader, self.writer} - {-1}:
+            os.close(end)
+        self.reader = self.writer = -1
+
+
+def through_pipes(plan: Plan, pipes: Sequence[PipeEnds]) -> Plan:
+    """``plan`` with its outputs going into ``pipes``; the tool does not hear of them."""
+    outputs = [msgspec.structs.replace(use, to=ends.path) for use, ends in zip(plan.use.outputs, pipes, strict=True)]
     return msgspec.structs.replace(plan, use=msgspec.structs.replace(plan.use, outputs=tuple(outputs)))
 
 
 @contextmanager
-def piped(folder: Path, takers: Sequence[Callable[[bytes], None]], came: Callable[[], None]) -> Iterator[None]:
+def piped(
+    pipes: Sequence[PipeEnds], takers: Sequence[Callable[[bytes], None]], came: Callable[[], None]
+) -> Iterator[None]:
     """While this lasts, what is written into the pipe of each output goes to its taker, and nothing when all has come.
 
     Args:
+        pipes: They are closed at the end.
         came: Called when the first bytes are there.
 
     Raises:
         MillraceError: A taker has failed, or the writer.
     """
-    pipes: list[Pipe] = []
+    readers: list[Pipe] = []
     try:
-        for number, take in enumerate(takers):
-            pipes.append(Pipe(folder / f"output{number}", take, came))
+        for ends, take in zip(pipes, takers, strict=True):
+            readers.append(Pipe(ends, take, came))
         yield
-        for pipe, take in zip(pipes, takers, strict=True):
+        for pipe, take in zip(readers, takers, strict=True):
             pipe.finish()
             take(b"")
     except BaseException as error:
-        for pipe in pipes:
+        for pipe in readers:
             pipe.close()
-        if first := next((pipe.error for pipe in pipes if pipe.error), None):
+        if first := next((pipe.error for pipe in readers if pipe.error), None):
             raise first from error
         raise
     finally:
-        for pipe in pipes:
+        for pipe in readers:
             pipe.close()
+        for ends in pipes:
+            ends.close()
 
 
 class Pipe:
     """One output, read by a thread of its own. Nothing waits for its writer to come, or to go.
 
     Args:
-        path: Where the pipe is made.
+        ends: The pipe.
         take: Gets what comes; if it raises, nobody reads any more, and so the writer ends.
         came: Called once the first bytes are there.
     """
 
-    def __init__(self, path: Path, take: Callable[[bytes], None], came: Callable[[], None]) -> None:
-        os.mkfifo(path, 0o600)
+    def __init__(self, ends: PipeEnds, take: Callable[[bytes], None], came: Callable[[], None]) -> None:
         self._take, self._came = take, came
         self.error: BaseException | None = None
-        self._pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._pipe, ends.reader = ends.reader, -1  # closed by the thread, so that a writer whom nobody reads ends
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC)
-        self._thread = threading.Thread(target=self._read, name=f"pack {path.name}", daemon=True)
+        self._thread = threading.Thread(target=self._read, name="pack output", daemon=True)
         self._thread.start()
 
     def finish(self) -> None:
@@ -110,8 +133,6 @@ class Pipe:
                 self._take(data)
             elif self._wake in ready:
                 return
-            elif self._pipe in ready:  # its writer has closed it; what is left to wait for is the end
-                poll.unregister(self._pipe)
 
     def _some(self) -> bytes:
         try:

@@ -15,8 +15,12 @@ from millrace.errors import MillraceError, RefusedError
 from millrace.lock import Lock
 from millrace.own import take_private
 from millrace.pack.layout import MAGIC
+from millrace.run_folder import STILL_OPEN
 from millrace.waiting import until
 from millrace.words import size
+
+#: How long a filesystem may take to give up a file that was removed while it was open.
+STILL_OPEN_SECONDS = 2.0
 
 #: What says that there is no room.
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -112,6 +116,25 @@ def in_words(dest: Path) -> Iterator[None]:
         if not name.startswith(f".{dest.name}."):
             raise
         raise MillraceError(f"{dest}: {error.strerror}", "see who may write in its folder") from error
+
+
+def remove_emptied(folder: Path) -> None:
+    """Remove a folder of which everything was removed, once the filesystem has given up its files that were open.
+
+    Network filesystems and those in user space keep such a file, as the lock is, under another name until it is closed.
+    """
+
+    def remove() -> bool:
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            return True
+        except OSError:
+            names = os.listdir(folder) if folder.is_dir() else []
+            return not all(name.startswith(STILL_OPEN) for name in names)  # it is another process's by now
+        return True
+
+    until(remove, STILL_OPEN_SECONDS, nap=0.02)
 
 
 def taken(path: Path, seconds: float) -> Lock:

@@ -140,9 +140,7 @@ def plan(
         NotPackable: The database cannot be searched in fragments.
         MillraceError: The command is refused, or a file is not there.
     """
-    link = folder / QUERIES
-    link.unlink(missing_ok=True)
-    link.symlink_to(queries.resolve())
+    _link_queries(folder / QUERIES, queries)
     job = Job(
         command=tuple(argv), run_dir=str(folder / RUN), work_dir=settings.work_dir, slots=settings.slots, verify=0.0,
         verbosity=-1, progress="none", max_quarantined="0",
@@ -158,6 +156,15 @@ def plan(
     if like and use.fragmented:
         use = msgspec.structs.replace(use, fragmented=codec.like(use.fragmented, like))
     return msgspec.structs.replace(made, use=use, listed=False)
+
+
+def _link_queries(link: Path, queries: Path) -> None:
+    """Let ``link`` have the bytes and times of the queries; not every filesystem holds links."""
+    link.unlink(missing_ok=True)
+    try:
+        link.symlink_to(queries.resolve())
+    except OSError:
+        shutil.copy2(queries, link)
 
 
 def search(argv: Sequence[str], cwd: Path, folder: Path, settings: Settings) -> Plan:

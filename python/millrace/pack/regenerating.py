@@ -15,7 +15,7 @@ from millrace.pack.between import Between
 from millrace.pack.difference import Appended
 from millrace.pack.hits import Hits
 from millrace.pack.packing import Packing
-from millrace.pack.pipes import piped
+from millrace.pack.pipes import PipeEnds, piped
 from millrace.pack.recipe import Recipe
 from millrace.plan.plan import Plan
 from millrace.session import carry_out
@@ -34,13 +34,11 @@ def compare(
         MillraceError: It cannot be regenerated, or a journal cannot be read.
     """
     batches = list(queries.batches(packing.queries, packing.item, (each.queries for each in found), folder / "batch"))
-    regenerated, original = folder / "regenerated", folder / "original"
-    for place in (regenerated, original):
-        place.mkdir()
+    regenerated, original = ([PipeEnds() for _ in written.use.outputs] for _ in range(2))
     again = packing.regeneration(folder, packing.queries, made, batches, found, regenerated)
     volatile = [(*use.volatile, *packing.codec.volatile(use)) for use in again.use.outputs]
     between = [Between(writer, number, each) for number, each in enumerate(volatile)]
-    journals = [_Replay(written, number, original) for number, _ in enumerate(between)]
+    journals = [_Replay(written, number, ends) for number, ends in enumerate(original)]
     failing = _failing(between)
     with piped(original, [failing(each.ours) for each in between], _nothing):
         with piped(regenerated, [failing(each.theirs) for each in between], _nothing):
@@ -77,9 +75,9 @@ def _failing(between: Sequence[Between]) -> Callable[[Callable[[Any], None]], Ca
 class _Replay(threading.Thread):
     """One output of a run, once more from its journals."""
 
-    def __init__(self, run: Plan, output: int, folder: Path) -> None:
+    def __init__(self, run: Plan, output: int, pipe: PipeEnds) -> None:
         super().__init__(name=f"replay {output}", daemon=True)
-        self._arguments = (run.run_dir, run.use.outputs[output].name, str(folder / f"output{output}"))
+        self._arguments = (run.run_dir, run.use.outputs[output].name, pipe.path)
         self._error: BaseException | None = None
 
     def run(self) -> None:

@@ -55,3 +55,5 @@ def folder(dest: Path, of: str) -> Iterator[Path]:
         if done:
             shutil.rmtree(place, ignore_errors=True)
         held.close()
+        if done:
+            places.remove_emptied(place)

@@ -27,7 +27,7 @@ from millrace.pack.codec import NotPackable
 from millrace.pack.following import Follower
 from millrace.pack.layout import MOST_BYTES, Kind, Writer
 from millrace.pack.packing import Packing, Wishes, write_queries
-from millrace.pack.pipes import piped, through_pipes
+from millrace.pack.pipes import PipeEnds, piped, through_pipes
 from millrace.pack.plain import Packed
 from millrace.pack.recipe import Original, Recipe
 from millrace.plan.plan import Plan
@@ -51,15 +51,14 @@ class Place:
         #: Who writes it has this.
         self.lock = self.folder / "lock"
 
-        #: Where the outputs of the run go through, and where it is regenerated.
-        self.written, self.again = self.folder / "written", self.folder / "again"
+        #: Where the result is regenerated.
+        self.again = self.folder / "again"
 
     def clear(self) -> None:
         """Remove what a start that was killed has left."""
         self.growing.unlink(missing_ok=True)
-        for folder in (self.written, self.again):
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
+        shutil.rmtree(self.again, ignore_errors=True)
+        self.again.mkdir()
 
     def remove(self) -> None:
         """Leave nothing here; for the process that has the lock."""
@@ -93,6 +92,7 @@ def run(
         raise RefusedError("the command writes other than a few single files, which no pack holds", "run it without --pack-to")  # fmt: skip
     with ExitStack() as stack:
         places.take_folder(place.folder)
+        stack.callback(places.remove_emptied, place.folder)  # when the lock in it is closed
         try:
             stack.callback(places.taken(place.lock, LOOK_SECONDS).close)
         except lock.HeldError as error:
@@ -115,7 +115,8 @@ class _Live:
         except (NotPackable, RefusedError) as error:
             self._packing, self._why, use = None, error.message, plan.use
             self._made = Recipe(codec="zstd", millrace=__version__, outputs=blank)
-        self._plan = through_pipes(msgspec.structs.replace(plan, use=use), place.written)
+        self._pipes = [PipeEnds() for _ in use.outputs]
+        self._plan = through_pipes(msgspec.structs.replace(plan, use=use), self._pipes)
 
     def run(self, *, keep: bool) -> tuple[Finished, Packed | None]:
         writer = Together(Writer(self._place.dest, self._place.growing))
@@ -162,7 +163,7 @@ class _Live:
 
     def _carry_out(self, takers: Sequence[Callable[[bytes], None]], came: Callable[[], None]) -> Finished:
         """Do the plan, with its outputs going to ``takers``."""
-        with piped(self._place.written, takers, came):
+        with piped(self._pipes, takers, came):
             return carry_out.run(self._plan, Supervision({}))
 
     def _check(self, pack: Path, outputs: Sequence[Original]) -> None:

@@ -240,7 +240,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         (Rule("is no sooner done in parts", "share out what follows it: PROGRAM FILE.gz | millrace run --format FORMAT -- ...; or run PROGRAM by itself"),),
     ),
     "prodigal": (
-        Rule("trains on the whole input, and numbers its sequences even with -p meta", _folder("genome", "gff", "-f gff -i FOLDER -o 'OUT/{stem}.gff'")),
+        Rule("trains on the whole input, and numbers its sequences even with -p meta, which is known without --input", _folder("genome", "gff", "-f gff -i FOLDER -o 'OUT/{stem}.gff'")),
     ),
     "bwa": (
         Rule(_INDEXES, "run it by itself, before", verb("index")),

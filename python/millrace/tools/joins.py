@@ -46,6 +46,7 @@ OF_ONE_TOOL = {
     "hmmer-sections": "a trailer once, if there is one",
     "diamond-xml": "one document, in which numbers run on",
     "vina-log": "a head once, with the number of all ligands",
+    "prodigal": "numbers of sequences run on, the first line of GFF once",
     "obabel-mol": "a line between molecules, not behind the last one",
     "obabel-pdb": "numbers of models run on, END once; one molecule alone has neither",
     "obabel-pdbqt": "numbers of models run on; one molecule alone has none",

@@ -37,6 +37,7 @@ FAMILIES = {
     "dock6": ["dock6"],
     "minimap2": ["minimap2"],
     "infernal": ["cmscan", "cmsearch"],
+    "prodigal": ["prodigal"],
 }
 MODULES = {program: family for family, programs in FAMILIES.items() for program in programs}
 

@@ -14,6 +14,7 @@ mod frame;
 mod hmmer;
 mod lines;
 mod obabel;
+mod prodigal;
 mod totals;
 mod vina;
 mod xml;
@@ -148,6 +149,10 @@ fn of_records(spec: &str) -> Result<Box<dyn Joiner>, JoinError> {
         "diamond-xml" => Ok(Box::new(diamond::Xml::default())),
         "vina-log" => match vina::Log::new(parameter) {
             Some(log) => Ok(Box::new(log)),
+            None => Err(JoinError::Unknown(spec.to_owned())),
+        },
+        "prodigal" => match prodigal::Numbers::new(parameter) {
+            Some(numbers) => Ok(Box::new(numbers)),
             None => Err(JoinError::Unknown(spec.to_owned())),
         },
         "obabel-mol" => Ok(Box::new(obabel::Mol::default())),

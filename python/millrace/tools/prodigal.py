@@ -1,0 +1,99 @@
+"""Prodigal 2.6: with ``-p meta`` on one file, sequence by sequence; else as its description says, a folder of genomes.
+
+*Exactness.* With ``-p meta`` nothing is learnt from the input: each sequence gets the model, of those that come along, that
+fits it best. Sequences are numbered through the input, which the join goes on with (``crates/millrace-core/src/join/prodigal.rs``,
+``tests/exact/test_prodigal_join.py``). Without it Prodigal trains on the whole input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from millrace import formats
+from millrace.errors import RefusedError
+from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, ToolUse
+from millrace.tools.base import file_records
+from millrace.tools.described_tool import Described
+from millrace.tools.description import read
+from millrace.tools.options import Options, Tokens, Word, once, scan
+from millrace.tools.version import first_line
+
+OPTIONS = Options(flags=frozenset("cmnq"), values=frozenset("adfgiops"), dashes="one", fold_case=True)
+#: Joins of the main output by ``-f``.
+MAIN = {"gbk": "prodigal:gbk", "gff": "prodigal:gff", "sco": "prodigal:sequences"}
+JOINS = {"a": "prodigal:genes", "d": "prodigal:genes", "s": "prodigal:sequences"}
+#: What works on genomes one by one, and what is refused.
+DESCRIPTION = Path(__file__).with_name("described") / "prodigal.toml"
+
+
+class Prodigal:
+    """``prodigal -p meta -i contigs.fa -o genes.gff -f gff -a proteins.faa``."""
+
+    def understand(self, command: Command) -> ToolUse:
+        """See `Adapter.understand`."""
+        if not _is_for_one_file(command):
+            return described().understand(command)
+        found = scan(command.argv, OPTIONS, "prodigal")
+        mode, form, source = (once(found, name, "prodigal") for name in "pfi")
+        assert source and mode
+        if mode.value != "meta":
+            raise RefusedError(f"prodigal: -p {mode.value} is not known to millrace", "say -p meta")
+        kind = form.value if form else "gbk"
+        if kind not in MAIN:
+            raise RefusedError(f"prodigal: -f {kind} is not known to millrace", f"say one of {', '.join(MAIN)}")
+        path = command.cwd / source.value
+        if not path.is_file():
+            raise RefusedError(f"prodigal: {source.value}: no such file", "check the path of -i")
+        if formats.detect(str(path)) != "fasta":
+            raise RefusedError(f"prodigal: {source.value} is not FASTA, and nothing else is cut", "convert it first")
+        tokens = Tokens(command.argv)
+        tokens.input(source)
+        return ToolUse(
+            adapter="prodigal",
+            still_seconds=STANDSTILL_SECONDS,
+            inputs=(InputUse(path=source.value, format="fasta"),),
+            outputs=_outputs(found, tokens, MAIN[kind], command),
+            argv=tokens.done(),
+            cost=CostHint(unit="residues", startup_seconds=0.05),
+            version=first_line(command, "-v"),
+            tested=("2.6.3",),
+        )
+
+
+def _is_for_one_file(command: Command) -> bool:
+    """Whether the command finds genes in one file without training; how it says so is not looked at closely yet."""
+    argv = command.argv
+    if command.inputs or command.outputs or command.joins:
+        return False
+    pairs = dict(pairwise(argv))
+    name = pairs.get("-i") or pairs.get("-I", "")
+    return bool(name) and pairs.get("-p", pairs.get("-P", "")).startswith("m") and file_records([name], command) is None
+
+
+def _outputs(found: Sequence[Word], tokens: Tokens, main: str, command: Command) -> tuple[OutputUse, ...]:
+    """The main output, without which nobody would see that Prodigal has stopped before the end; proteins, genes and starts."""
+    outputs = list[OutputUse]()
+    if once(found, "o", "prodigal") is None:
+        outputs.append(OutputUse(name="stdout", path="-", stdout=True, join=main))
+    taken = set[Path]()
+    for word in found:
+        if word.name not in ("o", *JOINS):
+            continue
+        once(found, word.name, "prodigal")
+        path = (command.cwd / word.value).resolve()
+        if path in taken or word.value == "-" or word.value.startswith("/dev/") or path.is_fifo():
+            raise RefusedError(f"prodigal: {word.typed} {word.value} is not a file of its own", "name another file")
+        taken.add(path)
+        tokens.output(word, len(outputs))
+        outputs.append(OutputUse(name=word.name, path=word.value, join=JOINS.get(word.name, main)))
+    return tuple(outputs)
+
+
+def described() -> Described:
+    """Return what the description of Prodigal makes."""
+    return Described(read(DESCRIPTION), ours=True)
+
+
+ADAPTER = Prodigal()
