@@ -544,6 +544,7 @@ class Pool:
         within: tuple[int, int, int | None, float, float] | None = None,
         alone: bool = False,
         warm: bool = False,
+        cpu_limit_seconds: float | None = None,
     ) -> None:
         """Queue one execution of the tool.
 
@@ -556,6 +557,7 @@ class Pool:
                 outputs whose rows are not in this range are not committed; the task ends as ``misplaced``.
             alone: Nothing is to run beside it.
             warm: It may run in a fork of a tool that waits where it first touches its input.
+            cpu_limit_seconds: CPU time of its processes after which it ends as ``timeout``; None: any.
         """
     def events(self, timeout_seconds: float) -> list[PoolEvent]:
         """Wait for events, at most so long; return all that are there.

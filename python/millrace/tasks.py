@@ -65,6 +65,8 @@ class Task(Frozen, frozen=True, array_like=True):
     #: Nothing is to run beside it on its node.
     alone: bool = False
     timeout_seconds: float | None = None
+    #: CPU time that it may use; None: any.
+    cpu_limit_seconds: float | None = None
     #: What it builds on, in order: what all fragments found, or the ranks of all shares.
     found: Sequence[_core.BlockRef] = ()
 

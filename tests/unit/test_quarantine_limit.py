@@ -55,3 +55,14 @@ def test_what_earlier_starts_have_done_counts() -> None:
     limit.resumed(545, 35)
     assert limit.n_done == 510
     assert not limit.give_up("no"), "36 of 546"
+
+
+def test_a_run_stops_when_the_tool_dies_on_several_records() -> None:
+    limit = QuarantineLimit()
+    limit.done(100)
+    assert [limit.give_up(f"way {each}", died=True) for each in range(3)] == [False, False, True]
+    limit = QuarantineLimit()
+    limit.done(1_000_000)
+    assert not any(limit.give_up(f"way {each}", died=True) for each in range(9))
+    limit = QuarantineLimit(most=5)
+    assert not any(limit.give_up("way", died=True) for each in range(5))

@@ -294,7 +294,7 @@ impl Pool {
     /// highest) they are committed if their rows are in that range.
     #[pyo3(signature = (id, argv, placements, outputs, *, timeout_seconds, first, last, attempt, inputs, urgent,
         fragment=0, exe=None, substitutions=vec![], patches=vec![], within=None,
-        alone=false, warm=false))]
+        alone=false, warm=false, cpu_limit_seconds=None))]
     #[allow(clippy::too_many_arguments)] // as above
     fn submit(
         &self,
@@ -315,16 +315,21 @@ impl Pool {
         within: Option<(usize, usize, Option<usize>, f64, f64)>,
         alone: bool,
         warm: bool,
+        cpu_limit_seconds: Option<f64>,
     ) -> PyResult<()> {
         let placements = placements.into_iter().map(placement).collect::<PyResult<_>>()?;
         let outputs = outputs.into_iter().map(output).collect::<PyResult<_>>()?;
-        let timeout = duration(timeout_seconds)?;
+        let (timeout, cpu_limit) = (duration(timeout_seconds)?, duration(cpu_limit_seconds)?);
         let patches = patches.into_iter().map(|(stream, kind, side)| Patch { stream, kind, side }).collect();
         let within =
             within.map(|(subject, bits, evalue, lowest, highest)| Within { subject, bits, evalue, lowest, highest });
         let purpose = Purpose { head: head(first, last, fragment, attempt, &inputs), patches, within };
         let exe = exe.map(|exe| CString::new(exe.into_os_string().into_vec())).transpose()?;
-        self.enqueue(Task { id, exe, argv, placements, outputs, substitutions, timeout, alone, warm }, purpose, urgent)
+        self.enqueue(
+            Task { id, exe, argv, placements, outputs, substitutions, timeout, cpu_limit, alone, warm },
+            purpose,
+            urgent,
+        )
     }
 
     /// Waits for events, at most `timeout_seconds`; returns all that are there.

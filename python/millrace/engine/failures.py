@@ -15,7 +15,7 @@ from millrace.node.batch import Batch
 from millrace.plan.plan import Plan
 from millrace.schedule.protocol import Failure, Result, Stop, Why
 from millrace.schedule.quarantine_limit import QuarantineLimit
-from millrace.schedule.results import is_too_large, result_of
+from millrace.schedule.results import has_died, is_too_large, result_of
 from millrace.tasks import Ended, Task
 
 
@@ -32,8 +32,9 @@ def failure_of(task: Task, ended: Ended, plan: Plan, names: Iterable[str]) -> Fa
     return Failure(
         result_of(ended, fatal),
         signature(ended, names),
-        failure_words(ended, plan.job.record_timeout, where),
+        failure_words(ended, plan.job.record_timeout, task.cpu_limit_seconds, where),
         ended.exit_status if ended.signal is None else None,
+        has_died(ended),
         is_too_large(ended),
     )
 
@@ -75,6 +76,13 @@ def stopped(
 
 def too_many_failures(use: ToolUse, tool: str, limit: QuarantineLimit, failure: Failure) -> MillraceError:
     """The error of a tool that fails for more records than may be given up."""
+    if failure.died and limit.most is None and limit.share is None:
+        return ToolError(
+            f"{tool} died on {limit.n_died:,} of {limit.n_ended:,} records, the last time so: {failure.reason}",
+            "that is taken for a fault of the database (is a file of it cut off?), of the memory or of the tool, not of records; "
+            "once it is gone, the same command with --retry-quarantined resumes, and tries those given up again; "
+            "--max-quarantined allows more",
+        )
     return ToolError(
         f"{tool} failed for {limit.n_given_up:,} of {limit.n_ended:,} records, the last time so: {failure.reason}",
         _hint(

@@ -97,13 +97,19 @@ def lines(stderr: bytes) -> list[str]:
     return [line for line in kept if line]
 
 
-def failure_words(event: Ended, record_timeout: float | None, where: str = "") -> str:
+def failure_words(event: Ended, record_timeout: float | None, cpu_limit: float | None = None, where: str = "") -> str:
     """Why an attempt failed, in one line, and the tool's own words below.
 
     Args:
+        cpu_limit: CPU seconds that the task was allowed, as far as records of its size let expect.
         where: What of it failed, if not all.
     """
-    if event.ending is Ending.TIMEOUT:
+    if event.ending is Ending.TIMEOUT and cpu_limit:
+        how = (
+            f"ended after {event.cpu_seconds:.0f} s of CPU, 100 times what the slowest records let expect of its size"
+            " (--record-timeout SECONDS allows more)"
+        )
+    elif event.ending is Ending.TIMEOUT:
         how = f"took longer than {record_timeout:g} s a record"
     elif event.ending is Ending.STILL:
         how = f"stood still: {event.detail}"

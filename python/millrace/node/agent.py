@@ -157,7 +157,7 @@ class Node:
 
         def queue(execution: Execution) -> None:
             self._pool.submit(
-                task.id, execution.argv, execution.placements, execution.outputs, timeout_seconds=task.timeout_seconds,
+                task.id, execution.argv, execution.placements, execution.outputs, timeout_seconds=task.timeout_seconds, cpu_limit_seconds=task.cpu_limit_seconds,
                 first=batch.first, last=batch.last, attempt=task.attempt, inputs=list(batch.digests), urgent=task.urgent,
                 fragment=number_of(task.kind), exe=execution.exe,
                 substitutions=execution.substitutions, patches=execution.patches, within=execution.within,

@@ -241,7 +241,7 @@ class Lives:
                 return [Stop(batch, Why.MEMORY, failure)]
         if self.stop_on_failure:
             return [Stop(batch, Why.RECORD, failure)]
-        if self.limit.give_up(failure.signature):
+        if self.limit.give_up(failure.signature, died=failure.died):
             return [Stop(batch, Why.MANY, failure)]
         return [Quarantine(batch, failure)]
 

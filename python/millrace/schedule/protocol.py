@@ -64,6 +64,8 @@ class Failure(msgspec.Struct, frozen=True):
     reason: str = ""
     #: With which the tool ended by itself; None: it did not.
     exit_status: int | None = None
+    #: Whether it died by a signal, or a process did that a shell had started for it.
+    died: bool = False
     #: Whether a file became larger than the limit of the system.
     is_too_large: bool = False
 

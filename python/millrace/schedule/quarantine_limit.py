@@ -17,6 +17,10 @@ ALIKE_SHARE = 0.1
 #: And if so many failed in the same way while no record was done, however many were done before.
 IN_A_ROW = 50
 
+#: And if so many died by a signal, and they are more than this share: a database that is cut off, memory, or the tool itself.
+DIED_RECORDS = 3
+DIED_SHARE = 0.001
+
 
 class QuarantineLimit(msgspec.Struct):
     """Counts records that are done and given up.
@@ -30,6 +34,8 @@ class QuarantineLimit(msgspec.Struct):
     share: float | None = None
     n_ended: int = 0
     n_given_up: int = 0
+    #: Of these, those on which the tool died by a signal.
+    n_died: int = 0
     _alike: Counter[str] = msgspec.field(default_factory=Counter)
     #: How often each way to fail was seen since a record was done.
     _in_a_row: Counter[str] = msgspec.field(default_factory=Counter)
@@ -49,16 +55,23 @@ class QuarantineLimit(msgspec.Struct):
         self.n_ended += n_ended
         self.n_given_up += n_given_up
 
-    def give_up(self, signature: str) -> bool:
-        """One more record failed, in the way that ``signature`` tells; returns whether that is too many."""
+    def give_up(self, signature: str, *, died: bool = False) -> bool:
+        """One more record failed, in the way that ``signature`` tells; returns whether that is too many.
+
+        Args:
+            died: The tool died by a signal.
+        """
         self.n_ended += 1
         self.n_given_up += 1
+        self.n_died += died
         self._alike[signature] += 1
         self._in_a_row[signature] += 1
         if self.most is not None:
             return self.n_given_up > self.most
         if self.share is not None:
             return self.n_given_up > self.share * max(self.n_ended, 100)
+        if died and self.n_died >= DIED_RECORDS and self.n_died > DIED_SHARE * self.n_ended:
+            return True
         alike = self._alike[signature]
         if alike >= ALIKE_RECORDS and alike > ALIKE_SHARE * self.n_ended:
             return True

@@ -29,3 +29,12 @@ def result_of(ended: Ended, fatal_statuses: Container[int]) -> Result:
 def is_too_large(ended: Ended) -> bool:
     """Whether the tool, or what a shell has started for it, died as a file became larger than the limit of the system."""
     return signal.SIGXFSZ in (ended.signal, (ended.exit_status or 0) - 128)
+
+
+#: What the system sends to a process that does what it cannot do; a shell adds 128.
+_CRASHES = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
+
+
+def has_died(ended: Ended) -> bool:
+    """Whether the tool, or what a shell has started for it, died as it did what no program may do."""
+    return ended.ending is Ending.FAILED and (ended.signal in _CRASHES or (ended.exit_status or 0) - 128 in _CRASHES)

@@ -14,6 +14,7 @@ import msgspec
 
 from millrace.ids import BatchId, TaskId
 from millrace.model import CostHint, Fragmented
+from millrace.schedule.cpu_limit import CpuLimit
 from millrace.schedule.cutting import Cutting
 from millrace.schedule.fragments import FoundBefore, FragmentSearch
 from millrace.schedule.interruption import Interruption
@@ -117,6 +118,7 @@ class Scheduler:
         self._tasks: dict[TaskId, Task] = {}
         #: Batches beside which nothing is to run.
         self._alone: set[BatchId] = set()
+        self._cpu_limit = CpuLimit()
         self._interruption = Interruption()
         #: Tasks that are done, and attempts after the first.
         self.n_retries = 0
@@ -244,6 +246,7 @@ class Scheduler:
             id=next(self._ids), batch=order.batch, kind=order.kind, attempt=order.attempt, urgent=order.urgent,
             alone=order.batch in self._alone, found=order.found,
             timeout_seconds=seconds * max(part.last - part.first, 1) if seconds else None,
+            cpu_limit_seconds=self._cpu_limit.seconds(part.units) if isinstance(order.kind, Whole) and not seconds else None,
         )  # fmt: skip
         self._tasks[task.id] = task
         return Submit(task)
@@ -291,6 +294,9 @@ class Scheduler:
         if self._fragments:
             searched = self._fragments.seconds(task.batch)
             seconds = None if searched is None else ended.wall_seconds + searched
+        if isinstance(task.kind, Whole):
+            part = self._parts[task.batch]
+            self._cpu_limit.observe(part.units, ended.cpu_seconds, part.last - part.first)
         steps = self._lives.attempt_done(task.batch, seconds)
         return [Output(task.batch, result, ended.wall_seconds, ended.cpu_seconds), *self._steps(steps)]
 

@@ -91,7 +91,8 @@ NAMES = {"tab": "6", "xml": "5", "daa": "100", "sam": "101", "paf": "103"}
 LARGE_DATABASE = 250_000_000
 
 #: How a database begins, and the magic number and version that are known: asking ``diamond dbinfo`` takes longer than many a search.
-HEADER, KNOWN_HEADER = struct.Struct("<QIIQQ"), (0x24AF8A415EE186D, 3)
+HEADER, KNOWN_HEADER = struct.Struct("<QIIQQQ"), (0x24AF8A415EE186D, 3)
+PLACE_BYTES = 16
 
 #: See `_cost`.
 START_SECONDS_PER_LETTER = 0.18e-6
@@ -205,21 +206,35 @@ def _check_algorithm(found: Sequence[Word], database: Path, letters: int | None)
 def letters_in_header(head: bytes) -> int | None:
     """Letters in a DIAMOND database, from the first bytes of its file; None if they are not those of a known format.
 
-    Magic number, build, version of the format, sequences, letters: ``ReferenceHeader`` in DIAMOND's
+    Magic number, build, version of the format, sequences, letters, offset of the places of sequences: ``ReferenceHeader`` in DIAMOND's
     ``src/data/dmnd/dmnd.h``.
     """
     if len(head) < HEADER.size:
         return None
-    magic, _, version, _, letters = HEADER.unpack_from(head)
+    magic, _, version, _, letters, _ = HEADER.unpack_from(head)
     return int(letters) if (magic, version) == KNOWN_HEADER else None
+
+
+def _refuse_cut_off(database: Path, head: bytes) -> None:
+    """Refuse a database that ends before the places of its sequences do, which stand behind these."""
+    *_, sequences, _, places = HEADER.unpack_from(head)
+    size, needed = database.stat().st_size, places + PLACE_BYTES * (sequences + 1)
+    if size < needed:
+        raise RefusedError(
+            f"{database} has {size:,} bytes, and says that it has at least {needed:,}: it is cut off",
+            "copy the database again, or make it again",
+        )
 
 
 def _letters(database: Path, command: Command) -> int | None:
     try:
         with database.open("rb") as file:
-            known = letters_in_header(file.read(HEADER.size))
+            head = file.read(HEADER.size)
     except OSError:
-        known = None
+        return _asked_letters(database, command)
+    known = letters_in_header(head)
+    if known is not None:
+        _refuse_cut_off(database, head)
     return _asked_letters(database, command) if known is None else known
 
 

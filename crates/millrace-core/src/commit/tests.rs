@@ -256,6 +256,7 @@ fn task() -> Task {
         outputs: vec![],
         substitutions: vec![],
         timeout: None,
+        cpu_limit: None,
         alone: false,
         warm: false,
     }

@@ -139,8 +139,9 @@ impl Cutter {
             end: Which::Never,
             blank: Blank::Trails,
             comments,
+            items: false,
         };
-        let ends = |end: Which| Rules { start: Which::Never, end, blank: Blank::Leads, comments: false };
+        let ends = |end: Which| Rules { start: Which::Never, end, blank: Blank::Leads, comments: false, items: false };
         let regex = |pattern: &Option<Regex>| pattern.clone().map_or(Which::Never, Which::Regex);
         match self.format {
             // DOCK puts "########## Name:" before the molecule; Open Babel reads it there (-ac).
@@ -148,7 +149,7 @@ impl Cutter {
             Format::Genbank => starts(LOCUS, false),
             // The filter profile behind a model belongs to it.
             Format::Cm => starts(INFERNAL, false),
-            Format::Sdf => ends(Which::Prefix(b"$$$$")),
+            Format::Sdf => Rules { items: true, ..ends(Which::Prefix(b"$$$$")) },
             Format::Hmm | Format::Stockholm => ends(Which::Prefix(b"//")),
             Format::Pdbqt => ends(Which::Prefix(b"ENDMDL")),
             Format::Jsonl => Rules { blank: Blank::Trails, ..ends(Which::Filled) },

@@ -1,6 +1,6 @@
 //! Records that begin or end at lines of a certain look: MOL2, SDF, HMM, CM, Stockholm, GenBank, PDBQT, SMILES, regex.
 
-use memchr::memchr;
+use memchr::{memchr, memchr_iter};
 use regex::bytes::Regex;
 
 use super::scan::{Fault, LOOK_AHEAD, Scanner, Step, is_blank};
@@ -46,6 +46,8 @@ pub(crate) struct Rules {
     pub(crate) blank: Blank,
     /// Lines starting with '#' are comments: before a start they belong to it, after an end to the record before.
     pub(crate) comments: bool,
+    /// Behind the molecule stand data items, each up to a blank line (SDF).
+    pub(crate) items: bool,
 }
 
 /// Scans line by line; the cost is the bytes.
@@ -63,14 +65,39 @@ pub(crate) struct Lines {
     ending: bool,
     /// Nothing is cut any more.
     stopped: bool,
+    /// Lines of the source before `data`, of a format with data items.
+    n_lines: u64,
+    /// Where the line at hand stands, of a format with data items.
+    place: Place,
+}
+
+/// Which part of a molecule with data items a line belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Place {
+    #[default]
+    Molecule,
+    /// Behind it, and in no item.
+    Between,
+    Item,
 }
 
 impl Lines {
     pub(crate) fn new(rules: Rules) -> Self {
-        Self { rules, has_start: false, filled: false, ended: false, mid_line: false, ending: false, stopped: false }
+        Self {
+            rules,
+            has_start: false,
+            filled: false,
+            ended: false,
+            mid_line: false,
+            ending: false,
+            stopped: false,
+            n_lines: 0,
+            place: Place::default(),
+        }
     }
 
     fn next_record(&mut self) {
+        self.place = Place::default();
         (self.has_start, self.filled) = (false, false);
         (self.ended, self.mid_line, self.ending) = (false, false, false);
     }
@@ -82,6 +109,29 @@ impl Lines {
             Which::Filled => !is_blank_head(line) && !self.is_comment(line),
             Which::Regex(regex) => regex.is_match(line.strip_suffix(b"\r").unwrap_or(line)),
         }
+    }
+
+    /// Follows the data items behind a molecule.
+    ///
+    /// An item ends with a blank line. Where none stands before the end line, Open Babel takes that for a line of the item,
+    /// and other tools do not. `before` is what stands before it in the data at hand.
+    fn follow_items(&mut self, line: &[u8], before: &[u8]) -> Result<(), Fault> {
+        if !self.rules.items {
+            return Ok(());
+        }
+        self.place = match self.place {
+            Place::Molecule if line.starts_with(b"M  END") => Place::Between,
+            Place::Between if memchr(b'<', line).is_some() => Place::Item,
+            Place::Item if is_blank_head(line) => Place::Between,
+            Place::Item if self.matches(&self.rules.end, line) => {
+                let problem = "a data item goes on to the end of its record: without an empty line before '$$$$', tools do not \
+                               agree where that is; put one there";
+                let line = self.n_lines + count_lines(before) + 1;
+                return Err(Fault { line: Some(line), problem: problem.to_owned() });
+            }
+            place => place,
+        };
+        Ok(())
     }
 
     fn is_comment(&self, line: &[u8]) -> bool {
@@ -139,8 +189,22 @@ enum Verdict {
     Boundary,
 }
 
+fn count_lines(data: &[u8]) -> u64 {
+    memchr_iter(b'\n', data).count() as u64
+}
+
 impl Scanner for Lines {
     fn scan(&mut self, data: &[u8], eof: bool) -> Result<Step, Fault> {
+        let step = self.scan_lines(data, eof)?;
+        if self.rules.items {
+            self.n_lines += count_lines(&data[..step.len]);
+        }
+        Ok(step)
+    }
+}
+
+impl Lines {
+    fn scan_lines(&mut self, data: &[u8], eof: bool) -> Result<Step, Fault> {
         let end = |len: usize| Ok(Step::end(len, len as u64));
         let mut at = 0;
         // Start of the lines that wait for what follows them.
@@ -179,6 +243,7 @@ impl Scanner for Lines {
                     }
                 }
             }
+            self.follow_items(line, &data[..at])?;
             // Where a blank line ends a record, a second one does not make a record of nothing.
             self.filled |= !is_blank_head(line);
             self.ending = self.filled && self.matches(&self.rules.end, line);

@@ -93,7 +93,7 @@ impl Place {
             }
             Some(server) => self.fork(server, control, &mut said)?,
         };
-        let waited = self.wait(process, task.timeout, control, &mut outcome.usage);
+        let waited = self.wait(process, task.timeout, task.cpu_limit, control, &mut outcome.usage);
         control.words().clear();
         // What we killed ourselves says nothing of the memory.
         let by_itself = waited.as_ref().ok().filter(|(_, end)| !matches!(end, End::Late | End::Still(_) | End::Cut));

@@ -100,6 +100,8 @@ pub struct Task {
     pub substitutions: Vec<(Vec<u8>, Vec<u8>)>,
     /// Time after which it is killed.
     pub timeout: Option<Duration>,
+    /// CPU time of its processes after which they are killed as well; None: any.
+    pub cpu_limit: Option<Duration>,
     /// No other task is to run beside it.
     pub alone: bool,
     /// It may run in a fork of a tool that waits for its input.

@@ -115,6 +115,7 @@ fn script_task(script: &str) -> Task {
         outputs: vec![Output { stream: 0, collect: Collect::Stdout, name: vec![], optional: false }],
         substitutions: vec![],
         timeout: None,
+        cpu_limit: None,
         alone: false,
         warm: false,
     }
@@ -161,6 +162,16 @@ fn exit_status_signal_and_words_are_told_apart() {
     assert!(matches!(killed.result, Err(Failure::Ended(Ending::Signalled(libc::SIGSEGV)))), "{:?}", killed.result);
     let liar = bench.shell("echo lies >&2");
     assert!(matches!(liar.result, Err(Failure::Said(_))));
+}
+
+#[test]
+fn a_task_that_computes_for_too_long_is_ended_and_one_that_waits_is_not() {
+    let bench = Bench::new();
+    let cpu_limit = Some(Duration::from_millis(500));
+    let outcome = bench.run(Task { cpu_limit, ..script_task("while :; do :; done") });
+    assert!(matches!(outcome.result, Err(Failure::TimedOut)), "{:?}", outcome.result);
+    let outcome = bench.run(Task { outputs: vec![], cpu_limit, ..script_task("sleep 3") });
+    assert!(outcome.result.is_ok(), "{:?}", outcome.result);
 }
 
 #[test]

@@ -9,13 +9,16 @@ use super::place::Place;
 use super::spawn::{Ending, Process, Usage};
 use super::still::StillWatch;
 
+/// Time between two looks at the CPU time of a task.
+const CPU_PAUSE: Duration = Duration::from_secs(1);
+
 /// How the processes of a task came to their end.
 pub(super) enum End {
     /// By themselves.
     Whole,
     /// The caller asked for it before all had ended: whatever they did is not counted.
     Cut,
-    /// When their time was over.
+    /// When their time, or their CPU time, was over.
     Late,
     /// When they had done nothing for this time.
     Still(Duration),
@@ -32,6 +35,7 @@ impl Place {
         &self,
         process: Process,
         timeout: Option<Duration>,
+        cpu_limit: Option<Duration>,
         control: &Control,
         usage: &mut Usage,
     ) -> io::Result<(Ending, End)> {
@@ -41,7 +45,7 @@ impl Place {
         if control.is_killed() {
             control.signal();
         }
-        let cut = self.wait_for_tool(&process, deadline);
+        let cut = self.wait_for_tool(&process, deadline, cpu_limit);
         // A process that cannot be watched is not left running.
         if !matches!(cut, Ok(None)) {
             control.signal();
@@ -94,23 +98,35 @@ impl Place {
     }
 
     /// Waits for the end of the tool itself; None if it came, else why it is to be brought about.
-    fn wait_for_tool(&self, process: &Process, deadline: Option<Instant>) -> io::Result<Option<End>> {
+    fn wait_for_tool(
+        &self,
+        process: &Process,
+        deadline: Option<Instant>,
+        cpu_limit: Option<Duration>,
+    ) -> io::Result<Option<End>> {
         let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let Some(limit) = self.still_limit else {
-            return Ok(if process.ended_within(left())? { None } else { Some(End::Late) });
-        };
-        let mut watch = StillWatch::of(&self.family, process.pid, limit);
+        let mut watch = self.still_limit.map(|limit| StillWatch::of(&self.family, process.pid, limit));
         loop {
-            let pause = left().map_or(watch.pause(), |left| left.min(watch.pause()));
-            if process.ended_within(Some(pause))? {
+            let pauses = [left(), watch.as_ref().map(StillWatch::pause), cpu_limit.map(|_| CPU_PAUSE)];
+            if process.ended_within(pauses.into_iter().flatten().min())? {
                 return Ok(None);
             }
-            if left().is_some_and(|left| left.is_zero()) {
+            if left().is_some_and(|left| left.is_zero()) || cpu_limit.is_some_and(|most| self.cpu_time() > most) {
                 return Ok(Some(End::Late));
             }
-            if watch.stands_still() {
+            if let (Some(watch), Some(limit)) = (&mut watch, self.still_limit)
+                && watch.stands_still()
+            {
                 return Ok(Some(End::Still(limit)));
             }
         }
+    }
+
+    /// CPU time of the processes of the task that live.
+    fn cpu_time(&self) -> Duration {
+        let ticks: u64 = self.family.work().values().map(|work| work.cpu_ticks).sum();
+        // SAFETY: no memory involved.
+        let ticks_a_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as f64;
+        Duration::from_secs_f64(ticks as f64 / ticks_a_second)
     }
 }

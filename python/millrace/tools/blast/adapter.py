@@ -24,6 +24,7 @@ from millrace.tools.blast.options import parse_options, read, wrong
 from millrace.tools.blast.passes import PASS_RESIDUES, passes
 from millrace.tools.blast.queries import names_of, query_of
 from millrace.tools.blast.search_path import SearchPath, split_names
+from millrace.tools.blast.volumes import refuse_cut_off
 from millrace.tools.options import Tokens
 from millrace.tools.registry import FAMILIES
 from millrace.tools.version import first_line
@@ -100,6 +101,7 @@ class Blast:
         names = names_of(command, query, "parse_deflines" in options)
         notes: list[str] = []
         databases = _databases(command, program, options, fmt)
+        refuse_cut_off(databases)
         join = join_of(program, options, fmt, names, notes)
         shared = passes(program, options, fmt.number, command.cwd / query if names.known else None, command)
         notes += [shared.note] if shared.note else []

@@ -16,7 +16,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -79,6 +79,38 @@ def read_volume(base: Path, letter: str) -> Volume:
             return _read_head(data, base, letter)
     except (struct.error, ValueError) as error:
         raise RefusedError(f"{path} is not the index of a BLAST database: {error}", "make it again") from None
+
+
+def refuse_cut_off(files: Iterable[Path]) -> None:
+    """Refuse a database of which a file is shorter than its index says: the tool would die on the queries that need the rest.
+
+    Raises:
+        RefusedError: Names the file. One that is not there, or an index of an unknown version, is left to the tool.
+    """
+    for index in files:
+        if index.suffix not in (".pin", ".nin") or _version(index) not in (4, 5):
+            continue
+        volume = read_volume(index.with_suffix(""), index.suffix[1])
+        for suffix, what in (("hr", "headers"), ("sq", "sequences")):
+            path = ending(volume.base, f"{volume.letter}{suffix}")
+            needed = _end_of(volume, what)
+            if path.exists() and (size := path.stat().st_size) < needed:
+                raise RefusedError(
+                    f"{path} has {size:,} bytes, and its index {index.name} says that it has {needed:,}: it is cut off",
+                    "copy the database again, or make it again",
+                )
+
+
+def _version(index: Path) -> int:
+    with index.open("rb") as file:
+        return int.from_bytes(file.read(4), "big")
+
+
+def _end_of(volume: Volume, what: str) -> int:
+    """Where the last header ends, or the last sequence."""
+    with _mapped(volume.index) as data:
+        at = volume.head if what == "headers" else volume.offsets
+        return _Offsets(data, at, volume.entries + 1)[volume.entries]
 
 
 def _read_head(data: mmap.mmap, base: Path, letter: str) -> Volume:
