@@ -155,7 +155,7 @@ def run(command: str | Sequence[str], *, cwd: str | os.PathLike[str] | None = No
         command: Program and arguments: words, or a text that is split as a shell does, without its pipes and globs.
         cwd: The working folder; default: that of this process.
         options: Those of ``millrace run``: ``slots=4``, ``run_dir="r"``, ``input="q.fa"``, ``fresh=True``,
-            ``output=["a", "b"]``, ``stdin="q.fa"`` (a file). ``bar=False``: no bar in a notebook.
+            ``output=["a", "b"]``, ``as_="blastp"``, ``stdin="q.fa"`` (a file). ``bar=False``: no bar in a notebook.
 
     Returns:
         The run, which has begun: iterate over it, or `Run.wait`.
@@ -182,7 +182,7 @@ def _words(name: str, value: object) -> list[str]:
     >>> _words("run_dir", "r"), _words("fresh", True), _words("fresh", False), _words("output", ["a", "b"])
     (['--run-dir', 'r'], ['--fresh'], [], ['--output', 'a', '--output', 'b'])
     """
-    option = f"--{name.replace('_', '-')}"
+    option = f"--{name.rstrip('_').replace('_', '-')}"
     if value is True:
         return [option]
     if value is False or value is None:

@@ -41,7 +41,7 @@ def version_of(command: Command | None, exe: Path, environ: Mapping[str, str]) -
     if command is None:
         return ""
     command = msgspec.structs.replace(command, exe=exe, environ=dict(environ))
-    return registry.find(command.argv[0], cwd=command.cwd, environ=command.environ).understand(command.seen).version
+    return registry.find(command.tool, cwd=command.cwd, environ=command.environ).understand(command.seen).version
 
 
 def same_here(setup: say.Setup, exe: Path) -> tuple[world.File, ...]:
