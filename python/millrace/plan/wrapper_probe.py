@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from millrace.model import Command, InputArg, OutputArg, Token, ToolUse
+from millrace.model import Command, InputArg, OutputArg, ThreadsArg, Token, ToolUse
 from millrace.tools.environment import TABLES, VariableTable
 from millrace.tools.program_identity import bears_name, is_binary, is_own_script
 
@@ -70,7 +70,7 @@ def observe_wrapper(use: ToolUse, command: Command, name: str) -> Observation:
 class _Probe:
     def __init__(self, use: ToolUse, command: Command, name: str, folder: Path) -> None:
         self._use, self._command, self._name = use, command, name
-        self._pipes = [folder / f"in{number}" for number in range(len(use.inputs))]
+        self._pipes = [folder / f"unread{number}" for number in range(len(use.inputs))]
         for pipe in self._pipes:
             os.mkfifo(pipe, 0o600)
         self._argv = tuple(self._word(token, folder) for token in use.argv)
@@ -86,6 +86,8 @@ class _Probe:
             return f"{token.prefix}{self._pipes[token.index]}"
         if isinstance(token, OutputArg):
             return f"{token.prefix}{folder / f'out{token.index}'}"
+        if isinstance(token, ThreadsArg):
+            return str(max(self._use.threads, 1))
         return str(token)
 
     def watch(self) -> Observation:

@@ -69,6 +69,7 @@ BLAST = VariableTable(
         "NCBI_DONT_USE_NCBIRC": _SETTINGS_ELSEWHERE,
         "NCBI_CONFIG__L[Oo][Gg]__F[Ii][Ll][Ee]": _SHARED_LOG,
         "BLASTAPI_PROFILE_LOG": _SHARED_LOG,
+        "BLAST_MT_QUERY_BATCH_SIZE": "changes which queries share a pass with -mt_mode 1",
     },
     passed=(
         # How hits are searched and scored, query by query.
