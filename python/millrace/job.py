@@ -42,6 +42,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     """One job. A TOML file has the same names as the command line's options, and ``command``."""
 
     command: tuple[str, ...]
+    #: The known tool that the command's program is, whatever its name.
+    known_as: str = msgspec.field(default="", name="as")
     slots: Slots | None = None
     run_dir: str = ""
     work_dir: str = ""

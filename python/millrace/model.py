@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -444,6 +445,13 @@ class Command(Frozen, frozen=True):
     growing: frozenset[str] = frozenset()
     #: Where files behind URLs of the command are to be read; None: it names none.
     view: View | None = None
+    #: ``--as`` of the user: the known tool that the program is; empty: the one whose name it bears.
+    known_as: str = ""
+
+    @property
+    def tool(self) -> str:
+        """The name of the tool that the program is, by which adapters know it."""
+        return self.known_as or os.path.basename(self.argv[0])
 
     @property
     def seen(self) -> Command:

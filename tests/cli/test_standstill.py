@@ -15,6 +15,7 @@ DEADLOCK = "import threading; lock = threading.Lock(); lock.acquire(); lock.acqu
 
 #: Its first `MARK/n` searches stand still, each in a child, which would outlive it.
 DIAMOND = """\
+case "$*" in */unread0*) exec {diamond} "$@";; esac  # the look at what a wrapper starts
 case $1 in blastp)
     n=$(cat "$MARK/n" 2>/dev/null || echo 0)
     if [ "$n" -gt 0 ]; then

@@ -15,6 +15,7 @@ from turns import some
 
 #: Logs each search that is started; the one with the number in the file ``kill-at`` kills Millrace.
 WRAPPER = """
+case "$*" in */unread0*) exec {diamond} "$@";; esac  # the look at what a wrapper starts
 if [ "$1" = blastp ]; then
     echo "$@" >> "$COUNT"
     [ "$(wc -l < "$COUNT")" = "$(cat "$MARK/kill-at" 2>/dev/null)" ] && kill -KILL $PPID

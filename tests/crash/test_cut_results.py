@@ -17,6 +17,7 @@ import pytest
 #: The real tool; what it wrote for a batch with the record $BAD is then cut ($CUT, a command of bash on $out): always,
 #: or the first time that it sees the batch.
 WRAPPER = """#!/bin/bash
+case "$*" in */unread0*) exec {real} "$@";; esac  # the look at what a wrapper starts
 (exec -a {name} {real} "$@") || exit $?
 case " $* " in *" -h "*|*" -version "*) exit 0;; esac
 eval "in=$IN_ARG" "out=$OUT_ARG"
@@ -59,7 +60,20 @@ class Cut:
             **os.environ, "PATH": f"{wrapper.parent}:{os.environ['PATH']}", "SEEN": str(self.folder / "seen"),
             "CUT": CUTS[cut], "ALWAYS": "1" if always else "", "BAD": headers[3].split()[0], "IN_ARG": self.in_arg, "OUT_ARG": self.out_arg,
         }  # fmt: skip
-        command = [sys.executable, "-m", "millrace", "run", "--slots", "2", "--batch", "2", "--", *self.tool]
+        command = [
+            sys.executable,
+            "-m",
+            "millrace",
+            "run",
+            "--as",
+            self.tool[0],
+            "--slots",
+            "2",
+            "--batch",
+            "2",
+            "--",
+            *self.tool,
+        ]
         done = subprocess.run(
             command, cwd=self.folder, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )

@@ -25,6 +25,7 @@ from millrace.tasks import Rank, Slice
 #: The real program, which notes its database each time, and may wait or fail. Search ``HOLD`` and those after it wait
 #: until they may go on.
 BLASTP = """#!/bin/sh
+case "$*" in */unread0*) exec {blastp} "$@";; esac  # the look at what a wrapper starts
 for word; do [ "$last" != -db ] || database=$word; [ "$last" != -query ] || query=$word; last=$word; done
 [ -z "$database" ] || echo "$database" >> "$LOG"
 [ -z "$query" ] || echo "$$" >> "$LOG.starts"

@@ -180,7 +180,7 @@ def run(
         stdin: The file that the command has as standard input; default: nothing.
         bar: Whether a bar is shown below the cell of a notebook; default: where there is one.
         options: Those of ``millrace run``: ``slots=4``, ``run_dir="r"``, ``input="q.fa"``, ``fresh=True``,
-            ``output=["a", "b"]``.
+            ``output=["a", "b"]``, ``as_="blastp"``.
 
     Returns:
         The run, which has begun: iterate over it, or `Run.wait`.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 from click.core import ParameterSource
 
 from millrace.errors import RefusedError
@@ -70,6 +71,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     decorators: list[Decorator] = [
         click.argument("job_file", metavar="[JOB.toml]", required=False, type=click.Path(path_type=Path)),
         slots_option,
+        option("--as", "known_as", metavar="TOOL", help="The program is this known tool, under another name or behind a script."),
         option("--run-dir", metavar="DIR", help="Where results are kept until the end (default: OUTPUT.millrace)."),
         option("--work-dir", envvar="MILLRACE_WORK", metavar="DIR", help="Where batches and unfinished results lie while the run lasts (default: in memory, or on disk if memory is short)."),
         option("--fresh", is_flag=True, help="Start over; forget what an earlier run did."),
@@ -169,8 +171,9 @@ def _job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]) -> J
         layers.append(site.Defaults(str(job_file), _said_in(job_file)))
     merged = site.merged(layers)
     origins = {key: layer.file for layer in layers for key in layer.values}
+    keys = {field.name: field.encode_name for field in msgspec.structs.fields(Job)}
     for name, value in said.items():
-        key = name.replace("_", "-")
+        key = keys.get(name, name.replace("_", "-"))
         merged[key] = value
         origins[key] = "the environment" if sources.get(name) is ParameterSource.ENVIRONMENT else ""
     ctx.meta[ORIGINS] = [

@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 
 @click.command("run", cls=JobCommand, short_help="Run a serial command on every core.")
 @job_options
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON to standard output.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the summary as JSON: to standard output, or to standard error where the tool's results go to standard output.",
+)
 @click.option(
     "--pack-to",
     "pack",
@@ -157,7 +162,9 @@ def _run(
 
         return supervise.run(plan, nodes, os.environ)
     finished = _carry_out(plan, supervision, crew, behind, outbox)
-    _tell_end(finished, job, behind, as_json=as_json and not phase)
+    _tell_end(finished, job, behind)
+    if as_json and not phase:
+        print_json(finished.summary, err=any(output.stdout for output in plan.use.outputs))
     if crew:
         crew.exit_code = finished.code
     return finished.code
@@ -184,7 +191,7 @@ def _carry_out(
         raise
 
 
-def _tell_end(finished: Finished, job: Job, behind: Named | None, *, as_json: bool) -> None:
+def _tell_end(finished: Finished, job: Job, behind: Named | None) -> None:
     from millrace.report import summary
 
     if behind and (place := behind.changed()):
@@ -195,8 +202,6 @@ def _tell_end(finished: Finished, job: Job, behind: Named | None, *, as_json: bo
         click.echo(summary.text(finished.summary), err=True)
     if finished.text and (job.verbosity >= 0 or finished.code):
         click.echo(f"millrace: {finished.text}", err=True)
-    if as_json:
-        print_json(finished.summary)
 
 
 def _tell_plan(notes: Sequence[str], job: Job, *, others: bool) -> None:
@@ -221,8 +226,8 @@ def here() -> Path:
         raise RefusedError("the working folder does not exist any more", "cd to one that does") from error
 
 
-def print_json(value: Any) -> None:
-    """Print a value of the model as one indented JSON document."""
+def print_json(value: Any, *, err: bool = False) -> None:
+    """Print a value of the model as one indented JSON document, to standard error if ``err``."""
     from millrace.sealed import to_json
 
-    click.echo(to_json(value).decode())
+    click.echo(to_json(value).decode(), err=err)

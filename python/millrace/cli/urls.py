@@ -25,7 +25,7 @@ def check(job: Job) -> None:
     from millrace import replicas
     from millrace.tools import registry
 
-    replicas.check_named(job.command[1:], registry.knows(job.command[0]))
+    replicas.check_named(job.command[1:], registry.knows(job.known_as or job.command[0]))
     replicas.check_named((*job.input, *job.shared, *job.output), known_tool=True)
 
 

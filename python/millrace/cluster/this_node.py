@@ -42,7 +42,7 @@ def version_of(command: Command | None, exe: Path, environ: Mapping[str, str]) -
         return ""
     command = msgspec.structs.replace(command, exe=exe, environ=dict(environ))
     # Where the run was planned a description was confirmed; the folder in which that is kept need not be on this node.
-    adapter = registry.find(command.argv[0], cwd=command.cwd, environ=command.environ, is_confirmed=True)
+    adapter = registry.find(command.tool, cwd=command.cwd, environ=command.environ, is_confirmed=True)
     return adapter.understand(command.seen).version
 
 

@@ -20,6 +20,7 @@ from millrace.plan.inputs import brings_data, check_boundaries, check_inputs, ch
 from millrace.plan.outputs import check_outputs
 from millrace.plan.programs import find_program
 from millrace.plan.queries import look, with_sizes
+from millrace.plan.recognition import recognise
 from millrace.plan.slots import count_slots
 from millrace.plan.warm import with_warmth
 from millrace.schedule.sizing import CostModel
@@ -81,15 +82,13 @@ def _make(
         argv=job.command, cwd=cwd, environ=dict(environ), exe=find_program(job.program_on(os.uname().machine), cwd, environ, job.command),
         inputs=job.input, outputs=job.output, joins=job.join, shared=job.shared, ok_statuses=job.ok_status, records=job.records, format=job.format or ("regex" if job.record_start or job.record_end else ""),
         stdin_is_data=brings_data(0, pipes=not launched or not job.input or any(re.match("-(:|$)", each) for each in job.input)),
-        view=view, growing=growing,
+        view=view, growing=growing, known_as=job.known_as,
     )  # fmt: skip
     if not job.input:
         check_starters(job.command, environ, filters=command.stdin_is_data)
-    adapter, seen = (
-        registry.find(Path(job.command[0]).name, records=job.records, cwd=cwd, environ=environ),
-        command.seen,
-    )
-    use = with_files(adapter.understand(seen), seen)
+    seen = command.seen
+    adapter, use, program_note = recognise(seen)
+    use = with_files(use, seen)
     check_joins(job, use)
     check_statuses(job, use)
     check_inputs(use, seen)
@@ -121,7 +120,7 @@ def _make(
     work = workplace.find(job.work_dir, slots, cwd, CostModel(use.cost).most_bytes(slots))
     return Plan(
         job=job, command=command, use=use, slots=slots, run_dir=run_dir, work_place=work.path, fingerprints=prints, cost_key="" if use.warm else key,  # what starts cost is hidden then
-        notes=tuple(filter(None, (*use.notes, *warnings, why, batch_note(job, use), check_note(job, use), in_parts, warm, f"work directory: in {work.path}, {work.why}"))),
+        notes=tuple(filter(None, (program_note, *use.notes, *warnings, why, batch_note(job, use), check_note(job, use), in_parts, warm, f"work directory: in {work.path}, {work.why}"))),
         warnings=warnings,
         world=files,
     )  # fmt: skip

@@ -44,7 +44,7 @@ class Named:
     def __init__(self, job: Job, cwd: Path, message: Callable[[str], None], *, apart: bool = False) -> None:
         self._apart, self._later = apart, dict[str, Fetched]()
         self._job, self._cwd, self._message = job, cwd, message
-        self._adapter = registry.find(Path(job.command[0]).name)
+        self._adapter = registry.find(job.known_as or Path(job.command[0]).name)
         self._wanted: dict[str, Wanted] = {}
         self._cache: Cache | None = None
         self._found: list[urls.Found] = []

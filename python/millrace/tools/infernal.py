@@ -55,7 +55,7 @@ class Infernal:
 
     def understand(self, command: Command) -> ToolUse:
         """See `Adapter.understand`. Asks the program for its help, with which it checks all options."""
-        program = Path(command.argv[0]).name
+        program = command.tool
         page = _ask(program, command)
         found = scan(command.argv, _options(page), program)
         _check(program, found)

@@ -10,7 +10,6 @@ threads differs from run to run (and with ``--thread 1`` from no ``--thread``), 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, ToolUse
@@ -63,7 +62,7 @@ class Mafft:
 
     def understand(self, command: Command) -> ToolUse:
         """See `Adapter.understand`."""
-        program = Path(command.argv[0]).name
+        program = command.tool
         found = scan(command.argv, OPTIONS, program)
         for word in found:
             if word.name in REFUSED:

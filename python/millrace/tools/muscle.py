@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, ToolUse
@@ -72,7 +71,7 @@ class Muscle:
 
     def understand(self, command: Command) -> ToolUse:
         """See `Adapter.understand`."""
-        program = Path(command.argv[0]).name
+        program = command.tool
         typed = {argument.lstrip("-").lower() for argument in command.argv[1:] if argument.startswith("-")}
         # Both versions are called muscle: the command itself says which one it is written for.
         is_v5 = program != "muscle3" and "in" not in typed and not typed & {"out", "in1", "in2"}

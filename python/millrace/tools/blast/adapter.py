@@ -19,9 +19,10 @@ from millrace.errors import RefusedError
 from millrace.model import STANDSTILL_SECONDS, Command, Content, CostHint, InputUse, OutputUse, Token, ToolUse
 from millrace.tools.base import Fragmentable, Parts
 from millrace.tools.blast import fragments, remote
+from millrace.tools.blast.chunks import PASS_RESIDUES
 from millrace.tools.blast.formats import Format, join_of, parse_format, words_of
 from millrace.tools.blast.options import parse_options, read, wrong
-from millrace.tools.blast.passes import PASS_RESIDUES, passes
+from millrace.tools.blast.passes import passes
 from millrace.tools.blast.queries import names_of, query_of
 from millrace.tools.blast.search_path import SearchPath, split_names
 from millrace.tools.blast.volumes import refuse_cut_off
@@ -146,7 +147,7 @@ class Blast:
         return msgspec.structs.replace(use, fragmented=fragmented)
 
     def _program(self, command: Command) -> str:
-        program = command.exe.name if command.exe.name in FAMILIES["blast"] else Path(command.argv[0]).name
+        program = command.exe.name if command.exe.name in FAMILIES["blast"] and not command.known_as else command.tool
         return program.removesuffix("+")
 
 

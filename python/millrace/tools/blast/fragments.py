@@ -15,10 +15,12 @@ from msgspec.structs import replace
 
 from millrace.errors import RefusedError
 from millrace.model import BlastDatabase, Command, Fragment, Fragmented, OutputUse, Ranked, ToolUse
-from millrace.tools.base import Fragmentable
+from millrace.tools.base import Fragmentable, grows
 from millrace.tools.blast import fetched, lists, searches
 from millrace.tools.blast.database import Database, NotInFragments, read_database
 from millrace.tools.blast.lists import Listed
+from millrace.tools.blast.passes import may_cut, measure
+from millrace.tools.blast.queries import query_of
 from millrace.tools.blast.search_path import SearchPath, split_names
 from millrace.tools.blast.thresholds import evalue_of, threshold
 from millrace.tools.blast.volumes import cut, whole_volumes
@@ -67,6 +69,7 @@ def fragmentable(program: str, options: dict[str, str], command: Command) -> Fra
         database = _database(program, options, command)
         listed = _listed(options, database, command)
         size = database.sequence_bytes
+        _refuse_chunks(program, options, command)
     except (NotInFragments, RefusedError, OSError) as why:
         # Not a reason to refuse the command: BLAST may well read what we cannot.
         return Fragmentable(why_not=str(why))
@@ -79,6 +82,20 @@ def fragmentable(program: str, options: dict[str, str], command: Command) -> Fra
         size = size * listed.residues // database.residues
         return replace(found, entries=listed.entries, residues=listed.residues, bytes=size)
     return found
+
+
+def _refuse_chunks(program: str, options: dict[str, str], command: Command) -> None:
+    """Refuse fragments where BLAST cuts a pass into chunks: which rows of a subject it has then depends on the database.
+
+    Raises:
+        NotInFragments: A pass may be cut.
+    """
+    query = query_of(command, options)
+    lengths = None if query == "-" or grows(query, command) else measure(command.cwd / query)
+    if may_cut(program, options, lengths, command.environ):
+        raise NotInFragments(
+            "BLAST cuts queries of this length into chunks, of which it may find more or less in fragments"
+        )
 
 
 def fragment(

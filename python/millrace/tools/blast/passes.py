@@ -5,14 +5,15 @@ that, with the tests that show it, is in ``docs/exactness-blast.md``. Batches ar
 passes are known. blastn alone sizes its passes by the hits found so far (``CBatchSizeMixer``), so that where they end
 is not known: there a command is refused whose output may depend on it.
 
-Sources, of the NCBI C++ Toolkit: ``blastn_app.cpp``, ``blast_app_util.cpp``, ``split_query_aux_priv.cpp``,
-``na_ungapped.c``, ``blast_parameters.c``, ``blast_stat.c``.
+How large passes are, and from which size on they are cut into chunks: `millrace.tools.blast.chunks`.
+
+Sources, of the NCBI C++ Toolkit: ``blastn_app.cpp``, ``na_ungapped.c``, ``blast_parameters.c``, ``blast_stat.c``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,21 +21,9 @@ from millrace import _core
 from millrace.errors import RefusedError
 from millrace.model import Command
 from millrace.tools.blast import lists, unsearchable
+from millrace.tools.blast.chunks import PASS_VARIABLE, chunks_set, read_size, sizes_of
 from millrace.tools.blast.database import NotInFragments, read_database
 from millrace.tools.blast.search_path import SearchPath
-
-#: Residues of queries that share one pass over the database (seen in the archive format: one archive a pass). 0: one
-#: query; one without residues then takes the next one along, and psiblast refuses the two or, at the end, crashes.
-PASS_RESIDUES = {
-    "blastp": 10_000,
-    "rpsblast": 10_000,
-    "blastx": 10_002,
-    "tblastx": 10_002,
-    "rpstblastn": 10_002,
-    "tblastn": 20_000,
-    "psiblast": 0,
-    "deltablast": 0,
-}
 
 #: The output format that has one archive a pass.
 ARCHIVE = 11
@@ -42,11 +31,7 @@ ARCHIVE = 11
 #: Programs whose results for a query depend on the other queries of its pass.
 _TOGETHER = frozenset({"blastx", "tblastn", "tblastx", "rpsblast", "rpstblastn"})
 
-#: From about twice this many residues on, blastp cuts a pass into chunks, and where depends on neighbours. A
-#: pass holds less than 10,000 residues before its last record, so no shorter record brings it there.
-_LONG_PROTEIN = 9_800
-
-#: Residues of a pass of blastn but the last, at least (``CBatchSizeMixer``); and of any pass at most, before its last record.
+#: Residues of the first pass of blastn, at least; and of any pass at most, before its last record.
 _FIRST_PASS = 5_000
 _LONGEST_PASS = {"megablast": 4_999_000, "dc-megablast": 4_999_000}
 _LONGEST_PASS_OF_OTHERS = 999_000
@@ -75,9 +60,6 @@ _LEAST_K = 0.35
 #: gaps for the usual scores, and most of all scores.
 _TAKEN_OFF = 3.1
 _TAKEN_OFF_MOST = 14.0
-
-#: What the user may set instead, so that the passes are known: BLAST's own variable.
-_VARIABLE = "BATCH_SIZE"
 
 
 class Lengths(NamedTuple):
@@ -138,21 +120,19 @@ def passes(program: str, options: dict[str, str], fmt: int, queries: Path | None
 
 
 def _fixed(program: str, options: dict[str, str], fmt: int, queries: Path | None, command: Command) -> Passes:
-    """Sums of hits (translated or without gaps) are judged by the mean length of the queries of a pass, and the
-    statistics that rpsblast prints are those of whatever the pass searched last."""
-    residues = PASS_RESIDUES[program]
+    """Sums of hits (translated or without gaps) are judged by the mean length of the queries of a pass, the statistics
+    that rpsblast prints are those of whatever the pass searched last, and a long pass is cut into chunks."""
+    sizes = sizes_of(program, command.environ)
     together = fmt == ARCHIVE or program in _TOGETHER or "ungapped" in options or _sums_hits(options)
     if not together and program == "blastp":
         lengths = measure(queries) if queries else None
-        together = lengths is None or lengths.longest >= _LONG_PROTEIN or _shows_unsearchable(queries, options, fmt)
-    if not together or residues == 0:
+        together = lengths is None or sizes.is_cut(lengths.longest) or _shows_unsearchable(queries, options, fmt)
+    if not together or sizes.pass_residues == 0:
         return Passes()
-    if _VARIABLE in command.environ:
-        raise RefusedError(f"the environment variable {_VARIABLE} changes the passes of BLAST", f"unset {_VARIABLE}")
     return Passes(
-        residues,
+        sizes.pass_residues,
         0,
-        f"results of {program} depend on which queries share a pass: batches are whole passes of {residues}",
+        f"results of {program} depend on which queries share a pass: batches are whole passes of {sizes.pass_residues}",
     )
 
 
@@ -166,15 +146,21 @@ def _blastn(program: str, options: dict[str, str], fmt: int, queries: Path | Non
     lengths = measure(queries) if queries else None
     if lengths and lengths.records < 2:
         return Passes()
+    fixed, cut = read_size(PASS_VARIABLE, command.environ, 0), chunks_set(command.environ)
     why = _why_together(options, fmt, lengths, command) or _why_unsearchable(options, fmt, queries, lengths)
     searched = unsearchable.searched_letters(program, options) or ""
     stops = fmt in unsearchable.SHOWN_IN and lengths is None
     longest = _LONGEST_PASS.get(_task(options), _LONGEST_PASS_OF_OTHERS)
     too_long = longest + _TO_CUT
-    if not why and lengths and lengths.longest < too_long:
+    if not (why or cut) and lengths and lengths.longest < too_long:
         return Passes(searched=searched)
-    if fixed := _pass_set(command):
-        return Passes(fixed, 0, f"{_VARIABLE}={fixed}: batches are whole passes of {fixed} residues")
+    if fixed:
+        return Passes(fixed, 0, f"{PASS_VARIABLE}={fixed}: batches are whole passes of {fixed} residues")
+    if cut:
+        raise RefusedError(
+            f"the environment variable {cut} changes the passes of blastn, which it sizes by the hits found so far",
+            f"unset {cut}, {_or_set_passes()}",
+        )
     if lengths and lengths.total <= _FIRST_PASS:
         return Passes(_FIRST_PASS, 0, "so few residues are one pass of blastn")
     if why:
@@ -193,18 +179,23 @@ def _blastn(program: str, options: dict[str, str], fmt: int, queries: Path | Non
     return Passes(longest, 0, note, searched)
 
 
+def may_cut(program: str, options: dict[str, str], lengths: Lengths | None, environ: Mapping[str, str]) -> bool:
+    """Whether BLAST may cut a pass of these queries into chunks; of queries that are not known, only where that is set."""
+    if chunks_set(environ):
+        return program not in ("blastx", "tblastx")
+    if lengths is None:
+        return False
+    if program == "blastn":
+        return lengths.longest >= _LONGEST_PASS.get(_task(options), _LONGEST_PASS_OF_OTHERS) + _TO_CUT
+    return sizes_of(program, environ).is_cut(lengths.longest)
+
+
 def _task(options: dict[str, str]) -> str:
     return options.get("task", "megablast")
 
 
-def _pass_set(command: Command) -> int:
-    """The user's own size of passes; 0: none."""
-    text = command.environ.get(_VARIABLE, "")
-    return int(text) if text.isascii() and text.isdigit() else 0
-
-
 def _or_set_passes() -> str:
-    return f"or set {_VARIABLE}=100000 in the environment: BLAST's own variable for the residues of a pass"
+    return f"or set {PASS_VARIABLE}=100000 in the environment: BLAST's own variable for the residues of a pass"
 
 
 def _why_unsearchable(

@@ -9,6 +9,9 @@ from pathlib import Path
 from millrace.errors import RefusedError
 from millrace.model import Command
 
+#: What stands for the entry of ``.ncbirc`` in the environment.
+REGISTRY_VARIABLE = "NCBI_CONFIG__BLAST__BLASTDB"
+
 
 def split_names(text: str) -> list[str]:
     """Database names in one ``-db``: separated by spaces, or in double quotes if they hold spaces.
@@ -95,8 +98,10 @@ class SearchPath:
 
 
 def _ncbirc(command: Command) -> str:
-    """``BLASTDB`` in section ``BLAST`` of the first ``.ncbirc`` found."""
+    """``BLASTDB`` in section ``BLAST`` of the first ``.ncbirc`` found, before which the environment comes."""
     environ = command.environ
+    if REGISTRY_VARIABLE in environ:
+        return environ[REGISTRY_VARIABLE]
     for folder in (str(command.cwd), environ.get("HOME", ""), environ.get("NCBI", "")):
         file = Path(folder) / ".ncbirc"
         if folder and os.access(file, os.R_OK) and file.is_file():  # BLAST passes over what it cannot read

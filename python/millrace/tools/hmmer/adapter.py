@@ -58,7 +58,7 @@ class HmmerAdapter:
         Raises:
             RefusedError: An option or file that does not work, in HMMER's words or ours.
         """
-        name = Path(command.argv[0]).name
+        name = command.tool
         program = PROGRAMS[name]
         help_page = ask(command)
         parsed = parse(command.argv, option_arguments(help_page))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 
@@ -82,7 +81,7 @@ def ask(command: Command) -> str:
     Raises:
         RefusedError: It cannot be started, or says what is wrong with the options.
     """
-    name, options = Path(command.argv[0]).name, command.argv[1:]
+    name, options = command.tool, command.argv[1:]
     if "-h" in options:
         raise RefusedError(f"{name} -h only prints help", f"run it directly: {name} -h")
     try:

@@ -73,7 +73,7 @@ class FragmentingHmmer(HmmerAdapter):
 
     def fragmentable(self, use: ToolUse, command: Command) -> Fragmentable:
         """See `Fragmenting`; the targets are read through when they are counted."""
-        name = Path(command.argv[0]).name
+        name = command.tool
         if why_not := _refused(name, command):
             return Fragmentable(why_not=why_not)
         source = _source(name, command)
@@ -86,7 +86,7 @@ class FragmentingHmmer(HmmerAdapter):
 
     def fragment(self, use: ToolUse, command: Command, sizes: Sequence[int]) -> ToolUse:
         """Give each fragment its share of the residues (or nodes)."""
-        name = Path(command.argv[0]).name
+        name = command.tool
         program, parsed = PROGRAMS[name], _parsed(command)
         source = _source(name, command)
         runs = cut(_marks(name, source), sizes)
@@ -242,7 +242,7 @@ def cut(marks: list[tuple[int, int]], shares: Sequence[int]) -> list[tuple[int, 
 
 def _search(command: Command, parsed: Parsed, use: ToolUse, k: int, first: int, last: int) -> tuple[Token, ...]:
     """Arguments of the search of fragment ``k``: its report names all candidates, and counts."""
-    program = PROGRAMS[Path(command.argv[0]).name]
+    program = PROGRAMS[command.tool]
     argv: list[Token] = [command.argv[0]]
     for option in parsed.options:
         if option.name not in LOOKS:

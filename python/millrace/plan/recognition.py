@@ -1,0 +1,133 @@
+"""Which adapter a command gets: that of the tool whose name the program bears, if it is that tool."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from millrace.errors import MillraceError, RefusedError
+from millrace.model import Command, InputUse, OutputUse, ToolUse
+from millrace.plan.wrapper_probe import Observation, observe_wrapper
+from millrace.tools import registry
+from millrace.tools.base import NUL, Adapter
+from millrace.tools.environment import check_variables
+from millrace.tools.program_identity import is_binary, is_own_script, is_plain_wrapper
+
+
+class Recognition(NamedTuple):
+    """A command as it was understood."""
+
+    adapter: Adapter
+    use: ToolUse
+    #: What is said of the program in the plan; empty: it is as usual.
+    note: str = ""
+
+
+def recognise(command: Command) -> Recognition:
+    """Find the adapter of a command, and let it understand the command.
+
+    A script that bears the name of a known tool is run once, on an input in which nothing comes, if its text says that
+    it passes its arguments on; see `millrace.plan.wrapper_probe`.
+
+    Raises:
+        RefusedError: The command cannot be answered exactly, or the program is not what ``--as`` says.
+    """
+    name = command.tool
+    if command.known_as:
+        _check_as(command)
+    if command.records or not registry.knows(name):
+        adapter = registry.find(name, records=command.records, cwd=command.cwd, environ=command.environ)
+        return Recognition(adapter, adapter.understand(command))
+    adapter = registry.find(name)
+    if is_binary(command.exe) or is_own_script(command.exe, registry.MODULES[name]):
+        return Recognition(adapter, _understand(adapter, command))
+    if command.known_as or is_plain_wrapper(command.exe, name):
+        return _of_wrapper(adapter, command, name)
+    return _unknown(adapter, command, f"{command.exe} is a script of your own")
+
+
+def _check_as(command: Command) -> None:
+    name = command.known_as
+    if command.records:
+        raise RefusedError("--as and --records contradict each other", "give one of them")
+    if not registry.knows(name):
+        raise RefusedError(
+            f"--as {name}: not a tool that millrace knows by an adapter", f"these are: {', '.join(registry.MODULES)}"
+        )
+
+
+def _understand(adapter: Adapter, command: Command) -> ToolUse:
+    use = adapter.understand(command)
+    check_variables(use.adapter, command.environ)
+    return use
+
+
+def _of_wrapper(adapter: Adapter, command: Command, name: str) -> Recognition:
+    """A program that says, or of which the user says, that it is the tool ``name``."""
+    use = _understand(adapter, command)
+    seen = observe_wrapper(use, command, name)
+    if seen.outcome == "same" and (command.known_as or not seen.reader):
+        note = f"program: {command.exe} passes its arguments on to {seen.words}, as was seen"
+        is_plain = not seen.reader and (seen.is_replaced or is_plain_wrapper(command.exe, name))
+        return Recognition(adapter, use if is_plain else msgspec.structs.replace(use, is_doubtful=True), note)
+    if not command.known_as:
+        return _unknown(adapter, command, _why(seen, command))
+    if seen.outcome == "other":
+        raise RefusedError(
+            f"--as {name}: {command.exe} does not run {name} as it is told to: {seen.words}",
+            "leave --as out, to run it as a program that millrace does not know; or name the tool itself",
+        )
+    note = f"program: {command.exe} is taken for {name}, as --as says; what it runs was not seen: {seen.words}"
+    return Recognition(adapter, msgspec.structs.replace(use, is_doubtful=True), note)
+
+
+def _why(seen: Observation, command: Command) -> str:
+    if seen.outcome == "same":
+        return f"{command.exe} is a script of your own, in which {seen.reader} reads the input first"
+    if seen.outcome == "other":
+        return f"{command.exe} is a script of your own, and {seen.words}"
+    return f"{command.exe} is a script of your own, and what it runs was not seen: {seen.words}"
+
+
+def _unknown(adapter: Adapter, command: Command, why: str) -> Recognition:
+    """Treat a program as an unknown one, in spite of its name.
+
+    Raises:
+        RefusedError: More has to be said of it then; with what its namesake would have as inputs and outputs.
+    """
+    name = command.tool
+    generic = registry.find("")
+    note = f"program: {why}: it is treated as a program that millrace does not know, in spite of its name"
+    try:
+        return Recognition(generic, generic.understand(command), note)
+    except RefusedError as error:
+        if command.inputs:
+            raise
+        proposal = _proposal(adapter, command)
+        raise RefusedError(
+            f"{why}: millrace does not know it, in spite of its name, and no input is named",
+            f"to have it treated as {name}, say so: --as {name}. To run it as a program of your own, say which file is cut "
+            f"into records: millrace run {proposal or '--input FILE[:FORMAT]'} -- {command.argv[0]} ...",
+        ) from error
+
+
+def _proposal(adapter: Adapter, command: Command) -> str:
+    """Options that name what the tool of that name would read and write; empty: it does not understand the command."""
+    with suppress(MillraceError, OSError):
+        # No program: it is not to be started for this.
+        use = adapter.understand(msgspec.structs.replace(command, exe=Path("/nonexistent")))
+        return " ".join(
+            [*map(_input_option, use.inputs), *(_output_option(each) for each in use.outputs if each.path != "-")]
+        )
+    return ""
+
+
+def _input_option(item: InputUse) -> str:
+    return f"--input {item.path.split(NUL)[0]}:{item.format}"
+
+
+def _output_option(output: OutputUse) -> str:
+    return f"--output {output.path}"

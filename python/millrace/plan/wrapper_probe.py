@@ -1,0 +1,254 @@
+"""What a wrapper starts: it is run once on an input in which nothing comes, and its processes are looked at meanwhile.
+
+The input is a pipe with a name (or standard input), so that the tool waits at its first look into it, however fast it is
+otherwise. While it waits, ``/proc`` has the arguments, the environment and the open files of each process that this
+run has begun. That needs no privilege and works in containers, where tracing is often forbidden; it sees nothing of a
+wrapper that has its work done by a server (``docker run``), which then counts as unknown.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from millrace.model import Command, InputArg, OutputArg, ThreadsArg, Token, ToolUse
+from millrace.tools.environment import TABLES, VariableTable
+from millrace.tools.program_identity import bears_name, is_binary, is_own_script
+
+#: Longest time that a wrapper has until its tool is seen: containers and environments may take some seconds to set up.
+MAX_WAIT_SECONDS = 60.0
+#: A process of the tool's name with other arguments counts as the tool after so long: wrappers ask for versions before.
+SETTLED_SECONDS = 2.0
+_FIRST_NAP_SECONDS, _LONGEST_NAP_SECONDS = 0.002, 0.05
+_END_SECONDS = 3.0
+
+
+class Observation(NamedTuple):
+    """What was seen of a wrapper."""
+
+    #: ``same``: the tool runs as it was asked to. ``other``: it does not. ``unseen``: it did not show itself.
+    outcome: Literal["same", "other", "unseen"]
+    #: The tool's program; or what is different, or why nothing was seen, in words.
+    words: str
+    #: Nothing of the wrapper is left while the tool runs: it has become the tool.
+    is_replaced: bool = False
+    #: The program that has read the input before the tool; empty: there was none.
+    reader: str = ""
+
+
+class _Process(NamedTuple):
+    pid: int
+    program: str
+    arguments: tuple[str, ...]
+
+
+def observe_wrapper(use: ToolUse, command: Command, name: str) -> Observation:
+    """Run a wrapper with the arguments of a task, and compare with them what it has run.
+
+    Args:
+        use: As the adapter of the tool understands the command.
+        name: The tool's name.
+    """
+    with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
+        probe = _Probe(use, command, name, Path(folder))
+        try:
+            return probe.watch()
+        except OSError as error:
+            return Observation("unseen", f"it could not be started: {error.strerror or error}")
+        finally:
+            probe.end()
+
+
+class _Probe:
+    def __init__(self, use: ToolUse, command: Command, name: str, folder: Path) -> None:
+        self._use, self._command, self._name = use, command, name
+        self._pipes = [folder / f"unread{number}" for number in range(len(use.inputs))]
+        for pipe in self._pipes:
+            os.mkfifo(pipe, 0o600)
+        self._argv = tuple(self._word(token, folder) for token in use.argv)
+        self._environ = {**command.environ, **use.env}
+        self._stdout = folder / "stdout"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pids: set[int] = set()
+        self._feed = -1
+        self._reader = ""
+
+    def _word(self, token: Token, folder: Path) -> str:
+        if isinstance(token, InputArg):
+            return f"{token.prefix}{self._pipes[token.index]}"
+        if isinstance(token, OutputArg):
+            return f"{token.prefix}{folder / f'out{token.index}'}"
+        if isinstance(token, ThreadsArg):
+            return str(max(self._use.threads, 1))
+        return str(token)
+
+    def watch(self) -> Observation:
+        """Start it, and look at its processes until one of them decides."""
+        stdin, self._feed = os.pipe() if any(item.stdin for item in self._use.inputs) else (-1, -1)
+        try:
+            with self._stdout.open("wb") as stdout:
+                self._process = subprocess.Popen(
+                    self._argv, executable=self._command.exe, cwd=self._command.cwd, env=self._environ, stdin=stdin if stdin >= 0 else subprocess.DEVNULL,
+                    stdout=stdout, stderr=subprocess.DEVNULL, start_new_session=True,
+                )  # fmt: skip
+        finally:
+            if stdin >= 0:
+                os.close(stdin)
+        return self._decide(self._process)
+
+    def _decide(self, root: subprocess.Popen[bytes]) -> Observation:
+        until, nap = time.monotonic() + MAX_WAIT_SECONDS, _FIRST_NAP_SECONDS
+        since: dict[int, float] = {}
+        found = Observation("unseen", "its tool was not seen among its processes")
+        while time.monotonic() < until:
+            is_ended = root.poll() is not None
+            for process in self._tools(root.pid):
+                found = self._compare(process, root.pid)
+                first = since.setdefault(process.pid, time.monotonic())
+                if found.outcome == "same" or found.is_replaced or time.monotonic() > first + SETTLED_SECONDS:
+                    return found
+            if is_ended:
+                return found
+            self._serve_strangers(root.pid)
+            time.sleep(nap)
+            nap = min(2 * nap, _LONGEST_NAP_SECONDS)
+        return found
+
+    def _tools(self, root: int) -> Iterator[_Process]:
+        """The processes of its family that are the tool."""
+        for pid in self._family(root):
+            if (process := _process(pid)) and (tool := self._as_tool(process)):
+                yield tool
+
+    def _family(self, root: int) -> list[int]:
+        """The root and its descendants; once seen, a process stays one of them."""
+        parents = _parents()
+        family, more = [root], [root]
+        while more:
+            more = [pid for pid, parent in parents.items() if parent in more and pid not in family]
+            family += more
+        self._pids.update(family)
+        return family
+
+    def _as_tool(self, process: _Process) -> _Process | None:
+        if not process.arguments:
+            return None
+        first, rest = process.arguments[0], process.arguments[1:]
+        if rest and is_own_script(self._command.cwd / rest[0], self._use.adapter):
+            return _Process(process.pid, rest[0], rest[1:])
+        program = Path(process.program)
+        is_named = bears_name(program.name, self._name) or bears_name(Path(first).name, self._name)
+        if is_named and is_binary(Path(f"/proc/{process.pid}/exe")):
+            return _Process(process.pid, process.program, rest)
+        return None
+
+    def _compare(self, process: _Process, root: int) -> Observation:
+        is_replaced = process.pid == root
+        if process.arguments != self._argv[1:]:
+            return Observation("other", self._difference(process.arguments), is_replaced)
+        table = TABLES.get(self._use.adapter, VariableTable())
+        there = _environ(process.pid)
+        wanted, real = table.deciding(self._environ), table.deciding(there)
+        if there and wanted != real:
+            names = sorted(name for name in wanted.keys() | real.keys() if wanted.get(name) != real.get(name))
+            return Observation("other", f"it sets {', '.join(names)} in the environment", is_replaced)
+        if any(output.stdout for output in self._use.outputs) and not self._is_direct(process.pid):
+            return Observation("other", f"what {self._name} writes goes through another program", is_replaced)
+        return Observation("same", process.program, is_replaced, self._reader)
+
+    def _difference(self, real: Sequence[str]) -> str:
+        wanted = self._argv[1:]
+        if more := Counter(real) - Counter(wanted):
+            return f"{self._name} gets arguments that were not given: {' '.join([*more.elements()][:4])}"
+        if less := Counter(wanted) - Counter(real):
+            return f"{self._name} does not get all arguments: {' '.join([*less.elements()][:4])} is missing"
+        return f"{self._name} gets the arguments in another order"
+
+    def _is_direct(self, pid: int) -> bool:
+        with suppress(OSError):
+            return os.path.samestat(os.stat(f"/proc/{pid}/fd/1"), self._stdout.stat())
+        return False
+
+    def _serve_strangers(self, root: int) -> None:
+        """Let a program that reads the input before the tool see its end, and keep its name."""
+        for pipe in self._pipes:
+            try:
+                end = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError:
+                continue  # nobody reads it yet
+            readers = [each for pid in self._family(root) if (each := _process(pid)) and _has_open(pid, pipe)]
+            strangers = [each for each in readers if not self._as_tool(each)]
+            self._reader = self._reader or next((Path(each.program).name for each in strangers), "")
+            os.close(end)
+
+    def end(self) -> None:
+        """Let the tool see the end of its input, then end all that was begun."""
+        if self._feed >= 0:
+            os.close(self._feed)
+        for pipe in self._pipes:
+            with suppress(OSError):
+                os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        if not (root := self._process):
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for pid in self._pids - {root.pid}:
+                if _session(pid) == root.pid:
+                    with suppress(OSError):
+                        os.kill(pid, number)
+            with suppress(OSError):
+                os.killpg(root.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                root.wait(_END_SECONDS)
+        root.wait()
+
+
+def _process(pid: int) -> _Process | None:
+    with suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
+        return _Process(pid, os.readlink(f"/proc/{pid}/exe"), tuple(map(os.fsdecode, words)))
+    return None
+
+
+def _parents() -> dict[int, int]:
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (stat := _stat(int(name))):
+            found[int(name)] = int(stat[1])
+    return found
+
+
+def _session(pid: int) -> int:
+    stat = _stat(pid)
+    return int(stat[3]) if stat else 0
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of a process behind its name, which may hold anything: state, parent, group, session."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
+    return []
+
+
+def _environ(pid: int) -> Mapping[str, str]:
+    with suppress(OSError):
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return {
+            os.fsdecode(name): os.fsdecode(value)
+            for name, found, value in (each.partition(b"=") for each in entries)
+            if found
+        }
+    return {}
+
+
+def _has_open(pid: int, pipe: Path) -> bool:
+    with suppress(OSError):
+        return any(os.path.samestat(os.stat(each.path), pipe.stat()) for each in os.scandir(f"/proc/{pid}/fd"))
+    return False

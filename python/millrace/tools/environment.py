@@ -1,0 +1,121 @@
+"""What each known family of tools reads from the environment, and what that means for its batches.
+
+Each variable is of one kind. *Passed*: each task reads it as the serial tool would, and no result of a record depends on
+other records by it. *Counted*: it says what batches have to keep to, or where files are, and the adapter computes with
+it. *Refused*: by name, before anything starts. ``tests/exact/test_environment.py`` watches the installed programs as they
+ask for variables, and compares that with these tables; the values of BLAST's are tried there on all formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from millrace.errors import RefusedError
+
+
+class VariableTable(NamedTuple):
+    """The variables of one family; a name may end in ``*``, and the first kind that has it counts."""
+
+    #: With the module that computes with it.
+    counted: Mapping[str, str] = {}
+    #: With the reason, which completes "the environment variable NAME ...".
+    refused: Mapping[str, str] = {}
+    passed: tuple[str, ...] = ()
+
+    def kind_of(self, name: str) -> str:
+        """``counted``, ``refused`` or ``passed``; empty: the tool is not known to read it."""
+        kinds: tuple[tuple[str, Iterable[str]], ...] = (
+            ("counted", self.counted), ("refused", self.refused), ("passed", self.passed),
+        )  # fmt: skip
+        return next((kind for kind, names in kinds if _matching(name, names)), "")
+
+    def deciding(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Those of ``environ`` that are counted or refused, with their values."""
+        return {name: environ[name] for name in environ if self.kind_of(name) in ("counted", "refused")}
+
+
+def _matching(name: str, patterns: Iterable[str]) -> str:
+    return next((each for each in patterns if fnmatchcase(name, each)), "")
+
+
+#: Of the C library, of compilers' run-time libraries, and of the shell: read by any program.
+ANY_PROGRAM = (
+    "HOME", "PATH", "PWD", "TMPDIR", "LANG", "LANGUAGE", "LC_*", "LOCPATH", "NLSPATH", "TZ", "TZDIR", "MALLOC_*",
+    "GLIBC_TUNABLES", "GLIBCXX_TUNABLES", "LD_*", "GCONV_PATH", "OMP_*", "GOMP_*", "ACC_*", "POSIXLY_CORRECT", "COLUMNS", "TERM",
+)  # fmt: skip
+
+_SETTINGS_ELSEWHERE = "changes where BLAST finds its settings, which millrace does not follow"
+_SHARED_LOG = "has all tasks write to one file"
+
+BLAST = VariableTable(
+    counted={
+        "BATCH_SIZE": "millrace.tools.blast.chunks",
+        "CHUNK_SIZE": "millrace.tools.blast.chunks",
+        "OVERLAP_CHUNK_SIZE": "millrace.tools.blast.chunks",
+        "BLASTDB": "millrace.tools.blast.search_path",
+        "NCBI_CONFIG__BLAST__BLASTDB": "millrace.tools.blast.search_path",
+        "HOME": "millrace.tools.blast.search_path",
+        "NCBI": "millrace.tools.blast.search_path",
+    },
+    refused={
+        "NCBI_CONFIG_PATH": _SETTINGS_ELSEWHERE,
+        "NCBI_CONFIG_OVERRIDES": _SETTINGS_ELSEWHERE,
+        "NCBI_CONFIG_I[Nn][Hh][Ee][Rr][Ii][Tt][Ss]__*": _SETTINGS_ELSEWHERE,
+        "NCBI_CONFIG__NCBI__DONT_USE_NCBIRC": _SETTINGS_ELSEWHERE,
+        "NCBI_CONFIG__NCBI__INHERITS": _SETTINGS_ELSEWHERE,
+        "NCBI_DONT_USE_LOCAL_CONFIG": _SETTINGS_ELSEWHERE,
+        "NCBI_DONT_USE_NCBIRC": _SETTINGS_ELSEWHERE,
+        "NCBI_CONFIG__L[Oo][Gg]__F[Ii][Ll][Ee]": _SHARED_LOG,
+        "BLASTAPI_PROFILE_LOG": _SHARED_LOG,
+        "BLAST_MT_QUERY_BATCH_SIZE": "changes which queries share a pass with -mt_mode 1",
+    },
+    passed=(
+        # How hits are searched and scored, query by query.
+        "ADAPTIVE_CBS", "OLD_FSC", "PRE_FETCH_SEQS_LIMIT", "BLASTMAT", "NCBI_BLAST_DISABLE_OPENMP", "MAPPER_NONMAPPING_AS_NULL",
+        "BLASTINPUT_GEN_DELTA_SEQ", "CTOOLKIT_COMPATIBLE",
+        # What is told to NCBI of the use of BLAST, and by which name.
+        "BLAST_USAGE_REPORT", "BLAST_DOCKER", "BLAST_ELB_*", "DO_NOT_TRACK", "NCBI_USAGE_REPORT_*", "SERVER_PORT", "CONN_*",
+        # Messages, limits and internals of NCBI's library, each of which is an entry of its settings, too.
+        "ABORT_ON_THROW", "DEBUG_*", "DIAG_*", "NCBI_CONTEXT_FIELDS", "NCBI_HOST", "NCBI_STATIC_ARRAY_COPY_WARNING",
+        "OBJECTS_PACK_GENERAL", "OBJMGR_*", "SERIAL_*", "THREAD_*", "NCBI_CONFIG__FILEAPILOGGING",
+        *(f"NCBI_CONFIG__{section}__*" for section in (
+            "BLAST", "CONN", "DEBUG", "Debug", "DIAG", "Diag", "LOG", "Log", "MAPPER", "Mapper", "NCBI", "OBJECTS", "OBJMGR", "SERIAL",
+            "THREAD", "Thread",
+        )),
+    ),
+)  # fmt: skip
+
+#: A file that HMMER or Infernal would find only in one of the folders that ``BLASTDB``, ``PFAMDB`` or ``RFAMDB`` name is
+#: refused as missing.
+HMMER = VariableTable(counted={"HMMER_NCPU": "millrace.tools.hmmer.adapter"}, passed=("BLASTDB", "PFAMDB", "HMMERDB"))
+INFERNAL = VariableTable(counted={"INFERNAL_NCPU": "millrace.tools.infernal"}, passed=("BLASTDB", "RFAMDB"))
+
+TABLES: dict[str, VariableTable] = {
+    "blast": BLAST,
+    "hmmer": HMMER,
+    "infernal": INFERNAL,
+    "diamond": VariableTable(),
+    "minimap2": VariableTable(),
+    "muscle": VariableTable(passed=("MUSCLE_MXPATH",)),
+    # A shell script and its helpers, each task's in a folder of its own; what awk reads is the same for each task.
+    "mafft": VariableTable(passed=("MAFFT_*", "FASTA_4_MAFFT", "AWK*", "GAWK_*", "*_CHAIN_MAX", "MAGIC", "NHAT", "PMA_VERBOSITY", "SIMPLE_BACKUP_SUFFIX", "TIDYMEM")),
+    "obabel": VariableTable(passed=("BABEL_DATADIR", "BABEL_LIBDIR", "BABEL_DAH", "PIXMAN_DISABLE")),
+    "vina": VariableTable(),
+    "dock6": VariableTable(),
+}  # fmt: skip
+
+
+def check_variables(family: str, environ: Mapping[str, str]) -> None:
+    """Refuse variables with which the batches of a known tool are not known to add up to its serial output.
+
+    Raises:
+        RefusedError: One is set.
+    """
+    table = TABLES.get(family, VariableTable())
+    for name in environ:
+        if table.kind_of(name) == "refused":
+            raise RefusedError(
+                f"the environment variable {name} {table.refused[_matching(name, table.refused)]}", f"unset {name}"
+            )
