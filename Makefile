@@ -51,8 +51,9 @@ wheel: $(BIN)/uv ## Build dist/: a wheel for any Linux with glibc 2.17 or later,
 dev: build ## The same, with everything that tests and lints need
 	$(BIN)/uv pip install --quiet --group dev
 
-tools: ## Install the tools that demo, tests and benchmarks run (Debian, Ubuntu; root or sudo)
+tools: ## Install the tools that demo, tests and benchmarks run, and make the test data (Debian, Ubuntu; root or sudo)
 	./scripts/install-tools
+	-@$(PYTHON) ./scripts/make-test-data
 
 demo: build ## Run blastp through Millrace and serially, compare, kill and resume
 	./scripts/install-tools ncbi-blast+

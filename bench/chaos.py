@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="decides moments and targets (1)")
     parser.add_argument("--tools", nargs="+", default=["blastp", "hmmscan"], help="which tools")
     arguments = parser.parse_args()
-    data = Path(os.environ.get("MILLRACE_TEST_DATA", REPO.parent / "shared" / "data"))
+    data = Path(os.environ.get("MILLRACE_TEST_DATA") or REPO / ".tools" / "data")
     problems = 0
     print(
         f"{'tool':8} {'kills':>5} {'starts':>6} {'resumed':>7} {'whole runs':>10} "

@@ -126,7 +126,7 @@ def main() -> int:
     parser.add_argument("--log", type=Path, help="file of what was compared, which is not compared again")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no comparison after so long")
     arguments = parser.parse_args()
-    data = Path(os.environ.get("MILLRACE_TEST_DATA", REPO.parent / "shared" / "data"))
+    data = Path(os.environ.get("MILLRACE_TEST_DATA") or REPO / ".tools" / "data")
     mpi = of_system(arguments.mpi) if "/" in arguments.mpi else find(arguments.mpi)
     cases = [case for case in (*CASES, *IN_FRAGMENTS) if re.search(arguments.cases, case.name)]
     log = arguments.log or Path(os.devnull)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
-DATA = Path(os.environ.get("MILLRACE_TEST_DATA", REPO.parent / "shared" / "data"))
+DATA = Path(os.environ.get("MILLRACE_TEST_DATA") or REPO / ".tools" / "data")
 
 AMINO = b"ACDEFGHIKLMNPQRSTVWY"
 BASES = b"ACGT"

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
-DATA = Path(os.environ.get("MILLRACE_TEST_DATA", REPO.parent / "shared" / "data"))
+DATA = Path(os.environ.get("MILLRACE_TEST_DATA") or REPO / ".tools" / "data")
 
 #: What is of the day, the clock or the number of threads in the report of hmmsearch.
 VOLATILE = re.compile(

@@ -77,9 +77,9 @@ def known_versions(session_folder: Path) -> None:
 @pytest.fixture(scope="session")
 def data() -> Path:
     """Folder of the real test data; skips where it is missing."""
-    path = Path(os.environ.get("MILLRACE_TEST_DATA", REPO.parent / "shared" / "data"))
+    path = Path(os.environ.get("MILLRACE_TEST_DATA") or REPO / ".tools" / "data")
     if not path.is_dir():
-        pytest.skip(f"test data: no folder {path} (set MILLRACE_TEST_DATA)")
+        pytest.skip(f"test data: no folder {path} (make tools, or set MILLRACE_TEST_DATA)")
     return path
 
 
