@@ -7,8 +7,11 @@ any more, as after a second Ctrl-C. What makes waiting useless, such as a node t
 from __future__ import annotations
 
 import math
+import os
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 Found = TypeVar("Found")
@@ -87,3 +90,21 @@ def until(
             time.sleep(naps.seconds)
             naps.nothing_came()
     return found
+
+
+def open_process_end(pid: int) -> int:
+    """Open a descriptor that becomes readable once a child of ours has ended; it does not reap the child.
+
+    Kernels before 5.3, and containers whose profile does not know ``pidfd_open``, leave that to a thread.
+    """
+    with suppress(OSError):
+        return os.pidfd_open(pid)
+    reading, writing = os.pipe()
+
+    def wait() -> None:
+        with suppress(ChildProcessError):  # somebody has reaped it, so it has ended
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        os.close(writing)
+
+    threading.Thread(target=wait, daemon=True).start()
+    return reading

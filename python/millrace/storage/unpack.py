@@ -8,6 +8,7 @@ import hashlib
 import lzma
 import os
 import tarfile
+import tempfile
 import time
 import zlib
 from collections.abc import Iterator
@@ -165,7 +166,7 @@ def plain_pieces(path: Path, size: int) -> Iterator[bytes]:
         RecordError: It is damaged.
     """
     reader = _core.Reader([str(path)], "lines")
-    with open(os.memfd_create("piece"), "rb") as piece:
+    with tempfile.TemporaryFile() as piece:
         while reader.cut(f"/proc/self/fd/{piece.fileno()}", 0, 0, size):
             piece.seek(0)
             yield piece.read()
