@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+from contextlib import suppress
 
 #: Numbers of the system calls, which are the same on all architectures since Linux 5.1.
 PIDFD_SEND_SIGNAL, PIDFD_OPEN = 424, 434
@@ -22,6 +24,24 @@ def open_process_handle(pid: int) -> int:
     if hasattr(os, "pidfd_open"):
         return os.pidfd_open(pid)
     return _call_kernel(PIDFD_OPEN, pid, 0)
+
+
+def open_process_end(pid: int) -> int:
+    """Open a descriptor that becomes readable once a child of ours has ended; it does not reap the child.
+
+    Kernels before 5.3, and containers whose profile does not know ``pidfd_open``, leave that to a thread.
+    """
+    with suppress(OSError):
+        return open_process_handle(pid)
+    reading, writing = os.pipe()
+
+    def wait() -> None:
+        with suppress(ChildProcessError):  # somebody has reaped it, so it has ended
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        os.close(writing)
+
+    threading.Thread(target=wait, daemon=True).start()
+    return reading
 
 
 def signal_process(handle: int, number: int) -> None:

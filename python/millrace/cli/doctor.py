@@ -44,7 +44,7 @@ def command(as_json: bool) -> None:
     if not layers:
         click.echo(f"site:      no {site.FILE}")
     click.echo(f"folder:    {folder_words(found.folder)}")
-    click.echo(f"pidfd:     {'yes' if found.pidfd else 'no: the kernel is older than 5.3'}")
+    click.echo(f"pidfd:     {'yes' if found.pidfd else 'no: Millrace asks again and again instead'}")
     click.echo("tools:")
     for tool in found.tools:
         click.echo(

@@ -22,7 +22,7 @@ from millrace.launch.relay import Output, Words
 from millrace.launch.watch import STDIN, Signs
 from millrace.plan import cores, granted
 from millrace.plan.plan import Plan
-from millrace.process_handle import open_process_handle
+from millrace.process_handle import open_process_end
 from millrace.storage.launcher_folder import LauncherFolder
 from millrace.waiting import Deadline, until
 
@@ -100,7 +100,7 @@ class Start:
     def watch(self) -> str:
         """Carry words until the start has ended; why it did, for the user. `code` is set if the run is at its end."""
         with selectors.DefaultSelector() as selector, ExitStack() as stack:
-            ended = open_process_handle(self._process.pid)
+            ended = open_process_end(self._process.pid)
             stack.callback(os.close, ended)
             stack.callback(self._folder.close)
             stack.callback(self._kill)

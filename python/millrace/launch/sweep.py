@@ -11,7 +11,7 @@ import re
 import signal
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from millrace.own_python import put_user_modules_last
@@ -83,14 +83,23 @@ def is_marked(pid: int, token: str) -> bool:
 
 
 def send(pid: int, token: str, number: signal.Signals) -> None:
-    """Send a signal to a process of the job. By now the number may be another's: only the one that is held gets it."""
-    with suppress(OSError):
-        held = open_process_handle(pid)
+    """Send a signal to a process of the job. By now the number may be another's: only the one that is held gets it.
+
+    Where the kernel, or a container's profile, has no descriptors of processes, it was the one a moment ago.
+    """
+    with suppress(OSError), ExitStack() as stack:
+        held = -1
+        with suppress(OSError):
+            held = open_process_handle(pid)
+            stack.callback(os.close, held)
+        if not is_marked(pid, token):
+            return
         try:
-            if is_marked(pid, token):
-                signal_process(held, number)
-        finally:
-            os.close(held)
+            signal_process(held, number)
+        except ProcessLookupError:
+            return
+        except OSError:
+            os.kill(pid, number)
 
 
 def sweep(token: str, work: str = "") -> bool:

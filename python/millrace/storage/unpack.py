@@ -166,15 +166,10 @@ def plain_pieces(path: Path, size: int) -> Iterator[bytes]:
         RecordError: It is damaged.
     """
     reader = _core.Reader([str(path)], "lines")
-    with _unnamed_file() as piece:
+    with tempfile.TemporaryFile() as piece:
         while reader.cut(f"/proc/self/fd/{piece.fileno()}", 0, 0, size):
             piece.seek(0)
             yield piece.read()
-
-
-def _unnamed_file() -> IO[bytes]:
-    """A file in memory; by a Python that was built where headers of the C library were old, in the temporary folder."""
-    return open(os.memfd_create("piece"), "rb") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()
 
 
 def _read(stream: IO[bytes]) -> Iterator[bytes]:

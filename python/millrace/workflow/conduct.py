@@ -15,7 +15,7 @@ import msgspec
 
 from millrace.errors import ExitCode
 from millrace.interrupt import STOPPING, Interrupt, number_told
-from millrace.process_handle import open_process_handle
+from millrace.process_handle import open_process_end
 from millrace.workflow import member
 from millrace.workflow.lending import Need, lend
 from millrace.workflow.link import MOST_BYTES, FromPhase, ToPhase, pair, send
@@ -117,7 +117,7 @@ class Conductor:
         self._log.write(planned.phase.name, "begun")
         pid = member.begin(planned, self._here, theirs, others, (self._begun, self._final), print_)
         theirs.close()
-        alive = Alive(planned, pid, open_process_handle(pid), ours)
+        alive = Alive(planned, pid, open_process_end(pid), ours)
         self._alive[planned.phase.name] = alive
         self._selector.register(ours, selectors.EVENT_READ, planned.phase.name)
         self._selector.register(alive.ended, selectors.EVENT_READ, planned.phase.name)

@@ -282,13 +282,8 @@ impl Process {
     pub(super) fn ended_within(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let Some(timeout) = timeout else { return self.ending().map(|_| true) };
         let deadline = std::time::Instant::now() + timeout;
-        // SAFETY: `pid` is our unreaped child, so it cannot have been reused.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid, 0) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a fresh descriptor that nobody else owns; descriptors fit in an int.
-        let pidfd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+        // It is our unreaped child, so its number cannot have been reused.
+        let Some(pidfd) = descriptors::open_process(self.pid) else { return self.has_ended_by(deadline) };
         loop {
             let left = deadline.saturating_duration_since(std::time::Instant::now()).as_millis();
             let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -303,6 +298,29 @@ impl Process {
                     }
                 }
             }
+        }
+    }
+
+    /// Waits until the process has ended or it is `deadline`, by asking again and again. Returns whether it has ended.
+    fn has_ended_by(&self, deadline: std::time::Instant) -> io::Result<bool> {
+        let mut pause = Duration::from_micros(200);
+        loop {
+            // SAFETY: plain data, filled by waitid; our unreaped child, which stays unreaped.
+            let (result, ended) = unsafe {
+                let mut about: libc::siginfo_t = std::mem::zeroed();
+                let options = libc::WEXITED | libc::WNOWAIT | libc::WNOHANG;
+                let result = libc::waitid(libc::P_PID, self.pid as libc::id_t, &mut about, options);
+                (result, about.si_pid() == self.pid)
+            };
+            if result != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            if ended || left.is_zero() {
+                return Ok(ended);
+            }
+            std::thread::sleep(pause.min(left));
+            pause = (pause * 3 / 2).min(Duration::from_millis(10));
         }
     }
 

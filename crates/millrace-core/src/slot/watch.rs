@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use super::descriptors;
 use super::mark::Mark;
 use super::rights;
 
@@ -91,7 +92,7 @@ fn watch(pipe: i32, tell: i32, root: &Path, token: &str) {
         libc::prctl(libc::PR_SET_NAME, c"millrace-watch".as_ptr());
         libc::write(tell, c"!".as_ptr().cast(), 1);
         libc::dup2(pipe, 0);
-        libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
+        descriptors::close_from(1);
         libc::chdir(c"/".as_ptr());
         let mut byte = 0_u8;
         // Nobody ever writes; the read returns when the other end is closed.
@@ -161,7 +162,8 @@ fn kill_marked(token: &str) -> bool {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<libc::pid_t>().ok()) else { continue };
         if u32::try_from(pid) != Ok(std::process::id()) && is_marked(pid, token) {
             // The number may be another's by now: only the process that is held, and is still the one, is killed.
-            found |= hold(pid).is_ok_and(|held| is_marked(pid, token) && kill(&held));
+            let held = descriptors::open_process(pid);
+            found |= is_marked(pid, token) && kill(pid, held.as_ref());
         }
     }
     found
@@ -191,21 +193,19 @@ fn is_own_and_alive(status: &[u8]) -> bool {
     word(b"Uid:") == Some(real.to_string().as_bytes()) && word(b"State:") != Some(b"Z")
 }
 
-/// A descriptor that stands for the process, whatever becomes of its number.
-fn hold(pid: libc::pid_t) -> io::Result<OwnedFd> {
-    // SAFETY: returns a descriptor that is nobody else's, or -1.
-    let held = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    // SAFETY: as above; descriptors are small.
-    i32::try_from(held)
-        .ok()
-        .filter(|held| *held >= 0)
-        .map(|held| unsafe { OwnedFd::from_raw_fd(held) })
-        .ok_or_else(io::Error::last_os_error)
-}
-
 /// Kills the process; whether it was there to be killed.
-fn kill(held: &OwnedFd) -> bool {
+fn kill(pid: libc::pid_t, held: Option<&OwnedFd>) -> bool {
     let nothing = std::ptr::null::<libc::siginfo_t>();
-    // SAFETY: a descriptor of ours, and no further information.
-    unsafe { libc::syscall(libc::SYS_pidfd_send_signal, held.as_raw_fd(), libc::SIGKILL, nothing, 0) == 0 }
+    if let Some(held) = held {
+        // SAFETY: a descriptor of ours, and no further information.
+        if unsafe { libc::syscall(libc::SYS_pidfd_send_signal, held.as_raw_fd(), libc::SIGKILL, nothing, 0) == 0 } {
+            return true;
+        }
+        if io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) {
+            return false;
+        }
+    }
+    // Where the kernel, or a container's profile, does not know descriptors of processes: it was the one a moment ago.
+    // SAFETY: no memory involved.
+    unsafe { libc::kill(pid, libc::SIGKILL) == 0 }
 }
