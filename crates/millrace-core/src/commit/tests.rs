@@ -258,6 +258,7 @@ fn task() -> Task {
         timeout: None,
         alone: false,
         warm: false,
+        own_folder: None,
     }
 }
 

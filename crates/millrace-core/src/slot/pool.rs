@@ -21,6 +21,7 @@ use super::place::Place;
 use super::private::Private;
 use super::task::Task;
 use super::text;
+use super::view::View;
 use super::warm::Warmth;
 
 /// What all slots have in common.
@@ -28,12 +29,14 @@ use super::warm::Warmth;
 pub struct Settings {
     /// One directory a slot, absolute, with its skeleton in place.
     pub roots: Vec<PathBuf>,
-    /// The tool's working directory, relative to a slot's.
+    /// The tool's working directory, absolute or relative to a slot's.
     pub directory: PathBuf,
     /// Paths relative to a slot's directory that stay there from task to task.
     pub skeleton: HashSet<PathBuf>,
     /// What of the user's the skeleton shows.
     pub links: Links,
+    /// What tasks see of the user's folders where the skeleton does not show them.
+    pub view: Option<View>,
     /// The program, absolute.
     pub exe: CString,
     /// Its environment, `NAME=value`; `slot_mark` in it stands for the slot's directory.
@@ -379,6 +382,10 @@ fn place<R>(settings: &Settings, slot: usize, shared: &Shared<R>, kills: Arc<Kil
     let substitutions = settings.substitutions.iter().map(|(private, user)| (in_slot(private), user.clone())).collect();
     let mark = Mark::of_run(&settings.secret).of_slot(slot);
     let private = Private::of(root, &settings.links.links)?;
+    let view = settings.view.clone().map(Arc::new);
+    if let Some(view) = &view {
+        view.refresh(root)?;
+    }
     Ok(Place {
         directory: CString::new(root.join(&settings.directory).as_os_str().as_bytes())?,
         root: root.clone(),
@@ -397,6 +404,8 @@ fn place<R>(settings: &Settings, slot: usize, shared: &Shared<R>, kills: Arc<Kil
         area: shared.area.clone(),
         watch: shared.watch.clone(),
         private: Mutex::new(private),
+        calls: view.as_ref().map(|view| view.calls(root)).transpose()?,
+        view,
         patience: settings.patience,
         still_limit: settings.still_limit,
         substitutions,
