@@ -76,15 +76,15 @@ class Node:
 
             mounted = mounts.View(staged)
         namespaces = mounted.namespaces if mounted else ()
-        view = choose_view(use, cwd, work.path, hidden, seen, environ.get("PWD", ""), namespaces)
-        self._mirror, self._pwd = view.layout, environ.get("PWD")
+        shown = choose_view(use, cwd, work.path, hidden, seen, environ.get("PWD", ""), namespaces)
+        self._mirror, self._pwd = shown.layout, environ.get("PWD")
         self._executions = Executions(use, self._mirror)
         #: Where the same is done in the user's own folder, to compare.
-        self._apart = Executions(use, view.apart) if view.apart else None
+        self._apart = Executions(use, shown.apart) if shown.apart else None
         self._cwd = cwd
         roots = [work.slot(number) for number in range(slots)]
         for root in roots:
-            self._mirror.build(root, view.apart)
+            self._mirror.build(root, shown.apart)
         tool_environ = {**environ, **use.env, work.token.partition("=")[0]: work.secret}
         own = {} if self._mirror.pwd is None else {"PWD": os.fsdecode(self._mirror.pwd)}
         in_slot = {**tool_environ, **own}
@@ -96,17 +96,17 @@ class Node:
             )
         self._pool = _core.Pool(
             journal, roots=[str(root) for root in roots], directory=self._mirror.directory,
-            skeleton=[*self._mirror.skeleton, *(view.apart.skeleton if view.apart else ())], exe=_in_slot(exe, use.argv[0], roots[0] / self._mirror.directory),
+            skeleton=[*self._mirror.skeleton, *(shown.apart.skeleton if shown.apart else ())], exe=_in_slot(exe, use.argv[0], roots[0] / self._mirror.directory),
             environ=[os.fsencode(f"{name}={value}") for name, value in in_slot.items()],
             nice=nice, slot_mark=mirror.SLOT_MARK, secret=work.secret.encode(),
-            substitutions=_pairs(self._mirror, view.apart), streams=[_stream(output) for output in use.outputs],
-            records_said=use.records_said, failures_said=list(use.failures_said), ok_statuses=use.ok_statuses, namespaces=view.opened.namespaces if view.opened else namespaces,
+            substitutions=_pairs(self._mirror, shown.apart), streams=[_stream(output) for output in use.outputs],
+            records_said=use.records_said, failures_said=list(use.failures_said), ok_statuses=use.ok_statuses, namespaces=shown.opened.namespaces if shown.opened else namespaces,
             kills=memory.kills_counter(),
             still_seconds=use.still_seconds, links=list(self._mirror.links), ignored=mirror.written_by_us(use, cwd, self._mirror, hidden),
-            view=view.opened.core if view.opened else None,
+            view=shown.opened.core if shown.opened else None,
             records=(use.inputs[0].format, use.served.record_start, use.served.record_end) if use.served else None,
         )  # fmt: skip
-        view.close()  # the pool has copies
+        shown.close()  # the pool has copies
         if mounted:
             mounted.close()
         self.kill_all = self._pool.kill_all

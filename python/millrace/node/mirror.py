@@ -151,15 +151,6 @@ def lay_out_apart(use: ToolUse, cwd: Path) -> Mirror:
     return Mirror(cwd, str(cwd), inputs, outputs, tuple(placer.folders), (), substitutions)
 
 
-def can_lie_apart(use: ToolUse) -> bool:
-    """Whether the arguments say where each input and output is that is a file: then it may be elsewhere."""
-    inputs = {token.index for token in use.argv if isinstance(token, InputArg)}
-    outputs = {token.index for token in use.argv if isinstance(token, OutputArg)}
-    return all(item.stdin or k in inputs for k, item in enumerate(use.inputs)) and all(
-        output.stdout or k in outputs for k, output in enumerate(use.outputs)
-    )
-
-
 def _literals(use: ToolUse) -> list[str]:
     return [token for token in use.argv if isinstance(token, str)]
 

@@ -10,9 +10,9 @@ import msgspec
 
 from millrace.model import ToolUse
 from millrace.node import overlay
-from millrace.node.mirror import Mirror, can_lie_apart, lay_out, lay_out_apart
+from millrace.node.mirror import Mirror, lay_out, lay_out_apart
 from millrace.plan.doubts import is_unknown
-from millrace.plan.folder_view import OpenView, open_view
+from millrace.plan.folder_view import MASK, OpenView, can_lie_apart, open_view
 
 
 class SlotView(msgspec.Struct, frozen=True):
@@ -54,12 +54,11 @@ def choose_view(
 
 
 def _try(layout: Mirror, work: Path, namespaces: Sequence[int]) -> OpenView | None:
-    masks: list[Path] = []
     assert layout.parts
     try:
-        masks = overlay.build_masks(layout, work)
+        overlay.build_masks(layout, work)
         return open_view(layout.parts, work / "slot-trial", namespaces)
     except OSError:
-        for mask in work.glob(overlay.MASK.format("*")):
+        for mask in work.glob(MASK.format("*")):
             shutil.rmtree(mask, ignore_errors=True)
         return None

@@ -15,6 +15,9 @@ from pathlib import Path
 import msgspec
 
 from millrace import _core
+from millrace.errors import RefusedError
+from millrace.model import InputArg, OutputArg, ToolUse
+from millrace.plan.doubts import is_unknown
 
 #: What lies beside the slots, by the number of an overlay: a layer that hides entries of the folder, or shows others.
 MASK = "mask-{}"
@@ -68,18 +71,19 @@ def open_view(parts: Parts, root: Path, namespaces: Sequence[int] = (), seen: Se
     Raises:
         OSError: It cannot be had.
     """
-    first: OSError | None = None
     # Who may mount does; attributes of users are for those who are root in a namespace alone.
     for has_attributes in (False, True):
         found = OpenView(parts, has_attributes, not namespaces, tuple(namespaces))
         try:
             _core.try_view(found.core, str(root), found.namespaces, seen)
             return found
-        except OSError as error:
-            first = first or error
-    if namespaces:
-        raise first
-    own = _core.user_namespace()
+        except OSError:
+            if has_attributes and namespaces:
+                raise
+    try:
+        own = _core.user_namespace()
+    except OSError as error:
+        raise OSError(error.errno, f"no user namespace for this user: {error.strerror}") from error
     found = OpenView(parts, True, False, (own,), has_own=True)
     try:
         _core.try_view(found.core, str(root), found.namespaces, seen)
@@ -113,3 +117,40 @@ def mount_points() -> list[str]:
 def is_below(path: str, folder: str) -> bool:
     """Whether an absolute path is ``folder`` or leads below it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def can_lie_apart(use: ToolUse) -> bool:
+    """Whether the arguments say where each input and output is that is a file: then it may be elsewhere."""
+    inputs = {token.index for token in use.argv if isinstance(token, InputArg)}
+    outputs = {token.index for token in use.argv if isinstance(token, OutputArg)}
+    return all(item.stdin or k in inputs for k, item in enumerate(use.inputs)) and all(
+        output.stdout or k in outputs for k, output in enumerate(use.outputs)
+    )
+
+
+def described(use: ToolUse, why: str, verify: float | None) -> str:
+    """What tasks see of the working folder where they cannot see it as it is, in words; empty: they can.
+
+    Args:
+        why: Why not.
+        verify: How much of the input is compared, if the user says so.
+
+    Raises:
+        RefusedError: They may see something else than the command by itself, and nothing would show it.
+    """
+    if not why:
+        return ""
+    if can_lie_apart(use):
+        if not is_unknown(use):
+            return f"view: tasks work in the folder itself, with paths of their own for input and outputs ({why})"
+        check = "" if verify == 0 else "; what is run again to compare works in the folder itself"
+        return f"view: tasks work among links to what is in the folder ({why}){check}"
+    if is_unknown(use) and verify == 0:
+        return f"view: tasks work among links to what is in the folder ({why}), which nothing is compared with"
+    tool = os.path.basename(str(use.argv[0]))
+    raise RefusedError(
+        f"{tool}: tasks cannot be shown the working folder as it is here ({why}), and the command does not say where its "
+        "input and outputs are, so they cannot lie elsewhere",
+        "work in a folder on a disk of this machine, or where namespaces of users are allowed: millrace doctor says what a "
+        "folder can have",
+    )
