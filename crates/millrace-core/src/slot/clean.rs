@@ -17,7 +17,7 @@ fn is_kept(kind: std::fs::FileType) -> bool {
 
 impl Place {
     /// Paths at which `task` puts or collects something.
-    fn wanted<'a>(task: &'a Task) -> BTreeSet<&'a Path> {
+    fn wanted(task: &Task) -> BTreeSet<&Path> {
         let mut wanted: BTreeSet<&Path> = BTreeSet::new();
         for placement in &task.placements {
             match placement {

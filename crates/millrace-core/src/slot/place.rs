@@ -23,7 +23,7 @@ use super::outcome::Failure;
 use super::private::Private;
 use super::task::{OwnFolder, Placement, Task};
 use super::text;
-use super::view::{View, ViewCalls};
+use super::view::{View, ViewCalls, is_whiteout};
 use super::warm::{Server, Warmth};
 
 /// What was put in its place for one task.
@@ -50,8 +50,10 @@ impl Placed<'_> {
     /// An input that the tool has written, or put another file in the place of: what it makes of its part would be lost.
     pub(super) fn look_at_inputs(&self, root: &Path) -> Result<(), Failure> {
         for (to, before) in &self.batches {
+            let path = root.join(to);
             // One that is gone is no result of the tool's.
-            if state(&root.join(to)).is_ok_and(|now| now != *before) {
+            let is_gone = fs_err::symlink_metadata(&path).map_or(true, |about| is_whiteout(&about));
+            if !is_gone && state(&path).is_ok_and(|now| now != *before) {
                 return Err(Failure::Changed(to.to_path_buf()));
             }
         }

@@ -134,7 +134,10 @@ impl View {
                     self.changes_below(root, number, &inner, wanted, found)?
                 }
                 Some(was) => {
-                    if !is_same((&real, &was), (&root.join(&path), &about))? {
+                    let at = root.join(&path);
+                    if !self.is_copy(&at)? {
+                        found.push((path, Change::Made, about.file_type()));
+                    } else if !is_same((&real, &was), (&at, &about))? {
                         found.push((path, Change::Changed, about.file_type()));
                     }
                 }
@@ -142,6 +145,15 @@ impl View {
             }
         }
         Ok(())
+    }
+
+    /// Whether what lies in an upper layer was written in place, and not put in the place of what was there: the kernel
+    /// marks what it copies there.
+    fn is_copy(&self, path: &Path) -> io::Result<bool> {
+        let name = if self.user_attributes { c"user.overlay.origin" } else { c"trusted.overlay.origin" };
+        let path = text(path)?;
+        // SAFETY: two texts that end with NUL, and no room for a value.
+        Ok(unsafe { libc::lgetxattr(path.as_ptr(), name.as_ptr(), ptr::null_mut(), 0) } >= 0)
     }
 
     /// What was there before the task.
@@ -214,7 +226,7 @@ fn take_times(folder: &Path, real: &Path) -> io::Result<()> {
 }
 
 /// Whether this says that what lies below is not there.
-fn is_whiteout(about: &Metadata) -> bool {
+pub(super) fn is_whiteout(about: &Metadata) -> bool {
     about.file_type().is_char_device() && about.rdev() == 0
 }
 
