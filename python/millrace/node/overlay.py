@@ -124,8 +124,7 @@ def _input_path(item: InputUse, index: int, use: ToolUse, cwd: Path, names: Mapp
     if item.path in names or not os.path.lexists(path):
         return path if os.path.isdir(os.path.dirname(path)) else ""
     real = os.path.realpath(path)
-    shared = (os.path.realpath(cwd / each) for each in use.databases)
-    if is_read_whole(use, index, cwd) or any(is_below(real, folder) for folder in shared if os.path.isdir(folder)):
+    if is_read_whole(use, index, cwd) or any(os.path.realpath(cwd / each) == real for each in use.databases):
         return ""
     return real if _is_file(real) else ""
 

@@ -23,7 +23,7 @@ use super::outcome::Failure;
 use super::private::Private;
 use super::task::{OwnFolder, Placement, Task};
 use super::text;
-use super::view::{View, ViewCalls, is_whiteout};
+use super::view::{OldNamespaces, View, ViewCalls, is_whiteout};
 use super::warm::{Server, Warmth};
 
 /// What was put in its place for one task.
@@ -89,6 +89,9 @@ pub(super) struct Place {
     /// What tasks see of the user's folders, if these are not shown by links.
     pub(super) view: Option<Arc<View>>,
     pub(super) calls: Option<ViewCalls>,
+    /// That of the task that runs.
+    pub(super) namespace: Mutex<Option<File>>,
+    pub(super) old_namespaces: Arc<OldNamespaces>,
     pub(super) patience: Duration,
     pub(super) still_limit: Option<Duration>,
     pub(super) substitutions: Vec<(Vec<u8>, Vec<u8>)>,
@@ -176,6 +179,10 @@ impl Place {
         let mut all: Vec<_> = own.chain(self.substitutions.iter().cloned()).collect();
         all.sort_by_key(|(private, _)| std::cmp::Reverse(private.len()));
         Cow::Owned(all)
+    }
+
+    pub(super) fn namespace(&self) -> MutexGuard<'_, Option<File>> {
+        self.namespace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn private(&self) -> MutexGuard<'_, Private> {

@@ -21,7 +21,7 @@ use super::place::Place;
 use super::private::Private;
 use super::task::Task;
 use super::text;
-use super::view::View;
+use super::view::{OldNamespaces, View};
 use super::warm::Warmth;
 
 /// What all slots have in common.
@@ -148,6 +148,7 @@ struct Shared<R> {
     area: Arc<Area>,
     watch: Arc<Watch>,
     warmth: Arc<Warmth>,
+    old_namespaces: Arc<OldNamespaces>,
     /// Wakes the one who looks after running tools, when the pool closes.
     closing: Condvar,
 }
@@ -205,6 +206,7 @@ impl<R: Send + 'static> Pool<R> {
             area: Arc::new(Area::of(base)?),
             watch: Arc::new(Watch::of(&settings.links, mark)),
             warmth: Arc::default(),
+            old_namespaces: Arc::default(),
             closing: Condvar::new(),
         });
         let kills = Arc::new(Kills::new(settings.kills.as_ref()));
@@ -327,6 +329,7 @@ fn mind<R>(shared: &Shared<R>, family: &Family) {
         let pause = shared.area.look().unwrap_or(REAP);
         shared.controls.iter().for_each(Control::cut_words);
         shared.watch.drain();
+        shared.old_namespaces.release();
         if reaped_at.elapsed() >= REAP {
             reaped_at = Instant::now();
             let _ = family.reap_of_run();
@@ -406,6 +409,8 @@ fn place<R>(settings: &Settings, slot: usize, shared: &Shared<R>, kills: Arc<Kil
         private: Mutex::new(private),
         calls: view.as_ref().map(|view| view.calls(root)).transpose()?,
         view,
+        namespace: Mutex::default(),
+        old_namespaces: shared.old_namespaces.clone(),
         patience: settings.patience,
         still_limit: settings.still_limit,
         substitutions,

@@ -8,6 +8,7 @@ use super::outcome::Failure;
 use super::place::Place;
 use super::spawn::{Process, Start, spawn};
 use super::task::Task;
+use super::view::OldNamespaces;
 
 impl Place {
     /// Starts the tool; whoever asks `control` for a kill from then on reaches it.
@@ -39,6 +40,9 @@ impl Place {
         })
         .map_err(Failure::Spawn)?;
         *running = Some(process.pid);
+        if self.calls.is_some() {
+            *self.namespace() = OldNamespaces::of_process(process.pid);
+        }
         Ok(process)
     }
 }

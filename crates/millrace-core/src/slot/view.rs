@@ -6,13 +6,14 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_int};
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::rights;
 
@@ -29,6 +30,29 @@ pub struct View {
     pub user_attributes: bool,
     /// Whether mounts have to be kept from coming to be outside: the tasks stay in the user namespace of this process.
     pub has_peers: bool,
+}
+
+/// Namespaces of tasks that have ended. To unmount what they have may take the kernel milliseconds where many programs are
+/// at work, for which the end of a task is not to wait.
+#[derive(Debug, Default)]
+pub(super) struct OldNamespaces(Mutex<Vec<File>>);
+
+impl OldNamespaces {
+    /// The namespace of a process, which lives as long as what is returned.
+    pub(super) fn of_process(pid: libc::pid_t) -> Option<File> {
+        File::open(format!("/proc/{pid}/ns/mnt")).ok() // without it, the end of the process waits
+    }
+
+    /// Keeps the namespace of a task that has ended until the next `release`.
+    pub(super) fn keep(&self, namespace: Option<File>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(namespace);
+    }
+
+    /// Lets go what is kept.
+    pub(super) fn release(&self) {
+        let kept = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(kept);
+    }
 }
 
 /// What a task did to an entry of a folder.
@@ -82,11 +106,10 @@ impl View {
             let upper = root.join(Self::upper(number));
             rights::removing_all(&upper)?;
             make_like(&upper, folder)?;
-            // The kernel empties it when it mounts the overlay.
-            match fs::DirBuilder::new().mode(0o700).create(root.join(Self::work(number))) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
-            }
+            // An overlay of the last task may still have the other one.
+            let work = root.join(Self::work(number));
+            rights::removing_all(&work)?;
+            fs::DirBuilder::new().mode(0o700).create(work)?;
         }
         self.folders.iter().try_for_each(|(path, real)| make_like(&root.join(path), real))
     }
