@@ -49,7 +49,7 @@ SCRIPTS = {
     "folder above": ("echo OUT > ../beside/settings", "$(cat ../beside/settings)"),
     "find": ("touch a.ini b.ini", '$(find . -maxdepth 1 -type f -name "*.ini" | sort | tr "\\n" " ")'),
     "grep": ("echo key > a.ini", "$(grep -r key --include=*.ini .)"),
-    "stat": ("echo key > a.ini; ln -s a.ini link", '$(stat -c "%F %s %a" a.ini link .)'),
+    "stat": ("echo key > a.ini; ln -s a.ini link", '$(stat -c "%F %s %a" a.ini link) $(stat -c "%F %a" .)'),
     "scandir": ("touch a.ini", "$(python3 -c \"import os; print([e.name for e in os.scandir() if e.name[-1] == 'i' and e.is_file(follow_symlinks=False)])\")"),
     "where": ("", '$(pwd) $(pwd -P) $PWD $(readlink /proc/self/cwd)'),
     "many files": ("echo key > key.ini; seq 3000 | sed 's/^/old/' | xargs touch", "$(cat key.ini)"),

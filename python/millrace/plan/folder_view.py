@@ -95,6 +95,8 @@ def open_view(parts: Parts, root: Path, namespaces: Sequence[int] = (), seen: Se
 
 def why_not(folder: Path, place: Path) -> str:
     """Why a task cannot see ``folder`` as it is if the work directory is in ``place``, in words; empty: it can."""
+    if is_below(os.path.realpath(place), os.path.realpath(folder)):
+        return "the work directory lies in it"
     # By the name of a work directory: what a kill leaves there is swept as such.
     scratch = place / f"millrace-work-{os.geteuid()}-{os.urandom(8).hex()}"
     try:
