@@ -126,6 +126,36 @@ def test_search_finds_its_database(project: Shell, data: Path, place: str, case:
     assert (project.work / "proj" / "out").read_bytes() == serial and serial, shown
 
 
+#: A ligand with two atoms, and where it is docked: the receptor is named by the configuration alone.
+LIGAND = """ROOT
+ATOM      1  C   LIG A   1       0.000   0.000   0.000  1.00  0.00    +0.000 C 
+ATOM      2  O   LIG A   1       1.400   0.000   0.000  1.00  0.00    +0.000 OA
+ENDROOT
+TORSDOF 0
+"""
+DOCKING = "\n".join([
+    "receptor = ../beside/r.pdbqt", "center_x = 15.19", "center_y = 53.903", "center_z = 16.917", "size_x = 10", "size_y = 10",
+    "size_z = 10", "exhaustiveness = 1", "max_evals = 500", "",
+])  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["root", "user namespaces", "no user namespaces"])
+def test_docking_finds_the_receptor_of_its_configuration(project: Shell, data: Path, place: str) -> None:
+    if not shutil.which("vina"):
+        pytest.skip("vina is not installed")
+    folder = project.work / "proj"
+    shutil.copy(data / "1iep_receptor.pdbqt", project.work / "beside" / "r.pdbqt")
+    (folder / "conf.txt").write_text(DOCKING)
+    for name in ("l1.pdbqt", "l2.pdbqt", "l3.pdbqt"):
+        (folder / name).write_text(LIGAND)
+    command = "vina --config conf.txt --batch l1.pdbqt l2.pdbqt l3.pdbqt --dir out --seed 1 --cpu 1"
+    alone = project.run(f"cd proj; mkdir out; {command} > /dev/null; mv out ../serial")
+    assert alone.code == 0, alone.shown
+    line = f"cd proj; mkdir out; {PLACES[place]} millrace run -q -- {command} > /dev/null; code=$?; diff -r out ../serial; exit $code"
+    ended = project.run(line)
+    assert (ended.code, ended.out) == (0, "") and len(os.listdir(project.work / "serial")) == 3, ended.shown
+
+
 def test_neither_mounts_nor_files_are_left_by_a_kill(project: Shell) -> None:
     project.tool("tool", 'echo mine > made; touch "$MARK/begun"; sleep 600; cat')
     mounts = Path("/proc/self/mountinfo").read_text()
