@@ -505,6 +505,7 @@ class Pool:
         kills: tuple[str, bool] | None = None,
         links: Sequence[tuple[str, str]] = ...,
         ignored: Sequence[str] = ...,
+        view: tuple[Sequence[str], Sequence[str], Sequence[tuple[str, str]], bool, bool] | None = None,
         still_seconds: float | None = None,
         records: tuple[str, str, str] | None = None,
     ) -> Self:
@@ -519,6 +520,9 @@ class Pool:
                 processes of our own control group alone.
             links: (path relative to a slot, real path) of the links in ``skeleton``.
             ignored: Real paths below such links that this program writes.
+            view: What tasks see of the user's folders by overlays: folders with one, other mounts below these, (path relative
+                to a slot, real folder) of folders in which files are placed, whether the overlays need attributes of
+                users, and whether their mounts have to be kept from coming to be outside.
             still_seconds: A tool that has used no CPU time and read or written nothing for so long is ended; None: it
                 may stand still.
             records: (format, start, end) by which the records of standard input are told apart, which a program that stays
@@ -545,6 +549,7 @@ class Pool:
         alone: bool = False,
         warm: bool = False,
         cpu_limit_seconds: float | None = None,
+        own_folder: tuple[str, bytes | None] | None = None,
     ) -> None:
         """Queue one execution of the tool.
 
@@ -558,6 +563,7 @@ class Pool:
             alone: Nothing is to run beside it.
             warm: It may run in a fork of a tool that waits where it first touches its input.
             cpu_limit_seconds: CPU time of its processes after which it ends as ``timeout``; None: any.
+            own_folder: Working directory and ``PWD`` of a task that does not work where its slot does.
         """
     def events(self, timeout_seconds: float) -> list[PoolEvent]:
         """Wait for events, at most so long; return all that are there.
@@ -587,6 +593,28 @@ class Watchdog:
     def __new__(cls, root: str | PathLike[str], token: str) -> Self: ...
     def close(self) -> None:
         """End the run's tools and remove its work directory."""
+
+def try_view(
+    view: tuple[Sequence[str], Sequence[str], Sequence[tuple[str, str]], bool, bool],
+    root: str,
+    namespaces: Sequence[int],
+    seen: Sequence[str],
+) -> None:
+    """Start a program with a view, see `Pool`, as a slot in the new folder ``root`` would.
+
+    Args:
+        seen: Paths that have to be there in it.
+
+    Raises:
+        OSError: It cannot be had, or does not do what a folder does.
+    """
+
+def user_namespace() -> int:
+    """A descriptor of a new user namespace, in which everybody is who they are.
+
+    Raises:
+        OSError: This user may not have one.
+    """
 
 def sweep(root: str | PathLike[str], token: str) -> None:
     """Kill what carries ``token`` in its environment, remove ``root``."""

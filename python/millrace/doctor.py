@@ -78,21 +78,24 @@ class Found(Frozen, frozen=True):
     #: The current folder, where outputs and run directories go.
     folder: Folder
     tools: tuple[Tool, ...]
+    #: Why tasks cannot see the current folder as it is; empty: they do.
+    unseen: str = ""
 
 
 def examine(environ: Mapping[str, str]) -> Found:
     """Look at everything that a run depends on."""
     n_cores, why = cores.usable(environ)
-    place, work_why = None, ""
+    place, work_why, unseen = None, "", "there is no place for a work directory"
     with suppress(RefusedError):
         found = workplace.find(workplace.wanted_here(environ), n_cores, Path.cwd())
+        found, unseen = workplace.with_view(found, Path.cwd(), fixed=bool(workplace.wanted_here(environ)))
         place, work_why = found.path, found.why
     return Found(
         millrace=__version__, python=platform.python_version(), kernel=platform.release(), cores=n_cores, cores_why=why,
         work_dir=str(place or ""), work_why=work_why, work_filesystem=filesystem(place) if place else "",
         work_free=shutil.disk_usage(place).free if place else 0, pidfd=has_pidfd(),
         folder=folder(Path.cwd()),
-        tools=tuple(tool(name, option, package, environ) for name, option, package in TOOLS),
+        tools=tuple(tool(name, option, package, environ) for name, option, package in TOOLS), unseen=unseen,
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 use std::ffi::CString;
 use std::io::{self, Read, Write};
-use std::os::fd::RawFd;
+use std::os::fd::{IntoRawFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -233,7 +233,7 @@ impl Pool {
 #[pymethods]
 impl Pool {
     #[new]
-    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, streams, records_said, failures_said, ok_statuses=vec![], namespaces=vec![], kills=None, links=vec![], ignored=vec![], still_seconds=None, records=None))]
+    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, streams, records_said, failures_said, ok_statuses=vec![], namespaces=vec![], kills=None, links=vec![], ignored=vec![], view=None, still_seconds=None, records=None))]
     #[allow(clippy::too_many_arguments)] // a constructor by keyword; a struct would only say it twice
     fn new(
         journal: &Journal,
@@ -254,6 +254,7 @@ impl Pool {
         kills: Option<(PathBuf, bool)>,
         links: Vec<(PathBuf, PathBuf)>,
         ignored: Vec<PathBuf>,
+        view: Option<ViewParts>,
         still_seconds: Option<f64>,
         records: Option<(String, String, String)>,
     ) -> PyResult<Self> {
@@ -267,6 +268,7 @@ impl Pool {
             directory,
             skeleton: skeleton.into_iter().collect(),
             links: slot::Links { links, ignored },
+            view: view.map(view_of),
             exe: CString::new(exe.into_os_string().into_vec())?,
             environ,
             namespaces: Arc::new(namespaces),
@@ -294,7 +296,7 @@ impl Pool {
     /// highest) they are committed if their rows are in that range.
     #[pyo3(signature = (id, argv, placements, outputs, *, timeout_seconds, first, last, attempt, inputs, urgent,
         fragment=0, exe=None, substitutions=vec![], patches=vec![], within=None,
-        alone=false, warm=false, cpu_limit_seconds=None))]
+        alone=false, warm=false, cpu_limit_seconds=None, own_folder=None))]
     #[allow(clippy::too_many_arguments)] // as above
     fn submit(
         &self,
@@ -316,6 +318,7 @@ impl Pool {
         alone: bool,
         warm: bool,
         cpu_limit_seconds: Option<f64>,
+        own_folder: Option<(PathBuf, Option<Vec<u8>>)>,
     ) -> PyResult<()> {
         let placements = placements.into_iter().map(placement).collect::<PyResult<_>>()?;
         let outputs = outputs.into_iter().map(output).collect::<PyResult<_>>()?;
@@ -325,8 +328,9 @@ impl Pool {
             within.map(|(subject, bits, evalue, lowest, highest)| Within { subject, bits, evalue, lowest, highest });
         let purpose = Purpose { head: head(first, last, fragment, attempt, &inputs), patches, within };
         let exe = exe.map(|exe| CString::new(exe.into_os_string().into_vec())).transpose()?;
+        let own_folder = own_folder.map(own_folder_of).transpose()?;
         self.enqueue(
-            Task { id, exe, argv, placements, outputs, substitutions, timeout, cpu_limit, alone, warm },
+            Task { id, exe, argv, placements, outputs, substitutions, timeout, cpu_limit, alone, warm, own_folder },
             purpose,
             urgent,
         )
@@ -380,6 +384,37 @@ impl Pool {
         let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).take();
         py.detach(|| drop(pool));
     }
+}
+
+/// Overlays, mounts below them, folders in the slot and the user's, whether attributes are the user's, whether mounts have peers.
+type ViewParts = (Vec<PathBuf>, Vec<PathBuf>, Vec<(PathBuf, PathBuf)>, bool, bool);
+
+fn view_of((overlays, mounts, folders, user_attributes, has_peers): ViewParts) -> slot::View {
+    slot::View { overlays, mounts, folders, user_attributes, has_peers }
+}
+
+fn own_folder_of((directory, pwd): (PathBuf, Option<Vec<u8>>)) -> PyResult<slot::OwnFolder> {
+    let pwd = pwd.map(|pwd| CString::new([b"PWD=", pwd.as_slice()].concat())).transpose()?;
+    Ok(slot::OwnFolder { directory: CString::new(directory.into_os_string().into_vec())?, pwd })
+}
+
+/// Starts a program with a view of the user's folders, as a pool would; `root` is the new folder of a slot.
+#[pyfunction]
+fn try_view(
+    py: Python<'_>,
+    view: ViewParts,
+    root: PathBuf,
+    namespaces: Vec<RawFd>,
+    seen: Vec<PathBuf>,
+) -> PyResult<()> {
+    let namespaces = namespaces.into_iter().map(copied).collect::<io::Result<Vec<_>>>().map_err(io_error)?;
+    py.detach(|| slot::try_view(&view_of(view), &root, &namespaces, &seen)).map_err(io_error)
+}
+
+/// A descriptor of a new user namespace, in which everybody is who they are.
+#[pyfunction]
+fn user_namespace(py: Python<'_>) -> PyResult<RawFd> {
+    py.detach(slot::user_namespace).map(IntoRawFd::into_raw_fd).map_err(io_error)
 }
 
 /// How batches are compressed: as the reader of the input has seen it.
@@ -479,5 +514,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Pool>()?;
     module.add_class::<PoolEvent>()?;
     module.add_class::<Watchdog>()?;
+    module.add_function(wrap_pyfunction!(try_view, module)?)?;
+    module.add_function(wrap_pyfunction!(user_namespace, module)?)?;
     module.add_function(wrap_pyfunction!(sweep, module)?)
 }

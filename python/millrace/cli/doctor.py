@@ -44,12 +44,23 @@ def command(as_json: bool) -> None:
     if not layers:
         click.echo(f"site:      no {site.FILE}")
     click.echo(f"folder:    {folder_words(found.folder)}")
+    click.echo(f"view:      {view_words(found.unseen)}")
     click.echo(f"pidfd:     {'yes' if found.pidfd else 'no: Millrace asks again and again instead'}")
     click.echo("tools:")
     for tool in found.tools:
         click.echo(
             f"  {tool.name:<12} {f'{tool.path} ({tool.version})' if tool.path else f'not found; {tool.install}'}"
         )
+
+
+def view_words(unseen: str) -> str:
+    """What tasks see of the current folder, in words."""
+    if not unseen:
+        return "tasks see this folder as it is, and what they write lies over it (overlay)"
+    return (
+        f"no overlay over this folder ({unseen}): known tools work in it, with paths of their own for input and outputs, "
+        "others among links to what is in it, and are compared with what they do in the folder itself"
+    )
 
 
 def folder_words(folder: Folder) -> str:

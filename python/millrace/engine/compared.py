@@ -102,17 +102,29 @@ def _does_not_unpack(path: str, compression: str, form: str, other: Look) -> Loo
 
 
 def accusation(
-    tool: str, extent: Extent, found: Found, *, repeatable: bool, packed: InputUse | None = None
+    tool: str,
+    extent: Extent,
+    found: Found,
+    *,
+    repeatable: bool,
+    packed: InputUse | None = None,
+    view: str = "",
 ) -> UnverifiedError:
     """What to say of a tool that gave other bytes when the records of ``extent`` were run again.
 
     Args:
         repeatable: Whether it gives the same bytes where it is run in the same pieces.
+        view: What it saw of the working folder then, in words; empty: the folder as it is.
         packed: An input that was compressed to other bytes then.
     """
     look = looks_like(found.then, found.now, repeatable=repeatable)
     if packed and packed.packed and not repeatable:
         look = _does_not_unpack(packed.path, packed.packed, packed.format, look)
+    if view and not repeatable:
+        look = Look(
+            f"the tool looks at more of its folder than links to what is in it show it ({view}), or {look.what}",
+            f"if it does, work in a folder that millrace doctor finds well; else {look.hint}",
+        )
     at, difference = found.records, found.difference
     how = "in other pieces" if repeatable else "as they were"
     records = f"record {at[0] + 1}" if at[1] == at[0] + 1 else f"records {at[0] + 1} to {at[1]}"

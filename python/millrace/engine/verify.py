@@ -289,7 +289,12 @@ class Verifier(msgspec.Struct):
     def _accuse(self, stretch: _Stretch, found: Found, *, repeatable: bool) -> None:
         extent = (stretch.batches[0][0], stretch.batches[-1][1])
         self.error = self.error or accusation(
-            tool_of(self.plan), extent, found, repeatable=repeatable, packed=packed(self.plan.use)
+            tool_of(self.plan),
+            extent,
+            found,
+            repeatable=repeatable,
+            packed=packed(self.plan.use),
+            view=self.plan.view,
         )
 
     def outcome(self, records: int) -> str:

@@ -19,6 +19,7 @@ from millrace.node.batch import Batch
 from millrace.node.execution import Execution
 from millrace.node.executions import Executions
 from millrace.node.lent import Lender, Share
+from millrace.node.slot_view import choose_view
 from millrace.node.slots import FAREWELL_SECONDS
 from millrace.node.workdir import WorkDir
 from millrace.plan import memory, world
@@ -69,11 +70,21 @@ class Node:
             from millrace.node.volumes import without_volumes  # few runs need it
 
             seen = without_volumes(names, use.fragmented)
-        self._mirror = mirror.lay_out(use, cwd, hidden, seen, environ.get("PWD", ""))
+        mounted = None
+        if staged:
+            from millrace.storage import mounts  # as below
+
+            mounted = mounts.View(staged)
+        namespaces = mounted.namespaces if mounted else ()
+        shown = choose_view(use, cwd, work.path, hidden, seen, environ.get("PWD", ""), namespaces)
+        self._mirror, self._pwd = shown.layout, environ.get("PWD")
         self._executions = Executions(use, self._mirror)
+        #: Where the same is done in the user's own folder, to compare.
+        self._apart = Executions(use, shown.apart) if shown.apart else None
+        self._cwd = cwd
         roots = [work.slot(number) for number in range(slots)]
         for root in roots:
-            self._mirror.build(root)
+            self._mirror.build(root, shown.apart)
         tool_environ = {**environ, **use.env, work.token.partition("=")[0]: work.secret}
         own = {} if self._mirror.pwd is None else {"PWD": os.fsdecode(self._mirror.pwd)}
         in_slot = {**tool_environ, **own}
@@ -83,24 +94,21 @@ class Node:
             self._searcher = self._make_searcher(
                 use, use.fragmented, cwd, tool_environ, work, slots, names or {}, view, shared
             )
-        mounted = None
-        if staged:
-            from millrace.storage import mounts  # as below
-
-            mounted = mounts.View(staged)
         self._pool = _core.Pool(
             journal, roots=[str(root) for root in roots], directory=self._mirror.directory,
-            skeleton=self._mirror.skeleton, exe=_in_slot(exe, use.argv[0], roots[0] / self._mirror.directory),
+            skeleton=[*self._mirror.skeleton, *(shown.apart.skeleton if shown.apart else ())], exe=_in_slot(exe, use.argv[0], roots[0] / self._mirror.directory),
             environ=[os.fsencode(f"{name}={value}") for name, value in in_slot.items()],
             nice=nice, slot_mark=mirror.SLOT_MARK, secret=work.secret.encode(),
-            substitutions=list(self._mirror.substitutions), streams=[_stream(output) for output in use.outputs],
-            records_said=use.records_said, failures_said=list(use.failures_said), ok_statuses=use.ok_statuses, namespaces=mounted.namespaces if mounted else (),
+            substitutions=_pairs(self._mirror, shown.apart), streams=[_stream(output) for output in use.outputs],
+            records_said=use.records_said, failures_said=list(use.failures_said), ok_statuses=use.ok_statuses, namespaces=shown.opened.namespaces if shown.opened else namespaces,
             kills=memory.kills_counter(),
             still_seconds=use.still_seconds, links=list(self._mirror.links), ignored=mirror.written_by_us(use, cwd, self._mirror, hidden),
+            view=shown.opened.core if shown.opened else None,
             records=(use.inputs[0].format, use.served.record_start, use.served.record_end) if use.served else None,
         )  # fmt: skip
+        shown.close()  # the pool has copies
         if mounted:
-            mounted.close()  # the pool has copies
+            mounted.close()
         self.kill_all = self._pool.kill_all
         self._slots = slots
         #: How many of them are used.
@@ -161,7 +169,7 @@ class Node:
                 first=batch.first, last=batch.last, attempt=task.attempt, inputs=list(batch.digests), urgent=task.urgent,
                 fragment=number_of(task.kind), exe=execution.exe,
                 substitutions=execution.substitutions, patches=execution.patches, within=execution.within,
-                alone=task.alone, warm=self._use.warm and isinstance(task.kind, Whole),
+                own_folder=execution.own_folder, alone=task.alone, warm=self._use.warm and isinstance(task.kind, Whole),
             )  # fmt: skip
 
         if self._share:
@@ -171,6 +179,9 @@ class Node:
                 self._searcher.whole(
                     task, self._executions.of(batch), list(batch.files), batch.last - batch.first, queue, self.wake
                 )
+            case Compare(over) if self._apart:
+                execution = self._apart.of(batch, again=True, over=over)
+                queue(msgspec.structs.replace(execution, own_folder=(str(self._cwd), self._own_pwd)))
             case Compare(over):
                 queue(self._executions.of(batch, again=True, over=over))
             case Whole():
@@ -181,6 +192,11 @@ class Node:
                 )
             case _:
                 self._fragments.finish(task, self._executions.of(batch), list(batch.files), queue, self.wake)
+
+    @property
+    def _own_pwd(self) -> bytes | None:
+        """What a task finds in ``PWD`` that works in the user's own folder."""
+        return None if self._pwd is None else os.fsencode(self._pwd)
 
     @property
     def _fragments(self) -> Searcher:
@@ -273,6 +289,11 @@ def _in_slot(exe: Path, typed: Token, place: Path) -> str:
             if os.path.samefile(place / typed, exe):
                 return typed
     return str(exe)
+
+
+def _pairs(layout: mirror.Mirror, apart: mirror.Mirror | None) -> list[tuple[bytes, bytes]]:
+    found = {*layout.substitutions, *(apart.substitutions if apart else ())}
+    return sorted(found, key=lambda pair: -len(pair[0]))
 
 
 def _stream(output: OutputUse) -> tuple[str, str, list[str]]:

@@ -26,5 +26,7 @@ class Execution(msgspec.Struct, frozen=True):
     substitutions: Sequence[tuple[bytes, bytes]] = ()
     #: (stream, kind of patch, what it needs).
     patches: Sequence[tuple[int, str, str]] = ()
+    #: (working directory, ``PWD``) of a task that works in the user's own folder; None: it works where its slot does.
+    own_folder: tuple[str, bytes | None] | None = None
     #: (column of the subject, of the bits, of the E-value if it ranks, lowest rank, highest) of the rows of a slice.
     within: tuple[int, int, int | None, float, float] | None = None

@@ -19,6 +19,7 @@ import msgspec
 
 from millrace.formats import COMPRESSED, unpacked_name
 from millrace.model import DatabaseArg, InputArg, OutputArg, ThreadsArg, Token, ToolUse
+from millrace.plan.folder_view import Parts
 from millrace.tools.base import EACH, record_path
 
 #: Text in arguments that stands for the slot's own directory; no path can hold a NUL, so no clash.
@@ -63,16 +64,22 @@ class Mirror(msgspec.Struct, frozen=True):
     substitutions: tuple[tuple[bytes, bytes], ...] = msgspec.field(default=())
     #: What the tool finds in ``PWD``; None: what the user has there.
     pwd: bytes | None = None
+    #: What the tool sees of the user's folders where no links show them; see `millrace.node.overlay`.
+    parts: Parts | None = None
+    #: Real paths in these that it must not see.
+    masked: tuple[str, ...] = ()
+    #: (name, path) of what it is to see in the working directory besides.
+    shown: tuple[tuple[str, str], ...] = ()
 
     @property
     def skeleton(self) -> list[str]:
         """Everything that stays in a slot from task to task."""
         return [*self.folders, *(path for path, _ in self.links)]
 
-    def build(self, slot: Path) -> None:
-        """Make the skeleton in the new folder ``slot``."""
+    def build(self, slot: Path, other: Mirror | None = None) -> None:
+        """Make the skeleton in the new folder ``slot``, and that of an ``other`` layout for the same slot."""
         slot.mkdir(parents=True)
-        for folder in self.folders:
+        for folder in dict.fromkeys([*self.folders, *(other.folders if other else ())]):
             (slot / folder).mkdir()
         for path, target in self.links:
             (slot / path).symlink_to(target)
@@ -99,12 +106,11 @@ def lay_out(
     Returns:
         The layout. Reads folders; makes nothing.
     """
-    literals = [token for token in use.argv if isinstance(token, str)]
-    typed = [*(item.path for item in use.inputs), *(output.path for output in use.outputs)]
-    above = min(max(map(_levels_up, [*literals, *typed]), default=0), len(cwd.parents))
+    literals = _literals(use)
+    above = levels_above(use, cwd)
     top = cwd.parents[above - 1] if above else cwd
     directory = str(cwd.relative_to(top)) if above else ""
-    placer = _Placer(cwd, top)
+    placer = Placer(cwd, top)
     inputs, outputs = _inputs(use, cwd, placer), _outputs(use, placer)
     if use.fragmented and not placer.folders:
         placer.folders.append(PRIVATE)
@@ -115,7 +121,7 @@ def lay_out(
     }  # fmt: skip
     opened = _opened(top, cwd, placed)
     own = {str(top / path) for path in placed if not path.startswith(PRIVATE)}
-    own |= hides | _record_outputs(use, cwd) | {str(path) for path in (*hidden, *opened)}
+    own |= hides | record_outputs(use, cwd) | {str(path) for path in (*hidden, *opened)}
     relative = [str(folder.relative_to(top)) for folder in opened]
     folders = [*placer.folders, *(path for path in relative if path != ".")]
     links = []
@@ -135,6 +141,26 @@ def lay_out(
     return Mirror(top, directory, inputs, outputs, tuple(folders), tuple(links), tuple(substitutions), private)
 
 
+def lay_out_apart(use: ToolUse, cwd: Path) -> Mirror:
+    """The layout of a tool that works in the user's own folder, and has other paths for its input and outputs alone."""
+    placer = Placer(cwd, cwd)
+    inputs, outputs = _inputs(use, cwd, placer, apart=True), _outputs(use, placer, apart=True)
+    if use.fragmented and not placer.folders:
+        placer.folders.append(PRIVATE)
+    substitutions = tuple(sorted(placer.substitutions, key=lambda pair: -len(pair[0])))
+    return Mirror(cwd, str(cwd), inputs, outputs, tuple(placer.folders), (), substitutions)
+
+
+def _literals(use: ToolUse) -> list[str]:
+    return [token for token in use.argv if isinstance(token, str)]
+
+
+def levels_above(use: ToolUse, cwd: Path) -> int:
+    """How many folders above the working directory the command's paths reach."""
+    typed = [*(item.path for item in use.inputs), *(output.path for output in use.outputs)]
+    return min(max(map(_levels_up, [*_literals(use), *typed]), default=0), len(cwd.parents))
+
+
 def _pwd(pwd: str, cwd: Path, directory: str) -> bytes | None:
     """What stands for ``PWD`` in a slot; None if it is not the working directory: a text like any other."""
     try:
@@ -146,7 +172,7 @@ def _pwd(pwd: str, cwd: Path, directory: str) -> bytes | None:
     return private_text(directory) if directory or pwd == str(cwd) else ALIAS
 
 
-def _inputs(use: ToolUse, cwd: Path, placer: _Placer) -> tuple[Place, ...]:
+def _inputs(use: ToolUse, cwd: Path, placer: Placer, *, apart: bool = False) -> tuple[Place, ...]:
     return tuple(
         Place("", b"")
         if item.format == "files" or item.stdin
@@ -154,18 +180,20 @@ def _inputs(use: ToolUse, cwd: Path, placer: _Placer) -> tuple[Place, ...]:
             item.path,
             f"in{k}",
             strip=item.packed is None,
-            apart=(item.packed is None and item.path.endswith(COMPRESSED)) or _is_read_whole(use, k, cwd),
+            apart=apart or (item.packed is None and item.path.endswith(COMPRESSED)) or is_read_whole(use, k, cwd),
         )
         for k, item in enumerate(use.inputs)
     )
 
 
-def _outputs(use: ToolUse, placer: _Placer) -> tuple[Place, ...]:
+def _outputs(use: ToolUse, placer: Placer, *, apart: bool = False) -> tuple[Place, ...]:
     return tuple(
         Place("", b"")
-        if item.stdout
-        else placer.place(item.path, f"out{k}", folder=item.layout == "directory", named=item.layout == "record")
-        for k, item in enumerate(use.outputs)
+        if output.stdout
+        else placer.place(
+            output.path, f"out{k}", folder=output.layout == "directory", named=output.layout == "record", apart=apart
+        )
+        for k, output in enumerate(use.outputs)
     )
 
 
@@ -184,7 +212,7 @@ def written_by_us(use: ToolUse, cwd: Path, mirror: Mirror, hidden: frozenset[Pat
     return sorted(found)
 
 
-def _record_outputs(use: ToolUse, cwd: Path) -> set[str]:
+def record_outputs(use: ToolUse, cwd: Path) -> set[str]:
     """Real paths of outputs that are one file a record: an earlier run's must not show through in a slot."""
     files = [name for item in use.inputs if item.format == "files" for name in item.path.split("\0")]
     if any(name.endswith(EACH) for name in files):  # not known yet: whatever is there may be theirs
@@ -202,7 +230,7 @@ def _record_outputs(use: ToolUse, cwd: Path) -> set[str]:
     }
 
 
-class _Placer:
+class Placer:
     """Gives every input and output its place, and remembers what that needs."""
 
     def __init__(self, cwd: Path, top: Path) -> None:
@@ -237,16 +265,13 @@ def private_text(relative: str) -> bytes:
     return SLOT_MARK + (b"/" + os.fsencode(relative) if relative else b"")
 
 
-def _is_read_whole(use: ToolUse, index: int, cwd: Path) -> bool:
-    """Whether an input that is cut is named once more, by an argument at which the tool reads all of it (all against all).
-
-    Links need no look: they lead out of the slot, to the whole file.
-    """
+def is_read_whole(use: ToolUse, index: int, cwd: Path) -> bool:
+    """Whether an input that is cut is named once more, by an argument at which the tool reads all of it (all against all)."""
     if not any(isinstance(token, InputArg) and token.index == index for token in use.argv):
         return False  # a tool that finds its input by itself finds the batch at the input's path
-    path = os.path.normpath(cwd / use.inputs[index].path)
-    words = [word for token in use.argv if isinstance(token, str) for word in _paths_in(token)]
-    return any(os.path.normpath(cwd / word) == path for word in words if word)
+    path = os.path.realpath(cwd / use.inputs[index].path)
+    words = [word for literal in _literals(use) for word in _paths_in(literal)]
+    return any(os.path.realpath(cwd / word) == path for word in words if word and "\0" not in word)
 
 
 def _paths_in(literal: str) -> tuple[str, str, str]:

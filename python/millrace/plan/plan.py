@@ -12,7 +12,7 @@ import msgspec
 from millrace.errors import RefusedError
 from millrace.job import Job
 from millrace.model import Command, Frozen, Served, ToolUse, View
-from millrace.plan import fingerprint, heads, learnt, run_place, workplace, world
+from millrace.plan import fingerprint, folder_view, heads, learnt, run_place, workplace, world
 from millrace.plan.doubts import check_note, check_script, version_note
 from millrace.plan.first_word import check_starters
 from millrace.plan.in_fragments import decided_by_queries, with_fragments
@@ -46,6 +46,8 @@ class Plan(Frozen, frozen=True):
     cost_key: str = ""
     #: Those of the notes that are said at the start of a run too.
     warnings: tuple[str, ...] = ()
+    #: What tasks see of the working folder, in words; empty: the folder as it is.
+    view: str = ""
     #: Whether `millrace runs` lists it: not the steps of something else.
     listed: bool = True
 
@@ -118,10 +120,12 @@ def _make(
     if found := learnt.recall(key, environ) if key else None:
         use = msgspec.structs.replace(use, cost=msgspec.structs.replace(use.cost, learnt=found))
     work = workplace.find(job.work_dir, slots, cwd, CostModel(use.cost).most_bytes(slots))
+    work, unseen = workplace.with_view(work, cwd, fixed=bool(job.work_dir))
+    shown = folder_view.described(use, "--warm" if use.warm else unseen, job.verify)
     return Plan(
         job=job, command=command, use=use, slots=slots, run_dir=run_dir, work_place=work.path, fingerprints=prints, cost_key="" if use.warm else key,  # what starts cost is hidden then
-        notes=tuple(filter(None, (program_note, *use.notes, *warnings, why, batch_note(job, use), check_note(job, use), in_parts, warm, f"work directory: in {work.path}, {work.why}"))),
-        warnings=warnings,
+        notes=tuple(filter(None, (program_note, *use.notes, *warnings, why, batch_note(job, use), check_note(job, use), in_parts, warm, shown, f"work directory: in {work.path}, {work.why}"))),
+        warnings=warnings, view=shown,
         world=files,
     )  # fmt: skip
 

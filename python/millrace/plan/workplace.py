@@ -16,6 +16,7 @@ import msgspec
 from millrace.errors import RefusedError
 from millrace.own import why_open
 from millrace.plan import filesystems, memory
+from millrace.plan.folder_view import why_not
 from millrace.schedule.sizing import MOST_BYTES
 from millrace.words import size
 
@@ -70,6 +71,20 @@ def find(wanted: str, slots: int, cwd: Path, batch_bytes: int = MOST_BYTES) -> P
     raise RefusedError(
         "no place for the work directory", "make /dev/shm or $TMPDIR writable, with 256 MB free, or name one with --work-dir"
     )  # fmt: skip
+
+
+def with_view(place: Place, cwd: Path, *, fixed: bool) -> tuple[Place, str]:
+    """The place, or another one if tasks whose files lie there see ``cwd`` as it is; and why they do not, in words.
+
+    Args:
+        fixed: It cannot be another one.
+    """
+    why = why_not(cwd, place.path)
+    if why and not fixed:
+        for other in dict.fromkeys([*memory_places(), *disk_places()]):
+            if other != place.path and is_usable(other) and not why_not(cwd, other):
+                return Place(other, "where what tasks write can lie over the working folder"), ""
+    return place, why
 
 
 def wanted_here(environ: Mapping[str, str]) -> str:

@@ -259,6 +259,7 @@ fn task() -> Task {
         cpu_limit: None,
         alone: false,
         warm: false,
+        own_folder: None,
     }
 }
 

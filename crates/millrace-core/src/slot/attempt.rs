@@ -31,7 +31,7 @@ impl Place {
         if let Some(doubt) = attempt.sink.doubt(attempt.task, stderr) {
             return Err(Failure::Said(doubt));
         }
-        self.look_at_shared(attempt.turn)?;
+        self.look_at_shared(attempt.task, attempt.turn)?;
         stdout.rewind().map_err(Failure::Io)?;
         self.collect(attempt.task, stdout, &self.substitutions_of(attempt.task))
     }

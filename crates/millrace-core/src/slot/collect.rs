@@ -45,16 +45,16 @@ impl Place {
                         found.push((output.stream, output.name.clone(), file));
                     }
                 }
-                Collect::File(path) => match written::open(&self.root, path)? {
+                Collect::File(path) => match self.open_written(path)? {
                     Some(file) => found.push((output.stream, output.name.clone(), file)),
                     None if output.optional => {}
-                    None => return Err(Failure::Missing(path.clone())),
+                    None => return Err(Failure::Missing(self.users(path))),
                 },
                 Collect::Folder(path) => {
                     let top = self.root.join(path);
                     for name in files_below(&top).map_err(Failure::Io)? {
                         let below = path.join(&name);
-                        let file = written::open(&self.root, &below)?.ok_or(Failure::Missing(below))?;
+                        let file = self.open_written(&below)?.ok_or_else(|| Failure::Missing(self.users(&below)))?;
                         found.push((output.stream, name.into_os_string().into_vec(), file));
                     }
                 }
@@ -67,6 +67,14 @@ impl Place {
             })
             .collect::<io::Result<_>>()
             .map_err(Failure::Io)
+    }
+}
+
+impl Place {
+    /// Opens a file that the tool wrote, by its path relative to the slot; None if it is not there.
+    fn open_written(&self, path: &Path) -> Result<Option<File>, Failure> {
+        let in_slot = |target: &Path| self.view.as_ref()?.in_slot(target);
+        written::open(&self.root, path, &self.users(path), in_slot)
     }
 }
 

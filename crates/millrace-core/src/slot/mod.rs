@@ -6,6 +6,7 @@
 
 mod area;
 mod attempt;
+mod bytes;
 mod clean;
 mod collect;
 mod control;
@@ -33,6 +34,9 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod text;
+mod trial;
+mod user_namespace;
+mod view;
 mod wait;
 mod warm;
 mod watch;
@@ -46,5 +50,8 @@ pub use memory::Counter;
 pub use outcome::{Failure, Outcome, Sink};
 pub use pool::{Event, Pool, Settings};
 pub use spawn::{Ending, Usage};
-pub use task::{Collect, Output, Pack, Placement, Task};
+pub use task::{Collect, Output, OwnFolder, Pack, Placement, Task};
+pub use trial::try_view;
+pub use user_namespace::user_namespace;
+pub use view::View;
 pub use watch::{Watchdog, sweep};

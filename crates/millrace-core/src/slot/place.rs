@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,8 +21,9 @@ use super::mark::Mark;
 use super::memory::Kills;
 use super::outcome::Failure;
 use super::private::Private;
-use super::task::{Placement, Task};
+use super::task::{OwnFolder, Placement, Task};
 use super::text;
+use super::view::{OldNamespaces, View, ViewCalls, is_whiteout};
 use super::warm::{Server, Warmth};
 
 /// What was put in its place for one task.
@@ -48,8 +50,10 @@ impl Placed<'_> {
     /// An input that the tool has written, or put another file in the place of: what it makes of its part would be lost.
     pub(super) fn look_at_inputs(&self, root: &Path) -> Result<(), Failure> {
         for (to, before) in &self.batches {
+            let path = root.join(to);
             // One that is gone is no result of the tool's.
-            if state(&root.join(to)).is_ok_and(|now| now != *before) {
+            let is_gone = fs_err::symlink_metadata(&path).map_or(true, |about| is_whiteout(&about));
+            if !is_gone && state(&path).is_ok_and(|now| now != *before) {
                 return Err(Failure::Changed(to.to_path_buf()));
             }
         }
@@ -61,7 +65,7 @@ impl Placed<'_> {
 pub(super) struct Place {
     /// The slot's directory, absolute.
     pub(super) root: PathBuf,
-    /// The tool's working directory inside it.
+    /// The tool's working directory.
     pub(super) directory: CString,
     /// What belongs in the slot's directory when no task runs.
     pub(super) skeleton: HashSet<PathBuf>,
@@ -82,6 +86,12 @@ pub(super) struct Place {
     pub(super) area: Arc<Area>,
     pub(super) watch: Arc<Watch>,
     pub(super) private: Mutex<Private>,
+    /// What tasks see of the user's folders, if these are not shown by links.
+    pub(super) view: Option<Arc<View>>,
+    pub(super) calls: Option<ViewCalls>,
+    /// That of the task that runs.
+    pub(super) namespace: Mutex<Option<File>>,
+    pub(super) old_namespaces: Arc<OldNamespaces>,
     pub(super) patience: Duration,
     pub(super) still_limit: Option<Duration>,
     pub(super) substitutions: Vec<(Vec<u8>, Vec<u8>)>,
@@ -136,7 +146,23 @@ impl Place {
                 Placement::Link { target, to } => fs_err::os::unix::fs::symlink(target, self.root.join(to))?,
             }
         }
+        if let Some(view) = &self.view {
+            view.settle(&self.root)?;
+        }
         Ok(placed)
+    }
+
+    /// The environment of a task that works in the user's own folder.
+    pub(super) fn environ_in(&self, own: &OwnFolder) -> Vec<CString> {
+        let others = self.environ.iter().filter(|entry| !entry.to_bytes().starts_with(b"PWD="));
+        others.chain(own.pwd.as_ref()).cloned().collect()
+    }
+
+    /// A path relative to the slot as the user knows it, relative to the working directory if it is there.
+    pub(super) fn users(&self, path: &Path) -> PathBuf {
+        let Some(real) = self.view.as_ref().and_then(|view| view.users(path)) else { return path.to_owned() };
+        let directory = Path::new(OsStr::from_bytes(self.directory.to_bytes()));
+        real.strip_prefix(directory).map_or_else(|_| real.clone(), Path::to_owned)
     }
 
     pub(super) fn argument(&self, argument: &[u8]) -> io::Result<CString> {
@@ -153,6 +179,10 @@ impl Place {
         let mut all: Vec<_> = own.chain(self.substitutions.iter().cloned()).collect();
         all.sort_by_key(|(private, _)| std::cmp::Reverse(private.len()));
         Cow::Owned(all)
+    }
+
+    pub(super) fn namespace(&self) -> MutexGuard<'_, Option<File>> {
+        self.namespace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn private(&self) -> MutexGuard<'_, Private> {

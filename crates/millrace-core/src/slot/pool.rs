@@ -21,6 +21,7 @@ use super::place::Place;
 use super::private::Private;
 use super::task::Task;
 use super::text;
+use super::view::{OldNamespaces, View};
 use super::warm::Warmth;
 
 /// What all slots have in common.
@@ -28,12 +29,14 @@ use super::warm::Warmth;
 pub struct Settings {
     /// One directory a slot, absolute, with its skeleton in place.
     pub roots: Vec<PathBuf>,
-    /// The tool's working directory, relative to a slot's.
+    /// The tool's working directory, absolute or relative to a slot's.
     pub directory: PathBuf,
     /// Paths relative to a slot's directory that stay there from task to task.
     pub skeleton: HashSet<PathBuf>,
     /// What of the user's the skeleton shows.
     pub links: Links,
+    /// What tasks see of the user's folders where the skeleton does not show them.
+    pub view: Option<View>,
     /// The program, absolute.
     pub exe: CString,
     /// Its environment, `NAME=value`; `slot_mark` in it stands for the slot's directory.
@@ -145,6 +148,7 @@ struct Shared<R> {
     area: Arc<Area>,
     watch: Arc<Watch>,
     warmth: Arc<Warmth>,
+    old_namespaces: Arc<OldNamespaces>,
     /// Wakes the one who looks after running tools, when the pool closes.
     closing: Condvar,
 }
@@ -202,6 +206,7 @@ impl<R: Send + 'static> Pool<R> {
             area: Arc::new(Area::of(base)?),
             watch: Arc::new(Watch::of(&settings.links, mark)),
             warmth: Arc::default(),
+            old_namespaces: Arc::default(),
             closing: Condvar::new(),
         });
         let kills = Arc::new(Kills::new(settings.kills.as_ref()));
@@ -324,6 +329,7 @@ fn mind<R>(shared: &Shared<R>, family: &Family) {
         let pause = shared.area.look().unwrap_or(REAP);
         shared.controls.iter().for_each(Control::cut_words);
         shared.watch.drain();
+        shared.old_namespaces.release();
         if reaped_at.elapsed() >= REAP {
             reaped_at = Instant::now();
             let _ = family.reap_of_run();
@@ -379,6 +385,10 @@ fn place<R>(settings: &Settings, slot: usize, shared: &Shared<R>, kills: Arc<Kil
     let substitutions = settings.substitutions.iter().map(|(private, user)| (in_slot(private), user.clone())).collect();
     let mark = Mark::of_run(&settings.secret).of_slot(slot);
     let private = Private::of(root, &settings.links.links)?;
+    let view = settings.view.clone().map(Arc::new);
+    if let Some(view) = &view {
+        view.refresh(root)?;
+    }
     Ok(Place {
         directory: CString::new(root.join(&settings.directory).as_os_str().as_bytes())?,
         root: root.clone(),
@@ -397,6 +407,10 @@ fn place<R>(settings: &Settings, slot: usize, shared: &Shared<R>, kills: Arc<Kil
         area: shared.area.clone(),
         watch: shared.watch.clone(),
         private: Mutex::new(private),
+        calls: view.as_ref().map(|view| view.calls(root)).transpose()?,
+        view,
+        namespace: Mutex::default(),
+        old_namespaces: shared.old_namespaces.clone(),
         patience: settings.patience,
         still_limit: settings.still_limit,
         substitutions,

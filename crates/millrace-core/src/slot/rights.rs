@@ -20,6 +20,14 @@ pub(super) fn removing<T>(folder: &Path, mut remove: impl FnMut() -> io::Result<
     }
 }
 
+/// Removes `folder` with all that is in it, if it is there.
+pub(super) fn removing_all(folder: &Path) -> io::Result<()> {
+    match removing(folder, || fs::remove_dir_all(folder)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
 /// Lets the owner of `folder`, and of all folders below it, do anything there. No link is followed, whatever the tool's
 /// processes put in the place of a folder meanwhile: what is changed and read is the folder that was opened.
 fn open_up(folder: &Path) -> io::Result<()> {

@@ -60,6 +60,7 @@ impl Place {
         if self.is_served() {
             return outcome; // what lies in its folder is its own as long as it lives
         }
+        self.old_namespaces.keep(self.namespace().take());
         let cleaned = self.clean(task);
         let restored = self.private().restore(&self.root);
         match (cleaned, restored) {

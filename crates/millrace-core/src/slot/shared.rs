@@ -2,12 +2,17 @@
 
 use super::outcome::Failure;
 use super::place::Place;
+use super::task::Task;
 
 impl Place {
     /// What the task has done to files of the user's that are not its own.
-    pub(super) fn look_at_shared(&self, turn: Option<u64>) -> Result<(), Failure> {
+    pub(super) fn look_at_shared(&self, task: &Task, turn: Option<u64>) -> Result<(), Failure> {
         let mut private = self.private();
-        if let Some(path) = private.restore(&self.root).map_err(Failure::Io)? {
+        let changed = match private.restore(&self.root).map_err(Failure::Io)? {
+            Some(path) => Some(path),
+            None => self.changed_in_view(task).map_err(Failure::Io)?,
+        };
+        if let Some(path) = changed {
             return Err(Failure::Said(format!(
                 "it writes {0}, a file of your folder that all tasks share: move {0} away (each task then writes one of \
                  its own, which is not kept), or name it with --output to collect it",

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use super::descriptors;
 use super::mark::Mark;
+use super::view::ViewCalls;
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub(super) struct Start<'a> {
     pub(super) directory: &'a CStr,
     /// Entered in this order.
     pub(super) namespaces: &'a [OwnedFd],
+    /// Entered after them.
+    pub(super) view: Option<&'a ViewCalls>,
     pub(super) stdin: &'a File,
     pub(super) stdout: &'a File,
     pub(super) stderr: &'a File,
@@ -73,11 +76,16 @@ struct Child {
     environ: *const *const c_char,
     directory: *const c_char,
     namespaces: *const [RawFd],
+    view: Option<*const ViewCalls>,
+    /// Whether the memory of this process, which the child shares, may be looked at.
+    dumpable: c_int,
     fds: [RawFd; 3],
     nice: c_int,
     mark: Mark,
     parent: libc::pid_t,
     error: c_int,
+    /// It is the view that cannot be had.
+    is_unseen: bool,
 }
 
 /// A running process, leader of its own process group.
@@ -111,12 +119,16 @@ pub(super) fn spawn(start: &Start<'_>) -> io::Result<Process> {
         environ: environ.as_ptr(),
         directory: start.directory.as_ptr(),
         namespaces: namespaces.as_slice(),
+        view: start.view.map(ptr::from_ref),
+        // SAFETY: a number is asked for.
+        dumpable: unsafe { libc::prctl(libc::PR_GET_DUMPABLE) },
         fds: [fd(0), fd(1), fd(2)],
         nice: start.nice,
         mark: start.mark,
         // SAFETY: no arguments, cannot fail.
         parent: unsafe { libc::getpid() },
         error: 0,
+        is_unseen: false,
     };
     // SAFETY: the stack and `child` live until clone returns, which by CLONE_VFORK is after the child has
     // executed or ended; the child calls only async-signal-safe functions. Signals are blocked meanwhile, so
@@ -135,11 +147,14 @@ pub(super) fn spawn(start: &Start<'_>) -> io::Result<Process> {
         pid
     };
     // SAFETY: `child` was written by the child before clone returned.
-    let error = unsafe { ptr::read_volatile(&raw const child.error) };
+    let (error, is_unseen) =
+        unsafe { (ptr::read_volatile(&raw const child.error), ptr::read_volatile(&raw const child.is_unseen)) };
     if error != 0 {
         // SAFETY: reaps the child that could not execute.
         unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
-        return Err(io::Error::from_raw_os_error(error));
+        let error = io::Error::from_raw_os_error(error);
+        let words = format!("a view of the working directory cannot be mounted: {error}");
+        return Err(if is_unseen { io::Error::new(error.kind(), words) } else { error });
     }
     Ok(Process { pid })
 }
@@ -162,7 +177,7 @@ extern "C" fn run_child(argument: *mut c_void) -> c_int {
     // SAFETY: `argument` is the `Child` of `spawn`, alive while we run; only async-signal-safe calls follow.
     unsafe {
         let child = argument.cast::<Child>();
-        if let Err(error) = become_tool(&*child) {
+        if let Err(error) = become_tool(&mut *child) {
             (*child).error = error;
         }
         libc::_exit(127)
@@ -170,7 +185,7 @@ extern "C" fn run_child(argument: *mut c_void) -> c_int {
 }
 
 /// Returns only on failure, with the error number.
-unsafe fn become_tool(child: &Child) -> Result<(), c_int> {
+unsafe fn become_tool(child: &mut Child) -> Result<(), c_int> {
     let check = |result: c_int| {
         if result < 0 { Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)) } else { Ok(()) }
     };
@@ -184,6 +199,13 @@ unsafe fn become_tool(child: &Child) -> Result<(), c_int> {
         for namespace in &*child.namespaces {
             check(libc::setns(*namespace, 0))?;
         }
+        if let Some(view) = child.view {
+            child.is_unseen = true;
+            (*view).enter()?;
+            child.is_unseen = false;
+        }
+        // Another user namespace closes it, for our process too.
+        libc::prctl(libc::PR_SET_DUMPABLE, child.dumpable);
         check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0))?;
         if libc::getppid() != child.parent {
             return Err(libc::ESRCH);

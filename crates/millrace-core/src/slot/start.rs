@@ -8,6 +8,7 @@ use super::outcome::Failure;
 use super::place::Place;
 use super::spawn::{Process, Start, spawn};
 use super::task::Task;
+use super::view::OldNamespaces;
 
 impl Place {
     /// Starts the tool; whoever asks `control` for a kill from then on reaches it.
@@ -21,14 +22,16 @@ impl Place {
     ) -> Result<Process, Failure> {
         let argv = task.argv.iter().map(|argument| self.argument(argument)).collect::<io::Result<Vec<_>>>();
         let argv = argv.map_err(Failure::Io)?;
+        let own = task.own_folder.as_ref().map(|own| self.environ_in(own));
         // Held until the number is there, so that whoever asks for a kill sees it.
         let mut running = control.running();
         let process = spawn(&Start {
             exe: task.exe.as_ref().unwrap_or(&self.exe),
             argv: &argv,
-            environ: &self.environ,
-            directory: &self.directory,
+            environ: own.as_deref().unwrap_or(&self.environ),
+            directory: task.own_folder.as_ref().map_or(&self.directory, |own| &own.directory),
             namespaces: &self.namespaces,
+            view: self.calls.as_ref(),
             stdin,
             stdout,
             stderr,
@@ -37,6 +40,9 @@ impl Place {
         })
         .map_err(Failure::Spawn)?;
         *running = Some(process.pid);
+        if self.calls.is_some() {
+            *self.namespace() = OldNamespaces::of_process(process.pid);
+        }
         Ok(process)
     }
 }

@@ -83,6 +83,15 @@ pub struct Output {
     pub optional: bool,
 }
 
+/// The user's own folder, for a task that works there and not in its slot.
+#[derive(Debug, Clone)]
+pub struct OwnFolder {
+    /// Where it starts.
+    pub directory: CString,
+    /// What it finds in `PWD`; None: nothing.
+    pub pwd: Option<CString>,
+}
+
 /// One execution of the tool.
 #[derive(Debug, Clone)]
 pub struct Task {
@@ -106,4 +115,6 @@ pub struct Task {
     pub alone: bool,
     /// It may run in a fork of a tool that waits for its input.
     pub warm: bool,
+    /// Where it works; None: in its slot, see [`super::Settings::directory`].
+    pub own_folder: Option<OwnFolder>,
 }

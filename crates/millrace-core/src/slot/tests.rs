@@ -58,6 +58,7 @@ impl Bench {
             directory: "cwd".into(),
             skeleton: HashSet::from(["cwd".into(), "cwd/kept".into()]),
             links: Links::default(),
+            view: None,
             exe: c"/bin/sh".into(),
             environ: vec![b"PATH=/usr/bin:/bin".into()],
             namespaces: Arc::default(),
@@ -118,6 +119,7 @@ fn script_task(script: &str) -> Task {
         cpu_limit: None,
         alone: false,
         warm: false,
+        own_folder: None,
     }
 }
 

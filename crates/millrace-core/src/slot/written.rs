@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::outcome::Failure;
 
@@ -11,11 +11,18 @@ use super::outcome::Failure;
 ///
 /// Nothing that a tool may leave there makes it wait. A link counts as what it names, if that lies in the slot: what lies
 /// elsewhere may be shared with other tasks.
-pub(super) fn open(root: &Path, path: &Path) -> Result<Option<File>, Failure> {
+///
+/// `shown` is its name for the user; `in_slot` says where in the slot an absolute path is that a link leads to.
+pub(super) fn open(
+    root: &Path,
+    path: &Path,
+    shown: &Path,
+    in_slot: impl Fn(&Path) -> Option<PathBuf>,
+) -> Result<Option<File>, Failure> {
     let whole = root.join(path);
     let file = match open_without_waiting(&whole, libc::O_NOFOLLOW) {
-        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => open_linked(root, path),
-        found => found.map_err(|error| unusable(path, error)),
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => open_linked(root, path, shown, in_slot),
+        found => found.map_err(|error| unusable(shown, error)),
     };
     let file = match file {
         Ok(Some(file)) => file,
@@ -30,11 +37,17 @@ pub(super) fn open(root: &Path, path: &Path) -> Result<Option<File>, Failure> {
         () if kind.is_fifo() => "a named pipe",
         () => "a device",
     };
-    Err(no_file(path, what))
+    Err(no_file(shown, what))
 }
 
-fn open_linked(root: &Path, path: &Path) -> Result<Option<File>, Failure> {
-    let whole = root.join(path);
+fn open_linked(
+    root: &Path,
+    path: &Path,
+    shown: &Path,
+    in_slot: impl Fn(&Path) -> Option<PathBuf>,
+) -> Result<Option<File>, Failure> {
+    let named = std::fs::read_link(root.join(path)).map_err(Failure::Io)?;
+    let whole = root.join(in_slot(&named).as_deref().unwrap_or(path));
     let target = match std::fs::canonicalize(&whole) {
         Ok(target) => target,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -42,9 +55,9 @@ fn open_linked(root: &Path, path: &Path) -> Result<Option<File>, Failure> {
     };
     let root = std::fs::canonicalize(root).map_err(Failure::Io)?;
     if !target.starts_with(&root) {
-        return Err(no_file(path, &format!("a link to {}, where other tasks may write", target.display())));
+        return Err(no_file(shown, &format!("a link to {}, where other tasks may write", target.display())));
     }
-    open_without_waiting(&target, 0).map_err(|error| unusable(path, error))
+    open_without_waiting(&target, 0).map_err(|error| unusable(shown, error))
 }
 
 fn open_without_waiting(path: &Path, flags: i32) -> io::Result<Option<File>> {

@@ -76,6 +76,7 @@ impl Place {
             environ: &environ,
             directory: &self.directory,
             namespaces: &self.namespaces,
+            view: None,
             stdin: &self.null,
             stdout: &stdout,
             stderr: &stderr,

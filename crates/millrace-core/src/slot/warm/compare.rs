@@ -1,9 +1,10 @@
 //! Whether a task gave the same bytes warm as it did in a process of its own.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek};
+use std::io::{self, Read, Seek};
 
 use super::super::attempt::Outputs;
+use super::super::bytes::is_same;
 use super::super::outcome::Sink;
 use super::super::task::{Collect, Task};
 
@@ -30,27 +31,6 @@ pub(super) fn difference<S: Sink>(
         }
     }
     Ok(None)
-}
-
-fn is_same(one: &mut File, other: &mut File) -> io::Result<bool> {
-    if one.metadata()?.len() != other.metadata()?.len() {
-        return Ok(false);
-    }
-    one.rewind()?;
-    other.rewind()?;
-    let (mut one, mut other) = (BufReader::new(one), BufReader::new(other));
-    loop {
-        let (left, right) = (one.fill_buf()?, other.fill_buf()?);
-        let n = left.len().min(right.len());
-        if left[..n] != right[..n] {
-            return Ok(false);
-        }
-        if n == 0 {
-            return Ok(left.is_empty() && right.is_empty());
-        }
-        one.consume(n);
-        other.consume(n);
-    }
 }
 
 fn bytes(file: &mut File) -> io::Result<Vec<u8>> {

@@ -1,0 +1,223 @@
+"""The user's own folders as tasks see them: the layout of a slot whose tool works in the user's working directory.
+
+An overlay is mounted over the working directory, at its own path, for each task; what the task writes lies in an upper
+layer of the slot (``upper-0``), and its input lies there at the path of the user's. A folder elsewhere in which an input
+or output lies has an overlay of its own. So arguments stay as the user typed them; only what cannot lie at the user's
+path (a device, an input that is to be read whole, too) has another one, as in `millrace.node.mirror`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from millrace.formats import COMPRESSED
+from millrace.model import InputUse, OutputUse, ToolUse
+from millrace.node.mirror import PRIVATE, Mirror, Place, Placer, is_read_whole, levels_above, record_outputs
+from millrace.plan.folder_view import DEVICES, MASK, Parts, is_below, mount_points
+
+#: Where a slot has what tasks write in the overlay of a number; as in ``crates/millrace-core/src/slot/view.rs``.
+UPPER = "upper-{}"
+
+
+class Overlays:
+    """The folders with an overlay, and which paths lie in them.
+
+    Args:
+        folders: Real folders that must have one, or lie in one.
+    """
+
+    def __init__(self, folders: Sequence[str]) -> None:
+        self._points = [point for point in mount_points() if point != "/"]
+        self.folders: list[str] = []
+        for folder in sorted(folders, key=len):
+            if self._holder(folder) is None:
+                self.folders.append(folder)
+
+    def _holder(self, path: str) -> str | None:
+        """The overlay that shows ``path``: no other mount lies in between."""
+        found = [folder for folder in self.folders if is_below(path, folder)]
+        between = (point for point in self._points if found and is_below(path, point) and is_below(point, found[-1]))
+        return found[-1] if found and all(point == found[-1] for point in between) else None
+
+    def place(self, path: str) -> tuple[int, str] | None:
+        """Number of the overlay that shows a file of this real path, and its path there; None: none does."""
+        holder = self._holder(os.path.dirname(path))
+        return (self.folders.index(holder), os.path.relpath(path, holder)) if holder is not None else None
+
+    def mounts(self) -> list[str]:
+        """Mounts below the overlays, which these do not show."""
+        found: list[str] = []
+        for point in sorted(set(self._points), key=len):
+            around = [each for each in (*self.folders, *found) if each != point and is_below(point, each)]
+            is_shown = point in self.folders or not around or max(around, key=len) in found
+            if not is_shown and os.path.lexists(point):
+                found.append(point)
+        return found
+
+
+def lay_out(
+    use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset(), names: Mapping[str, str] | None = None, *,
+    spread: bool = True,
+) -> Mirror:  # fmt: skip
+    """Decide where everything lies.
+
+    Args:
+        hidden: Real paths that a tool must not see (the run directory).
+        names: What is to be seen in the working directory besides, or in the place of what is there: path by name.
+        spread: Whether other folders than the working directory may have overlays.
+
+    Returns:
+        The layout. Reads folders; makes nothing.
+    """
+    home = os.path.realpath(cwd)
+    inputs = [_input_path(item, k, use, cwd, names or {}) for k, item in enumerate(use.inputs)]
+    outputs = [_output_path(output, cwd) for output in use.outputs]
+    above = levels_above(use, cwd)
+    wanted = {home}
+    if spread:
+        wanted |= {_nearest(os.path.dirname(path)) for path in (*inputs, *outputs) if path}
+        top = str(Path(home).parents[above - 1]) if above else "/"
+        wanted |= {top} - {"/"}
+    overlays, placer = Overlays(sorted(wanted)), Placer(cwd, cwd)
+    taken: set[tuple[int, str]] = set()
+    placed_inputs = tuple(
+        Place("", b"") if item.format == "files" or item.stdin
+        else _placed(overlays, inputs[k], item.path, taken)
+        or placer.place(item.path, f"in{k}", strip=item.packed is None, apart=True)
+        for k, item in enumerate(use.inputs)
+    )  # fmt: skip
+    placed_outputs = tuple(
+        Place("", b"") if output.stdout
+        else _placed(overlays, outputs[k], output.path, taken)
+        or placer.place(output.path, f"out{k}", folder=output.layout == "directory", named=output.layout == "record", apart=True)
+        for k, output in enumerate(use.outputs)
+    )  # fmt: skip
+    if use.fragmented and not placer.folders:
+        placer.folders.append(PRIVATE)
+    masked = {path for path in outputs if path} | record_outputs(use, cwd) | {os.path.realpath(path) for path in hidden}
+    for item, path in zip(use.inputs, inputs, strict=True):
+        if path:
+            masked |= {f"{each}{suffix}" for suffix in item.hide for each in (path, _real(cwd, item.path))}
+    folders = _folders(overlays, [*placed_inputs, *placed_outputs])
+    return Mirror(
+        top=cwd, directory=str(cwd), inputs=placed_inputs, outputs=placed_outputs, folders=tuple(placer.folders), links=(),
+        substitutions=tuple(sorted(placer.substitutions, key=lambda pair: -len(pair[0]))),
+        parts=Parts(tuple(overlays.folders), tuple(overlays.mounts()), folders),
+        masked=tuple(_outermost(masked)), shown=tuple(sorted((names or {}).items())),
+    )  # fmt: skip
+
+
+def _real(cwd: Path, typed: str) -> str:
+    """The path of a file without links to folders in it; the file may be a link."""
+    path = os.path.join(cwd, typed.rstrip("/"))
+    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+
+
+def _input_path(item: InputUse, index: int, use: ToolUse, cwd: Path, names: Mapping[str, str]) -> str:
+    """The real path at which a task finds its part of an input; empty: it cannot lie at its own path."""
+    if item.format == "files" or item.stdin or (item.packed is None and item.path.endswith(COMPRESSED)):
+        return ""
+    path = _real(cwd, item.path)
+    if item.path in names or not os.path.lexists(path):
+        return path if os.path.isdir(os.path.dirname(path)) else ""
+    real = os.path.realpath(path)
+    if is_read_whole(use, index, cwd) or any(os.path.realpath(cwd / each) == real for each in use.databases):
+        return ""
+    return real if _is_file(real) else ""
+
+
+def _output_path(output: OutputUse, cwd: Path) -> str:
+    """The real path at which a task writes an output; empty: it cannot lie at its own path."""
+    if output.stdout:
+        return ""
+    path = _real(cwd, output.path)
+    return path if not os.path.lexists(path) or os.path.islink(path) or os.path.isdir(path) or _is_file(path) else ""
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode) and not any(is_below(path, folder) for folder in DEVICES[1:])
+    except OSError:
+        return False
+
+
+def _nearest(folder: str) -> str:
+    """The folder, or the nearest one above it that is there."""
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _placed(overlays: Overlays, path: str, typed: str, taken: set[tuple[int, str]]) -> Place | None:
+    """The place of a file at the user's own path; None: it cannot be there."""
+    place = overlays.place(path) if path else None
+    if not place or place in taken:
+        return None
+    taken.add(place)
+    return Place(os.path.join(UPPER.format(place[0]), place[1]), os.fsencode(typed))
+
+
+def _folders(overlays: Overlays, places: Sequence[Place]) -> tuple[tuple[str, str], ...]:
+    """Folders of the upper layers in which files are placed, and the user's; outer ones before inner ones."""
+    found = set[tuple[str, str]]()
+    for number, folder in enumerate(overlays.folders):
+        upper = UPPER.format(number)
+        for place in places:
+            inner = os.path.dirname(place.path)
+            while inner.startswith(f"{upper}/"):
+                found.add((inner, os.path.join(folder, os.path.relpath(inner, upper))))
+                inner = os.path.dirname(inner)
+    return tuple(sorted(found))
+
+
+def _outermost(paths: set[str]) -> list[str]:
+    """Those that lie in no other one."""
+    found: list[str] = []
+    for path in sorted(paths):
+        if not found or not is_below(path, found[-1]):
+            found.append(path)
+    return found
+
+
+def build_masks(layout: Mirror, work: Path) -> list[Path]:
+    """Make the layers that hide what a tool must not see, and show what it is to see besides; where they are.
+
+    Raises:
+        OSError: They cannot be made.
+    """
+    assert layout.parts
+    overlays = Overlays(layout.parts.overlays)
+    masks = [work / MASK.format(number) for number in range(len(overlays.folders))]
+    made: dict[str, str] = {}
+    for mask, folder in zip(masks, overlays.folders, strict=True):
+        mask.mkdir()
+        made[str(mask)] = folder
+    for path in layout.masked:
+        if place := _in_mask(overlays, masks, path, made):
+            os.mknod(place, stat.S_IFCHR, os.makedev(0, 0))
+    for name, target in layout.shown:
+        if (place := _in_mask(overlays, masks, _real(layout.top, name), made)) and not os.path.lexists(place):
+            os.symlink(target, place)
+    for place in sorted(made, key=len, reverse=True):
+        about = os.stat(made[place])
+        os.chmod(place, stat.S_IMODE(about.st_mode))
+        os.utime(place, ns=(about.st_atime_ns, about.st_mtime_ns))
+    return masks
+
+
+def _in_mask(overlays: Overlays, masks: Sequence[Path], path: str, made: dict[str, str]) -> str:
+    """Where a path lies in a mask, whose folders are ``made`` as far as the user has them; empty: nowhere."""
+    place = overlays.place(path)
+    if not place or not os.path.isdir(os.path.dirname(path)):
+        return ""
+    number, inner = place
+    folder = str(masks[number])
+    for name in inner.split("/")[:-1]:
+        real, folder = os.path.join(made[folder], name), os.path.join(folder, name)
+        if folder not in made:
+            os.mkdir(folder)
+            made[folder] = real
+    return os.path.join(folder, inner.rpartition("/")[2])

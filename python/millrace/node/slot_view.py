@@ -1,0 +1,64 @@
+"""Which view of the user's folders the slots of a node have: the best that can be had here."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from millrace.model import ToolUse
+from millrace.node import overlay
+from millrace.node.mirror import Mirror, lay_out, lay_out_apart
+from millrace.plan.doubts import is_unknown
+from millrace.plan.folder_view import MASK, OpenView, can_lie_apart, open_view
+
+
+class SlotView(msgspec.Struct, frozen=True):
+    """How the tools of a node see the user's folders."""
+
+    layout: Mirror
+    #: The overlays, if it is by them.
+    opened: OpenView | None = None
+    #: The layout of tasks that are run again to compare: in the user's own folder, where others work among links.
+    apart: Mirror | None = None
+
+    def close(self) -> None:
+        """Let go what the pool has copies of."""
+        if self.opened:
+            self.opened.close()
+
+
+def choose_view(
+    use: ToolUse, cwd: Path, work: Path, hidden: frozenset[Path], names: Mapping[str, str] | None, pwd: str,
+    namespaces: Sequence[int],
+) -> SlotView:  # fmt: skip
+    """Find out what can be had.
+
+    Args:
+        work: The work directory, in which the slots are.
+        hidden, names, pwd: As for `millrace.node.mirror.lay_out`.
+        namespaces: Descriptors of those in which the tools are started.
+    """
+    if not use.warm:  # a tool that is forked would have to be given a new view while it is at work
+        for spread in (True, False):
+            layout = overlay.lay_out(use, cwd, hidden, names, spread=spread)
+            if opened := _try(layout, work, namespaces):
+                return SlotView(layout, opened)
+    can_be_apart = can_lie_apart(use) and not names
+    if can_be_apart and not is_unknown(use):
+        return SlotView(lay_out_apart(use, cwd))
+    apart = lay_out_apart(use, cwd) if can_be_apart else None
+    return SlotView(lay_out(use, cwd, hidden, names, pwd), apart=apart)
+
+
+def _try(layout: Mirror, work: Path, namespaces: Sequence[int]) -> OpenView | None:
+    assert layout.parts
+    try:
+        overlay.build_masks(layout, work)
+        return open_view(layout.parts, work / "slot-trial", namespaces)
+    except OSError:
+        for mask in work.glob(MASK.format("*")):
+            shutil.rmtree(mask, ignore_errors=True)
+        return None
