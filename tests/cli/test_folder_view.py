@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import wait_until
 from shell import Shell
 
 #: Without the right to mount anything, as an ordinary user.
@@ -165,7 +164,10 @@ def test_neither_mounts_nor_files_are_left_by_a_kill(project: Shell) -> None:
         ["bash", "-c", line], cwd=project.work, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as run:
         try:
-            wait_until("a task is at work", lambda: (project.root / "begun").exists())
+            deadline = time.monotonic() + 120
+            while not (project.root / "begun").exists():
+                assert time.monotonic() < deadline and run.poll() is None, "no task is at work"
+                time.sleep(0.05)
             assert not (project.work / "proj" / "made").exists()
         finally:
             run.kill()

@@ -6,6 +6,7 @@ matter of version numbers: it is tried, over the folder itself.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -99,14 +100,20 @@ def why_not(folder: Path, place: Path) -> str:
         return "the work directory lies in it"
     # By the name of a work directory: what a kill leaves there is swept as such.
     scratch = place / f"millrace-work-{os.geteuid()}-{os.urandom(8).hex()}"
+    held = -1
     try:
         scratch.mkdir(mode=0o700)
+        held = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        (scratch / "spool").mkdir()  # from here on it is dead when nobody holds it
         (scratch / MASK.format(0)).mkdir()
         open_view(Parts((os.path.realpath(folder),)), scratch / "slot").close()
     except OSError as error:
         return (error.strerror or str(error)).partition(" (os error")[0]
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+        if held >= 0:
+            os.close(held)
     return ""
 
 
