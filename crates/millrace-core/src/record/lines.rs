@@ -1,6 +1,6 @@
 //! Records that begin or end at lines of a certain look: MOL2, SDF, HMM, CM, Stockholm, GenBank, PDBQT, SMILES, regex.
 
-use memchr::{memchr, memchr_iter};
+use memchr::memchr;
 use regex::bytes::Regex;
 
 use super::scan::{Fault, LOOK_AHEAD, Scanner, Step, is_blank};
@@ -65,8 +65,6 @@ pub(crate) struct Lines {
     ending: bool,
     /// Nothing is cut any more.
     stopped: bool,
-    /// Lines of the source before `data`, of a format with data items.
-    n_lines: u64,
     /// Where the line at hand stands, of a format with data items.
     place: Place,
 }
@@ -91,7 +89,6 @@ impl Lines {
             mid_line: false,
             ending: false,
             stopped: false,
-            n_lines: 0,
             place: Place::default(),
         }
     }
@@ -113,25 +110,17 @@ impl Lines {
 
     /// Follows the data items behind a molecule.
     ///
-    /// An item ends with a blank line. Where none stands before the end line, Open Babel takes that for a line of the item,
-    /// and other tools do not. `before` is what stands before it in the data at hand.
-    fn follow_items(&mut self, line: &[u8], before: &[u8]) -> Result<(), Fault> {
-        if !self.rules.items {
-            return Ok(());
+    /// An item ends with a blank line. Where none stands before the end line, Open Babel takes that for a line of the item, and
+    /// goes on into the next molecule; other tools end the molecule there. The record goes on, so that it is whole for both.
+    fn follow_items(&mut self, line: &[u8]) {
+        if self.rules.items {
+            self.place = match self.place {
+                Place::Molecule if line.starts_with(b"M  END") => Place::Between,
+                Place::Between if memchr(b'<', line).is_some() => Place::Item,
+                Place::Item if is_blank_head(line) => Place::Between,
+                place => place,
+            };
         }
-        self.place = match self.place {
-            Place::Molecule if line.starts_with(b"M  END") => Place::Between,
-            Place::Between if memchr(b'<', line).is_some() => Place::Item,
-            Place::Item if is_blank_head(line) => Place::Between,
-            Place::Item if self.matches(&self.rules.end, line) => {
-                let problem = "a data item goes on to the end of its record: without an empty line before '$$$$', tools do not \
-                               agree where that is; put one there";
-                let line = self.n_lines + count_lines(before) + 1;
-                return Err(Fault { line: Some(line), problem: problem.to_owned() });
-            }
-            place => place,
-        };
-        Ok(())
     }
 
     fn is_comment(&self, line: &[u8]) -> bool {
@@ -189,22 +178,8 @@ enum Verdict {
     Boundary,
 }
 
-fn count_lines(data: &[u8]) -> u64 {
-    memchr_iter(b'\n', data).count() as u64
-}
-
 impl Scanner for Lines {
     fn scan(&mut self, data: &[u8], eof: bool) -> Result<Step, Fault> {
-        let step = self.scan_lines(data, eof)?;
-        if self.rules.items {
-            self.n_lines += count_lines(&data[..step.len]);
-        }
-        Ok(step)
-    }
-}
-
-impl Lines {
-    fn scan_lines(&mut self, data: &[u8], eof: bool) -> Result<Step, Fault> {
         let end = |len: usize| Ok(Step::end(len, len as u64));
         let mut at = 0;
         // Start of the lines that wait for what follows them.
@@ -243,10 +218,10 @@ impl Lines {
                     }
                 }
             }
-            self.follow_items(line, &data[..at])?;
+            self.follow_items(line);
             // Where a blank line ends a record, a second one does not make a record of nothing.
             self.filled |= !is_blank_head(line);
-            self.ending = self.filled && self.matches(&self.rules.end, line);
+            self.ending = self.filled && self.place != Place::Item && self.matches(&self.rules.end, line);
             self.mid_line = newline.is_none();
             self.ended |= self.ending && !self.mid_line;
             at += newline.map_or(line.len(), |newline| newline + 1);
