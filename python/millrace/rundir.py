@@ -205,8 +205,9 @@ def write_whole(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-    except OSError:
+    except OSError as error:
         fresh.unlink(missing_ok=True)
+        error.filename = error.filename or str(path)  # writing an open file names none
         raise
     fresh.replace(path)
     sync_folder(path.parent)

@@ -89,4 +89,9 @@ def _read(path: Path, hint: str) -> Defaults:
         from_values({**found, "command": ["none"]}, str(path))
     except RefusedError as error:
         raise RefusedError(error.message, f"{hint}; {error.hint}") from error
+    place = str(found.get("work-dir", ""))
+    if place and not place.startswith("/"):
+        raise RefusedError(
+            f"{path}: work-dir = {place!r} is not an absolute path", f"{hint}; it counts in every folder"
+        )
     return Defaults(str(path), found)

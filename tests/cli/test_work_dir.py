@@ -77,6 +77,11 @@ def test_a_job_file_names_it_too_and_plan_and_doctor_say_where_it_is(shell: Shel
     assert (found["work_dir"], found["work_why"]) == (str(place), "as asked")
 
 
+def test_a_file_that_may_not_grow_is_named_with_the_limit(shell: Shell) -> None:
+    ended = shell.run("ulimit -f 1; millrace run --format fasta --output out.fa -- copy < in.fa")
+    assert ended.code == 1 and "out.fa.millrace/" in ended.err and "(ulimit -f)" in ended.err, ended.shown
+
+
 def test_a_place_that_cannot_be_is_refused_before_anything_starts(shell: Shell) -> None:
     ended = shell.run("millrace run --work-dir nowhere --format fasta -- copy < in.fa")
     assert ended.code == 2 and "nowhere: no such folder for the work directory" in ended.err, ended.shown

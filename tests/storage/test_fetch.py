@@ -326,4 +326,4 @@ def test_a_damaged_copy_is_found_and_removed(shell: Shell, web: Web) -> None:
 def test_evict_wants_to_know_what(shell: Shell) -> None:
     assert shell.run("millrace data evict").code == shell.run("millrace data evict --all x").code == 2
     ended = shell.run("millrace data evict https://host/nr")
-    assert (ended.code, ended.err) == (0, "millrace: https://host/nr: no copy of it is here\n")
+    assert (ended.code, ended.err) == (1, "millrace: https://host/nr: no copy of it is here\n")

@@ -81,6 +81,10 @@ def test_three_lines_say_why() -> None:
     ]
 
 
+def test_first_line_says_what_is_read_again() -> None:
+    assert in_words(question(is_kept=False))[0].endswith("about 8 times; what is read in place does not stay in memory")
+
+
 def test_a_transfer_corrects_what_was_measured_by_a_part_of_what_it_missed() -> None:
     cost = line(1e8, 0.0)
     assert corrected(cost, 10**8, 2.0, 0.3).seconds(10**8, 1) == pytest.approx(1.3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -144,7 +145,9 @@ def main() -> None:
     except BrokenPipeError:
         quiet_end()
     except OSError as error:
-        say(f"{os.fsdecode(error.filename or 'standard output')}: {error.strerror}" if error.errno else str(error))
+        words = f"{os.fsdecode(error.filename or 'standard output')}: {error.strerror}" if error.errno else str(error)
+        hint = "a file may not become so large here: raise the limit (ulimit -f)" if error.errno == errno.EFBIG else ""
+        say(str(MillraceError(words, hint)))
         drop_output()
         sys.exit(ExitCode.STOPPED)
     except RuntimeError as error:

@@ -204,7 +204,7 @@ def list_copies(ways: tuple[str, ...], as_json: bool) -> None:
 @click.option("--all", "everything", is_flag=True, help="All copies that nobody uses.")
 @PLACES
 def evict(names: tuple[str, ...], everything: bool, ways: tuple[str, ...]) -> None:
-    """Remove copies, which are named by their URL or their path, and say which. One that a process uses stays, and the exit code is 1."""
+    """Remove copies, which are named by their URL or their path, and say which. One that a process uses stays; then, and where there is none of a name, the exit code is 1."""
     from millrace.cli import say
     from millrace.replicas import shown
     from millrace.storage import copies
@@ -225,7 +225,7 @@ def evict(names: tuple[str, ...], everything: bool, ways: tuple[str, ...]) -> No
                 say(f"{copy.path}: is in use, and stays")
     for name in sorted(lacking):
         say(f"{shown(name)}: no copy of it is here")
-    if refused:
+    if refused or lacking:
         raise MillraceError("")
 
 

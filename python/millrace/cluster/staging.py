@@ -52,7 +52,7 @@ def stage(
     way, files = plan.job.stage, staging.look(own, plan.command.cwd)
     first = {member.hello.host: member.rank for member in reversed(members)} or {"": 0}
     known = None
-    if files:
+    if files and way != "off":
         n_reads = reads.of_plan(plan, _slots(plan, members), len(first))
         known = sources.look(files, len(first), n_reads, plan.job.replica, plan.command.environ)
     decision = Decision(way, known, message if plan.job.verbosity > 0 else _nothing)
@@ -113,14 +113,14 @@ class Decision:
 
     Args:
         way: ``--stage``.
-        known: What there is to know before the nodes have told what they have; None: there are no files.
+        known: What there is to know before the nodes have told what they have; None: there are no files, or none is copied.
         message: Tells the user of the arithmetic.
     """
 
     def __init__(self, way: str, known: sources.Known | None, message: Callable[[str], None]) -> None:
         self._way, self._known, self._message = way, known, message
         #: Whether there is anything for which it may pay; if not, no node has to be asked.
-        self.may_copy = way != "off" and known is not None
+        self.may_copy = known is not None
         if known and way == "auto" and self._best(0).name == IN_PLACE:
             self.may_copy = False
             for line in in_words(known.question):

@@ -15,6 +15,20 @@ SHARED = frozenset(
 IN_MEMORY = frozenset(["tmpfs", "ramfs"])
 
 
+def is_in_user_space(kind: str) -> bool:
+    """Whether a process of some user answers for it, as sshfs does: many have the kernel keep nothing of what was read."""
+    return kind.startswith("fuse")
+
+
+def is_of_any_speed(kind: str) -> bool:
+    """Whether the name tells nothing of what reading costs: what comes over a network, or from a process in user space.
+
+    >>> is_of_any_speed("nfs4"), is_of_any_speed("fuse.other"), is_of_any_speed("fuse"), is_of_any_speed("xfs")
+    (True, True, True, False)
+    """
+    return kind in SHARED or is_in_user_space(kind)
+
+
 def kind(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
     """The kernel's name of the filesystem that holds ``path``, which need not be there; empty if it is not told."""
     return mount(path, mounts)[1]

@@ -130,8 +130,9 @@ def in_words(question: Question) -> list[str]:
     best = found[0]
     place = "" if best.name == IN_PLACE else f", from {best.source.place}"
     who = "the node" if q.nodes == 1 else f"each of {count(q.nodes, 'node')}"
+    again = "" if q.is_kept else "; what is read in place does not stay in memory"
     return [
-        f"databases: {size(q.size)}, of which {who} lacks {size(q.lacking)} and reads all about {count(q.reads, 'time')}",
+        f"databases: {size(q.size)}, of which {who} lacks {size(q.lacking)} and reads all about {count(q.reads, 'time')}{again}",
         f"databases: {'; '.join(way.words for way in found)} ({source})",
         f"databases: {best.name}{place}",
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import msgspec
 
 from millrace import _core
 from millrace.model import Frozen
-from millrace.plan.filesystems import kind
+from millrace.plan.filesystems import is_in_user_space, kind
 from millrace.words import count, size
 
 #: Share of a node's memory that all staged files may fill; the rest is for tools and results.
@@ -26,6 +27,9 @@ AVAILABLE_SHARE = 0.8
 
 #: Share of the free space of a disk that may be taken of it.
 DISK_SHARE = 0.9
+
+#: A file is fresh so long after it was written; clocks of servers may differ by less.
+FRESH_SECONDS = 3600
 
 WHERE = {"ram": "memory", "disk": "local disk"}
 
@@ -43,6 +47,8 @@ class File(Frozen, frozen=True):
     ctime_ns: int
     #: Name of its copies, of a file that is itself a copy; in use, it does not change.
     copied: str = ""
+    #: When it was asked, of one that may be written again without a sign: no later job uses its copies.
+    fresh_ns: int = 0
 
     @property
     def key(self) -> str:
@@ -51,6 +57,7 @@ class File(Frozen, frozen=True):
             return self.copied
         place = _core.crc32c(os.fsencode(os.path.dirname(self.path)))
         state = f"{place:08x}.{self.inode:x}.{self.size:x}.{self.mtime_ns:x}.{self.ctime_ns:x}"
+        state += f".{self.fresh_ns:x}" if self.fresh_ns else ""
         return f"{state}-{os.path.basename(self.path)[-80:]}"
 
 
@@ -103,17 +110,34 @@ def look(paths: Iterable[Path], cwd: Path) -> list[File]:
         except OSError:
             continue
         if stat.S_ISREG(about.st_mode) and about.st_size:
-            found[real] = _file(real, about)
+            found[real] = _with_freshness(_file(real, about), time.time_ns())
     return sorted(found.values(), key=lambda file: (-file.size, file.path))
+
+
+def is_read_again(paths: Iterable[Path], cwd: Path) -> bool:
+    """Whether any of the files is on a filesystem of which a node may have to read it again for each task, however small it is."""
+    folders = {os.path.dirname(os.path.realpath(cwd / path)) for path in paths}
+    return any(is_in_user_space(kind(Path(folder))) for folder in folders)
 
 
 def _file(real: str, about: os.stat_result) -> File:
     # A filesystem in user space may make up another number each time it is asked.
-    made_up = kind(Path(real).parent).startswith("fuse")
+    made_up = is_in_user_space(kind(Path(real).parent))
     return File(
         path=real, size=about.st_size, mtime_ns=about.st_mtime_ns, inode=0 if made_up else about.st_ino,
         mode=stat.S_IMODE(about.st_mode), ctime_ns=0 if made_up else about.st_ctime_ns,
     )  # fmt: skip
+
+
+def _with_freshness(file: File, now_ns: int) -> File:
+    """Mark a file that has no time of change, and was written so lately that a server of whole seconds may not tell the next time.
+
+    >>> file = File(path="/s/nr", size=9, mtime_ns=10**18, inode=0, mode=0o644, ctime_ns=0)
+    >>> [_with_freshness(file, 10**18 + age * 10**9).fresh_ns for age in (60, 7200)]
+    [1000000060000000000, 0]
+    """
+    is_fresh = not file.ctime_ns and now_ns - file.mtime_ns < FRESH_SECONDS * 10**9
+    return msgspec.structs.replace(file, fresh_ns=now_ns) if is_fresh else file
 
 
 def copies(paths: Iterable[str]) -> list[File]:
@@ -132,7 +156,7 @@ def changed(files: Iterable[File]) -> str:
             continue
         try:
             with open(file.path, "rb") as now:
-                if _file(file.path, os.fstat(now.fileno())) == file:
+                if _file(file.path, os.fstat(now.fileno())) == msgspec.structs.replace(file, fresh_ns=0):
                     continue
         except OSError:
             pass

@@ -241,7 +241,7 @@ def translated(error: BaseException, plan: Plan) -> MillraceError | None:
     """An error of a library in the user's terms; None for what is not expected."""
     if isinstance(error, _core.DiskFull):
         return disk_full(plan, str(error))
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return disk_full(plan, f"{error.filename or plan.run_dir}: {error.strerror}")
     if isinstance(error, BrokenPipeError):
         return nobody_reads(plan.run_dir)

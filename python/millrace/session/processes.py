@@ -57,7 +57,10 @@ class Processes(msgspec.Struct):
         here = self.own.hello.host if self.own else ""
         view = plan.command.view
         self.copies = {here: self.behind.copies(view)} if self.behind and view else {}
-        if self.crew or plan.job.stage != "auto" or plan.job.replica:
+        from millrace.plan.staging import is_read_again
+
+        asked = self.crew or plan.job.stage != "auto" or plan.job.replica
+        if asked or is_read_again(plan.use.databases, plan.command.cwd):
             from millrace.cluster.staging import stage
 
             keeper, self.staged, copies = stage(

@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from millrace import lock, state
+from millrace.errors import MillraceError
 from millrace.own import replace_whole
 from millrace.plan import costs
-from millrace.plan.filesystems import IN_MEMORY, SHARED, kind
+from millrace.plan.filesystems import IN_MEMORY, SHARED, is_of_any_speed, kind
 from millrace.replicas import is_url
-from millrace.storage.probe import Measured
+from millrace.storage.probe import Measured, probe_quickly
 
 
 def server(place: str) -> str:
@@ -68,6 +69,25 @@ def add(measured: Measured, environ: Mapping[str, str]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with _alone(path):
                 replace_whole(path, msgspec.json.encode({**read(environ), server(measured.place): measured}))
+
+
+def measure_unknown(place: str, size: int, environ: Mapping[str, str]) -> dict[str, Measured]:
+    """`read` the table, after a quick measurement of a place of which its kind tells nothing and that nobody has measured.
+
+    A share, or a filesystem in user space, may be anything from faster than a disk to a line into another building.
+
+    Args:
+        place: A file there.
+        size: Its bytes; a small one is not worth it.
+    """
+    table = read(environ)
+    if size < LEAST_BYTES or is_url(place) or server(place) in table or not is_of_any_speed(kind(Path(place))):
+        return table
+    with suppress(MillraceError, OSError):
+        measured = probe_quickly(place)
+        add(measured, environ)
+        table[server(place)] = measured
+    return table
 
 
 #: Fewest bytes of a transfer that tell something of a place, and what the last one counts against what was known.

@@ -10,7 +10,7 @@ import random
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
@@ -27,8 +27,11 @@ LADDER = tuple(4096 * 4**k for k in range(7))
 #: Readers at a time.
 READERS = (1, 4)
 
-#: Seconds beyond the shortest that the largest part should take, that one cell may take, and all of them.
-LARGEST_SECONDS, CELL_SECONDS, ALL_SECONDS = 0.05, 0.25, 4.0
+#: Seconds beyond the shortest that the largest part should take, that one cell may take, all of them, and a quick measurement.
+LARGEST_SECONDS, CELL_SECONDS, ALL_SECONDS, QUICK_SECONDS = 0.05, 0.25, 4.0, 1.0
+
+#: A part that is read again in more than this share of the time came from the place again, not from the memory of this node.
+AGAIN_SHARE = 0.5
 
 
 class Check(Frozen, frozen=True):
@@ -50,6 +53,8 @@ class Measured(Frozen, frozen=True):
     checks: tuple[Check, ...]
     #: When, in seconds since 1970.
     when: float
+    #: Whether what was read stays in the memory of this node. Filesystems in user space often drop it when a file is opened again.
+    is_kept: bool = True
 
 
 @dataclass(frozen=True)
@@ -64,9 +69,28 @@ class Reader:
         offset = random.randrange((self.about.size - size) // 4096 + 1) * 4096
         if isinstance(self.location, Local):
             self.location.forget(offset, size)
+        return self._read(offset, size, clock)
+
+    def keeps(self, size: int, first_seconds: float, clock: Callable[[], float]) -> bool:
+        """Whether a part that takes so long at first is read from memory when its file is opened again."""
+        if not isinstance(self.location, Local):
+            return True
+        offset = (self.about.size - size) // 2
+        return stays_in_memory(first_seconds, [self._read(offset, size, clock) for _ in range(3)][1:])
+
+    def _read(self, offset: int, size: int, clock: Callable[[], float]) -> float:
         start = clock()
         self.location.read(offset, size, self.about)
         return max(clock() - start, 1e-9)
+
+
+def stays_in_memory(first_seconds: float, again_seconds: Sequence[float]) -> bool:
+    """Whether the fastest of several reads of the same part was not from the place itself.
+
+    >>> stays_in_memory(0.05, [0.06, 0.001]), stays_in_memory(0.05, [0.06, 0.05])
+    (True, False)
+    """
+    return min(again_seconds) <= AGAIN_SHARE * first_seconds
 
 
 def probe(place: str, clock: Callable[[], float] = time.monotonic) -> Measured:
@@ -78,13 +102,10 @@ def probe(place: str, clock: Callable[[], float] = time.monotonic) -> Measured:
     began = clock()
     with ExitStack() as stack:
         opened = [stack.enter_context(closing(locations.at(place))) for _ in range(max(READERS))]
-        about = opened[0].about()
-        if not about.has_ranges:
-            raise RefusedError(f"{opened[0].shown}: its server gives no parts of files", "it cannot be measured")
-        if about.size < LADDER[1]:
-            raise RefusedError(f"{opened[0].shown}: too small to measure by", "name a file of some MB")
+        about = _about(opened[0])
         readers = [Reader(location, about) for location in opened]
         alone = _climb(readers[0], about.size, clock)
+        is_kept = _keeps(readers[0], alone, clock)
         fitted, held_out = _sizes(len(alone) - 1)
         samples: list[Sample] = []
         for n in READERS:
@@ -97,11 +118,57 @@ def probe(place: str, clock: Callable[[], float] = time.monotonic) -> Measured:
         Check(readers=s.readers, size=s.size, predicted=cost.seconds(s.size, s.readers), measured=s.seconds)
         for s in samples if s.size == held_out
     )  # fmt: skip
-    return Measured(place=place, size=about.size, cost=cost, checks=checks, when=time.time())
+    return Measured(place=place, size=about.size, cost=cost, checks=checks, when=time.time(), is_kept=is_kept)
 
 
-def _climb(reader: Reader, size: int, clock: Callable[[], float]) -> dict[int, float]:
+def probe_quickly(place: str, clock: Callable[[], float] = time.monotonic) -> Measured:
+    """Measure a place by one reader, for about a second at most: before a run, where nobody has measured it.
+
+    Raises:
+        MillraceError: As for `probe`.
+    """
+    with closing(locations.at(place)) as location:
+        about = _about(location)
+        reader = Reader(location, about)
+        alone = _climb(reader, about.size, clock, QUICK_SECONDS)
+        # The largest is read on for a while: servers that limit rates let more pass at first than they do in the end.
+        least, largest = min(alone), max(alone)
+        alone[largest] = _cell([reader], largest, clock)
+        cost = fit_ends(*(Sample(readers=1, size=size, seconds=alone[size]) for size in (least, largest)))
+        is_kept = _keeps(reader, alone, clock)
+    return Measured(place=place, size=about.size, cost=cost, checks=(), when=time.time(), is_kept=is_kept)
+
+
+def fit_ends(least: Sample, largest: Sample) -> Cost:
+    """Fit the line through two samples; where it does not start at 0 or later, the larger one counts alone.
+
+    >>> least, largest = (Sample(readers=1, size=n, seconds=t) for n, t in ((4096, 0.0002), (262144, 0.25)))
+    >>> fit_ends(least, largest).seconds(1_048_576, 1)
+    1.0
+    """
+    cost = fit([least, largest])
+    return cost if cost.lines[0].start_seconds else fit([largest])
+
+
+def _about(location: Location) -> About:
+    about = location.about()
+    if not about.has_ranges:
+        raise RefusedError(f"{location.shown}: its server gives no parts of files", "it cannot be measured")
+    if about.size < LADDER[1]:
+        raise RefusedError(f"{location.shown}: too small to measure by", "name a file of some MB")
+    return about
+
+
+def _keeps(reader: Reader, alone: dict[int, float], clock: Callable[[], float]) -> bool:
+    largest = max(alone)
+    return reader.keeps(largest, alone[largest], clock)
+
+
+def _climb(
+    reader: Reader, size: int, clock: Callable[[], float], most_seconds: float = ALL_SECONDS
+) -> dict[int, float]:
     """What one reader takes for each size, up to the one that takes long enough to tell the bandwidth."""
+    began = clock()
     reader.seconds(LADDER[0], clock)  # the first one opens the connection
     found: dict[int, float] = {}
     for each in LADDER:
@@ -110,6 +177,8 @@ def _climb(reader: Reader, size: int, clock: Callable[[], float]) -> dict[int, f
         # What was slow once may be so by chance.
         found[each] = min(reader.seconds(each, clock) for _ in range(2))
         if found[each] > found[LADDER[0]] + LARGEST_SECONDS:
+            break
+        if clock() - began > most_seconds:
             break
     return found
 

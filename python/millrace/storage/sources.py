@@ -36,21 +36,22 @@ class Known(NamedTuple):
 def look(
     files: Sequence[File], nodes: int, reads: int, rules: Sequence[replicas.Replica], environ: Mapping[str, str]
 ) -> Known:
-    """Ask all places of the files, and look up what reading there costs.
+    """Ask all places of the files, and look up what reading there costs; a share that nobody has measured is measured now.
 
     Args:
         files: At least one, the largest first.
         reads: How often the tasks of a node read all of them: `millrace.plan.reads`.
     """
-    table = cost_table.read(environ)
+    table = cost_table.measure_unknown(files[0].path, files[0].size, environ)
     total = sum(file.size for file in files)
     elsewhere = _replicas(files, rules, environ)
     here = _source(files[0].path, table)
     others = (_source(elsewhere[files[0].path], table),) if elsewhere else ()
     measured = all(cost_table.server(place) in table for place in (files[0].path, *list(elsewhere.values())[:1]))
+    known = table.get(cost_table.server(files[0].path))
     question = Question(
         size=total, lacking=total, reads=reads, nodes=nodes, here=here, elsewhere=others,
-        is_kept=total < MEMORY_SHARE * memory.usable()[0], is_measured=measured,
+        is_kept=total < MEMORY_SHARE * memory.usable()[0] and (known is None or known.is_kept), is_measured=measured,
     )  # fmt: skip
     return Known(question, elsewhere)
 

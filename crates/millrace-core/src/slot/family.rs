@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::mark::Mark;
+use super::running_time::{Deadline, RunningTime};
 use super::spawn::{Ending, Reaped, Usage, reap_if_ended};
 use super::work::{Work, is_busy};
 
@@ -161,13 +162,14 @@ impl Family {
         &self,
         living: Vec<libc::pid_t>,
         patience: Duration,
-        deadline: Option<Instant>,
+        deadline: Option<&Deadline>,
         goes_on: impl Fn() -> bool,
         usage: &mut Usage,
     ) -> io::Result<Left> {
         let mut pause = Duration::from_micros(500);
         let window = (patience / 10).min(Duration::from_secs(1));
-        let (mut seen, mut seen_at, mut busy_at) = (self.work(), Instant::now(), Instant::now());
+        let time = RunningTime::begin();
+        let (mut seen, mut seen_at, mut busy_at) = (self.work(), Duration::ZERO, Duration::ZERO);
         let mut sound = sound(living);
         loop {
             let mut killed = None;
@@ -186,8 +188,8 @@ impl Family {
             for (pid, name) in self::sound(living) {
                 sound.entry(pid).or_insert(name);
             }
-            let now = Instant::now();
-            if !goes_on() || deadline.is_some_and(|deadline| now >= deadline) {
+            let now = time.elapsed();
+            if !goes_on() || deadline.is_some_and(Deadline::is_over) {
                 return Ok(Left::Late);
             }
             if now - seen_at >= window {

@@ -24,6 +24,7 @@ mod pool;
 mod private;
 mod rights;
 mod run;
+mod running_time;
 mod serve;
 mod shared;
 mod spawn;

@@ -16,6 +16,7 @@ use super::lengths::Lengths;
 use super::live::Live;
 use super::outcome::{Failure, Outcome, Sink};
 use super::place::Place;
+use super::running_time::Deadline;
 use super::spawn::{Ending, Process, Usage};
 use super::talk::{Broken, Talk};
 use super::task::{Placement, Task};
@@ -104,11 +105,11 @@ impl Place {
         }
         let watch = self.kills.watch();
         let begun = Instant::now();
-        let deadline = task.timeout.map(|timeout| begun + timeout);
+        let deadline = task.timeout.map(Deadline::after);
         let mut answers = BufWriter::new(self.scratch().map_err(Failure::Io)?);
         let process = &live.process;
         let lives = || process.ended_within(Some(Duration::ZERO)).map(|ended| !ended);
-        let asked = live.talk.ask(batch, lengths, &mut answers, deadline, lives);
+        let asked = live.talk.ask(batch, lengths, &mut answers, deadline.as_ref(), lives);
         outcome.wall_seconds = begun.elapsed().as_secs_f64();
         let pairs = self.substitutions_of(task);
         let settle = |live: &mut Live, outcome: &mut Outcome<S::Receipt>| -> io::Result<()> {

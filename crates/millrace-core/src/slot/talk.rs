@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use super::frames::{LONGEST_HEAD, Outgoing, PIECE, head};
+use super::running_time::Deadline;
 
 /// How long nothing comes before it is seen whether the program still lives: another may hold its end of the pipe.
 const LOOK: Duration = Duration::from_secs(1);
@@ -93,7 +94,7 @@ impl Talk {
         batch: &mut File,
         lengths: &[u64],
         answers: &mut impl Write,
-        deadline: Option<Instant>,
+        deadline: Option<&Deadline>,
         lives: impl Fn() -> io::Result<bool>,
     ) -> Result<Instant, Broken> {
         let mut first = None;
@@ -158,20 +159,20 @@ impl Talk {
     }
 
     /// Waits until something can be done.
-    fn wait(&self, wants_room: bool, deadline: Option<Instant>) -> io::Result<Ready> {
+    fn wait(&self, wants_room: bool, deadline: Option<&Deadline>) -> io::Result<Ready> {
         let events = if wants_room { libc::POLLOUT } else { 0 };
         let mut ends = [
             libc::pollfd { fd: self.from.as_raw_fd(), events: libc::POLLIN, revents: 0 },
             // A descriptor below 0 is passed over; an end whose reader is gone would be told again and again.
             libc::pollfd { fd: if wants_room { self.to.as_raw_fd() } else { -1 }, events, revents: 0 },
         ];
-        let left = deadline.map_or(LOOK, |deadline| deadline.saturating_duration_since(Instant::now()).min(LOOK));
+        let left = deadline.map_or(LOOK, |deadline| deadline.pause().min(LOOK));
         // SAFETY: two valid entries.
         if unsafe { libc::poll(ends.as_mut_ptr(), 2, left.as_millis() as libc::c_int) } < 0 {
             let error = io::Error::last_os_error();
             return if error.kind() == io::ErrorKind::Interrupted { Ok(Ready::default()) } else { Err(error) };
         }
-        let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let late = deadline.is_some_and(Deadline::is_over);
         Ok(Ready { data: ends[0].revents != 0, room: ends[1].revents != 0, late })
     }
 

@@ -1,11 +1,12 @@
 //! Waiting for the end of a tool and of all that it started.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::control::Control;
 use super::family::Left;
 use super::place::Place;
+use super::running_time::Deadline;
 use super::spawn::{Ending, Process, Usage};
 use super::still::StillWatch;
 
@@ -40,12 +41,12 @@ impl Place {
         usage: &mut Usage,
     ) -> io::Result<(Ending, End)> {
         let pid = process.pid;
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = timeout.map(Deadline::after);
         // Asked to be killed between two looks: the caller may have come before the number was there.
         if control.is_killed() {
             control.signal();
         }
-        let cut = self.wait_for_tool(&process, deadline, cpu_limit);
+        let cut = self.wait_for_tool(&process, deadline.as_ref(), cpu_limit);
         // A process that cannot be watched is not left running.
         if !matches!(cut, Ok(None)) {
             control.signal();
@@ -62,7 +63,7 @@ impl Place {
         };
         let goes_on = leaves && matches!(end, End::Whole) && trouble.is_none();
         if goes_on && process.ending()?.is_good(&self.ok_statuses) {
-            end = self.wait_for_rest(left, deadline, control, &mut inherited)?;
+            end = self.wait_for_rest(left, deadline.as_ref(), control, &mut inherited)?;
         }
         // What ended after the caller had asked may have been cut by that, however well it ended.
         if control.is_killed() {
@@ -85,7 +86,7 @@ impl Place {
     fn wait_for_rest(
         &self,
         left: Vec<libc::pid_t>,
-        deadline: Option<Instant>,
+        deadline: Option<&Deadline>,
         control: &Control,
         inherited: &mut Usage,
     ) -> io::Result<End> {
@@ -101,17 +102,17 @@ impl Place {
     fn wait_for_tool(
         &self,
         process: &Process,
-        deadline: Option<Instant>,
+        deadline: Option<&Deadline>,
         cpu_limit: Option<Duration>,
     ) -> io::Result<Option<End>> {
-        let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let mut watch = self.still_limit.map(|limit| StillWatch::of(&self.family, process.pid, limit));
         loop {
-            let pauses = [left(), watch.as_ref().map(StillWatch::pause), cpu_limit.map(|_| CPU_PAUSE)];
+            let pauses =
+                [deadline.map(Deadline::pause), watch.as_ref().map(StillWatch::pause), cpu_limit.map(|_| CPU_PAUSE)];
             if process.ended_within(pauses.into_iter().flatten().min())? {
                 return Ok(None);
             }
-            if left().is_some_and(|left| left.is_zero()) || cpu_limit.is_some_and(|most| self.cpu_time() > most) {
+            if deadline.is_some_and(Deadline::is_over) || cpu_limit.is_some_and(|most| self.cpu_time() > most) {
                 return Ok(Some(End::Late));
             }
             if let (Some(watch), Some(limit)) = (&mut watch, self.still_limit)

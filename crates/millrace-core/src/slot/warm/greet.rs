@@ -3,8 +3,9 @@
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::super::running_time::Deadline;
 use super::super::spawn::Process;
 
 /// A tool touches its input within this time, or is not waited for.
@@ -19,7 +20,7 @@ pub(super) fn greet(
     listener: &UnixListener,
     timeout: Option<Duration>,
 ) -> Result<UnixStream, String> {
-    let deadline = Instant::now() + timeout.map_or(MOST_STARTING, |timeout| timeout.min(MOST_STARTING));
+    let deadline = Deadline::after(timeout.map_or(MOST_STARTING, |timeout| timeout.min(MOST_STARTING)));
     loop {
         match listener.accept() {
             Ok((link, _)) if peer(&link) == Some(process.pid) => return Ok(link),
@@ -30,7 +31,7 @@ pub(super) fn greet(
         if process.ended_within(Some(Duration::ZERO)).unwrap_or(true) {
             return Err("nothing was heard of it (a static program, perhaps, or one that starts others)".to_owned());
         }
-        if Instant::now() >= deadline {
+        if deadline.is_over() {
             return Err("it did not read its input in time".to_owned());
         }
         await_any(process, listener);
