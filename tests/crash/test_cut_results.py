@@ -50,14 +50,14 @@ class Cut:
     def run(self, cut: str, *, always: bool = False) -> tuple[int, str]:
         """Run it with what belongs to the fourth record cut."""
         headers = [line for line in (self.folder / "q.faa").read_text().splitlines() if line[0] == ">"]
-        shutil.rmtree(self.folder / "seen", ignore_errors=True)
-        (self.folder / "seen").mkdir()
+        shutil.rmtree(self.seen, ignore_errors=True)
+        self.seen.mkdir()
         (self.folder / "bin").mkdir(exist_ok=True)
         wrapper = self.folder / "bin" / self.tool[0]
         wrapper.write_text(WRAPPER.format(name=self.tool[0], real=shlex.quote(shutil.which(self.tool[0]) or "")))
         wrapper.chmod(0o755)
         environ = {
-            **os.environ, "PATH": f"{wrapper.parent}:{os.environ['PATH']}", "SEEN": str(self.folder / "seen"),
+            **os.environ, "PATH": f"{wrapper.parent}:{os.environ['PATH']}", "SEEN": str(self.seen),
             "CUT": CUTS[cut], "ALWAYS": "1" if always else "", "BAD": headers[3].split()[0], "IN_ARG": self.in_arg, "OUT_ARG": self.out_arg,
         }  # fmt: skip
         command = [
@@ -78,6 +78,11 @@ class Cut:
             command, cwd=self.folder, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
         return done.returncode, done.stderr
+
+    @property
+    def seen(self) -> Path:
+        """Where the tool notes what it has cut: beside its working directory, whose files are each task's own."""
+        return self.folder.with_name(f"{self.folder.name}.seen")
 
     @cached_property
     def case(self) -> harness.Case:
@@ -132,7 +137,7 @@ def test_a_result_that_was_cut_is_computed_again(cut_of: Cut) -> None:
     for cut in CUTS:
         code, said = cut_of.run(cut)
         assert code == 0, said
-        assert any((cut_of.folder / "seen").iterdir()), "nothing was cut"
+        assert any(cut_of.seen.iterdir()), "nothing was cut"
         assert not cut_of.case.differing(), cut
         (cut_of.folder / cut_of.output).unlink()
 

@@ -217,10 +217,10 @@ def test_the_only_query_is_searched_again_where_a_tool_died(tmp_path: Path, data
     before.write_text(DIES_ONCE.replace("{program}", real))
     before.chmod(0o755)
     path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
-    environ = {**os.environ, "PATH": path, "FIRST": f"{tmp_path}/first", "WHERE": where}
+    environ = {**os.environ, "PATH": path, "FIRST": f"{tmp_path}.first", "WHERE": where}
     command = [sys.executable, "-m", "millrace", "run", "--slots", "2", "--fragments", "3", "--keep-run-dir", "--"]
     subprocess.run([*command, *tool, "-out", "out"], cwd=tmp_path, env=environ, check=True, capture_output=True)
-    assert (tmp_path / "first").is_dir(), "one has died"
+    assert Path(f"{tmp_path}.first").is_dir(), "one has died"
     assert (tmp_path / "out").read_bytes() == (tmp_path / "serial").read_bytes()
     events = read(tmp_path / "out.millrace" / "events.jsonl")
     retries = [event["reason"] for event in events if event["event"] == "retry"]
@@ -258,7 +258,7 @@ def test_a_record_of_which_slices_are_missing_is_done_again(
     options = ["--slots", "3", "--fragments", "2", "--keep-run-dir"]
     command = [sys.executable, "-m", "millrace", "run", *options, "--", *tool]
     environ = {
-        **os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "FIRST": f"{tmp_path}/first",
+        **os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "FIRST": f"{tmp_path}.first",
         harness.MARK: str(tmp_path),
     }  # fmt: skip
     run_dir = tmp_path / "out.millrace"

@@ -31,8 +31,12 @@ WRAPPERS = {
 
 
 def write(folder: Path, names: list[str], wrapper: str = "") -> None:
+    met = folder.with_name(
+        f"{folder.name}.met"
+    )  # where tools meet: the files of the working directory are each one's own
+    met.mkdir()
     tool = folder / "tool"
-    tool.write_text(TOOL.format(python=sys.executable, hold=HOLD, folder=str(folder)))
+    tool.write_text(TOOL.format(python=sys.executable, hold=HOLD, folder=str(met)))
     if wrapper:
         tool = tool.rename(folder / "inner")
         (folder / "tool").write_text(f"#!/bin/sh\n{WRAPPERS[wrapper].format(tool=tool)}\n")

@@ -87,11 +87,16 @@ exec "$@"
 
 
 def run(mpi: Mpi, n: int, place: Path, **environ: str) -> tuple[int, str]:
-    return mpi.run(n, ["run", "job.toml"], place, LOG=f"{place}/log", **environ)
+    return mpi.run(n, ["run", "job.toml"], place, LOG=str(log_of(place)), **environ)
+
+
+def log_of(place: Path) -> Path:
+    """What the tool notes, outside its working directory, whose files are each task's own."""
+    return place.with_name(f"{place.name}.log")
 
 
 def builds(place: Path) -> set[str]:
-    return set((place / "log").read_text().split()) if (place / "log").exists() else set()
+    return set(log_of(place).read_text().split()) if log_of(place).exists() else set()
 
 
 def expected(place: Path) -> bytes:
@@ -132,10 +137,10 @@ def test_nodes_of_one_architecture_have_one_program(openmpi: Mpi, place: Path) -
 def test_a_coordinator_of_another_architecture_resumes_the_run(openmpi: Mpi, place: Path) -> None:
     (place / "job.toml").write_text(JOB + ARCHITECTURES)
     mpi, mark = of_32_bits(openmpi, place, [1]), f"{place.name}-{os.getpid()}"
-    process = mpi.start(2, ["run", "job.toml"], place, mark, LOG=f"{place}/log", SLEEP="0.3")
+    process = mpi.start(2, ["run", "job.toml"], place, mark, LOG=str(log_of(place)), SLEEP="0.3")
     try:
         assert harness.wait_until(
-            lambda: len((place / "log").read_text().split()) > 6 if builds(place) else False, process
+            lambda: len(log_of(place).read_text().split()) > 6 if builds(place) else False, process
         )
         os.kill(ranks(mark)[1], signal.SIGKILL)
         process.wait(harness.LONGEST_SECONDS)
