@@ -48,7 +48,8 @@ def test_only_the_empty_query_is_set_aside(folder: Path, fmt: str, places: str, 
     serial = search(folder, healthy, fmt)
     assert serial.returncode == 0 and serial.stdout
 
-    cut = ["run", "-q", "--slots", str(slots), "--batch", batch, "--run-dir", "here", "--"]
+    # Crashes on several records would be taken for a fault of the tool, as this one is.
+    cut = ["run", "-q", "--slots", str(slots), "--batch", batch, "--run-dir", "here", "--max-quarantined", "10", "--"]
     ended = search(folder, queries, fmt, *MILLRACE, *cut)
     assert ended.returncode == 3, ended.stderr.decode()
     assert ended.stdout == serial.stdout

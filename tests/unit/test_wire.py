@@ -162,7 +162,7 @@ ON_THE_WIRE = """
 6 Compare over
 1 Started task slot ago_seconds
 2 Ended task slot ago_seconds ending exit_status signal detail disk_full cpu_seconds wall_seconds peak_rss_bytes out_of_memory side_by_side stderr extra is_warm saved_seconds cold committed
-None Task id batch kind attempt urgent alone timeout_seconds found
+None Task id batch kind attempt urgent alone timeout_seconds cpu_limit_seconds found
 None Batch first last units bytes digests spooled files offset has_members
 """
 
@@ -229,8 +229,8 @@ def test_a_message_with_a_changed_byte_is_refused_or_a_message(data: st.DataObje
         ([35, [[1, 1, 1]]], "length 4"),
         ([35, [[2, 1, 2, 0.5, "eaten"]]], "Invalid enum value 'eaten'"),
         ([40, "OSError", "text", "", 99], "Invalid enum value 99"),
-        ([2, [[[1, 2, [1], 1, False, False, None, [["journal", [70000, b"", 1, 2, 3]]]], [], []]]], "BlockRef: "),
-        ([2, [[[1, 2, [1], 1, False, False, None, ["journal"]], [], []]]], "BlockRef: "),
+        ([2, [[[1, 2, [1], 1, False, False, None, None, [["journal", [70000, b"", 1, 2, 3]]]], [], []]]], "BlockRef: "),
+        ([2, [[[1, 2, [1], 1, False, False, None, None, ["journal"]], [], []]]], "BlockRef: "),
         ([64, [9, "more"]], "at most length 0, got 1"),
         ([64, [41, "\u1234"]], "latin-1"),
     ],
