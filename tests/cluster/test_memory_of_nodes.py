@@ -32,9 +32,12 @@ LIMIT_MB = 420
 
 @pytest.fixture
 def hungry() -> Iterator[Site]:
-    with tempfile.TemporaryDirectory(prefix="mr-site-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="mr-site-") as folder,
+        tempfile.TemporaryDirectory(prefix="mr-met-") as met,  # the files of the working directory are each tool's own
+    ):
         site = Site(Path(folder), n=32)
-        text = HUNGRY.format(python=sys.executable, hold=HOLD, folder=str(site.folder))
+        text = HUNGRY.format(python=sys.executable, hold=HOLD, folder=met)
         (site.folder / "tool").write_text(text)
         yield site
 
