@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gzip
 import os
+from collections.abc import Iterator
 
 import pytest
+from bystander import ASK, beside, prepare
 from shell import Shell
 
 #: Looks its answer up in the database, and is told by the record when somebody else does something.
-TOOL = r"""
+TOOL = rf"""
 text=$(cat "$1"); name=$(printf %s "$text" | sed -n 's/^>//p')
-if [ -e "$MARK/work/do.$name" ]; then mv "$MARK/work/do.$name" "$MARK/work/done.$name"; . "$MARK/work/done.$name"; fi
+{ASK.format("$MARK/marks", "$name")}
 echo "$name $(cat "$2")"
 """
 
@@ -21,20 +23,21 @@ EXPECTED = "".join(f"r{k} old\n" for k in range(N))
 
 
 @pytest.fixture
-def lookup(shell: Shell) -> Shell:
+def lookup(shell: Shell) -> Iterator[Shell]:
     shell.tool("lookup", TOOL)
     (shell.work / "db").write_text("old\n")
     (shell.root / "new").write_text("new\n")
     (shell.work / "in.fa").write_text("".join(f">r{k}\nMKV\n" for k in range(N)))
-    return shell
+    with beside(shell.root / "marks", shell.run):
+        yield shell
 
 
 RUN = "millrace run --slots 1 --batch 1 --verify 0 --input in.fa --shared db -- lookup in.fa db > out.txt"
 
 
-def at(shell: Shell, record: str, line: str) -> None:
-    """When this record is at work, somebody runs ``line`` in the user's folder."""
-    (shell.work / f"do.{record}").write_text(f'cd "$MARK/work"; {line}\n')
+def at(shell: Shell, record: str, line: str, then: str = ":") -> None:
+    """When this record is at work, somebody runs ``line`` in the user's folder, and its tool then runs ``then``."""
+    prepare(shell.root / "marks", record, line, then)
 
 
 #: Writes over a file of four bytes, at no moment of which it is shorter.
@@ -88,7 +91,7 @@ def test_a_change_stops_the_run_and_the_same_command_goes_on_once_it_is_undone(l
 )
 def test_records_are_not_blamed_for_a_database_that_cannot_be_read(lookup: Shell, line: str, words: str) -> None:
     lookup.tool("strict", 'cat db > /dev/null || exit 1; [ "$(stat -c %a db)" != 0 ] || exit 1; exec lookup "$@"')
-    at(lookup, "r3", f"{line}; exit 1")
+    at(lookup, "r3", line, then="exit 1")
     run = RUN.replace("run ", "run --sync 3600 ", 1).replace("-- lookup", "-- strict")
     ended = lookup.run(run)
     assert ended.code == 5 and words in ended.err and "quarantined" not in ended.err, ended.shown
@@ -111,7 +114,7 @@ def test_records_are_not_blamed_for_a_database_that_cannot_be_read(lookup: Shell
 )
 def test_a_kill_hides_nothing_that_was_replaced_and_put_back(lookup: Shell, away: str, back: str) -> None:
     at(lookup, "r2", away)
-    at(lookup, "r6", f"{back}; kill -9 $PPID")
+    at(lookup, "r6", back, then="kill -9 $PPID")
     # No look comes between: what was found in the other database is in the journal.
     ended = lookup.run(UNSEEN)
     assert ended.code == -9 or ended.code == 137, ended.shown
@@ -190,22 +193,33 @@ def test_the_plan_names_a_folder_of_which_nobody_has_said_what_it_is_for(lookup:
 
 
 @pytest.mark.parametrize("command", ["tee copy.txt < in.fa", "./convert in.fa copy.txt"])
+@pytest.mark.parametrize("place", ["", "elsewhere/"], ids=["in the folder", "elsewhere"])
 def test_a_file_that_the_command_writes_and_nobody_names_as_output_is_told_to_be_one(
-    shell: Shell, command: str
+    shell: Shell, command: str, place: str
 ) -> None:
     """It is there since a run by hand, so it was taken for a file that the program reads."""
     (shell.work / "in.fa").write_text("".join(f">r{k}\nMKV\n" for k in range(2 * N)))
     (shell.work / "convert").write_text('#!/bin/sh\ncat "$1" > "$2"\n')
     (shell.work / "convert").chmod(0o755)
-    (shell.work / "copy.txt").write_text("of yesterday\n")
+    path = f"{shell.root}/{place}copy.txt" if place else "copy.txt"
+    copy = shell.work / path
+    copy.parent.mkdir(exist_ok=True)
+    copy.write_text("of yesterday\n")
+    command = command.replace("copy.txt", path)
     own = "--input in.fa " if command.startswith("./") else ""
     run = f"millrace run --batch 1 {own}--format fasta"
     planned = shell.run(f"millrace plan {own}--format fasta -- {command}")
-    assert "file:      copy.txt\n" in planned.out.replace(f"{shell.work}/", ""), planned.shown
+    assert f"file:      {path}\n" in planned.out.replace(f"{shell.work}/", ""), planned.shown
     ended = shell.run(f"{run} -- {command} > out.txt")
-    assert ended.code == 5, ended.shown
-    assert "file copy.txt: " in ended.err.replace(f"{shell.work}/", ""), ended.shown
-    assert "if the command writes it, say so and start over: --output " in ended.err, ended.shown
-    mended = shell.run(f"{run} --output copy.txt --fresh -- {command} > out.txt")
+    if place:  # what a task writes there, it writes there
+        assert ended.code == 5, ended.shown
+        assert f"file {path}: " in ended.err, ended.shown
+        assert "if the command writes it, say so and start over: --output " in ended.err, ended.shown
+    else:
+        assert ended.code == 4, ended.shown
+        assert "it writes copy.txt, a file of your folder" in ended.err, ended.shown
+        assert "or name it with --output to collect it" in ended.err, ended.shown
+        assert copy.read_text() == "of yesterday\n"
+    mended = shell.run(f"{run} --output {path} --fresh -- {command} > out.txt")
     assert mended.code == 0, mended.shown
-    assert (shell.work / "copy.txt").read_bytes() == (shell.work / "in.fa").read_bytes()
+    assert copy.read_bytes() == (shell.work / "in.fa").read_bytes()
