@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
+from bystander import ASK, beside, prepare
 from crash_site import Site
 from jobs import Mpi
 from test_mpi_failures import N, whole
@@ -13,9 +15,11 @@ from turns import some
 
 SEEN = "sed 's/^>/>seen /'"
 
-#: Done once, by one tool, when six have begun.
-ONCE = """echo "$$" >> "$LOG"
-if [ $(wc -l < "$LOG") -ge 6 ] && mkdir "$LOG.done" 2> /dev/null; then (cd "$SITE"; {}); fi
+#: Asks for the change once, when six tools have begun.
+ONCE = f"""echo "$$" >> "$LOG"
+if [ $(wc -l < "$LOG") -ge 6 ]; then
+{ASK.format("$MARKS", "change")}
+fi
 """
 
 CHANGES = {
@@ -48,19 +52,26 @@ def tool(site: Site, body: str) -> None:
 def test_a_change_stops_the_job_and_it_goes_on_once_it_is_undone(openmpi: Mpi, site: Site, change: str) -> None:
     line, words = CHANGES[change]
     (site.folder / "db").write_text("old\n")
-    tool(site, f'{ONCE.format(line)}{SEEN} "$1" > "$2"; sleep 0.2')
+    tool(site, f'{ONCE}{SEEN} "$1" > "$2"; sleep 0.2')
     kept = {
         name: shutil.copy2(site.folder / name, site.folder.with_name(f"{site.folder.name}.{name}"))
         for name in ("in.fa", "db", "tool")
     }
     options, expected = ("--verify", "0", "--shared", "db"), site.expected
-    code, text = whole(openmpi, 3, site, *options, SITE=str(site.folder))
+    marks = site.folder.with_name(f"{site.folder.name}.marks")
+
+    def run(line: str) -> None:
+        subprocess.run(["bash", "-c", line], cwd=site.folder, check=True)
+
+    with beside(marks, run):
+        prepare(marks, "change", line)
+        code, text = whole(openmpi, 3, site, *options, MARKS=str(marks))
     assert code == 5 and words in text and "changed while the run was on" in text, text
     assert not site.output.exists() or expected.startswith(site.output.read_bytes()), "wrong bytes were passed on"
     for name, path in kept.items():
         shutil.copy2(path, site.folder / "back")
         (site.folder / "back").rename(site.folder / name)
-    code, text = whole(openmpi, 3, site, *options, SITE=str(site.folder))
+    code, text = whole(openmpi, 3, site, *options, MARKS=str(marks))
     assert code == 0, text
     assert site.output.read_bytes() == expected
 
