@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
 import harness
 import pytest
@@ -15,9 +18,9 @@ from turns import again
 #: Says where it ran; waits for the other nodes, and while a file holds the second phase.
 TOOL = """#!/bin/sh
 # step NAME [IN OUT]
-: > {folder}/ran.$1.$(hostname)
-until [ $(ls {folder} | grep -c "^ran[.]$1[.]") -ge {nodes} ]; do sleep 0.05; done
-while [ $1 = second ] && [ -e {folder}/hold ] && grep -q record4 "$2"; do : > {folder}/held; sleep 0.05; done
+: > {marks}/ran.$1.$(hostname)
+until [ $(ls {marks} | grep -c "^ran[.]$1[.]") -ge {nodes} ]; do sleep 0.05; done
+while [ $1 = second ] && [ -e {marks}/hold ] && grep -q record4 "$2"; do : > {marks}/held; sleep 0.05; done
 sed "s/^>/>$1 /" ${{2:+"$2"}} > "${{3:-/dev/stdout}}"
 """
 
@@ -65,8 +68,21 @@ def join(files):
 """
 
 
+def marks_of(site: Site) -> Path:
+    """Where steps meet, and tests hold them: outside of the working folder, whose files are each task's own."""
+    return site.folder.with_name(f"{site.folder.name}.marks")
+
+
+@pytest.fixture(autouse=True)
+def marks(site: Site) -> Iterator[Path]:
+    made = marks_of(site)
+    made.mkdir()
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
 def write(site: Site, n_nodes: int) -> None:
-    (site.folder / "step").write_text(TOOL.format(folder=site.folder, nodes=n_nodes))
+    (site.folder / "step").write_text(TOOL.format(marks=marks_of(site), nodes=n_nodes))
     (site.folder / "step").chmod(0o755)
     (site.folder / "job.toml").write_text(JOB)
     (site.folder / "apart.py").write_text(APART)
@@ -92,10 +108,10 @@ def is_right(site: Site) -> bool:
 
 
 def check(cluster: Cluster) -> None:
-    folder = cluster.site.folder
+    folder, marks = cluster.site.folder, marks_of(cluster.site)
     assert is_right(cluster.site)
     for name in ("first", "second", "third"):
-        assert {path.suffix[1:] for path in folder.glob(f"ran.{name}.*")} == {*NAMES[1:]}
+        assert {path.suffix[1:] for path in marks.glob(f"ran.{name}.*")} == {*NAMES[1:]}
     assert not (folder / "job.millrace").exists()
     assert harness.wait_until(lambda: not cluster.left_over()), cluster.left_over()
 
@@ -107,26 +123,26 @@ def test_each_command_runs_on_all_nodes_and_the_bytes_are_those_of_the_steps(job
 
 
 @pytest.mark.parametrize("victim", ["signal", again("job"), again("node")])
-def test_stopped_in_its_second_phase_it_goes_on(job: Cluster, victim: str) -> None:
+def test_stopped_in_its_second_phase_it_goes_on(job: Cluster, marks: Path, victim: str) -> None:
     folder = job.site.folder
-    (folder / "hold").touch()
+    (marks / "hold").touch()
     run = start(job)
-    assert harness.wait_until((folder / "held").exists, run), job.said
+    assert harness.wait_until((marks / "held").exists, run), job.said
     status = subprocess.run([job.millrace, "status", "job.millrace"], cwd=folder, capture_output=True, text=True)
     assert "  first:    done, 96 records" in status.stdout and "  second:   running" in status.stdout, status.stderr
     if victim == "node":
         job.nodes.kill(NAMES[2])
-        (folder / f"ran.third.{NAMES[2]}").touch()  # for which the others wait
-        (folder / "hold").unlink()
+        (marks / f"ran.third.{NAMES[2]}").touch()  # for which the others wait
+        (marks / "hold").unlink()
     else:
         number = signal.SIGKILL if victim == "job" else signal.SIGTERM
         os.kill(min(job.find("head", "run --hosts")), number)  # the first has begun the phase
         if victim == "signal":
-            (folder / "hold").unlink()
+            (marks / "hold").unlink()
         code = run.wait()
         assert victim == "job" or code == 128 + signal.SIGTERM, job.said
         assert harness.wait_until(lambda: not job.left_over()), job.left_over()
-        (folder / "hold").unlink(missing_ok=True)
+        (marks / "hold").unlink(missing_ok=True)
         run = start(job)
     assert run.wait(harness.LONGEST_SECONDS) == 0, job.said
     check(job)
@@ -154,17 +170,17 @@ def test_in_a_job_of_slurm_it_takes_its_nodes(slurm: Slurm, millrace: str, site:
 
 
 @pytest.mark.slow
-def test_out_of_time_a_job_of_slurm_comes_back(slurm: Slurm, millrace: str, site: Site) -> None:
+def test_out_of_time_a_job_of_slurm_comes_back(slurm: Slurm, millrace: str, site: Site, marks: Path) -> None:
     write(site, 1)
-    (site.folder / "hold").touch()
+    (marks / "hold").touch()
     words = [millrace, "slurm", "-N", str(slurm.n_nodes), "-t", "10:00", "--slots", "2", "job.toml"]
     job = subprocess.run(words, cwd=site.folder, env=slurm.environ, capture_output=True, text=True, check=True)
     number = job.stdout.split()[-1]
     log = site.folder / f"job-{number}.log"
-    slurm.wait((site.folder / "held").exists, "the second phase")
+    slurm.wait((marks / "held").exists, "the second phase")
     slurm.command("scancel", "--batch", "--signal=USR1", number)  # as Slurm does before the wall time is over
     slurm.wait(lambda: "no more work is handed out" in log.read_text(errors="replace"), "the signal")
-    (site.folder / "hold").unlink()
+    (marks / "hold").unlink()
     slurm.wait(lambda: "going back into the queue" in log.read_text(errors="replace"), "requeue")
     slurm.wait(lambda: slurm.state(number) == "PENDING", "requeued job")
     slurm.command("scontrol", "update", f"JobId={number}", "StartTime=now+3")
