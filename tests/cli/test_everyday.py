@@ -89,6 +89,10 @@ REFUSED = [
     ("TrimmomaticSE in.fa out.fq MINLEN:30", "guesses the encoding", "-phred33"),
     ("vsearch --cluster_fast in.fa --id 0.9", "compares all records", "threads of its own"),
     ("samtools sort in.fa", "orders or compares", "| samtools"),
+    ("fasta36 -m 8 in.fa db.fa", "the queries before", "ssearch36"),
+    ("vsearch --sintax in.fa --db tax.fa --tabbedout o", "with --sintax draws", "behind other reads"),
+    ("bwa samse ref.fa in.sai in.fa", "from one stream", "minimap2"),
+    ("maskseq -auto -sequence in.fa -outseq o.fa", "first record", "file of its own"),
     ("samtools view -q 30 in.sam", "reads a header before the alignments", "-@"),
 ]
 SOUND = [

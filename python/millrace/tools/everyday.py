@@ -250,6 +250,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
             "two files of mates)",
             verb("mem"),
         ),
+        Rule("draws among equal hits from one stream for all reads", "minimap2 and bowtie2 do not: millrace run -- minimap2 -ax sr --frag=no ref.fa reads.fq", verb("samse", "sampe")),
     ),
     "bowtie2": (
         Rule("with --non-deterministic " + _DRAWS, "leave it out", exactly("--non-deterministic")),
@@ -293,7 +294,18 @@ RULES: dict[str, tuple[Rule, ...]] = {
         ("cd-hit", "cdhit", "cd-hit-est", "cdhit-est", "cd-hit-2d", "cd-hit-est-2d", "cd-hit-454"),
         (Rule(_CLUSTERS, _OWN_THREADS),),
     ),
-    **dict.fromkeys(("vsearch", "usearch"), (Rule(_CLUSTERS, _OWN_THREADS, text(r"^--?(cluster|derep|sortby|shuffle|fastx_uniques|unoise|uchime|subsample|fastx_subsample|allpairs)")),)),
+    **dict.fromkeys(
+        ("vsearch", "usearch"),
+        (
+            Rule(_CLUSTERS, _OWN_THREADS, text(r"^--?(cluster|derep|sortby|shuffle|fastx_uniques|unoise|uchime|subsample|fastx_subsample|allpairs)")),
+            Rule("with --sintax " + _DRAWS, "run it by itself: a read has another answer behind other reads", text("^--?sintax$")),
+        ),
+    ),
+    **dict.fromkeys(
+        ("fasta36", "fasta"),
+        (Rule("judges a query by what it has seen of the queries before", "use ssearch36 -m 8 with some thousand entries, or blastp: millrace run -- blastp ..."),),
+    ),
+    **dict.fromkeys(("maskseq", "sixpack"), (Rule("reads the first record of the input alone", _folder("record", "fa", "-sequence FOLDER -outseq 'OUT/{stem}.fa'")),)),
     **dict.fromkeys(("fasttree", "FastTree", "FastTreeMP", "fasttreeMP", "phyml"), (_TREE,)),
     **dict.fromkeys(
         ("iqtree", "iqtree2"), (Rule(_TREE.why, _PREFIX.format(end=".treefile", words="-s", more="-seed 1 -nt 1")),)
