@@ -207,24 +207,28 @@ def test_a_fresh_start_that_is_refused_leaves_the_earlier_run_as_it_was(cluster:
     assert "by earlier runs" in cluster.said
 
 
-def test_records_are_not_blamed_for_a_database_that_one_node_lost(cluster: Cluster) -> None:
+def test_records_are_not_blamed_for_a_database_that_one_node_lost(cluster: Cluster, tmp_path: Path) -> None:
     site = cluster.site
-    for name, text in (("db", "old\n"), ("other", "other\n")):
-        (site.folder / name).write_text(text)
-    begun = site.folder / "begun"
-    looks = f"#!/bin/sh\ngrep -q old db || exit 1\n: > {begun}.$(hostname)"
+    # Outside of the working folder: the view of it does not show what is mounted there later.
+    db, other, begun, failed, lost = (tmp_path / name for name in ("db", "other", "begun", "failed", "lost"))
+    db.write_text("old\n")
+    other.write_text("other\n")
+    waits = f": > {begun}.$(hostname); until [ -e {lost} ]; do sleep 0.05; done"
+    looks = f"#!/bin/sh\ngrep -q old {db} || {{ : > {failed}.$(hostname); exit 1; }}\n{waits}"
     tool = (site.folder / "tool").read_text().replace("#!/bin/sh", looks, 1)
     (site.folder / "tool").write_text(tool)
     with site.held():
-        process = cluster.start("--sync", "3600", "--shared", "db")  # nobody looks in the meantime
+        process = cluster.start("--sync", "3600", "--shared", str(db))  # nobody looks in the meantime
         assert harness.wait_until(lambda: Path(f"{begun}.node2").exists(), process)
-        hide = f"mount --bind {site.folder}/other {site.folder}/db"
+        hide = f"mount --bind {other} {db}"
         subprocess.run(cluster.nodes.command("node2", hide), check=True, stdin=subprocess.DEVNULL)
+        lost.touch()
     assert process.wait(timeout=harness.LONGEST_SECONDS) == 5, cluster.said
     assert re.search(r"node2 .*: database \S+/db: .*changed while the run was on", cluster.said), cluster.said
     assert "quarantined" not in cluster.said
-    subprocess.run(cluster.nodes.command("node2", f"umount {site.folder}/db"), check=True, stdin=subprocess.DEVNULL)
-    ends_well(cluster, cluster.start("--shared", "db"))
+    assert Path(f"{failed}.node2").exists() and not Path(f"{failed}.node1").exists()
+    subprocess.run(cluster.nodes.command("node2", f"umount {db}"), check=True, stdin=subprocess.DEVNULL)
+    ends_well(cluster, cluster.start("--shared", str(db)))
 
 
 def test_output_to_a_pipe_has_each_byte_once_though_the_run_starts_again(cluster: Cluster) -> None:
