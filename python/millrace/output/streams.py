@@ -111,13 +111,14 @@ class Streams:
                 self._filesystems.setdefault(folder.stat().st_dev, str(folder))
 
     def _folder(self, output: OutputUse, place: Path | None, elsewhere: bool) -> Path:
-        if output.layout == "record" and not elsewhere:
-            return self._cwd  # names of blocks are whole paths, as the user would have typed them
-        folder = place or self._cwd
-        if not folder.exists():
-            self._new.append(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        by_name = output.layout == "record" and not elsewhere
+        named = os.path.dirname(output.path) if by_name else ""
+        folder = self._cwd / named if by_name else place or self._cwd
+        if "{" not in named:  # else each record has its own; tasks, too, are to find it there
+            if not folder.exists():
+                self._new.append(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+        return self._cwd if by_name else folder  # names of blocks are whole paths, as the user would have typed them
 
     def begin(self) -> None:
         """Something is about to be written: what an earlier run left in the files goes."""
