@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
+import threading
+from collections.abc import Iterator
+
 import pytest
 from shell import RECORDS, Shell
 from turns import again
 
 N = 40
 
-#: Passes its input on; at one record somebody does something in the user's folder.
+#: Passes its input on; at one record it waits for what somebody does in the user's folder, which is not the tool's own.
 TOOL = r"""
 text=$(cat "$1"); name=$(printf %s "$text" | sed -n '1s/^>//p')
-if [ -e "$MARK/work/do.$name" ]; then mv "$MARK/work/do.$name" "$MARK/work/done.$name"; ( cd "$MARK/work"; . ./done.$name ); fi
+if mv "$MARK/do.$name" "$MARK/asked.$name" 2> /dev/null; then while [ -e "$MARK/asked.$name" ]; do sleep 0.01; done; fi
 cp "$1" "$2"
 """
+
+#: Stops a run at once, and waits for its end.
+STOP = "kill $(cat pid); sleep 0.5; kill $(cat pid); while kill -0 $(cat pid) 2> /dev/null; do sleep 0.05; done"
 
 #: What somebody does to ``out``, once there is something in it.
 DEEDS = {
@@ -26,10 +33,22 @@ DEEDS = {
 
 
 @pytest.fixture
-def site(shell: Shell) -> Shell:
+def site(shell: Shell) -> Iterator[Shell]:
     shell.tool("passon", TOOL)
     (shell.work / "in.fa").write_text("".join(f">r{k}\n{'MKV' * 40}\n" for k in range(N)))
-    return shell
+    is_over = threading.Event()
+
+    def somebody() -> None:
+        while not is_over.wait(0.01):
+            for asked in shell.root.glob("asked.*"):
+                subprocess.run(["sh", str(asked)], cwd=shell.work, check=True, timeout=60)
+                asked.unlink()
+
+    other = threading.Thread(target=somebody)
+    other.start()
+    yield shell
+    is_over.set()
+    other.join()
 
 
 RUN = "millrace run --slots 1 --batch 1 --sync 0 --verify 0"
@@ -38,7 +57,7 @@ RUN = "millrace run --slots 1 --batch 1 --sync 0 --verify 0"
 @pytest.mark.parametrize("deed", DEEDS)
 def test_an_output_that_somebody_changes_is_written_again(site: Shell, deed: str) -> None:
     # At the last record all but the last results are there to be spoilt; at the end nothing of ours hides it.
-    (site.work / f"do.r{N - 1}").write_text(f"while [ ! -s out ]; do sleep 0.01; done; {DEEDS[deed]}\n")
+    (site.root / f"do.r{N - 1}").write_text(f"while [ ! -s out ]; do sleep 0.01; done; {DEEDS[deed]}\n")
     ended = site.run(f"{RUN} --input in.fa --output out -- passon in.fa out")
     assert ended.code == 0 and "out: " in ended.err and "written again" in ended.err, ended.shown
     assert (site.work / "out").read_bytes() == (site.work / "in.fa").read_bytes()
@@ -72,7 +91,7 @@ def test_files_in_a_folder_are_written_again_too_also_those_of_a_complete_run(si
     for k in range(9):
         (site.work / f"d/{k}.fa").write_text(f">f{k}\nMKV\n")
     # In input order with one slot: the first is there long before the last begins.
-    (site.work / "do.f8").write_text(
+    (site.root / "do.f8").write_text(
         "while [ ! -s o/3.txt ]; do sleep 0.01; done; rm o/0.txt; mkdir x; mv o/1.txt x; sed -i s/MKV/MKW/ o/2.txt\n"
     )
     line = f"mkdir -p o; {RUN} --keep-run-dir --input d --output 'o/{{stem}}.txt' -- passon d 'o/{{stem}}.txt'"
@@ -132,9 +151,7 @@ def test_an_output_that_was_changed_since_a_complete_run_is_named_not_called_don
 @pytest.mark.parametrize("deed", ["echo mine >> out", again("sed -i s/MKV/mkv/ out"), "rm out", again(": nothing")])
 def test_a_resume_does_not_write_over_what_somebody_has_put_into_an_output_since(site: Shell, deed: str) -> None:
     # The run is stopped at its last record, when there is something in the output.
-    (site.work / f"do.r{N - 1}").write_text(
-        "while [ ! -s out ]; do sleep 0.01; done; while kill -TERM $(cat pid) 2> /dev/null; do sleep 0.05; done\n"
-    )
+    (site.root / f"do.r{N - 1}").write_text(f"while [ ! -s out ]; do sleep 0.01; done; {STOP}\n")
     line = f"{RUN} --input in.fa --output out -- passon in.fa out"
     stopped = site.run(f"sh -c 'echo $$ > pid; exec {line}'")
     assert stopped.code == 143 and (site.work / "out").stat().st_size, stopped.shown
@@ -157,7 +174,7 @@ def test_a_resume_does_not_write_over_what_somebody_has_put_into_an_output_in_wh
     site: Shell,
 ) -> None:
     # The run is stopped at its first record.
-    (site.work / "do.r0").write_text("while kill -TERM $(cat pid) 2> /dev/null; do sleep 0.05; done\n")
+    (site.root / "do.r0").write_text(f"{STOP}\n")
     line = f"{RUN} --input in.fa --output out -- passon in.fa out"
     stopped = site.run(f"sh -c 'echo $$ > pid; exec {line}'")
     assert stopped.code == 143 and not (site.work / "out").exists(), stopped.shown
