@@ -93,7 +93,7 @@ OPTIONS = [
     fails("variable_of_an_argument", f"MILLRACE_RUN_COMMAND=x {RUN} -- copy < in.fa", "MILLRACE_RUN_COMMAND: sets no option"),
     fails("variable_like_no_option", f"MILLRACE_RUN_XYZZY=2 {RUN} -- copy < in.fa", "MILLRACE_RUN_XYZZY: sets no option", "millrace run --help names the options"),
     case("variable_of_another_verb", "MILLRACE_RUN_SLOT=2 millrace completion bash > /dev/null", 0),
-    case("run_directory_that_is_removed", """printf '#!/bin/sh\\nrm -rf %s/o.millrace; cat' "$PWD" > rm.sh; chmod +x rm.sh; millrace run --format fasta --run-dir o.millrace -- ./rm.sh < in.fa > o""",
+    case("run_directory_that_is_removed", r"""printf '#!/bin/sh\n: > ../asked; until [ -e ../removed ]; do sleep 0.1; done; cat' > waits.sh; chmod +x waits.sh; timeout 60 sh -c 'until [ -e ../asked ]; do sleep 0.1; done; rm -rf o.millrace; : > ../removed' & millrace run --format fasta --run-dir o.millrace -- ./waits.sh < in.fa > o""",
          1, "o.millrace: the run directory was removed, and the results in it", "starts again, from the beginning"),
     fails("slots_word_in_environment", f"MILLRACE_RUN_SLOTS=zero {RUN} -- copy < in.fa", "--slots", "'zero'"),
     fails("batch_word", f"{RUN} --batch foo -- copy < in.fa", "--batch foo: not a batch size", "64K"),
