@@ -76,7 +76,9 @@ class Node:
 
             mounted = mounts.View(staged)
         namespaces = mounted.namespaces if mounted else ()
-        shown = choose_view(use, cwd, work.path, hidden, seen, environ.get("PWD", ""), namespaces)
+        shown = choose_view(
+            use, cwd, work.path, hidden, seen, environ.get("PWD", ""), namespaces, [file for _, file in staged or ()]
+        )
         self._mirror, self._pwd = shown.layout, environ.get("PWD")
         self._executions = Executions(use, self._mirror)
         #: Where the same is done in the user's own folder, to compare.

@@ -27,10 +27,11 @@ class Overlays:
 
     Args:
         folders: Real folders that must have one, or lie in one.
+        mounted: Real paths at which something is mounted that this process does not see.
     """
 
-    def __init__(self, folders: Sequence[str]) -> None:
-        self._points = [point for point in mount_points() if point != "/"]
+    def __init__(self, folders: Sequence[str], mounted: Sequence[str] = ()) -> None:
+        self._points = [*(point for point in mount_points() if point != "/"), *mounted]
         self.folders: list[str] = []
         for folder in sorted(folders, key=len):
             if self._holder(folder) is None:
@@ -60,7 +61,7 @@ class Overlays:
 
 def lay_out(
     use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset(), names: Mapping[str, str] | None = None, *,
-    spread: bool = True,
+    spread: bool = True, mounted: Sequence[str] = (),
 ) -> Mirror:  # fmt: skip
     """Decide where everything lies.
 
@@ -68,6 +69,7 @@ def lay_out(
         hidden: Real paths that a tool must not see (the run directory).
         names: What is to be seen in the working directory besides, or in the place of what is there: path by name.
         spread: Whether other folders than the working directory may have overlays.
+        mounted: Paths at which something is mounted for the tools alone (copies of databases).
 
     Returns:
         The layout. Reads folders; makes nothing.
@@ -81,7 +83,7 @@ def lay_out(
         wanted |= {_nearest(os.path.dirname(path)) for path in (*inputs, *outputs) if path}
         top = str(Path(home).parents[above - 1]) if above else "/"
         wanted |= {top} - {"/"}
-    overlays, placer = Overlays(sorted(wanted)), Placer(cwd, cwd)
+    overlays, placer = Overlays(sorted(wanted), [os.path.realpath(path) for path in mounted]), Placer(cwd, cwd)
     taken: set[tuple[int, str]] = set()
     placed_inputs = tuple(
         Place("", b"") if item.format == "files" or item.stdin

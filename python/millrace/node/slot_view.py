@@ -32,7 +32,7 @@ class SlotView(msgspec.Struct, frozen=True):
 
 def choose_view(
     use: ToolUse, cwd: Path, work: Path, hidden: frozenset[Path], names: Mapping[str, str] | None, pwd: str,
-    namespaces: Sequence[int],
+    namespaces: Sequence[int], mounted: Sequence[str] = (),
 ) -> SlotView:  # fmt: skip
     """Find out what can be had.
 
@@ -40,10 +40,11 @@ def choose_view(
         work: The work directory, in which the slots are.
         hidden, names, pwd: As for `millrace.node.mirror.lay_out`.
         namespaces: Descriptors of those in which the tools are started.
+        mounted: Paths at which something is mounted in these.
     """
     if not use.warm:  # a tool that is forked would have to be given a new view while it is at work
         for spread in (True, False):
-            layout = overlay.lay_out(use, cwd, hidden, names, spread=spread)
+            layout = overlay.lay_out(use, cwd, hidden, names, spread=spread, mounted=mounted)
             if opened := _try(layout, work, namespaces):
                 return SlotView(layout, opened)
     can_be_apart = can_lie_apart(use) and not names
