@@ -26,6 +26,9 @@ _FIRST = threading.Lock()
 
 HINT = "start over with --fresh"
 
+#: Fields of inputs that earlier releases wrote: what a batch has to hold is said by ``content`` now.
+FORMER_FIELDS = frozenset({"glue_empty"})
+
 
 def to_json(value: Any) -> bytes:
     """Indented JSON. Bytes of file names that are not UTF-8 come back as they were: ``json`` can write and read
@@ -72,6 +75,13 @@ def unseal(path: Path, kind: type[Kind], what: str, version: int = 0) -> Kind:
             raise CorruptError(f"{path}: not {what} as it was written: its checksum is wrong", HINT)
         found.pop("checksum")
         with _FIRST:
-            return msgspec.convert(found, kind, dec_hook=lambda wanted, value: wanted(value))
+            return msgspec.convert(_without_former_fields(found), kind, dec_hook=lambda wanted, value: wanted(value))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise CorruptError(f"{path}: not {what}: {error}", f"written by another release? {HINT}") from error
+
+
+def _without_former_fields(value: Any) -> Any:
+    """Leave out the fields that files of earlier releases have, and that mean nothing any more."""
+    if isinstance(value, dict):
+        return {name: _without_former_fields(each) for name, each in value.items() if name not in FORMER_FIELDS}
+    return [_without_former_fields(each) for each in value] if isinstance(value, list) else value
