@@ -189,8 +189,8 @@ def run(
         RefusedError: A text with a quotation that is not closed.
         RunError: From the iteration and from `Run.wait`: it was refused, or did not end well.
 
-    >>> for line in run(["grep", "-v", "x", "in.txt"], input="in.txt"):  # doctest: +SKIP
-    ...     print(line)
+        for line in run(["grep", "-v", "x", "in.txt"], input="in.txt"):
+            print(line)
     """
     words = [word for name, value in options.items() for word in option_words(name, value)]
     if stdin is None:

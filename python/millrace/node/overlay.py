@@ -122,11 +122,13 @@ def _input_path(item: InputUse, index: int, use: ToolUse, cwd: Path, names: Mapp
     """The real path at which a task finds its part of an input; empty: it cannot lie at its own path."""
     if item.format == "files" or item.stdin or (item.packed is None and item.path.endswith(COMPRESSED)):
         return ""
+    if is_read_whole(use, index, cwd):
+        return ""
     path = _real(cwd, item.path)
     if item.path in names or not os.path.lexists(path):
         return path if os.path.isdir(os.path.dirname(path)) else ""
     real = os.path.realpath(path)
-    if is_read_whole(use, index, cwd) or any(os.path.realpath(cwd / each) == real for each in use.databases):
+    if any(os.path.realpath(cwd / each) == real for each in use.databases):
         return ""
     return real if _is_file(real) else ""
 
