@@ -204,7 +204,7 @@ def test_run_takes_paths_in_commands_and_options(shell: Shell, monkeypatch: pyte
 def test_run_options_are_those_of_the_command_line() -> None:
     """All but the job file, and the summary in the place of the results."""
     named = {option.lstrip("-").replace("-", "_") for each in run_command.params for option in each.opts if option.startswith("--")}  # fmt: skip
-    assert named - {"json"} == set(RunOptions.__annotations__)
+    assert named - {"json"} == {name.rstrip("_") for name in RunOptions.__annotations__}
     choices = {each.name: list(each.type.choices) for each in run_command.params if hasattr(each.type, "choices")}
     hints = get_type_hints(RunOptions).items()
     assert {name: [*get_args(hint)] for name, hint in hints if get_origin(hint) is Literal} == choices

@@ -20,6 +20,7 @@ class RunOptions(TypedDict, total=False):
     run_dir: StrPath
     work_dir: StrPath
     fresh: bool
+    as_: str
     input: StrPath | Sequence[StrPath]
     output: StrPath | Sequence[StrPath]
     join: str | Sequence[str]
@@ -40,6 +41,7 @@ class RunOptions(TypedDict, total=False):
     keep_run_dir: bool
     sync: float
     verify: float
+    independent: bool
     progress: Literal["auto", "bar", "plain", "json", "none"]
     hosts: str
     partition_size: int
@@ -57,10 +59,10 @@ def option_words(name: str, value: object) -> list[str]:
 
     >>> option_words("run_dir", "r"), option_words("fresh", True), option_words("fresh", False)
     (['--run-dir', 'r'], ['--fresh'], [])
-    >>> option_words("output", ["a", "b"])
-    ['--output', 'a', '--output', 'b']
+    >>> option_words("output", ["a", "b"]), option_words("as_", "blastp")
+    (['--output', 'a', '--output', 'b'], ['--as', 'blastp'])
     """
-    option = f"--{name.replace('_', '-')}"
+    option = f"--{name.rstrip('_').replace('_', '-')}"
     if value is True:
         return [option]
     if value is False or value is None:
