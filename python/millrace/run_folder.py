@@ -157,11 +157,11 @@ def remove_folder(path: Path) -> None:
 
 def _remove_at_last(path: Path) -> None:
     gc.collect()  # closes what nobody has any more
-    until(lambda: _is_removed(path), RELEASE_SECONDS, nap=0.02)
+    until(lambda: try_remove_folder(path), RELEASE_SECONDS, nap=0.02)
 
 
-def _is_removed(path: Path) -> bool:
-    """Whether the folder is gone now, or others have put something there."""
+def try_remove_folder(path: Path) -> bool:
+    """Remove an emptied folder; true once it is gone, or others have put something there."""
     try:
         path.rmdir()
     except OSError as error:

@@ -15,7 +15,7 @@ from millrace.errors import MillraceError, RefusedError
 from millrace.lock import Lock
 from millrace.own import take_private
 from millrace.pack.layout import MAGIC
-from millrace.run_folder import STILL_OPEN
+from millrace.run_folder import try_remove_folder
 from millrace.waiting import until
 from millrace.words import size
 
@@ -124,17 +124,7 @@ def remove_emptied(folder: Path) -> None:
     Network filesystems and those in user space keep such a file, as the lock is, under another name until it is closed.
     """
 
-    def remove() -> bool:
-        try:
-            folder.rmdir()
-        except FileNotFoundError:
-            return True
-        except OSError:
-            names = os.listdir(folder) if folder.is_dir() else []
-            return not all(name.startswith(STILL_OPEN) for name in names)  # it is another process's by now
-        return True
-
-    until(remove, STILL_OPEN_SECONDS, nap=0.02)
+    until(lambda: try_remove_folder(folder), STILL_OPEN_SECONDS, nap=0.02)
 
 
 def taken(path: Path, seconds: float) -> Lock:

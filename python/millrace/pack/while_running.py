@@ -12,7 +12,7 @@ import hashlib
 import shutil
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -61,10 +61,8 @@ class Place:
         self.again.mkdir()
 
     def remove(self) -> None:
-        """Leave nothing here; for the process that has the lock."""
+        """Leave nothing here; for the process that has the lock. The folder goes when that is closed."""
         shutil.rmtree(self.folder, ignore_errors=True)
-        with suppress(OSError):
-            run_folder.remove_folder(self.folder)
 
 
 def job_for(job: Job, dest: Path) -> Job:
