@@ -1,4 +1,4 @@
-"""The command line: one file a verb, imported when it is used, so that ``millrace run`` starts at once."""
+"""The command line: one module for each verb, imported on use, so that ``millrace run`` starts fast."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ VERBS = (
 
 
 class Verbs(click.Group):
-    """Imports the module of a verb when it is asked for."""
+    """A click group that imports the module of a verb on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -96,7 +96,7 @@ class Verbs(click.Group):
 
 
 def _check_variables(prefix: str, command: click.Command) -> None:
-    """Refuse a variable of the environment that sets no option of a command."""
+    """Refuse an environment variable that begins with ``prefix`` and sets no option of a command."""
     known = [option.name.upper() for option in command.params if isinstance(option, click.Option) and option.name]
     for variable in os.environ:
         if variable.startswith(prefix) and (name := variable.removeprefix(prefix)) not in known:
@@ -118,9 +118,9 @@ def group() -> None:
 
 
 def main() -> None:
-    """Entry point: turns errors into words on standard error and an exit code."""
+    """Run the command line; report errors on standard error and exit with a code of ``ExitCode``."""
     prepare_streams()
-    # Until a run takes signals over, an interrupt is a quiet end.
+    # Until a run installs its own signal handlers, an interrupt ends the process without a message.
     sys.unraisablehook = interrupt_again
     try:
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
@@ -158,13 +158,13 @@ def main() -> None:
         drop_output()
         sys.exit(ExitCode.STOPPED)
     finally:
-        # What follows is Python's own end, which would show a traceback.
+        # During its own shutdown Python would show a traceback.
         if signal.getsignal(signal.SIGINT) is end_quietly:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def interrupt_again(lost: sys.UnraisableHookArgs) -> None:
-    """Repeat an interrupt that came while Python ran a callback, such as one of its imports: it drops what they raise."""
+    """Send SIGINT again that came while Python ran a callback, as in an import: Python drops errors of callbacks."""
     if lost.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(lost)
         return
@@ -173,29 +173,30 @@ def interrupt_again(lost: sys.UnraisableHookArgs) -> None:
 
 
 def _interrupt_when_over(thread: int) -> None:
-    """Interrupt ``thread`` as soon as it is no longer in `interrupt_again`."""
+    """Send SIGINT to ``thread`` as soon as it has left ``interrupt_again``."""
     while _is_repeating(sys._current_frames()[thread]):
         time.sleep(0.001)
     signal.pthread_kill(thread, signal.SIGINT)
 
 
 def _is_repeating(frame: FrameType | None) -> bool:
+    """Tell whether ``interrupt_again`` is on the stack of a frame."""
     return frame is not None and (frame.f_code is interrupt_again.__code__ or _is_repeating(frame.f_back))
 
 
 def say(text: str) -> None:
-    """Words on standard error."""
+    """Print a line on standard error, with ``millrace:`` before it."""
     click.echo(f"millrace: {text}", err=True)
 
 
-#: What other programs call the number of things at work at once.
+#: Options of other programs for the number of parallel tasks.
 PARALLEL = frozenset(
     {"-j", "-p", "-t", "-n", "-P", "--jobs", "--threads", "--cpus", "--cores", "--procs", "--num-threads"}
 )
 
 
 def usage_words(error: click.ClickException) -> str:
-    """click's message in our form: lower case, no full stop, a hint."""
+    """Return the message of a click error in our form: lower case, no full stop, with a hint."""
     text = error.format_message().rstrip(".")
     context: click.Context | None = getattr(error, "ctx", None)
     hint = f"see {context.command_path if context else 'millrace'} --help"
@@ -214,18 +215,18 @@ def _has_slots(command: click.Command) -> bool:
 
 
 def quiet_end() -> NoReturn:
-    """End as a program does whose reader has gone away: without a word, as if by SIGPIPE."""
+    """Exit without a message after a broken pipe, with the exit code of SIGPIPE."""
     drop_output()
     sys.exit(128 + signal.SIGPIPE)
 
 
 def drop_output() -> None:
-    """Let what Python still holds for standard output go nowhere, lest a failure at its end change the exit code."""
+    """Redirect standard output to ``/dev/null``, so that a failing flush at exit cannot change the exit code."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 class Forgiving(io.FileIO):
-    """A file whose writing never fails: words that nobody can read must not end a run that goes well."""
+    """A file that ignores write errors: a closed standard error must not end a run."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -235,16 +236,16 @@ class Forgiving(io.FileIO):
 
 
 def prepare_streams() -> None:
-    """Make standard error forgiving, what would steer a terminal seen, and closed descriptors harmless.
+    """Open descriptors 0 to 2 if they are closed, ignore errors of standard error, and escape control characters.
 
-    Where the caller closed 0, 1 or 2 (``>&-``), a journal or lock would get that number and then what is meant
-    for the output. Reading from a closed one gives the end of the file; writing fails, as it would have.
+    Without this, a journal or lock could get the number of a closed descriptor (``>&-``) and then the bytes meant
+    for the output. A descriptor opened here reads as an empty file, and writing to it fails.
     """
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
-            # The lowest free number is taken, which is this one.
+            # The kernel gives the lowest free number, which is this one.
             os.open(os.devnull, os.O_RDONLY)
             os.set_inheritable(descriptor, True)
     words = io.BufferedWriter(Forgiving(2, "w", closefd=False))

@@ -1,4 +1,4 @@
-"""What ``slurm`` and ``pbs`` share: the options of a job for a scheduler, and its command line."""
+"""Options and command line of a job for a batch scheduler, shared by ``slurm`` and ``pbs``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def batch_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options; the function gets a `Request`, the command of the run, its run directory, and ``dry_run``."""
+    """Add the options of a batch job to ``function``.
+
+    It is called with ``request`` (a ``Request``), ``words`` (the command of the run), ``run_dir`` and ``dry_run``.
+    """
     option = click.option
     decorators = [
         option("-N", "--nodes", type=click.IntRange(1), required=True, metavar="N", help="Number of nodes."),
@@ -59,10 +62,10 @@ def batch_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def check(job: Job) -> None:
-    """Refuse what cannot be in a job that is queued again.
+    """Refuse options that cannot hold for a job that is queued again.
 
     Raises:
-        RefusedError: There is something like that.
+        RefusedError: ``--fresh`` or ``--hosts`` was given.
     """
     if job.fresh:
         raise RefusedError("--fresh: a job that is queued again would start over each time", "remove the run directory")
@@ -71,7 +74,7 @@ def check(job: Job) -> None:
 
 
 def _said(ctx: click.Context, job: Job) -> list[str]:
-    """The options of ``run`` among those that were typed, and the command."""
+    """Return the typed options that ``run`` takes, then ``--`` and the tool's command."""
     found: list[str] = []
     names = {*Job.__struct_fields__, "quiet", "verbose"}
     for parameter in ctx.command.params:
@@ -88,7 +91,7 @@ def _said(ctx: click.Context, job: Job) -> list[str]:
 
 
 def _run_dir(job: Job, may_be_missing: bool) -> tuple[str, list[str]]:
-    """The run directory, and the options that name it where the plan cannot be made here.
+    """Return the run directory, and the options that name it if the command cannot be planned here.
 
     Raises:
         MillraceError: ``millrace run`` would refuse the command.
@@ -100,7 +103,7 @@ def _run_dir(job: Job, may_be_missing: bool) -> tuple[str, list[str]]:
 
     urls.check(job)
     fetches = are_named((*job.command[1:], *job.input, *job.shared))
-    may_be_missing = may_be_missing or fetches  # nothing is fetched to where nothing will run
+    may_be_missing = may_be_missing or fetches  # no download to a machine that will not run the job
     try:
         if fetches:
             raise ToolError("")
@@ -115,13 +118,13 @@ def _run_dir(job: Job, may_be_missing: bool) -> tuple[str, list[str]]:
                 "name the file in the command; if the tool takes none, put the tool and its < FILE into a script, and add --input FILE",
             )
         return str(plan.run_dir), []
-    # The program comes with what is set up in the job: there the command is checked.
+    # The job's setup makes the program available; the command is checked there.
     name = job.run_dir or f"{Path(job.command[0]).name}.millrace"
     return str(here() / name), [] if job.run_dir else ["--run-dir", name]
 
 
 def _folder(flow: Workflow, file: Path, may_be_missing: bool) -> str:
-    """The folder of a job in phases.
+    """Return the folder of a job in phases.
 
     Raises:
         MillraceError: ``millrace run`` would refuse it.
@@ -138,7 +141,7 @@ def _folder(flow: Workflow, file: Path, may_be_missing: bool) -> str:
 
 
 def hand_over(command: str, script: str, *, dry_run: bool) -> None:
-    """Print the script, or submit it and print what the scheduler says."""
+    """Print the script, or submit it and print the scheduler's answer."""
     from millrace.launch.submit import submit
 
     click.echo(script if dry_run else submit(command, script), nl=not dry_run)

@@ -1,4 +1,4 @@
-"""``millrace completion``."""
+"""The command ``millrace completion``."""
 
 from __future__ import annotations
 

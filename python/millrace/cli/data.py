@@ -1,4 +1,4 @@
-"""``millrace data``."""
+"""The command ``millrace data``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def command() -> None:
     """Files wherever they lie: on disks, behind URLs, or in several places at once.
 
-    Where else the bytes of a file are is said by [[replica]] in /etc/millrace.toml, ~/.config/millrace.toml or a job file.
+    [[replica]] in /etc/millrace.toml, ~/.config/millrace.toml or a job file names further places of a file.
     """
 
 
@@ -32,7 +32,7 @@ command.add_command(mount.command)
 )
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def locate(names: tuple[str, ...], readers: int, as_json: bool) -> None:
-    """Show all places of a file, which of them have its bytes now, and what these cost there. NAME is a path or a URL.
+    """Show all places of a file, which of them have it now, and the cost of reading there. NAME is a path or a URL.
 
     The exit code is 2 if no place has it.
 
@@ -66,7 +66,7 @@ def locate(names: tuple[str, ...], readers: int, as_json: bool) -> None:
 
 
 def _show(told: dict[str, Any], readers: int) -> None:
-    """The places of one file."""
+    """Print the places of one file."""
     from millrace.words import count, size
 
     click.echo(told["name"])
@@ -81,7 +81,7 @@ def _show(told: dict[str, Any], readers: int) -> None:
 
 
 def _seconds(value: float) -> str:
-    """A time with two digits.
+    """Format a time with two digits.
 
     >>> _seconds(0.00123), _seconds(12.34)
     ('1.2 ms', '12 s')
@@ -111,7 +111,7 @@ def best_path(name: str, readers: int) -> None:
 @click.argument("places", metavar="[FILE|URL]...", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def probe(places: tuple[str, ...], as_json: bool) -> None:
-    """Measure what reading costs at places, each by a file there and in less than 5 seconds; default: those of the rules.
+    """Measure the cost of reading at places, each by a file there, within 5 seconds; default: the places of the rules.
 
     The times are kept for this node, with their date, in ~/.cache/millrace (or in $XDG_CACHE_HOME).
     """
@@ -143,6 +143,7 @@ def probe(places: tuple[str, ...], as_json: bool) -> None:
 
 
 def _show_measured(measured: Measured) -> None:
+    """Print the measured cost of a place, and how well it predicts."""
     from millrace.replicas import shown
     from millrace.storage.cost_table import server
     from millrace.words import size
@@ -163,9 +164,9 @@ PLACES = click.option("--to", "ways", multiple=True, metavar="disk|ram|DIR", hel
 @click.argument("names", metavar="NAME|URL...", nargs=-1, required=True)
 @PLACES
 def stage(names: tuple[str, ...], ways: tuple[str, ...]) -> None:
-    """Fetch files into the cache of this node, from the cheapest place of each, and print where the copies are.
+    """Fetch files into the cache of this node, each from its cheapest place, and print the paths of the copies.
 
-    What is there is not fetched again; several that ask at the same time wait for one download, and one that was cut off goes on.
+    An existing copy is not fetched again; concurrent requests share one download; an interrupted download is resumed.
     """
     from millrace import site
     from millrace.storage import choice, fetch, keep
@@ -204,7 +205,7 @@ def list_copies(ways: tuple[str, ...], as_json: bool) -> None:
 @click.option("--all", "everything", is_flag=True, help="All copies that nobody uses.")
 @PLACES
 def evict(names: tuple[str, ...], everything: bool, ways: tuple[str, ...]) -> None:
-    """Remove copies, which are named by their URL or their path, and say which. One that a process uses stays; then, and where there is none of a name, the exit code is 1."""
+    """Remove copies, named by URL or path, and list them. A copy in use stays. Exit code 1: one stays or is missing."""
     from millrace.cli import say
     from millrace.replicas import shown
     from millrace.storage import copies
@@ -232,7 +233,7 @@ def evict(names: tuple[str, ...], everything: bool, ways: tuple[str, ...]) -> No
 @command.command("verify", short_help="Check the copies on this node.")
 @PLACES
 def verify(ways: tuple[str, ...]) -> None:
-    """Read all fetched copies, compare them with what came, and ask their places whether there is a newer version.
+    """Read all fetched copies, compare their checksums, and ask their places whether there is a newer version.
 
     A damaged copy is removed, unless a process uses it; the exit code is 5 then.
     """

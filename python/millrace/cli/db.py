@@ -1,4 +1,4 @@
-"""``millrace db``."""
+"""The command ``millrace db``."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def split(database: str, size: str, folder: str) -> None:
 
 
 def _into_hdfs(database: str, wanted: tuple[int, int], url: str) -> None:
-    """Make the fragments in a temporary folder, and put each with all its files onto one DataNode."""
+    """Make the fragments in a temporary folder, and store all files of each on one DataNode of HDFS."""
     from millrace.replicas import check_place, shown
     from millrace.storage.together import NewFolder
     from millrace.tools.blast import split as splitting
@@ -85,5 +85,6 @@ def _into_hdfs(database: str, wanted: tuple[int, int], url: str) -> None:
 
 
 def _tell(volumes: Iterable[tuple[str | Path, Volume]]) -> None:
+    """Print the name and size of each volume."""
     for name, volume in volumes:
         click.echo(f"{name}  {volume.entries} entries, {volume.residues} residues")

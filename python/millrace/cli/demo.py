@@ -1,4 +1,4 @@
-"""``millrace demo``."""
+"""The command ``millrace demo``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``millrace doctor``."""
+"""The command ``millrace doctor``."""
 
 from __future__ import annotations
 
@@ -54,7 +54,11 @@ def command(as_json: bool) -> None:
 
 
 def view_words(unseen: str) -> str:
-    """What tasks see of the current folder, in words."""
+    """Say how tasks see the current folder.
+
+    Args:
+        unseen: Why they cannot see it through an overlay; empty: they can.
+    """
     if not unseen:
         return "tasks see this folder as it is, and what they write lies over it (overlay)"
     return (
@@ -64,7 +68,7 @@ def view_words(unseen: str) -> str:
 
 
 def folder_words(folder: Folder) -> str:
-    """What the filesystem of the current folder can do, in words."""
+    """Say which operations the filesystem of a folder supports."""
     if not folder.writable:
         return f"{folder.path} ({folder.filesystem}), cannot be written"
     flock = {

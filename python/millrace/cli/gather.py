@@ -1,4 +1,4 @@
-"""``millrace gather``."""
+"""The command ``millrace gather``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from millrace.errors import ExitCode
 @click.option("-o", "output", default="", metavar="FILE", help="Where to write it (default: standard output).")
 @click.option("--ignore-errors", is_flag=True, help="Write what is there, although blocks are missing or damaged.")
 def command(run: str, stream: str, output: str, ignore_errors: bool) -> None:
-    """Rebuild an output from the journal of a run alone, verifying every checksum. RUN is its run directory, or an output that
-    this lies beside.
+    """Rebuild an output from the journal of a run alone, verifying every checksum. RUN is its run directory, or an
+    output beside it.
 
-    Of a run that is not finished, everything up to the first gap is written, and the exit code is 1.
+    For an unfinished run, everything up to the first gap is written, and the exit code is 1.
 
     \b
     millrace gather hits.tsv -o again.tsv

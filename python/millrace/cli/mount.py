@@ -1,4 +1,4 @@
-"""``millrace data mount``."""
+"""The command ``millrace data mount``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 from millrace.errors import ExitCode
 from millrace.own_python import python_command
 
-#: Seconds between looks at whether a view is there.
+#: Seconds between checks whether the view is mounted.
 LOOK_SECONDS = 0.02
 
 
@@ -49,14 +49,14 @@ def command(url: str, point: Path, foreground: bool, way: str) -> None:
         click.echo(f"millrace: {note}", err=True)
     mount.serve(url, tree, point, lambda text: click.echo(f"millrace: {text}", err=True))
     sys.stdout.flush()
-    os._exit(0)  # downloads that are under way are gone on with by whoever needs them next
+    os._exit(0)  # the next process that needs an unfinished download resumes it
 
 
 def _in_background(words: list[str], point: Path) -> None:
-    """Start a process that stays, wait until the view is there, and say what it has said.
+    """Start a background process that serves the view, wait until it is mounted, and print its messages.
 
     Raises:
-        SystemExit: The view did not come; the exit code is that of the process.
+        SystemExit: The process ended before; the exit code is its own.
     """
     with tempfile.TemporaryFile() as said:
         argv = python_command("-m", "millrace", "data", "mount", "--foreground", *words)
@@ -67,4 +67,4 @@ def _in_background(words: list[str], point: Path) -> None:
         click.echo(said.read(), nl=False, err=True)
         if process.returncode is not None:
             sys.exit(process.returncode if process.returncode > 0 else ExitCode.STOPPED)
-        process.returncode = 0  # it stays: nobody waits for it
+        process.returncode = 0  # it goes on in the background: do not wait for it

@@ -1,4 +1,4 @@
-"""The options that ``run`` and ``plan`` share, and how they become a job."""
+"""The options that ``run``, ``plan`` and others share, and the ``Job`` made from them."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from millrace.job import Job, from_toml, from_values
 if TYPE_CHECKING:
     from millrace.workflow.description import Workflow
 
-#: Adds options to a function.
+#: A function that adds click options to a function.
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 #: Key of the words after ``--`` in the click context.
 COMMAND = "millrace.command"
 
-#: Key of the job file, and of what it and the options say, if it has phases.
+#: Key of the job file and of the merged values, if the job has phases.
 PHASES = "millrace.phases"
 
-#: Key of what did not come from the command line, and from where, in words.
+#: Key of the list of values that did not come from the command line, each with its origin.
 ORIGINS = "millrace.origins"
 
 
 class JobCommand(click.Command):
-    """A verb that takes a serial command after ``--``."""
+    """A click command that takes a serial command after ``--``."""
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return ["[OPTIONS]", "[JOB.toml]", "-- TOOL [ARGS]..."]
@@ -50,7 +50,7 @@ class JobCommand(click.Command):
 
 
 def tool_words(command: click.Command, args: list[str]) -> list[str]:
-    """The words that look like a tool's command typed without ``--``; empty if there are none."""
+    """Return the arguments that look like a tool's command typed without ``--``; empty if there are none."""
     takes_value = {
         name
         for option in command.params
@@ -66,7 +66,7 @@ def tool_words(command: click.Command, args: list[str]) -> list[str]:
 
 
 def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a job; the function gets the finished `Job` as ``job``."""
+    """Add the options of a job to ``function``, which gets the resolved ``Job`` as ``job``."""
     option = click.option
     decorators: list[Decorator] = [
         click.argument("job_file", metavar="[JOB.toml]", required=False, type=click.Path(path_type=Path)),
@@ -118,18 +118,18 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def slots_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--slots``."""
+    """Add the option ``--slots`` to ``function``."""
     return click.option("--slots", type=int, metavar="N", help="Tool processes side by side (default: the cores this process may use).")(function)  # fmt: skip
 
 
 def packing_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what every command takes that regenerates results: ``--slots`` and ``--work-dir``."""
+    """Add ``--slots`` and ``--work-dir``, for every command that regenerates results."""
     work_dir = click.option("--work-dir", envvar="MILLRACE_WORK", default="", metavar="DIR", help="Where batches and unfinished results lie meanwhile.")  # fmt: skip
     return slots_option(work_dir(function))
 
 
 def regenerating_options(*, required: bool) -> Decorator:
-    """Add what every command takes that writes a packed result again.
+    """Add the options of every command that writes a packed result again.
 
     Args:
         required: Whether the outputs must be named.
@@ -152,11 +152,15 @@ def regenerating_options(*, required: bool) -> Decorator:
 
 
 def _names() -> set[str]:
+    """Return the names of the parameters from which a job is made."""
     return {*Job.__struct_fields__, "quiet", "verbose"}
 
 
 def _job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]) -> Job:
-    """Option beats environment beats job file beats the site's file beats default."""
+    """Merge the values of a job: option beats environment beats job file beats the site's file beats default.
+
+    Store the origins, and the phases if there are any, in ``ctx.meta``.
+    """
     from millrace import site
 
     sources = {name: ctx.get_parameter_source(name) for name in values}
@@ -193,14 +197,15 @@ def _job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]) -> J
 
 
 def _shown(value: Any) -> str:
+    """Format a value for a message; lists with commas."""
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _said_in(file: Path) -> dict[str, Any]:
-    """What a job file says."""
+    """Read the values of a job file, in TOML or in the format of HSP-Wrap."""
     if file.suffix != ".hsp":
         return from_toml(file)
-    from millrace.workflow import hsp  # few jobs are written so
+    from millrace.workflow import hsp  # few job files have this format
 
     values, notes = hsp.from_file(file, Path.cwd())
     for note in notes:
@@ -209,10 +214,10 @@ def _said_in(file: Path) -> dict[str, Any]:
 
 
 def workflow() -> tuple[Workflow, Path] | None:
-    """The phases of the job file of this verb, and the file; None: it has none.
+    """Return the workflow of the current command's job file, and the file; None: the job has no phases.
 
     Raises:
-        RefusedError: They are not as they should be.
+        RefusedError: The description of the phases is invalid.
     """
     found: tuple[Path, dict[str, Any]] | None = click.get_current_context().meta.get(PHASES)
     if found is None:
@@ -223,6 +228,6 @@ def workflow() -> tuple[Workflow, Path] | None:
 
 
 def origins() -> list[str]:
-    """What does not come from the command line of this verb, and from where."""
+    """Return a line for each value that did not come from the command line, with its origin."""
     found: list[str] = click.get_current_context().meta[ORIGINS]
     return found

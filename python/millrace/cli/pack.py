@@ -1,4 +1,4 @@
-"""``millrace pack``."""
+"""The command ``millrace pack``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HINT = "name a run directory that was kept, or a trace, or after -- the command
 
 
 class PackCommand(JobCommand):
-    """Takes results before the command."""
+    """A click command that takes results before the tool's command."""
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return ["[OPTIONS]", "RUNDIR | TRACE... | [RESULT]... -- TOOL [ARGS]..."]
@@ -84,7 +84,7 @@ def command(
     ctx: click.Context, results: tuple[Path, ...], dest: Path | None, recipients: tuple[str, ...], with_queries: bool, batch: int | None, trust: bool, effort: float | None,
     slots: int | None, work_dir: str, only_plan: bool, bandwidth: str,
 ) -> None:  # fmt: skip
-    """Pack a finished result: which queries hit which entries, and what cannot be regenerated from that.
+    """Pack a finished result: which queries hit which entries, and all that cannot be regenerated from that.
 
     \b
     millrace pack hits.txt -o hits.mrp -- blastp -query q.faa -db nr -outfmt 0 -out hits.txt
@@ -92,9 +92,10 @@ def command(
     millrace pack trace.csv -o trace.mrp
     millrace unpack hits.mrp --queries q.faa -o hits.txt
 
-    The command is the one that made the result; a run directory that was kept (run --keep-run-dir) knows it. The packer regenerates it and keeps what differs, so that unpacking gives
-    the same bytes. A result that this does not help is compressed with zstd. A file without a command is packed as a periodic event
-    trace, if it is one.
+    The command is the one that made the result; a run directory that was kept (run --keep-run-dir) knows it. The packer
+    regenerates the result and keeps the differences, so that unpacking gives the same bytes. A result that does not get
+    smaller this way is compressed with zstd. A file without a command is packed as a periodic event trace, if it is
+    one.
     """
     from millrace.cli.run import here
     from millrace.errors import RefusedError
@@ -129,7 +130,7 @@ def command(
 
 
 def _pack_files(paths: list[Path], dest: Path, wishes: Wishes) -> None:
-    """Pack files of which no command is told."""
+    """Pack files without knowing the command that made them."""
     from millrace.cli.run import here
     from millrace.errors import RefusedError
     from millrace.pack import age, places, recipe, whole_files
@@ -153,10 +154,10 @@ def _pack_files(paths: list[Path], dest: Path, wishes: Wishes) -> None:
 
 
 def pack_run(run_dir: Path, dest: Path, *, with_queries: bool) -> None:
-    """Pack a kept run.
+    """Pack a kept run into ``dest``.
 
     Raises:
-        MillraceError: It cannot be packed.
+        MillraceError: The run cannot be packed.
     """
     from millrace.pack import packing, places
     from millrace.pack.regenerate import Settings
@@ -182,7 +183,7 @@ def _pack_run(run_dir: Path, dest: Path | None, wishes: Wishes, speed: float | N
 
 
 def _run_dir(results: tuple[Path, ...]) -> Path | None:
-    """The run directory that is named instead of results."""
+    """Return the run directory that is named instead of results; None: there is none."""
     from millrace.pack import kept_run
 
     return results[0] if len(results) == 1 and kept_run.is_run(results[0]) else None
@@ -191,7 +192,12 @@ def _run_dir(results: tuple[Path, ...]) -> Path | None:
 def _pack(
     argv: tuple[str, ...], cwd: Path, named: tuple[Path, ...], dest: Path | None, wishes: Wishes, speed: float | None
 ) -> None:
-    """Pack, or only plan it, what the command ``argv`` has written in ``cwd``."""
+    """Pack the outputs of the command ``argv`` in ``cwd``; with ``speed``, only estimate the ways to send them.
+
+    Args:
+        named: The outputs as typed; empty: as the command says.
+        speed: Bandwidth in bytes a second.
+    """
     from millrace.cli.run import here
     from millrace.errors import RefusedError, ToolError
     from millrace.pack import age, packing, places, plain, results
@@ -242,6 +248,7 @@ def _print_plan(plan: Plan, outputs: list[Path], wishes: Wishes, bandwidth: floa
 
 
 def _bits(bandwidth: float) -> str:
+    """Format a bandwidth in bytes a second as Mbit/s."""
     return "any bandwidth" if bandwidth == float("inf") else f"{bandwidth * 8 / 1e6:,.1f} Mbit/s"
 
 

@@ -1,4 +1,4 @@
-"""``millrace run --pack-to``."""
+"""The option ``--pack-to`` of ``millrace run``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def run(job: Job, cwd: Path, dest: Path, *, with_queries: bool) -> Finished:
-    """Run in ``cwd`` and pack into ``dest``; how it ended."""
+    """Run a job in ``cwd``, pack its outputs into ``dest``, and return how the run ended."""
     from millrace.errors import ExitCode, RefusedError
     from millrace.launch import mpi_environment
     from millrace.pack import places, while_running

@@ -1,4 +1,4 @@
-"""``millrace pbs``."""
+"""The command ``millrace pbs``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millrace.launch.script import Request
 @batch_options
 def command(request: Request, words: list[str], run_dir: str, dry_run: bool) -> None:
     """Submit a run on several nodes to PBS Pro or OpenPBS. Near the end of its wall time the job is queued again, and
-    carries on from what is done, until all is done. (Not yet tried on a real PBS server.)
+    resumes, until all is done. (Not yet tried on a real PBS server.)
 
     \b
     millrace pbs -N 8 -t 4:00:00 -- blastp -query q.faa -db nr -outfmt 6 -out hits.tsv

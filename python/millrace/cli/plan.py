@@ -1,4 +1,4 @@
-"""``millrace plan``."""
+"""The command ``millrace plan``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 @job_options
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 def command(job: Job, as_json: bool) -> None:
-    """Say what ``millrace run`` with the same arguments would do, and why. Nothing is written, and nothing is run but a tool that
-    Millrace knows, which is asked for its version.
+    """Say what ``millrace run`` with the same arguments would do, and why. Nothing is written, and nothing is run but a
+    known tool, to ask for its version.
 
     \b
     millrace plan -- blastp -query q.faa -db nr -outfmt 6 -out hits.tsv
@@ -49,18 +49,19 @@ def command(job: Job, as_json: bool) -> None:
 
 
 class _Found(NamedTuple):
-    """What is told of one command."""
+    """The plan of one command and the facts that are printed with it."""
 
     plan: Plan
     #: Files behind URLs.
     behind: Named | None
     nodes: Allocation | None
-    #: Files of databases that are there.
+    #: Database files on this machine, without those behind URLs.
     databases: list[Path]
     notes: list[str]
 
 
 def _look(job: Job, cwd: Path) -> _Found:
+    """Plan a command and collect the facts to print; run nothing but a known tool for its version."""
     from millrace.cli import urls
     from millrace.launch import allocation
 
@@ -77,10 +78,10 @@ def _look(job: Job, cwd: Path) -> _Found:
 
 
 def _check_program(job: Job, cwd: Path) -> None:
-    """Refuse to start a program of another user to learn its version; one found on ``PATH`` is trusted as that is.
+    """Refuse to start a program of another user to learn its version; a program found on ``PATH`` is trusted.
 
     Raises:
-        RefusedError: It may be another user's.
+        RefusedError: The program may be another user's.
     """
     from millrace.errors import MillraceError, RefusedError
     from millrace.own import why_not_trusted
@@ -91,7 +92,7 @@ def _check_program(job: Job, cwd: Path) -> None:
         name = job.program_on(os.uname().machine)
         exe = find_program(name, cwd, os.environ, job.command)
     except MillraceError:
-        return  # which planning tells
+        return  # planning reports it
     if "/" not in name and not _is_found_by_relative_path(exe, cwd):
         return
     if not (registry.knows(name) or shelf.find(exe.name, cwd, os.environ)):
@@ -105,7 +106,7 @@ def _check_program(job: Job, cwd: Path) -> None:
 
 
 def _is_found_by_relative_path(exe: Path, cwd: Path) -> bool:
-    """Whether ``PATH`` has the folder of the program by a name that means another one elsewhere, such as ``.``."""
+    """Tell whether ``PATH`` names the program's folder only by a relative path, such as ``.``."""
     return not any(
         os.path.isabs(entry) and Path(os.path.normpath(entry)) == exe.parent
         for entry in os.environ.get("PATH", "").split(os.pathsep)
@@ -113,7 +114,7 @@ def _is_found_by_relative_path(exe: Path, cwd: Path) -> bool:
 
 
 def _arithmetic(plan: Plan, databases: list[Path], n_nodes: int) -> list[str]:
-    """From where databases are read, and why."""
+    """Return lines that say from where databases are read, and why."""
     from millrace.plan import reads, staging
     from millrace.plan.sources import in_words
     from millrace.storage import sources
@@ -127,6 +128,7 @@ def _arithmetic(plan: Plan, databases: list[Path], n_nodes: int) -> list[str]:
 
 
 def _values(found: _Found) -> dict[str, Any]:
+    """Return the plan as values for JSON."""
     plan, use = found.plan, found.plan.use
     return {
         "adapter": use.adapter, "command": plan.command.argv, "program": str(plan.command.exe), "version": use.version,
@@ -136,6 +138,7 @@ def _values(found: _Found) -> dict[str, Any]:
 
 
 def _tool(found: _Found) -> Iterator[str]:
+    """Yield lines about the tool and its inputs."""
     plan, use = found.plan, found.plan.use
     yield f"tool:      {plan.command.exe} ({use.version or 'version unknown'}), known as {use.adapter}"
     for item in use.inputs:
@@ -146,6 +149,7 @@ def _tool(found: _Found) -> Iterator[str]:
 
 
 def _files(found: _Found) -> Iterator[str]:
+    """Yield lines about fetched files, outputs and databases."""
     from millrace.plan.world import kind_of_shared
     from millrace.tools.joins import words
 
@@ -166,6 +170,7 @@ def _files(found: _Found) -> Iterator[str]:
 
 
 def _places(found: _Found) -> Iterator[str]:
+    """Yield lines about the run directory, the nodes and the notes of the plan."""
     plan, nodes = found.plan, found.nodes
     yield f"run dir:   {plan.run_dir}{' (exists: the run would resume)' if (plan.run_dir / 'job.json').exists() else ''}"
     if nodes:

@@ -1,4 +1,4 @@
-"""``millrace receive``."""
+"""The command ``millrace receive``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from millrace.cli.options import regenerating_options
 
-#: How long a receiver is waited for whose sender has gone.
+#: Longest wait, in seconds, for an earlier receiver whose sender is gone.
 LAST_SECONDS = 60.0
 
 
@@ -21,7 +21,7 @@ LAST_SECONDS = 60.0
 def command(
     outputs: tuple[Path, ...], db: str, queries: Path | None, any_version: bool, slots: int | None, work_dir: str
 ) -> None:
-    """Regenerate a result while its pack arrives on standard input. Started by `millrace send`, by ssh."""
+    """Regenerate a result while its pack arrives on standard input. Started by ``millrace send``, by ssh."""
     from millrace.cli.run import here
     from millrace.errors import RefusedError, ToolError
     from millrace.launch.mpi_environment import for_tools
@@ -42,17 +42,17 @@ def command(
     told: list[Sequence[str]] = []
 
     def confirm(_: object, argv: Sequence[str]) -> bool:
-        if argv not in told:  # once when it begins to arrive, once when it is whole
+        if argv not in told:  # called when the pack begins to arrive, and again when it is complete
             click.echo(f"millrace: this pack runs: {shown(shlex.join(argv))}", err=True)
             told.append(argv)
-        return True  # who sends it has logged in
+        return True  # the sender has logged in as this user
 
     made = receiving.Receiving(place, dests, there, confirm)
     try:
         with places.in_words(dests[0]):
             receiving.receive(made, place, sys.stdin.buffer, sys.stdout.buffer)
     except (RefusedError, ToolError):
-        if is_new:  # else an earlier start has left what can be gone on with
+        if is_new:  # else the same command can resume an earlier start
             place.remove()
         raise
     finally:

@@ -1,4 +1,4 @@
-"""``millrace report``."""
+"""The command ``millrace report``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-#: How a page begins, in lower case.
+#: First bytes of a report page, in lower case.
 PAGE = b"<!doctype html>"
 
 
@@ -21,8 +21,8 @@ PAGE = b"<!doctype html>"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead.")
 def command(run: str, output: Path | None, as_json: bool) -> None:
-    """Write one self-contained HTML page that shows how a run went. RUN is its run directory, there or gone, an output
-    that this lies beside, or its name in ``millrace runs``.
+    """Write one self-contained HTML page that shows how a run went. RUN is its run directory, present or removed, an
+    output beside it, or its name in ``millrace runs``.
 
     \b
     millrace report hits.tsv -o report.html
@@ -52,7 +52,7 @@ def command(run: str, output: Path | None, as_json: bool) -> None:
 
 
 def _check_page(output: Path) -> None:
-    """A slip of the hand may not cost an output."""
+    """Refuse to overwrite a file that is no report page: a typing error must not destroy an output."""
     from millrace.errors import RefusedError
 
     if str(output) == "-":
@@ -66,7 +66,7 @@ def _check_page(output: Path) -> None:
 
 
 def _of_phases(folder: Path, shown: Path, output: Path, *, as_json: bool) -> None:
-    """Write the page of a job in phases whose logs are in ``folder``, and which was run in ``shown``."""
+    """Write the page, or print the JSON, of a job in phases with logs in ``folder`` and the run directory ``shown``."""
     from millrace.cli.run import print_json
     from millrace.report import summary
     from millrace.watch import phases

@@ -1,4 +1,4 @@
-"""``millrace run``."""
+"""The command ``millrace run``."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def command(job: Job, as_json: bool, pack: Path | None, with_queries: bool) -> N
     from millrace.launch.allocation import PHASE
     from millrace.launch.supervisor_link import Supervision
 
-    caller.forget(os.environ)  # not for tools, which may run Millrace themselves
+    caller.forget(os.environ)  # a tool may itself run Millrace
     phase: tuple[Workflow, Path, str] | None = None
     if flow := workflow():
         if pack:
             raise RefusedError("--pack-to: a job in phases is not packed", "run it, then: millrace pack")
-        if not (name := os.environ.pop(PHASE, "")):  # not for tools, which may run Millrace themselves
+        if not (name := os.environ.pop(PHASE, "")):  # a tool may itself run Millrace
             sys.exit(_phases(*flow))
         phase, job = (*flow, name), flow[0].phase(name).job
     if pack:
@@ -81,7 +81,7 @@ def command(job: Job, as_json: bool, pack: Path | None, with_queries: bool) -> N
     if (log := os.environ.get(debug.VARIABLE)) or job.verbosity > 1:
         debug.begin(log or "", launched.rank if launched and launched.size > 1 else None)
         if job.progress == "auto":
-            job = msgspec.structs.replace(job, progress="plain")  # a bar would be torn by the log
+            job = msgspec.structs.replace(job, progress="plain")  # log lines would break up a bar
     supervision = Supervision(os.environ, coordinator=not (launched and launched.rank))
     supervision.begin()
     try:
@@ -98,7 +98,7 @@ def command(job: Job, as_json: bool, pack: Path | None, with_queries: bool) -> N
 
 
 def _phases(flow: Workflow, file: Path) -> int:
-    """Run a job in phases; the exit code."""
+    """Run a job in phases and return its exit code."""
     from millrace.errors import RefusedError
     from millrace.launch import allocation, mpi_environment
     from millrace.watch.told import Told
@@ -115,7 +115,7 @@ def _phases(flow: Workflow, file: Path) -> int:
 
 
 def _is_alone(launched: Launched | None) -> bool:
-    """Whether nobody has started others beside this process: ``srun`` starts a shell of an allocation, too."""
+    """Tell whether this process is the only rank: ``srun`` may also have started just the shell of an allocation."""
     return launched is None or (launched.size == 1 and launched.launcher == "srun")
 
 
@@ -127,10 +127,10 @@ def _run(
     as_json: bool,
     phase: tuple[Workflow, Path, str] | None,
 ) -> int:
-    """Plan, run and report; the exit code.
+    """Plan, run and report a job, and return its exit code.
 
     Args:
-        phase: Which phase of which job this is a rank of, and its file.
+        phase: Workflow, its file and the name of the phase of which this process is a rank; None: no phase.
     """
     from millrace.cli import urls
     from millrace.launch import allocation
@@ -142,7 +142,7 @@ def _run(
 
         crew = rank.join(launched, supervision, job)
     if supervision.active:
-        job = msgspec.structs.replace(job, fresh=False)  # that was for the first start, and is done
+        job = msgspec.structs.replace(job, fresh=False)  # only the first start begins afresh
     in_job = launched is not None or supervision.active
     outbox = urls.outbox_of(job, here())
     job = outbox.job if outbox else job
@@ -173,10 +173,11 @@ def _run(
 def _carry_out(
     plan: Plan, supervision: Supervision, crew: Membership | None, behind: Named | None, outbox: Outbox | None
 ) -> Finished:
+    """Run a plan; report it by name if the run directory disappears meanwhile."""
     from millrace.errors import MillraceError
-    from millrace.session import carry_out  # not before: what is refused need not wait for all that a run needs
+    from millrace.session import carry_out  # imported late: a refused command need not wait for these imports
 
-    gc.freeze()  # what is loaded by now stays to the end: no collection has to look at it
+    gc.freeze()  # modules loaded by now live to the end: keep them out of garbage collections
     gc.enable()
     try:
         return carry_out.run(plan, supervision, crew, behind, outbox)
@@ -192,6 +193,7 @@ def _carry_out(
 
 
 def _tell_end(finished: Finished, job: Job, behind: Named | None) -> None:
+    """Print the summary and the final message of a run, and a warning if a fetched file has changed since."""
     from millrace.report import summary
 
     if behind and (place := behind.changed()):
@@ -205,15 +207,20 @@ def _tell_end(finished: Finished, job: Job, behind: Named | None) -> None:
 
 
 def _tell_plan(notes: Sequence[str], job: Job, *, others: bool) -> None:
+    """Log the notes of the plan, and print them with ``-v``.
+
+    Args:
+        others: Whether other ranks take part.
+    """
     for note in (*origins(), *notes):
         debug.note("plan", note)
-        # Slots are those of this process alone.
+        # The note counts the slots of this process alone.
         if job.verbosity > 0 and not (others and note.startswith("slots: ")):
             click.echo(f"millrace: {note}", err=True)
 
 
 def here() -> Path:
-    """The working folder.
+    """Return the working folder.
 
     Raises:
         RefusedError: It was removed.
@@ -227,7 +234,7 @@ def here() -> Path:
 
 
 def print_json(value: Any, *, err: bool = False) -> None:
-    """Print a value of the model as one indented JSON document, to standard error if ``err``."""
+    """Print a value as one indented JSON document, to standard error if ``err``."""
     from millrace.sealed import to_json
 
     click.echo(to_json(value).decode(), err=err)

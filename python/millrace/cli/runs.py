@@ -1,4 +1,4 @@
-"""``millrace runs``."""
+"""The command ``millrace runs``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import click
 @click.command("runs", short_help="List the runs that ended, and those that go on here.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def command(as_json: bool) -> None:
-    """List your latest runs that ended, whatever way, the last one at the end: name, when, how, records, command, folder.
-    Then those that go on in this folder, as ``millrace watch`` has them.
+    """List your ended runs, the latest last: name, time, status, records, command, folder. Then list the runs that are
+    running in this folder, as ``millrace watch`` shows them.
 
-    ``millrace status`` and ``millrace report`` take the name. Kept are at most 50 runs, of this user, in
+    ``millrace status`` and ``millrace report`` take the name. At most 50 runs of this user are kept, in
     ``~/.local/state/millrace/runs`` (or in ``$XDG_STATE_HOME``), which may be removed at any time.
 
     \b
@@ -43,7 +43,7 @@ def command(as_json: bool) -> None:
 
 
 def _going_on(cwd: Path) -> list[str]:
-    """A line for each run of the working folder in which somebody is at work."""
+    """Return a line for each run of the working folder that is running now."""
     from millrace.errors import MillraceError
     from millrace.watch import plain
     from millrace.watch.watched import going_on, opened
@@ -53,6 +53,6 @@ def _going_on(cwd: Path) -> list[str]:
         with (
             suppress(MillraceError, OSError),
             opened([name], os.environ) as (run,),
-        ):  # it ends just now, or is another's
+        ):  # it has just ended, or belongs to another user
             lines.append(plain.line(run.look()))
     return lines

@@ -1,4 +1,4 @@
-"""``millrace send``."""
+"""The command ``millrace send``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import click
 
-#: Host and path, as rsync and scp have them.
+#: Host and path in the syntax of rsync and scp.
 _PLACE = re.compile(r"((?:[^@\s/-][^@\s/]*@)?(?:\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9_][^:\s/]*)):(.+)")
 
-#: What ssh says by its exit status when it is its own failure.
+#: Exit status of ssh for a failure of its own.
 _SSH_FAILED = 255
 
 
@@ -40,8 +40,8 @@ def command(
     millrace send hits.mrp me@storage:results/hits.txt --db /data/nr
     millrace send hits.txt.millrace me@storage:results/hits.txt
 
-    A pack into which a run is packing is sent while it grows. The same command again goes on where it was, whichever end or
-    link has failed.
+    A pack that a run still writes is sent while it grows. The same command again resumes after a failure of either end
+    or of the connection.
     """
     from millrace.cli.run import here
     from millrace.errors import RefusedError
@@ -68,7 +68,7 @@ def command(
 
 
 def _packed(run_dir: Path, known_queries: bool) -> Path:
-    """The pack of a kept run, which stays until it is sent; those of runs that were here before are removed."""
+    """Pack a kept run beside it and return the pack, which stays until it is sent; remove packs of earlier runs."""
     from millrace.cli import pack
     from millrace.rundir import RunDir
 
@@ -83,10 +83,10 @@ def _packed(run_dir: Path, known_queries: bool) -> Path:
 
 
 def _send(pack: Path, connect: list[str]) -> int:
-    """Send by the command ``connect``; how many bytes.
+    """Send a pack through the command ``connect`` and return the number of bytes sent.
 
     Raises:
-        MillraceError: There is no connection any more, or the other end has failed.
+        MillraceError: The connection or the other end has failed.
     """
     from millrace.errors import MillraceError, RefusedError
     from millrace.pack import sending

@@ -1,4 +1,4 @@
-"""``millrace simulate``."""
+"""The command ``millrace simulate``."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def command(
         raise RefusedError("--records and --work contradict each other", "give one of them")
     if finish and fragments == 1:
         raise RefusedError("--finish: the database is whole", "say in how many fragments it is with --fragments")
-    # Without a word of the finish, each record counts once for each fragment.
+    # Without --finish, each record counts once for each fragment.
     divided = 1 if finish else fragments
     known = load(trace, mean, divided, seed, replay=not records and not work)
     if records:
@@ -121,6 +121,7 @@ def command(
 
 
 def _print(found: Outcome, known: Trace, nodes: int) -> None:
+    """Print the figures of a simulated run."""
     from millrace.report.words import duration
 
     click.echo(

@@ -1,4 +1,4 @@
-"""``millrace slurm``."""
+"""The command ``millrace slurm``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millrace.launch.script import Request
 @batch_options
 def command(request: Request, words: list[str], run_dir: str, dry_run: bool) -> None:
     """Submit a run on several nodes to Slurm. Near the end of its wall time the job goes back into the queue, and
-    carries on from what is done, until all is done.
+    resumes, until all is done.
 
     \b
     millrace slurm -N 8 -t 4:00:00 -- blastp -query q.faa -db nr -outfmt 6 -out hits.tsv

@@ -1,4 +1,4 @@
-"""``millrace status``."""
+"""The command ``millrace status``."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def command(runs: tuple[str, ...], as_json: bool) -> None:
-    """Say how far a run is: running, stopped or done, from its run directory alone; of a job in phases, each of them. RUN is that
-    directory, or an output that it lies beside. If it is gone, or RUN is a name in ``millrace runs``: how the run ended. Without
-    RUN: all run directories in this folder.
+    """Say how far a run is: running, stopped or done, from its run directory alone; for a job in phases, say it of each
+    phase. RUN is that directory, or an output beside it. If the directory is gone, or RUN is a name in ``millrace
+    runs``, say how the run ended. Without RUN: all run directories in this folder.
 
     \b
     millrace status hits.tsv
@@ -36,6 +36,7 @@ def command(runs: tuple[str, ...], as_json: bool) -> None:
 
 
 def _of_run(name: str, *, as_json: bool) -> None:
+    """Print the status of a run, or of a job in phases, by its name."""
     from millrace.cli.run import print_json
     from millrace.errors import parted
     from millrace.output import status
@@ -71,6 +72,7 @@ def _of_run(name: str, *, as_json: bool) -> None:
 
 
 def _of_phases(folder: Path, ended: Past | None, *, as_json: bool) -> None:
+    """Print the status of a job in phases, a line for each phase."""
     from millrace.cli.run import print_json
     from millrace.watch import plain
     from millrace.watch.watched import opened
@@ -88,6 +90,7 @@ def _of_phases(folder: Path, ended: Past | None, *, as_json: bool) -> None:
 
 
 def _tell(ended: Past) -> None:
+    """Print how a run ended, from the history."""
     from millrace.report.words import count, duration
 
     click.echo(_heading(ended))

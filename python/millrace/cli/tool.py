@@ -1,4 +1,4 @@
-"""``millrace tool``: what programs of your own need."""
+"""The command ``millrace tool``: support for programs of your own."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def include_dir() -> None:
 
 @command.command("list")
 def list_() -> None:
-    """List the tools that files describe: program, what it does, the file.
+    """List the tools that files describe: program, purpose, file.
 
-    A program of which an earlier line speaks is not looked for further on.
+    For a program on several lines, the first counts.
     """
     from millrace.tools import confirmations, shelf
     from millrace.words import shown
@@ -55,13 +55,13 @@ def list_() -> None:
 @command.command("allow")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 def allow(file: Path) -> None:
-    """Confirm the description of a tool that lies in a working folder, as it is now: read it before.
+    """Confirm the present content of a tool's description in a working folder. Read it before.
 
     \b
     millrace tool allow millrace-tools/mytool.toml
 
-    What is confirmed is kept in ~/.local/state/millrace/tools by a digest of the content. A file that has changed must be confirmed
-    again. Descriptions in ~/.config/millrace/tools need no confirmation.
+    Confirmations are kept in ~/.local/state/millrace/tools by a digest of the content; confirm a changed file again.
+    Descriptions in ~/.config/millrace/tools need no confirmation.
     """
     from millrace.tools import confirmations, description
     from millrace.words import shown
@@ -85,9 +85,9 @@ def check(job: Job) -> None:
     \b
     millrace tool check -- mytool -d nr -o hits.txt sample.fa
 
-    Nothing is written in the working folder. In parallel: with one record a batch and in batches that cut badly, with the
-    records the other way round, and killed and resumed. Of a large sample the first 100 records are taken. Exit code 1:
-    something differs.
+    Nothing is written in the working folder. The parallel runs: one record a batch, batches that cut badly, the records
+    in reverse order, and a run that is killed and resumed. Of a large sample the first 100 records are taken. Exit code
+    1: a difference was found.
     """
     import sys
     import tempfile
@@ -117,7 +117,7 @@ def check(job: Job) -> None:
 
 
 def options_of(job: Job) -> list[str]:
-    """What a run of the check has to be told of the job, as it is typed."""
+    """Return the options of a job that the runs of a check need, as typed."""
     options = [
         word
         for name in ("input", "output", "join", "shared", "ok_status")
@@ -131,7 +131,7 @@ def options_of(job: Job) -> list[str]:
 
 
 class NewCommand(JobCommand):
-    """A verb that takes a name, and a command after ``--``."""
+    """A click command that takes a name, and a tool's command after ``--``."""
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return ["NAME", "-- TOOL [ARGS]..."]
@@ -153,8 +153,7 @@ def new(ctx: click.Context, name: str) -> None:
     \b
     millrace tool new mytool -- mytool -d nr.fa -o hits.txt sample.fa
 
-    It is written to millrace-tools/NAME.toml, with ?? wherever something was guessed. The command is run once, in a folder of its
-    own that goes again.
+    It is written to millrace-tools/NAME.toml, with ?? at each guess. The command is run once, in a temporary folder.
     """
     import tempfile
 
@@ -180,7 +179,7 @@ def new(ctx: click.Context, name: str) -> None:
     with path.open("xb") as file:  # through no link
         file.write(content)
     parse(content, path)
-    with suppress(RefusedError):  # without a home of the user's own it is to be confirmed as any other
+    with suppress(RefusedError):  # without a home folder, the user confirms it as any other
         confirmations.confirm(content, os.environ)
     click.echo(
         f"{IN_PROJECT / path.name}: look at what is marked with ??, then: millrace tool check -- {shlex.join(words)}"

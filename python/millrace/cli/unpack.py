@@ -1,4 +1,4 @@
-"""``millrace unpack``."""
+"""The command ``millrace unpack``."""
 
 from __future__ import annotations
 
@@ -64,6 +64,7 @@ def command(
 
 
 def _check_number(made: Recipe, outputs: Sequence[Path]) -> None:
+    """Refuse another number of outputs than the pack has."""
     from millrace.errors import RefusedError
     from millrace.words import shown
 
@@ -75,6 +76,7 @@ def _check_number(made: Recipe, outputs: Sequence[Path]) -> None:
 
 
 def _confirmed(argv: Sequence[str]) -> bool:
+    """Show the command of a pack, and ask on a terminal whether to run it; without a terminal, no."""
     from millrace.words import shown
 
     click.echo(f"millrace: this pack runs: {shown(shlex.join(argv))}", err=True)
@@ -82,6 +84,7 @@ def _confirmed(argv: Sequence[str]) -> bool:
 
 
 def _listed(made: Recipe) -> str:
+    """Describe the contents of a pack, in lines."""
     from millrace.words import shown, size
 
     lines = [f"output {each.name}: {size(each.bytes)}, SHA-256 {each.sha256}" for each in made.outputs]
@@ -96,7 +99,7 @@ def _listed(made: Recipe) -> str:
 
 
 def _named(token: Token) -> str:
-    """What stands in a command in the place of a file.
+    """Return the placeholder that is shown for a file of the command.
 
     >>> from millrace.model import DatabaseArg, OutputArg
     >>> _named(DatabaseArg("--db=")), _named(OutputArg(1))

@@ -1,4 +1,4 @@
-"""URLs in a command: what is fetched before it can be planned, and what is sent when it is done."""
+"""URLs in a command: files fetched before planning, outputs sent at the end."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def check(job: Job) -> None:
-    """See that the URLs of a command can be used, and may be written down.
+    """Check that the URLs of a command are usable and hold no password, as they are written to logs.
 
     Raises:
-        RefusedError: One is of no use, or may hold a password.
+        RefusedError: One is unusable, or may hold a password.
     """
     from millrace import replicas
     from millrace.tools import registry
@@ -30,7 +30,7 @@ def check(job: Job) -> None:
 
 
 def outbox_of(job: Job, cwd: Path) -> Outbox | None:
-    """The outputs of the command that go to URLs; None: there are none.
+    """Return the outputs of the command that go to URLs; None: there are none.
 
     Raises:
         RefusedError: One cannot be written.
@@ -48,17 +48,17 @@ def outbox_of(job: Job, cwd: Path) -> Outbox | None:
 def plan(
     job: Job, cwd: Path, environ: Mapping[str, str], *, apart: bool, launched: bool = False
 ) -> tuple[Plan, Named | None]:
-    """Plan a command, once the files are here that it names by URLs.
+    """Fetch the files that a command names by URLs, then plan it.
 
     Args:
-        apart: Leave volumes of databases in HDFS to the nodes that search them, where fragments are these.
-        launched: As `millrace.plan.plan.make` has it.
+        apart: Leave database volumes in HDFS, one for each fragment, to the nodes that search them.
+        launched: See ``millrace.plan.plan.make``.
 
     Returns:
-        The plan, and the files, in use until they are closed; None: the command names none.
+        The plan, and the fetched files, in use until closed; None: the command names no URL.
 
     Raises:
-        MillraceError: It cannot be done, or a file is not there, cannot be read, or does not fit.
+        MillraceError: The command cannot be planned, or a file is missing, unreadable or too large for the cache.
     """
     from millrace.plan import plan as planner
 
@@ -72,12 +72,13 @@ def plan(
 
 
 def _files_behind(job: Job, cwd: Path, *, apart: bool) -> Named | None:
+    """Fetch the files that a command names by URLs; None: it names none."""
     from millrace import replicas
 
     check(job)
     if not replicas.are_named((*job.command[1:], *job.input, *job.shared, *job.output)):
         return None
-    from millrace.session.urls import Named  # few commands do, and it imports much
+    from millrace.session.urls import Named  # few commands have URLs, and it imports much
 
     def tell(text: str) -> None:
         if job.verbosity >= 0:

@@ -1,4 +1,4 @@
-"""``millrace watch``."""
+"""The command ``millrace watch``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from millrace.watch.view import View
     from millrace.watch.watched import Watched
 
-#: Seconds between looks.
+#: Seconds between updates.
 LOOK_SECONDS = 1.0
 
-#: Longest time that a page of a run that has ended waits for somebody to see it.
+#: Longest time, in seconds, to serve the final page of a run before anybody has loaded it.
 LAST_SECONDS = 60.0
 
 
@@ -30,14 +30,14 @@ LAST_SECONDS = 60.0
     "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Port for --web (default: any that is free)."
 )
 def command(runs: tuple[str, ...], web: bool, port: int) -> None:
-    """Show runs while they last, from their run directories alone, also from another machine; without RUN those that go on
-    in this folder. On a terminal it is a table, elsewhere a line whenever something has changed.
+    """Show runs while they last, from their run directories alone, also from another machine; without RUN, all that are
+    running in this folder. On a terminal: a table; elsewhere: a line for each change.
 
     \b
     millrace watch hits.tsv.millrace
     millrace watch --web hits.tsv.millrace
 
-    Ends when all have ended: exit code 0 if they are done, 3 if records were quarantined, 1 if one was stopped or killed.
+    Ends when all runs have ended. Exit code 0: done; 3: records were quarantined; 1: a run was stopped or killed.
     Ctrl-C ends the view, not the runs.
     """
     from millrace.cli.run import here
@@ -61,6 +61,7 @@ def command(runs: tuple[str, ...], web: bool, port: int) -> None:
 
 
 def _line_by_line(watched: Sequence[Watched]) -> list[View]:
+    """Print a line whenever a run has changed, until all have ended; return their last views."""
     from millrace.watch import plain
 
     told: list[object] = [None] * len(watched)
@@ -77,6 +78,7 @@ def _line_by_line(watched: Sequence[Watched]) -> list[View]:
 
 
 def _on_a_terminal(watched: Sequence[Watched]) -> list[View]:
+    """Redraw a table on the terminal until all runs have ended; return their last views."""
     from rich.live import Live
 
     from millrace.terminal import make_console
@@ -93,6 +95,7 @@ def _on_a_terminal(watched: Sequence[Watched]) -> list[View]:
 
 
 def _in_a_browser(watched: Watched, name: str, port: int) -> View:
+    """Serve the live page of a run until it has ended and a browser has loaded the last page; return the last view."""
     from millrace.watch.live import LivePage
     from millrace.watch.web import served
 
