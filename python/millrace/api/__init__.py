@@ -1,1 +1,1 @@
-"""Millrace for Python programs: what they call, and how they are called record by record."""
+"""The Python interface: functions that start runs, and the record protocol for programs that Millrace calls."""

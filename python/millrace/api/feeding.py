@@ -1,4 +1,4 @@
-"""Standard input of a run that is made while its results are read: never more of it than the run takes."""
+"""Standard input of a run, written by the thread that reads its results, only as fast as the run reads it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from contextlib import suppress
 #: Bytes written and read at once.
 PIECE = 1 << 16
 
-#: Bytes that wait in the pipe, so that the run has work while its caller is busy with a result.
+#: Capacity of the pipe, in bytes: the run has work while its caller handles a result.
 PIPE_BYTES = 1 << 20
 
-#: Seconds after which a piece is sent that is not full.
+#: Longest time to fill a piece, in seconds; then it is sent as it is.
 PIECE_SECONDS = 0.05
 
 
 def lines_while_feeding(results: int, into: int, lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Write ``lines`` into a pipe as its reader takes them, in this thread, and yield the lines that come as results.
+    """Write ``lines`` into a pipe as its reader takes them, in this thread, and yield the lines of the results.
 
-    What ``lines`` raises is raised behind the results of what came before. Both descriptors stay the caller's.
+    An error of ``lines`` is raised after the results of all lines before it.
 
     Args:
-        into: The writing end; it is closed at the end of ``lines``.
+        results: The reading end of the results; the caller closes it.
+        into: The writing end of the pipe; closed at the end of ``lines``, or when the iteration ends.
     """
-    with suppress(OSError):  # more than this user may have
+    with suppress(OSError):  # above this user's limit
         fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     feed = _Feed(into, lines)
     poll = select.poll()
@@ -37,7 +38,7 @@ def lines_while_feeding(results: int, into: int, lines: Iterable[bytes]) -> Iter
     try:
         while True:
             ready = dict(poll.poll())
-            if results in ready:  # first, as they are there
+            if results in ready:  # results first
                 if not (block := os.read(results, PIECE)):
                     break
                 *whole, rest = (rest + block).split(b"\n")
@@ -52,18 +53,18 @@ def lines_while_feeding(results: int, into: int, lines: Iterable[bytes]) -> Iter
 
 
 class _Feed:
-    """The writing end of the pipe, and what is to be written."""
+    """The writing end of the pipe, and the lines still to be written."""
 
     def __init__(self, into: int, lines: Iterable[bytes]) -> None:
         self._into, self._lines = into, iter(lines)
         self._left = memoryview(b"")
         self._is_over = False
-        #: What the lines have raised.
+        #: The error that the lines have raised.
         self.error: Exception | None = None
         os.set_blocking(into, False)
 
     def write(self) -> bool:
-        """Write what there is room for; returns whether there is more."""
+        """Write as much as the pipe takes without blocking, and return whether more may follow."""
         if not self._left:
             self._left = memoryview(self._next_piece())
         if not self._left:
@@ -73,16 +74,17 @@ class _Feed:
         except BlockingIOError:
             return True
         except BrokenPipeError:
-            return False  # the run has ended, and says why
+            return False  # the run has ended, and reports why
         return True
 
     def close(self) -> None:
-        """End the input; twice is fine."""
+        """Close the pipe, which ends the input. May be called twice."""
         if self._into >= 0:
             os.close(self._into)
             self._into = -1
 
     def _next_piece(self) -> bytes:
+        """Return the next lines, up to ``PIECE`` bytes or ``PIECE_SECONDS``; empty at the end."""
         pieces, size, begun = list[bytes](), 0, time.monotonic()
         while not self._is_over and size < PIECE and (not pieces or time.monotonic() - begun < PIECE_SECONDS):
             try:

@@ -1,4 +1,4 @@
-"""Functions on their way to other processes: by name where another process finds them, else by value."""
+"""Pickling of functions for other processes: by name where another process can import them, else by value."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from millrace.errors import RefusedError
 
 
 def main_is_file() -> bool:
-    """Whether the main program is a file that other processes can read: not a notebook, ``python -c`` or standard input."""
+    """Tell whether the main program is a file: not a notebook, ``python -c`` or standard input."""
     main = sys.modules["__main__"]
     return getattr(main, "__spec__", None) is not None or os.path.isfile(getattr(main, "__file__", None) or "")
 
 
 def pickled(function: Callable[..., Any]) -> tuple[bytes, bytes]:
-    """Return a function as bytes that another process can load, and what identifies it from one process to the next.
+    """Return a function as bytes that another process can load, and bytes that identify it across processes.
 
-    A function of the main program is found by its name only if that program is a file: one of a notebook, of ``python -c``
-    and of standard input is sent by value, with the classes that are defined there. So is one that has no name, or is
-    defined inside of another.
+    A function of the main program is sent by name only if that program is a file. A function of a notebook, of
+    ``python -c`` or of standard input is sent by value, with the classes defined there. So is a function without a
+    name, or defined inside another function.
 
     Raises:
-        RefusedError: It holds what belongs to this process, such as an open file.
+        RefusedError: It holds an object that cannot leave this process, such as an open file.
     """
     try:
         by_name = pickle.dumps(function)
@@ -48,11 +48,11 @@ def pickled(function: Callable[..., Any]) -> tuple[bytes, bytes]:
     try:
         return content, digest_of((sent.function, sent.classes))
     except (pickle.PicklingError, AttributeError, TypeError, RecursionError):
-        return content, content  # what is kept then goes on only with the very same bytes
+        return content, content  # then a kept run is resumed only for the very same bytes
 
 
 def result_pickled(value: object) -> bytes:
-    """Return a result as bytes, by value if no other process finds what it is an object of."""
+    """Pickle a result, by value if another process cannot import its class."""
     try:
         return pickle.dumps(value)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -63,7 +63,7 @@ def result_pickled(value: object) -> bytes:
 
 
 class _Sent:
-    """A function that is sent by value, with the classes of a main program that is no file."""
+    """A function sent by value, with the classes of a main program that is no file."""
 
     def __init__(self, function: Callable[..., Any], classes: dict[str, type]) -> None:
         self.function, self.classes = function, classes
@@ -73,7 +73,7 @@ class _Sent:
 
 
 def _received(function: Callable[..., Any], classes: dict[str, type]) -> Callable[..., Any]:
-    """Return the function where it has arrived; records and results name the classes as those of the main program."""
+    """Return a received function, after putting its classes into ``__main__``, where pickled records look for them."""
     if classes:
         main = types.ModuleType("__main__")
         vars(main).update(classes)
@@ -82,7 +82,7 @@ def _received(function: Callable[..., Any], classes: dict[str, type]) -> Callabl
 
 
 def _main_classes() -> dict[str, type]:
-    """Return the classes that the main program defines, by name; without those that cannot be sent."""
+    """Return the classes that the main program defines, by name, without those that cannot be pickled."""
     import cloudpickle
 
     found = {}
@@ -91,6 +91,6 @@ def _main_classes() -> dict[str, type]:
             try:
                 cloudpickle.dumps(value)
             except Exception:
-                continue  # a record that is an object of it is refused
+                continue  # a record of this class is refused
             found[name] = value
     return found

@@ -1,6 +1,6 @@
-"""What a function is, from one process to the next.
+"""Digests of functions and values that are the same in every process.
 
-The bytes of cloudpickle do not tell: they have file names, line numbers, sets in some order and random ids of classes.
+The bytes of cloudpickle differ: they contain file names, line numbers, sets in some order and random ids of classes.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any, ClassVar
 
-#: What of a class is not its author's.
+#: Attributes of a class that Python adds by itself.
 _AUTOMATIC = {"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__", "__static_attributes__", "_abc_impl"}  # fmt: skip
 
 
 def digest_of(value: object) -> bytes:
-    """Return a digest of functions, classes and values: of code, not of where it stands.
+    """Return a digest (16 bytes) of functions, classes and values: of their code, not of its place in a file.
 
     Raises:
-        PicklingError, AttributeError, TypeError: There is something in it of which no digest can be made.
+        PicklingError, AttributeError, TypeError: It contains an object that cannot be pickled.
     """
     stream = io.BytesIO()
     _IdentityPickler(stream, protocol=4).dump(value)
@@ -29,16 +29,16 @@ def digest_of(value: object) -> bytes:
 
 
 class _Shape:
-    """Stands for a function, class or module: only its name and its parts matter."""
+    """A stand-in for a function, class or module in the digest: only its name and parts count."""
 
 
 class _IdentityPickler(pickle._Pickler):
-    """Writes what is never read again."""
+    """A pickler for digests; its output is never loaded."""
 
     dispatch: ClassVar[dict[type, Any]] = dict(pickle._Pickler.dispatch)
 
     def reducer_override(self, value: Any) -> Any:
-        """See `pickle.Pickler.reducer_override`."""
+        """Reduce functions and classes to their names and parts; see ``pickle.Pickler.reducer_override``."""
         if isinstance(value, types.ModuleType):
             return _Shape, (value.__name__,)
         if isinstance(value, property):
@@ -57,6 +57,7 @@ class _IdentityPickler(pickle._Pickler):
 
 
 def _is_found_by_name(value: type | types.FunctionType) -> bool:
+    """Tell whether another process can import a class or function; never for one of ``__main__``."""
     found: Any = sys.modules.get(value.__module__)
     for name in value.__qualname__.split("."):
         found = getattr(found, name, None)
@@ -64,12 +65,14 @@ def _is_found_by_name(value: type | types.FunctionType) -> bool:
 
 
 def _class_parts(of: type) -> list[object]:
+    """Return the bases and members of a class, without those that Python adds."""
     members = {name: each for name, each in vars(of).items() if name not in _AUTOMATIC}
     slots = {each for each in vars(of).get("__slots__", ()) if isinstance(each, str)}
     return [of.__bases__, {name: each for name, each in members.items() if name not in slots}]
 
 
 def _parts(function: types.FunctionType) -> list[object]:
+    """Return code, defaults, attributes, closure and used globals of a function."""
     code = function.__code__
     globals_ = {name: function.__globals__[name] for name in _names(code) if name in function.__globals__}
     return [_code_parts(code), function.__defaults__, function.__kwdefaults__, vars(function),
@@ -77,6 +80,7 @@ def _parts(function: types.FunctionType) -> list[object]:
 
 
 def _contents(cells: tuple[types.CellType, ...]) -> Iterator[object]:
+    """Yield the contents of closure cells; None for an empty one."""
     for cell in cells:
         try:
             yield cell.cell_contents
@@ -85,12 +89,13 @@ def _contents(cells: tuple[types.CellType, ...]) -> Iterator[object]:
 
 
 def _names(code: types.CodeType) -> list[str]:
-    """Return the names that code may look up among globals, those of the code inside of it too."""
+    """Return the names that code, and code nested in it, may look up as globals; sorted."""
     inner = [name for each in code.co_consts if isinstance(each, types.CodeType) for name in _names(each)]
     return sorted({*code.co_names, *inner})
 
 
 def _code_parts(code: types.CodeType) -> list[object]:
+    """Return bytecode, names, flags, argument counts and constants of a code object, without file and lines."""
     constants = [_code_parts(each) if isinstance(each, types.CodeType) else each for each in code.co_consts]
     names = [code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars]
     return [code.co_code, names, code.co_flags, code.co_argcount, code.co_kwonlyargcount, constants]

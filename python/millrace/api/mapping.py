@@ -1,4 +1,4 @@
-"""A Python function over many records, on all slots: journaled, resumable, in order."""
+"""``millrace.map``: a Python function applied to many records on all slots; journaled, resumable, in order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from millrace.own_python import python_command
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: In the folder of a map: the function, and what tells whether another one is the same.
+#: Files in the folder of a map: the pickled function, and its identity.
 CALL, IDENTITY = "call", "identity"
 
 
@@ -47,24 +47,25 @@ def map(
     run_dir: StrPath | None = None,
     format: str = "",
 ) -> Iterator[R]:
-    """Call ``function`` for each record, in processes that stay alive, and give the results in the order of the records.
+    """Call ``function`` for each record, in processes that stay alive, and yield the results in the order of the
+    records.
 
     Args:
-        function: Any function, also one of a notebook's cell, of ``python -c``, or without a name. Its result depends on the
-            record alone.
-        records: Values that can be pickled, such as Biopython's records, read as the slots need them; or the path of a file,
-            whose records come as bytes.
-        slots: Processes; default: the cores that this process may use.
-        run_dir: A folder that keeps what is done: the same call goes on from there. Default: nothing is kept.
-        format: Record format of the file; default: told by the file.
+        function: Any function, also one of a notebook's cell, of ``python -c``, or without a name. Its result must
+            depend on the record alone.
+        records: Values that can be pickled, such as Biopython's records, read as the slots need them; or the path of a
+            file, whose records are passed as bytes.
+        slots: Number of processes; default: the cores that this process may use.
+        run_dir: A folder that keeps the results: the same call resumes from there. Default: nothing is kept.
+        format: Record format of the file; default: detected from the file.
 
     Yields:
-        Results, as soon as they and all before are there.
+        Results, each as soon as it and all before it are computed.
 
     Raises:
-        Exception: What the function has raised, at the place of its record. With ``run_dir`` it stays there.
+        Exception: The error that the function has raised, at the place of its record. With ``run_dir`` it is kept.
         RefusedError: The function cannot be sent to another process, or ``run_dir`` may be another user's.
-        RunError: The run did not end well, such as by a process that died; all results before are right.
+        RunError: The run failed, for example because a process died; all results before are right.
 
     >>> list(map(len, ["a", "bcd"]))
     [1, 3]
@@ -89,15 +90,15 @@ def map(
 
 
 def digest_call(call: bytes) -> str:
-    """The digest by which a worker knows that the function it loads is the one that it was started for."""
+    """Return the digest by which a worker checks that it loads the function for which it was started."""
     return hashlib.blake2b(call, digest_size=32).hexdigest()
 
 
 def _take(folder: Path) -> None:
-    """Make the folder of a map: functions and results in it are loaded, so nobody else may have put them there.
+    """Make the folder of a map private to this user: the pickles in it are loaded, which can run any code.
 
     Raises:
-        RefusedError: Somebody else may have.
+        RefusedError: Another user may have written to it.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -113,11 +114,12 @@ def _results(
     folder: Path, digest: str, function: Callable[[Any], Any], path: Path | None, slots: int | None, form: str, left: str,
     lines: Iterable[bytes] | None,
 ) -> Iterator[Any]:  # fmt: skip
+    """Start the run of a map and yield its results; raise the error of a record at its place."""
     options = ["--records", "--run-dir", str(folder / "run"), "--verify", "0", "--on-failure", "stop", "--keep-run-dir"]
     options += ["--input", str(path.absolute())] if path else ["--format", "lines"]
     options += ["--format", form] if path and form else []
     options += ["--slots", str(slots)] if slots else []
-    # A change of the function is noticed, as that of a program; one of a notebook has no file.
+    # The run notices a changed source file as it notices a changed program; a notebook has no file.
     with suppress(TypeError, OSError):
         options += ["--shared", str(Path(inspect.getsourcefile(function) or "").resolve(strict=True))]
     with Run(
@@ -131,7 +133,7 @@ def _results(
 
 
 def _left(function: Callable[[Any], Any], *, kept: bool) -> str:
-    """What to say where the program ends while results are still to be read."""
+    """Return the warning for a caller that drops the iterator before the last result."""
     name = getattr(function, "__name__", "function")
     on = "the same call goes on with it" if kept else "nothing of it is kept"
     return (
@@ -141,24 +143,24 @@ def _left(function: Callable[[Any], Any], *, kept: bool) -> str:
 
 
 class Raised:
-    """What a function has raised instead of giving a result."""
+    """An exception that the function has raised, in the place of its result."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
 
 
 def _surroundings() -> dict[str, Any]:
-    """What another process needs to find the function: path and main module, as for `multiprocessing`."""
+    """Return import path and main module for the process that loads the function, as ``multiprocessing`` does."""
     found = multiprocessing.spawn.get_preparation_data("millrace")
     names = ("sys_path", "init_main_from_path", "init_main_from_name") if functions.main_is_file() else ("sys_path",)
     return {name: found[name] for name in names if name in found}
 
 
 def _keep_call(folder: Path, function: Callable[[Any], Any], *, is_raw: bool) -> str:
-    """Write the function for the workers, unless the same one is there already: the file tells whether a run may go on.
+    """Write the function for the workers, unless the same one is there already; a changed file stops a resume.
 
     Returns:
-        The digest of the file.
+        The digest of the file; see ``digest_call``.
     """
     content, identity = functions.pickled(function)
     surroundings = _surroundings()

@@ -1,4 +1,4 @@
-"""The options of `millrace.run`, with their types, and as words of the command line."""
+"""The options of ``millrace.run``, with their types, and their form on the command line."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ StrPath: TypeAlias = str | os.PathLike[str]
 
 
 class RunOptions(TypedDict, total=False):
-    """Options of ``millrace run``, by the names that they have there, with ``_`` for ``-``.
+    """Options of ``millrace run`` under their names there, with ``_`` for ``-``.
 
-    Those that may be repeated take one value or several.
+    An option that may be repeated takes one value or several.
     """
 
     slots: int
@@ -55,7 +55,7 @@ class RunOptions(TypedDict, total=False):
 
 
 def option_words(name: str, value: object) -> list[str]:
-    """Return an option as it is typed.
+    """Return an option as the words of a command line.
 
     >>> option_words("run_dir", "r"), option_words("fresh", True), option_words("fresh", False)
     (['--run-dir', 'r'], ['--fresh'], [])

@@ -1,4 +1,4 @@
-"""Runs from Python: a run is a process of its own, its results are read while it lasts."""
+"""Runs started from Python: each is a process of its own, whose output is read while it runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PIECE = 1 << 16
 
 
 class RunError(MillraceError):
-    """A run from Python that did not end well; ``code`` is that of `millrace run`."""
+    """A failed or refused run; ``code`` is the exit code of ``millrace run``."""
 
     def __init__(self, message: str, hint: str = "", code: int = ExitCode.STOPPED) -> None:
         # All fields, in order: pickle rebuilds an exception from its args.
@@ -39,16 +39,16 @@ class RunError(MillraceError):
 
 
 class Run:
-    """One run: an iterator over the lines of standard output, in the order of the input, while it lasts.
+    """A run: an iterator over the lines of its standard output, in the order of the input, while it runs.
 
     Args:
-        command: The serial command: words or paths, or a text that is split as a shell does.
-        options: Options of `millrace run`.
-        stdin: What the command has as standard input.
+        command: The serial command: words or paths, or a text that is split as by a shell.
+        options: Options of ``millrace run``.
+        stdin: Standard input of the command.
         cwd: The working folder; default: that of this process.
-        left: What to say if it is left before its end; default: what fits the command.
-        bar: Whether a bar is shown below the cell of a notebook; default: where there is one.
-        feed: Lines of standard input, in place of ``stdin``: read as the run takes them, while its results are waited for.
+        left: The warning if the run is dropped before its end; default: a text that names the command.
+        bar: Whether to show a bar below the cell of a notebook; default: in a notebook.
+        feed: Lines of standard input, in place of ``stdin``: read as the run takes them, while its results are read.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class Run:
             f"{shlex.join(self.command)}: the run was left before its end, and told to stop; the same call goes on with it: "
             "read all lines, or say with millrace.run(...) as run:"
         )
-        #: At the end: what it has said on standard error, such as warnings, the summary, or why it ended.
+        #: After the end: its standard error, with warnings, the summary, or the error.
         self.said = ""
-        # What it says may be much, and nobody reads it before the end.
+        # A file, not a pipe: it may be long, and is read only at the end.
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the run lasts
-        #: What happens to a run that is read, and then dropped.
+        #: Stops the run when it is dropped while it is read.
         self._left: weakref.finalize[..., Run] | None = None
         has_bar = notebook.is_here() if bar is None else bar
         progress = "json" if has_bar else "none"
@@ -83,10 +83,10 @@ class Run:
         self._bar = notebook.Bar(self._said.fileno()) if has_bar else None
 
     def __iter__(self) -> Iterator[bytes]:
-        """Each line with its end. A run that nobody can read on, as its last reference is gone, is told to stop, with a warning.
+        """Yield each line with its end. A run whose last reference is gone is stopped, with a warning.
 
         Raises:
-            RunError: The run did not end well; all lines before are right.
+            RunError: The run failed; all lines before are right.
         """
         assert self._process.stdout is not None  # a pipe was asked for
         self._left = self._left or weakref.finalize(self, _leave, self._words, self._process)
@@ -98,10 +98,10 @@ class Run:
         self.wait()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """The same for ``async for``: other tasks go on while a line is waited for.
+        """Yield each line for ``async for``, waiting in a thread, so that other tasks go on.
 
         Raises:
-            RunError: As above.
+            RunError: The run failed; all lines before are right.
         """
         import asyncio  # few programs need it
 
@@ -110,10 +110,10 @@ class Run:
             yield line
 
     def wait(self) -> Self:
-        """Wait for the end; lines that nobody has read are dropped.
+        """Wait for the end and drop unread lines.
 
         Raises:
-            RunError: The run did not end well.
+            RunError: The run failed.
         """
         assert self._process.stdout is not None
         while not self._process.stdout.closed and self._process.stdout.read(PIECE):
@@ -126,7 +126,7 @@ class Run:
         return self
 
     def _end(self) -> int:
-        """Keep what an ended process has said; its exit code."""
+        """Store the standard error of the ended process, close files, and return the exit code."""
         if self._left:
             self._left.detach()
         if self._bar:
@@ -142,7 +142,7 @@ class Run:
         return self._process.returncode
 
     def stop(self) -> None:
-        """End it, if it lasts. The same command goes on from there."""
+        """Terminate the run if it has not ended, and wait for it. The same command resumes it."""
         if self._process.poll() is None:
             self._process.terminate()
         if self._process.stdout is not None:
@@ -158,7 +158,7 @@ class Run:
 
 
 def _leave(words: str, process: subprocess.Popen[bytes]) -> None:
-    """Tell a run to stop of which only some lines were read; what it is at may take long, and is not waited for."""
+    """Send SIGTERM to a run that was not read to its end, and warn; do not wait, as its tasks may take long."""
     if process.poll() is None:
         process.terminate()
         warnings.warn(words, RuntimeWarning, stacklevel=2)
@@ -170,24 +170,24 @@ def run(
 ) -> Run:  # fmt: skip
     """Run a serial command on every core, as ``millrace run`` does.
 
-    What the command writes to files is in these at the end; what it writes to standard output is read from the result
-    line by line, in the order of the input, while the run lasts.
+    Output files are complete at the end. Standard output is read from the result line by line, in the order of the
+    input, while the run lasts.
 
     Args:
-        command: Program and arguments: words, of which any may be paths as objects, or a text that is split as a shell does,
-            without its pipes and globs.
+        command: Program and arguments: words or path objects, or a text that is split as by a shell, without pipes and
+            globs.
         cwd: The working folder; default: that of this process.
-        stdin: The file that the command has as standard input; default: nothing.
-        bar: Whether a bar is shown below the cell of a notebook; default: where there is one.
-        options: Those of ``millrace run``: ``slots=4``, ``run_dir="r"``, ``input="q.fa"``, ``fresh=True``,
+        stdin: The file for standard input; default: none.
+        bar: Whether to show a bar below the cell of a notebook; default: in a notebook.
+        options: Options of ``millrace run``: ``slots=4``, ``run_dir="r"``, ``input="q.fa"``, ``fresh=True``,
             ``output=["a", "b"]``, ``as_="blastp"``.
 
     Returns:
-        The run, which has begun: iterate over it, or `Run.wait`.
+        The run, already started: iterate over it, or call ``Run.wait``.
 
     Raises:
-        RefusedError: A text with a quotation that is not closed.
-        RunError: From the iteration and from `Run.wait`: it was refused, or did not end well.
+        RefusedError: The text has an unclosed quotation.
+        RunError: From the iteration and from ``Run.wait``: the run was refused, or failed.
 
         for line in run(["grep", "-v", "x", "in.txt"], input="in.txt"):
             print(line)

@@ -1,4 +1,4 @@
-"""A Python program that stays alive and takes records one by one: `docs/records.md` has the protocol."""
+"""The record protocol for Python programs that stay alive and take records one by one; see ``docs/records.md``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from millrace.errors import RefusedError
 
-#: Set in the environment of programs that are spoken to in the record protocol.
+#: Set in the environment of programs that are driven by the record protocol.
 VARIABLE = "MILLRACE_RECORDS"
 
 #: Bytes read at once.
@@ -17,7 +17,7 @@ PIECE = 1 << 16
 class Link:
     """The two pipes to Millrace, taken from standard input and output.
 
-    What the program prints from then on goes to standard error, and its standard input is empty.
+    Afterwards the program's prints go to standard error, and its standard input is empty.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Link:
         self._is_asked = False
 
     def records(self) -> Iterator[bytes]:
-        """Each record as it is in the input; what is written until the next one is asked for is its answer."""
+        """Yield each record as it is in the input; all that is written before the next record is its answer."""
         while line := self._line():
             number, _, length = line.partition(b" ")
             record = self._bytes(int(length) + 1)
@@ -49,14 +49,14 @@ class Link:
         """Add to the answer; text is written as UTF-8.
 
         Raises:
-            RefusedError: No record is asked: none has come, or all are answered.
+            RefusedError: No record is open: none has come, or all are answered.
         """
         if not self._is_asked:
             raise _no_record()
         self._written.append(text.encode() if isinstance(text, str) else text)
 
     def _line(self) -> bytes:
-        """The head of the next record; empty at the end."""
+        """Read the head line of the next record; empty at the end."""
         while (end := self._received.find(b"\n", self._at)) < 0:
             if not self._more():
                 return b""
@@ -65,6 +65,7 @@ class Link:
         return line
 
     def _bytes(self, length: int) -> bytes:
+        """Read exactly ``length`` bytes."""
         while len(self._received) - self._at < length:
             if not self._more(length):
                 raise EOFError("millrace: a record was cut off")
@@ -73,7 +74,7 @@ class Link:
         return found
 
     def _more(self, length: int = 0) -> bool:
-        """Read on; whoever waits for the answers has them before."""
+        """Send the answers, then read until ``length`` bytes are buffered; return whether the input goes on."""
         self._flush()
         pieces = [self._received[self._at :]]
         size, self._at = len(pieces[0]), 0
@@ -87,6 +88,7 @@ class Link:
         return bool(piece)
 
     def _flush(self) -> None:
+        """Send the finished answers."""
         left = memoryview(b"".join(self._answers))
         self._answers.clear()
         while left:
@@ -103,10 +105,10 @@ _link: Link | None = None
 
 
 def records() -> Iterator[bytes]:
-    r"""Each record that Millrace gives to this program (``millrace run --records -- python prog.py``).
+    r"""Yield each record that Millrace sends to this program (``millrace run --records -- python prog.py``).
 
-    The answer to a record is what `write` is given before the next record is asked for. It must not depend on the
-    records before: which these are is decided while the program runs.
+    The answer to a record is all that ``write`` gets before the next record is taken. It must not depend on earlier
+    records: Millrace decides during the run which process gets which records.
 
     Yields:
         The bytes of a record, as they are in the input.
@@ -126,7 +128,7 @@ def records() -> Iterator[bytes]:
 
 
 def write(text: bytes | str) -> None:
-    """Add to the answer to the record that `records` has given last; text is written as UTF-8.
+    """Add to the answer to the latest record of ``records``; text is written as UTF-8.
 
     Raises:
         RefusedError: There is no such record.

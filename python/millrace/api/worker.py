@@ -1,4 +1,4 @@
-"""The program that `millrace.map` runs: calls a function for each record that it is given."""
+"""The program that ``millrace.map`` runs: it calls a function for each record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace.api.mapping import Raised, digest_call
 
 
 def main(path: str, digest: str) -> None:
-    """Serve the function that is kept in a file, if it is the one of this digest: to load another would run it."""
+    """Load the function in a file and call it for each record; exit if the digest differs, as loading runs code."""
     call = Path(path).read_bytes()
     if digest_call(call) != digest:
         sys.exit(f"{path}: is not the function that millrace.map was called with")
@@ -28,13 +28,13 @@ def main(path: str, digest: str) -> None:
 
 
 def _answer(function: Callable[[Any], Any], value: Any) -> bytes:
-    """The result, or what was raised instead, as bytes."""
+    """Call the function and return the pickled result, or its exception as a pickled ``Raised``."""
     try:
         return functions.result_pickled(function(value))
     except Exception as error:
         try:
             found = pickle.dumps(Raised(error))
-            pickle.loads(found)  # not all exceptions can be made again
+            pickle.loads(found)  # not all exceptions can be unpickled
         except Exception:
             return pickle.dumps(Raised(RuntimeError(f"{type(error).__name__}: {error}")))
         return found
