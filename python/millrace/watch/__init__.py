@@ -1,1 +1,1 @@
-"""Looks at runs while they last, from their run directories alone, and shows them."""
+"""Views of running jobs, read from their run directories alone."""

@@ -1,4 +1,4 @@
-"""A job in phases, looked at again and again."""
+"""A job in phases, read repeatedly from its folder."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from millrace.workflow.log import Line
 
 
 class WatchedJob:
-    """The folder of a job in phases, and what its log and those of its phases have told so far.
+    """The folder of a job in phases, with the lines read so far from its log and those of its phases.
 
     Args:
-        name: What it is called.
+        name: Name of the job in views.
 
     Raises:
-        CorruptError: The manifest cannot be understood.
-        FileNotFoundError: It is gone.
+        CorruptError: The manifest is damaged.
+        FileNotFoundError: The manifest is gone.
     """
 
     def __init__(self, folder: Path, name: str, environ: Mapping[str, str]) -> None:
@@ -36,13 +36,13 @@ class WatchedJob:
         self._lines: list[Line] = []
 
     def close(self) -> None:
-        """Give files back."""
+        """Close the files."""
         self._tail.close()
         for phase in self._phases.values():
             phase.close()
 
     def look(self) -> View:
-        """See what there is now; waits for nothing."""
+        """Read the new lines of the logs and return the present state; do not block."""
         runs = lock.shows_life(self._folder / "lock")
         for line in self._tail.lines():
             with suppress(msgspec.DecodeError):  # cut off by a kill
@@ -53,6 +53,7 @@ class WatchedJob:
         return View(self._name, "running" if runs else _together(phases), phases=phases)
 
     def _phase(self, name: str, found: list[Stretch], alive: bool) -> View:
+        """Read the state of one phase."""
         if not found:
             return View(name, "waiting")
         view = self._phases[name].look()
@@ -61,15 +62,16 @@ class WatchedJob:
 
 
 def _state(stretch: Stretch, alive: bool) -> State:
+    """Return the state of a phase from its latest stretch of work, and whether the job is alive."""
     if stretch.killed:
-        return "waiting" if alive else "killed"  # the present start of the job has not begun it yet
+        return "waiting" if alive else "killed"  # not yet begun in the present start of the job
     if stretch.ended is None:
         return "running" if alive else "killed"
     return places.ended_so(stretch.code)
 
 
 def _together(phases: list[View]) -> State:
-    """How a job has ended whose phases are so."""
+    """Return the final state of a job from those of its phases."""
     states = {phase.state for phase in phases}
     for state in ("killed", "stopped", "interrupted"):
         if state in states:

@@ -1,4 +1,4 @@
-"""The report page of a run that goes on."""
+"""The live report page of a running job."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from millrace.watch.web import Page, Pages
 
 
 class LivePage:
-    """A run, or a job in phases, as a page that follows it. For threads.
+    """The live page of a run or of a job in phases. Thread-safe.
 
     Args:
-        run_dir: As typed.
+        run_dir: The run directory as typed.
     """
 
     def __init__(self, watched: Watched, run_dir: str) -> None:
@@ -29,20 +29,22 @@ class LivePage:
 
     @property
     def pages(self) -> Pages:
-        """What is where: the page, and what of it changes."""
+        """The page at ``/``, and its changing content at ``/content``."""
         return {"/": lambda: self._page(whole=True), "/content": lambda: self._page(whole=False)}
 
     def look(self) -> View:
-        """See what there is now."""
+        """Return the present state of the job."""
         with self._lock:
             return self._look()
 
     def _look(self) -> View:
+        """Read the state again, unless the job has ended. The lock must be held."""
         if not self._view.is_over:
             self._view = self._watched.look()
         return self._view
 
     def _page(self, *, whole: bool) -> Page:
+        """Render the page, or with ``whole=False`` only its changing content."""
         with self._lock:
             view = self._look()
             live = Live(whole, view.is_over)

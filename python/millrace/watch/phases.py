@@ -1,4 +1,4 @@
-"""The report of a job in phases: when each was at work, and with how many slots."""
+"""The report page of a job in phases: working times and busy slots of each phase."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from millrace.workflow.folder import Stretch
 
 
 def write(view: View, folder: Path, out: Path) -> None:
-    """Write the report of a job to ``out``, replacing it as a whole.
+    """Write the report of a job to ``out``, replacing it atomically.
 
     Raises:
-        MillraceError: None of its phases has begun, or ``out`` cannot be written.
+        MillraceError: No phase has begun, or ``out`` cannot be written.
     """
     if not any(phase.stretches for phase in view.phases):
         raise MillraceError(f"{folder}: no phase has begun yet", "wait until one has")
@@ -32,7 +32,7 @@ def write(view: View, folder: Path, out: Path) -> None:
 
 
 def page(view: View, folder: Path, live: Live | None = None) -> str:
-    """Return the page as text."""
+    """Return the report page as HTML."""
     return html.rendered(
         "phases.html.j2",
         charts(view.phases),
@@ -48,7 +48,7 @@ def page(view: View, folder: Path, live: Live | None = None) -> str:
 
 
 def charts(phases: Sequence[View]) -> dict[str, Any]:
-    """Return what the charts need, ready for JSON: stretches of work, and slots busy, by phase; times in seconds."""
+    """Return the data of the charts, ready for JSON: stretches of work and busy slots by phase; times in seconds."""
     begun = [each.begun for phase in phases for each in phase.stretches]
     zero = min(begun, default=0.0)
     ends = [each.last for phase in phases for each in phase.stretches]
@@ -78,7 +78,7 @@ def charts(phases: Sequence[View]) -> dict[str, Any]:
 
 
 def busy_times(phase: View, zero: float) -> Iterator[tuple[float, float, float]]:
-    """Begin, end and seconds of the tasks of a phase."""
+    """Yield start, end (in seconds since ``zero``) and slot seconds of each task of a phase."""
     for run in phase.runs:
         start = _begin(run, phase.stretches) - zero
         for task in run.tasks:
@@ -86,9 +86,11 @@ def busy_times(phase: View, zero: float) -> Iterator[tuple[float, float, float]]
 
 
 def _begin(run: Run, stretches: Sequence[Stretch]) -> float:
-    """When a run of a phase began, in seconds since 1970: with the latest stretch before its own time, as not each start of a
-    phase runs something."""
+    """Return when a run of a phase began, in seconds since 1970.
+
+    This is the begin of the latest stretch before the run's own time. There may be stretches without a run.
+    """
     if not run.head.time:
         return stretches[-1].begun
-    second = datetime.fromisoformat(run.head.time).timestamp() + 1  # it is written in whole seconds
+    second = datetime.fromisoformat(run.head.time).timestamp() + 1  # the time has a resolution of one second
     return next((each.begun for each in reversed(stretches) if each.begun < second), stretches[0].begun)

@@ -1,4 +1,4 @@
-"""A run in one line, for logs and pipes. Pure."""
+"""The state of a run in one line, for logs and pipes. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millrace.watch.view import View
 
 
 def line(view: View) -> str:
-    """Say where a run is."""
+    """Format the state of a run, with its name, as one line."""
     if view.phases:
         return f"{view.name}: {view.state}; {'; '.join(_phase(phase) for phase in view.phases)}"
     return f"{view.name}: {', '.join([view.state, *_amounts(view)])}"
@@ -22,12 +22,12 @@ def _phase(view: View) -> str:
 
 
 def amounts(view: View) -> str:
-    """Say how far a phase is, without its name."""
+    """Format the state and progress of a phase, without its name."""
     return ", ".join([view.state, *(_amounts(view) if view.runs else [])])
 
 
 def figures(view: View) -> dict[str, Any]:
-    """The same of a job in phases for programs, ready for JSON."""
+    """Return the state of a job in phases as values for JSON."""
     return {"state": view.state, "phases": [_figures(phase) for phase in view.phases]}
 
 
@@ -39,6 +39,7 @@ def _figures(view: View) -> dict[str, Any]:
 
 
 def _amounts(view: View) -> list[str]:
+    """Return the parts of a line: share, records, retries, quarantined records, time and time left."""
     share, estimate = view.share, view.left
     return [
         *([words.percent(share)] if share is not None and not view.is_over else []),
@@ -51,6 +52,6 @@ def _amounts(view: View) -> list[str]:
 
 
 def key(view: View) -> Hashable:
-    """What is worth another line once it changes."""
+    """Return a key that changes when a new line should be printed."""
     own = (view.state, view.records_done, view.n_retries, view.n_quarantined)
     return (own, tuple(key(phase) for phase in view.phases))

@@ -1,4 +1,4 @@
-"""One run, looked at again and again."""
+"""A run, read repeatedly from its run directory."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from millrace.watch.view import State, View
 
 
 class WatchedRun:
-    """A run directory, and what its event log has told so far.
+    """A run directory, with the events read so far from its log.
 
     Args:
-        name: What it is called.
+        name: Name of the run in views.
     """
 
     def __init__(self, run_dir: Path, name: str, environ: Mapping[str, str]) -> None:
@@ -32,17 +32,18 @@ class WatchedRun:
         self._decoder = msgspec.json.Decoder(AnyEvent)
 
     def close(self) -> None:
-        """Give files back."""
+        """Close the files."""
         self._tail.close()
 
     def look(self) -> View:
-        """See what there is now; waits for nothing."""
-        # In this order: whoever ends says so in the log before it lets go of the folder.
+        """Read the new events and return the present state; do not block."""
+        # In this order: a run that ends writes so to the log before it releases the lock.
         runs = lock.shows_life(self._rundir.path / "lock")
         self._read()
         return View(self._name, "running" if runs else self._ended(), self._runs)
 
     def _read(self) -> None:
+        """Add the new events; begin again if the log was replaced."""
         lines = self._tail.lines()
         if self._tail.n_files != self._n_files:
             self._n_files = self._tail.n_files
@@ -51,9 +52,10 @@ class WatchedRun:
             try:
                 take(self._runs, self._decoder.decode(line))
             except (msgspec.DecodeError, UnicodeDecodeError):
-                continue  # cut off by a kill, or of a later version
+                continue  # cut off by a kill, or written by a later version
 
     def _ended(self) -> State:
+        """Return the state of a run that is not running, from its log, its run directory or the history."""
         if self._runs and (end := self._runs[-1].end):
             return _state(end.status)
         if self._rundir.complete.exists():
@@ -67,7 +69,7 @@ class WatchedRun:
 
 
 def _state(status: str) -> State:
-    """The end of a run that a log of any version tells."""
+    """Return the final state for a status from the log of any version."""
     match status:
         case "done" | "quarantined" | "interrupted":
             return status

@@ -1,4 +1,4 @@
-"""Runs as a terminal shows them."""
+"""Drawings of runs for a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLOURS = {
     "killed": "red",
 }  # fmt: skip
 
-#: Rows of nodes, and the latest failures, that are shown of each run; the rest is only counted.
+#: Most node rows, and most failures (the latest), shown for each run; further nodes are only counted.
 MAX_NODES, MAX_FAILURES = 16, 4
 
 

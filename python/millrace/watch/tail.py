@@ -1,4 +1,4 @@
-"""The lines of a file that grows."""
+"""Reading the lines of a growing file."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ BLOCK_BYTES = 1 << 20
 
 
 class Tail:
-    """Reads what is appended to a file; also the rest of one that is removed meanwhile, as it is kept open.
+    """A reader of lines appended to a file; it keeps the file open, so it can read the rest after the file is removed.
 
     Args:
-        path: It may not be there yet. If another file takes its place, that one is read from its begin.
+        path: The file may not exist yet. If it is replaced, the new file is read from its beginning.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: int | None = None
         self._rest = b""
-        #: How many files have been read: with the next one, what was told before is over.
+        #: Number of files read so far; when it increases, earlier lines are out of date.
         self.n_files = 0
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def lines(self) -> list[bytes]:
-        """The lines that are whole now and were not given before."""
+        """Return the new complete lines, without their ends."""
         found = self._more()
         if self._is_another():
             self.close()
@@ -43,6 +43,7 @@ class Tail:
         return found
 
     def _is_another(self) -> bool:
+        """Tell whether the path now names another file than the open one."""
         try:
             there = self._path.stat()
         except OSError:
@@ -50,8 +51,9 @@ class Tail:
         return self._file is None or not os.path.samestat(there, os.fstat(self._file))
 
     def _more(self) -> list[bytes]:
+        """Read to the end of the open file and return the complete lines."""
         blocks = [self._rest]
-        with suppress(OSError):  # removed on a network filesystem: what it had to tell was read before
+        with suppress(OSError):  # removed on a network filesystem: its content was read before
             while self._file is not None and (block := os.read(self._file, BLOCK_BYTES)):
                 blocks.append(block)
         *whole, self._rest = b"".join(blocks).split(b"\n")

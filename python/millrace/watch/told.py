@@ -1,4 +1,4 @@
-"""Tells of a job in phases while it goes on, on standard error: a line when a phase begins or ends, and now and then."""
+"""Progress of a job in phases on standard error: a line when a phase begins or ends, and from time to time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from millrace.watch.view import View
 
 
 class Told:
-    """Looks at the folder of a job, and tells what is new.
+    """A printer of the changes in the folder of a job.
 
     Args:
         mode: ``json``: an object a second, if anything has changed; ``none``: nothing; all others: lines.
-        clock: Seconds from any moment on.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Told:
         self._looked = self._spoke = -QUIET_SECONDS
 
     def look(self, at_once: bool = False) -> None:
-        """Called often: tell, if it is time or ``at_once``."""
+        """Print the changes if the interval is over or ``at_once``. To be called often."""
         now = self._clock()
         if self._mode == "none" or (now - self._looked < JSON_SECONDS and not at_once):
             return
@@ -45,6 +45,7 @@ class Told:
             self._tell(self._job.look(), now)
 
     def _tell(self, view: View, now: float) -> None:
+        """Print the phases whose state has changed, and now and then those that run."""
         if self._mode == "json":
             if (key := plain.key(view)) != self._key:
                 self._key = key

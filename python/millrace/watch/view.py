@@ -1,4 +1,4 @@
-"""What is seen of a run at one look, and what follows from it. Pure."""
+"""The state of a run at one moment, and values computed from it. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from millrace.report.events import QuarantineEvent, RetryEvent
 from millrace.report.runs import Run, still_quarantined
 from millrace.workflow.folder import Stretch
 
-#: ``waiting``: not begun; ``killed``: nobody is at work, and no end was written.
+#: ``waiting``: not begun; ``killed``: no process runs it, and no end was written.
 State = Literal["waiting", "running", "done", "quarantined", "interrupted", "stopped", "killed"]
 
-#: Most points from which the time left is estimated.
+#: Most points used to estimate the time left.
 MAX_POINTS = 256
 
 
 class View(msgspec.Struct):
-    """One run, or one phase of a job."""
+    """The state of one run, of one phase, or of a job in phases."""
 
     #: Its run directory as typed, or the name of the phase.
     name: str
@@ -30,24 +30,24 @@ class View(msgspec.Struct):
     #: Its starts, the latest at the end; empty: nothing is known yet.
     runs: Sequence[Run] = ()
     phases: Sequence[View] = ()
-    #: Of a phase: when it was at work.
+    #: For a phase: its stretches of work.
     stretches: Sequence[Stretch] = ()
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is to be seen."""
+        """Whether the run has ended, in whatever state."""
         return self.state not in ("waiting", "running")
 
     @property
     def code(self) -> int:
-        """The exit code of whoever watched it to its end."""
+        """The exit code of ``millrace watch`` for this final state."""
         if self.state == "done":
             return ExitCode.DONE
         return ExitCode.QUARANTINED if self.state == "quarantined" else ExitCode.STOPPED
 
     @property
     def seconds(self) -> float | None:
-        """Of a phase: how long it was at work, all starts together; None: it has not begun."""
+        """Working time of a phase in seconds, all starts together; None: it has not begun."""
         return sum(each.last - each.begun for each in self.stretches) if self.stretches else None
 
     @property
@@ -64,12 +64,12 @@ class View(msgspec.Struct):
 
     @property
     def elapsed(self) -> float:
-        """Seconds from the begin of the latest start to its latest event."""
+        """Seconds from the latest start to its latest event."""
         return self.runs[-1].wall if self.runs else self.seconds or 0.0
 
     @property
     def share(self) -> float | None:
-        """Part of the input that is done; None: its size is not known."""
+        """Fraction of the input that is done; None: its size is not known."""
         if self.state == "done":
             return 1.0
         total = self.runs[-1].head.bytes_total if self.runs else None
@@ -77,7 +77,7 @@ class View(msgspec.Struct):
 
     @property
     def left(self) -> tuple[float, float, float] | None:
-        """Seconds to the end from the latest event on, as (low, likely, high); None: not known."""
+        """Estimated seconds from the latest event to the end, as (low, likely, high); None: not known."""
         total = self.runs[-1].head.bytes_total if self.runs else None
         if not total or self.state != "running":
             return None
@@ -89,7 +89,7 @@ class View(msgspec.Struct):
 
     @property
     def failures(self) -> list[RetryEvent | QuarantineEvent]:
-        """What went wrong in the latest start, in the order of time."""
+        """Retries and quarantined records of the latest start, in the order of time."""
         events: list[RetryEvent | QuarantineEvent] = []
         if self.runs:
             events = [*self.runs[-1].retries, *self.runs[-1].quarantined]

@@ -1,4 +1,4 @@
-"""Which runs are watched, and until when."""
+"""Opening of the runs and jobs to watch."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from millrace.workflow.folder import is_workflow
 
 
 class Watched(Protocol):
-    """A run or a job in phases."""
+    """A run or a job in phases whose state can be read repeatedly."""
 
     def look(self) -> View:
-        """See what there is now."""
+        """Return the present state; do not block."""
 
     def close(self) -> None:
-        """Give files back."""
+        """Close the files."""
 
 
 def going_on(cwd: Path) -> list[str]:
-    """Run directories in a folder in which somebody is at work."""
+    """Return the names of the run directories in a folder whose runs are running."""
     return [path.name for path in run_place.inside(cwd) if lock.shows_life(path / "lock")]
 
 
 @contextmanager
 def opened(names: Sequence[str], environ: Mapping[str, str]) -> Iterator[list[Watched]]:
-    """What is in these run directories, until the context is left.
+    """Open these run directories, and close them when the context is left.
 
     Raises:
-        RefusedError: One holds no run.
-        CorruptError: What it is cannot be understood.
+        RefusedError: One holds no run, or cannot be read.
+        CorruptError: The manifest of one is damaged.
     """
     found: list[Watched] = []
     try:
@@ -59,7 +59,7 @@ def _open(name: str, environ: Mapping[str, str]) -> Watched:
     if ended:
         return WatchedRun(folder, name, environ)
     if not lock.shows_life(folder / "lock"):
-        RunDir(folder).read_manifest()  # while one begins, its manifest may not be there yet
+        RunDir(folder).read_manifest()  # a starting run may not have written its manifest
     elif not os.access(folder, os.R_OK | os.X_OK):
         raise RefusedError(f"{name}: cannot be read", "only who started a run may watch it")
     return WatchedRun(folder, name, environ)

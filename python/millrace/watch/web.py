@@ -1,8 +1,8 @@
-"""A page on this machine alone, for whoever knows its token.
+"""A web server on 127.0.0.1 that answers only requests with its token.
 
-Any program of this machine, of any user, can reach a port of 127.0.0.1, and any page that a browser shows can have it ask
-there. So a request counts only with the token, which is told to the user alone, and only if it names this address: a name
-that another machine made point here (DNS rebinding) is no way in.
+Any program of any user of this machine can reach a port of 127.0.0.1, and any page in a browser can send requests
+there. So a request is answered only if it has the token, which only the user gets, and a Host header with this address,
+which prevents DNS rebinding.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from millrace.errors import RefusedError
 
 ADDRESS = "127.0.0.1"
 
-#: Seconds after which a connection that says nothing is closed.
+#: Seconds after which a silent connection is closed.
 SILENT_SECONDS = 30.0
 
-#: As the page's own, which allows its scripts alone, with what a page cannot say of itself.
+#: The policy of the page itself, which allows its own scripts only, plus directives that a page cannot set itself.
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-#: Nothing may load anything, show the page in a frame, keep it, or learn its address.
+#: The page loads nothing from elsewhere, is not framed or cached, and its address is not passed on.
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": POLICY,
@@ -45,23 +45,23 @@ HEADERS = {
 
 
 class Page(NamedTuple):
-    """What is shown at one visit."""
+    """The content for one request."""
 
     text: str
-    #: Nothing will change any more.
+    #: Whether the content is final.
     last: bool = False
 
 
-#: Path to what is shown there.
+#: Functions that render pages, by URL path.
 Pages = dict[str, Callable[[], Page]]
 
 
 class Site(ThreadingHTTPServer):
-    """Pages behind a token.
+    """An HTTP server whose pages need a token.
 
     Args:
-        port: 0: any that is free.
-        pages: Called in threads of their own.
+        port: Port to listen on; 0: any free one.
+        pages: Functions that render the pages, called in threads.
     """
 
     daemon_threads = True
@@ -69,44 +69,44 @@ class Site(ThreadingHTTPServer):
     def __init__(self, port: int, pages: Pages) -> None:
         self.token = secrets.token_urlsafe(32)
         self._pages = pages
-        #: Set once a visitor has got a page that is the last; not before all of it was sent, as this process may end then.
+        #: Set once a final page was sent completely; the process may end then.
         self.told = threading.Event()
         super().__init__((ADDRESS, port), Visit)
         self.hosts = (f"{ADDRESS}:{self.server_port}", f"localhost:{self.server_port}")
 
     def server_bind(self) -> None:
-        """Take the port; without the base class's look for a name, which may ask another machine."""
+        """Bind the port without the name lookup of the base class, which may query another machine."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = ADDRESS, self.server_address[1]
 
     @property
     def url(self) -> str:
-        """What the user opens."""
+        """The address for the user, with the token."""
         return f"http://{ADDRESS}:{self.server_port}/?token={self.token}"
 
     def admits(self, host: str, token: str) -> bool:
-        """Whether a request may see anything."""
-        # Both are looked at, so that the time tells nothing.
+        """Tell whether a request has the token and an allowed Host header."""
+        # Check both always, so that the time reveals nothing.
         named = host.lower() in self.hosts
         return hmac.compare_digest(token.encode(errors="replace"), self.token.encode()) and named
 
     def page(self, path: str) -> Page | None:
-        """What is at a path; None: nothing."""
+        """Render the page at a path; None: there is none."""
         return self._pages[path]() if path in self._pages else None
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of visitors that go away."""
+        """Ignore connections that break."""
 
 
 class Visit(BaseHTTPRequestHandler):
-    """One connection."""
+    """The handler of one connection."""
 
     server: Site
     protocol_version = "HTTP/1.1"
     timeout = SILENT_SECONDS
 
     def do_GET(self) -> None:
-        """Show a page to who may see it; nobody else learns even which there are."""
+        """Send a page if the request is admitted; otherwise answer 403 for every path."""
         asked = urlsplit(self.path)
         token = parse_qs(asked.query).get("token", [""])[0]
         if not self.server.admits(self.headers.get("Host", ""), token):
@@ -127,6 +127,7 @@ class Visit(BaseHTTPRequestHandler):
                 self.server.told.set()
 
     def _answer(self, status: HTTPStatus, text: str) -> None:
+        """Send a complete response."""
         content = text.encode(errors="backslashreplace")
         self.send_response_only(status)  # without the version of this server
         for name, value in {**HEADERS, "Content-Length": str(len(content))}.items():
@@ -136,20 +137,20 @@ class Visit(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer what is no request, or none of ours."""
+        """Answer 403 to a malformed or unsupported request."""
         self.close_connection = True
         self._answer(HTTPStatus.FORBIDDEN, "")
 
     def log_message(self, *_: Any) -> None:
-        """The address has the token in it."""
+        """Log nothing: the address contains the token."""
 
 
 @contextmanager
 def served(port: int, pages: Pages) -> Iterator[Site]:
-    """A site that answers until the context is left.
+    """Serve pages in a thread until the context is left.
 
     Raises:
-        RefusedError: The port cannot be had.
+        RefusedError: The port cannot be bound.
     """
     try:
         site = Site(port, pages)
