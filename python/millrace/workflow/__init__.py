@@ -1,1 +1,1 @@
-"""Several tools in one job: what each phase reads of the others, who gets which slots, one resume and one exit code."""
+"""Jobs in phases: several tools in one job, with growing inputs, shared slots, one resume and one exit code."""

@@ -1,4 +1,4 @@
-"""What a run that is a phase has of the others: inputs that still grow, slots that are lent."""
+"""The links of a phase's run with other phases: inputs that still grow, and lent slots."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from millrace.workflow.link import Link
 
 
 class Chain:
-    """The links of one phase with the others; see `millrace.session.chained`.
+    """The links of one phase with the others; implements ``millrace.session.chained.Chained``.
 
     Args:
-        growing: What it reads while others write it: for a folder, where its files are listed; for a file, None.
-        lists: Where this phase lists the files that it writes.
+        growing: Inputs that other phases still write: for a folder, the file that lists its files; for a file, None.
+        lists: File in which this phase lists the files that it writes.
     """
 
     def __init__(self, link: Link, cwd: Path, growing: Mapping[str, Path | None], lists: Path) -> None:
@@ -32,7 +32,7 @@ class Chain:
     def source(
         self, item: InputUse, job: Job, spool: Path, failed: Callable[[BaseException], None]
     ) -> Source | None:  # fmt: skip
-        """The records of an input that grows; None: it does not."""
+        """Return the records of a growing input; None: no other phase writes it."""
         output = os.path.normpath(item.path.removesuffix(EACH))
         if output not in self._growing:
             return None
@@ -42,24 +42,24 @@ class Chain:
             folder = item.path.removesuffix(EACH)
             return GrowingFiles((f"{folder}/{name}" for name in names), self._cwd)
         content = follow.blocks(self._cwd / output, output, self._link)
-        # Under its own name, which messages say.
+        # Messages contain this name, so keep that of the input.
         name = item.path if not os.path.isabs(item.path) and ".." not in item.path else os.path.basename(item.path)
         pipe = Pipe(spool / "followed" / str(len(os.listdir(spool))) / name, content, failed)
         return open_reader([str(pipe.path)], item, job.record_start, job.record_end)
 
     def begun(self) -> None:
-        """What is in the outputs is of this workflow."""
+        """Report that the outputs hold nothing of an earlier workflow, and begin an empty list of files."""
         self._lists.write_bytes(b"")
         self._link.begun()
 
     def wrote(self, path: str) -> None:
-        """A file of its own for a record is whole."""
+        """List the complete output file of a record."""
         with self._lists.open("ab") as file:
             file.write(follow.listing(self._cwd / path))
 
 
 class GrowingFiles(FileList):
-    """An input in which each file is one record, and whose files come one by one."""
+    """An input of one record a file, whose files appear one by one."""
 
     def __init__(self, names: Iterator[str], cwd: Path) -> None:
         super().__init__([], cwd)
@@ -68,7 +68,7 @@ class GrowingFiles(FileList):
         self._names = names
 
     def cut(self, dest: str, max_records: int, max_cost: int, max_bytes: int) -> FileBatch | None:
-        """See `FileList`; waits for files."""
+        """Cut the next batch as ``FileList`` does; block until enough files are listed."""
         first, size, limit = len(self.paths), 0, max_cost or max_bytes
         for name in self._names:
             size += self.add(name)

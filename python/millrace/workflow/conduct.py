@@ -1,4 +1,4 @@
-"""The process of a workflow: begins phases, lends them slots, passes on what is whole, and ends with one exit code."""
+"""The main process of a workflow: starts phases, lends slots, announces complete outputs, and has one exit code."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from millrace.workflow.link import MOST_BYTES, FromPhase, ToPhase, pair, send
 from millrace.workflow.log import Log
 from millrace.workflow.planned import Here, Planned
 
-#: Seconds between looks at signals.
+#: Seconds between checks for signals.
 LOOK_SECONDS = 0.2
 
 
 @dataclass
 class Alive:
-    """A phase at work."""
+    """A running phase and its process."""
 
     planned: Planned
     pid: int
@@ -36,11 +36,15 @@ class Alive:
     ended: int
     end: socket.socket
     need: Need = Need()  # noqa: RUF009 - frozen
-    #: Its last word; see `FromPhase.ends`.
+    #: The exit code it announced; see ``FromPhase.ends``.
     ends: int | None = None
 
     def exit_code(self, status: int) -> int:
-        """The exit code of the phase whose process has ended so; what the phase did not say itself is told."""
+        """Return the exit code of the ended phase; print a message if the process ended without announcing its end.
+
+        Args:
+            status: Exit status of the process; negative: the signal that killed it.
+        """
         phase = self.planned.phase
         if status == self.ends or -status in STOPPING:
             return status if status >= 0 else 128 - status
@@ -56,27 +60,28 @@ class Alive:
 
 
 class Conductor:
-    """All phases, from the first to the last.
+    """The runner of all phases of a workflow.
 
     Args:
-        prints: See `planned.prints`.
-        log: Where is told when phases begin and end.
+        slots: Slots that the phases share.
+        prints: See ``planned.prints``.
+        log: Log of the begins and ends of phases.
     """
 
     def __init__(self, phases: list[Planned], here: Here, slots: int, prints: dict[str, str], log: Log) -> None:
         self._phases, self._here, self._slots, self._prints, self._log = phases, here, slots, prints, log
         self._alive: dict[str, Alive] = {}
         self._codes: dict[str, int] = {}
-        #: Outputs that have begun, and that are whole.
+        #: Outputs that hold nothing of an earlier workflow, and outputs that are complete.
         self._begun, self._final = set[str](), set[str]()
         self._selector = selectors.DefaultSelector()
         self._signals = 0
 
     def run(self, interrupt: Interrupt, look: Callable[[bool], None]) -> int:
-        """Do all phases; returns the exit code of the workflow.
+        """Run all phases and return the exit code of the workflow.
 
         Args:
-            look: Called again and again, with whether no phase is at work just now.
+            look: Called after each wait of at most 0.2 s, with whether no phase is running.
         """
         try:
             while self._begin_more(interrupt) or self._alive:
@@ -92,11 +97,11 @@ class Conductor:
 
     @property
     def failed(self) -> bool:
-        """Whether a phase did not get to its end."""
+        """Whether a phase has failed."""
         return any(code not in (ExitCode.DONE, ExitCode.QUARANTINED) for code in self._codes.values())
 
     def _begin_more(self, interrupt: Interrupt) -> bool:
-        """Begin what can begin; returns whether something did."""
+        """Start all phases that can start, and return whether any did."""
         if interrupt.count or self.failed:
             return False
         begun = False
@@ -111,6 +116,7 @@ class Conductor:
         return begun
 
     def _begin(self, planned: Planned) -> None:
+        """Start the process of a phase and watch its socket and its end."""
         ours, theirs = pair()
         others = [ours, *(alive.end for alive in self._alive.values())]
         print_ = self._prints[planned.phase.name]
@@ -123,6 +129,7 @@ class Conductor:
         self._selector.register(alive.ended, selectors.EVENT_READ, planned.phase.name)
 
     def _hear(self, name: str) -> None:
+        """Receive one message of a phase; at the end of the socket, stop watching it."""
         alive = self._alive.get(name)
         if alive is None:
             return
@@ -133,9 +140,10 @@ class Conductor:
         if content:
             self._take_in(alive, content)
         else:
-            self._selector.unregister(alive.end)  # its end is told by the process
+            self._selector.unregister(alive.end)  # the pidfd reports its end
 
     def _take_in(self, alive: Alive, content: bytes) -> None:
+        """Apply a message of a phase: its end, its begun outputs, or its demand for slots."""
         said = msgspec.json.decode(content, type=FromPhase)
         alive.ends = alive.ends if said.ends is None else said.ends
         if said.begun:
@@ -145,6 +153,7 @@ class Conductor:
             self._lend()
 
     def _lend(self) -> None:
+        """Divide the slots anew and send each phase its number if it has changed."""
         order = [planned.phase.name for planned in self._phases if planned.phase.name in self._alive]
         members = [self._alive[name] for name in order]
         for alive, allowed in zip(members, lend([alive.need for alive in members], self._slots), strict=True):
@@ -153,25 +162,27 @@ class Conductor:
                 send(alive.end, ToPhase(allow=allowed))
 
     def _tell(self, begun: tuple[str, ...] = (), final: tuple[str, ...] = ()) -> None:
+        """Announce begun and complete outputs to all running phases."""
         self._begun.update(begun)
         self._final.update(final)
         for alive in self._alive.values():
             send(alive.end, ToPhase(begun=begun, final=final))
 
     def _hear_rest(self, alive: Alive) -> None:
-        """What it has said before its end."""
+        """Receive the messages that a phase sent before its end."""
         while True:
             try:
                 content = alive.end.recv(MOST_BYTES, socket.MSG_DONTWAIT)
             except ConnectionResetError:
-                continue  # it did not hear all that it was told, which comes before what it said
+                continue  # unread messages to the phase cause this once; its own messages follow
             except BlockingIOError:
-                return  # a process that it started has the other end
+                return  # a child process of the phase keeps the other end open
             if not content:
                 return
             self._take_in(alive, content)
 
     def _ended(self, name: str) -> None:
+        """Collect the process of an ended phase, log its exit code, and announce its outputs."""
         self._hear_rest(self._alive[name])
         alive = self._alive.pop(name)
         _, status = os.waitpid(alive.pid, 0)
@@ -187,7 +198,7 @@ class Conductor:
         self._lend()
 
     def _pass_on(self, interrupt: Interrupt) -> None:
-        """Pass signals on; and end what runs when a phase has failed."""
+        """Forward signals to the running phases; send them SIGTERM when a phase has failed."""
         wanted = interrupt.count or (1 if self.failed else 0)
         while self._signals < min(wanted, 2):
             self._signals += 1
@@ -196,16 +207,17 @@ class Conductor:
                     os.kill(alive.pid, interrupt.signal or signal.SIGTERM)
 
     def _code(self, interrupt: Interrupt) -> int:
+        """Return the exit code of the workflow from the signal and the codes of the phases."""
         if (interrupt.signal and len(self._codes) < len(self._phases)) or (interrupt.signal and self.failed):
             return 128 + number_told(interrupt.signal)
-        # A phase that was stopped because another failed says nothing of the cause.
+        # A phase that was stopped because another failed does not show the cause.
         failures = [code for code in self._codes.values() if code not in (ExitCode.DONE, ExitCode.QUARANTINED)]
         return next(
             (code for code in failures if code < 128), next(iter(failures), max(self._codes.values(), default=0))
         )
 
     def print_outputs(self, stream: BinaryIO) -> bool:
-        """Write what the phases wrote to standard output, one phase after another; returns whether there was anything."""
+        """Write the standard output of the phases to ``stream``, in their order; return whether there was any."""
         has_printed = False
         for planned in self._phases:
             path = member.kept_output(self._here, planned.phase.name)

@@ -1,4 +1,4 @@
-"""A job in phases as its file says it: which phases there are, what each runs, and what it waits for. Pure."""
+"""The description of a job in phases, parsed from its file: commands, files and dependencies of each phase. Pure."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ Kind: TypeAlias = Literal["command", "filter", "python"]
 
 KINDS: tuple[Kind, ...] = ("command", "filter", "python")
 
-#: What a phase may say besides the options of a job.
+#: Keys of a phase besides the options of a job.
 OWN = ("after", "stdin", "stdout", "filter", "python", "options")
 
-#: Options of a job that are said for each phase, or not at all.
+#: Options of a job that are allowed only in a phase.
 NOT_FOR_ALL = frozenset(
     {"command", "input", "output", "join", "shared", "ok-status", "format", "record-start", "record-end"}
 )
 
-#: Options that the whole has, and not its phases.
+#: Options that are allowed only outside the phases.
 OF_ALL = frozenset({"run-dir", "fresh", "keep-run-dir", "progress", "verbosity", "slots", "hosts"})
 
-#: What a filter or a function may say.
+#: Keys of a filter or function.
 BETWEEN = frozenset({"after", "input", "output", "format", "shared", "options", "filter", "python"})
 
 
 class Phase(Frozen, frozen=True):
-    """One phase. Files are as the user typed them, relative to the working folder."""
+    """The description of one phase. Files are as typed, relative to the working folder."""
 
     name: str
     kind: Kind
-    #: What is run: as the job says it (``command``), as one text (``filter``, ``python``).
+    #: The job; for ``command`` with the command itself.
     job: Job
     text: str = ""
-    #: Phases that end before this begins.
+    #: Phases that must end before this one begins.
     after: tuple[str, ...] = ()
     stdin: str = ""
     stdout: str = ""
@@ -49,7 +49,7 @@ class Phase(Frozen, frozen=True):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Words that may be files that this phase reads."""
+        """Words that may name files that this phase reads."""
         job = self.job
         typed = (each.rpartition(":")[0] or each for each in job.input)
         arguments = [part for word in job.command[1:] for part in (word, word.partition("=")[2]) if part]
@@ -57,26 +57,26 @@ class Phase(Frozen, frozen=True):
 
 
 class Workflow(Frozen, frozen=True):
-    """All phases, in the order of the file; each reads what earlier ones write."""
+    """All phases, in the order of the file; each may read only outputs of earlier ones."""
 
     phases: tuple[Phase, ...]
-    #: What holds for all.
+    #: Options that hold for all phases.
     job: Job
 
     def phase(self, name: str) -> Phase:
-        """The phase of this name."""
+        """Return the phase of this name."""
         return next(phase for phase in self.phases if phase.name == name)
 
 
 def describe(values: Mapping[str, Any], where: str) -> Workflow:
-    """Check what a job file says, with the options of the command line in it.
+    """Check and parse the values of a job file, merged with the options of the command line.
 
     Args:
-        values: Names as in a job file; ``phase`` has the tables.
+        values: Values by their names in a job file; ``phase`` has the tables.
         where: The file, for messages.
 
     Raises:
-        RefusedError: Something is unknown, missing or contradictory.
+        RefusedError: A value is unknown, missing or contradictory.
     """
     tables = values["phase"]
     common = {name: value for name, value in values.items() if name not in ("phase", "command")}
@@ -101,6 +101,13 @@ def describe(values: Mapping[str, Any], where: str) -> Workflow:
 def _phase(
     name: str, table: dict[str, Any], common: dict[str, Any], where: str, earlier: Sequence[str], names: Sequence[str]
 ) -> Phase:
+    """Parse the table of one phase.
+
+    Args:
+        common: Values outside the phases.
+        earlier: Names of the phases before it.
+        names: Names of all phases.
+    """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name) or name in ("lock", "workflow"):
         raise RefusedError(f"{where}: not a name", "use letters, digits, - and _: it is the name of a folder too")
     known = {field.encode_name for field in msgspec.structs.fields(Job)} - OF_ALL
@@ -140,11 +147,13 @@ def _phase(
 
 
 def _only_functions(options: dict[str, Any], where: str) -> None:
+    """Refuse ``options`` for a phase that is no function."""
     if options:
         raise RefusedError(f"{where}: options are arguments of a Python function", "write them into the command")
 
 
 def _names_after(given: Any, where: str, earlier: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """Parse ``after``: names of phases that come earlier in the file."""
     found = (given,) if isinstance(given, str) else tuple(given)
     for name in found:
         if name not in names:
@@ -157,6 +166,7 @@ def _names_after(given: Any, where: str, earlier: Sequence[str], names: Sequence
 
 
 def _check_between(kind: Kind, text: str, job: Job, where: str) -> None:
+    """Refuse a filter or function without exactly one input and output, or with an invalid text."""
     if len(job.input) != 1 or len(job.output) != 1:
         raise RefusedError(
             f"{where}: a {kind} reads one input and writes one output",

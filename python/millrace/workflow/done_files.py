@@ -1,4 +1,4 @@
-"""What a job in phases that is done has read and written: typed again, it is done if all of that is as it was."""
+"""States of the files of a finished job in phases: if none has changed, the same command has nothing to do."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from millrace.workflow.description import Workflow
 from millrace.workflow.folder import MANIFEST, VERSION, Manifest
 from millrace.workflow.planned import Here, Planned, parts
 
-#: The file in the folder of a job, and in what is kept of it.
+#: Name of the file in the folder of a job, and in the history.
 NAME = "files.json"
 
 
 class DoneFiles(Frozen, frozen=True):
-    """The files of a job at its end, and the environment in which it was done."""
+    """The states of a job's files at its end, and digests of its environment."""
 
     environ: dict[str, str]
-    #: Size and time of change, by name; of a folder or a glob, those of each file.
+    #: Size and modification time by name; for a folder or a glob, those of each file.
     files: dict[str, Any]
 
 
 def note(phases: Sequence[Planned], here: Here) -> None:
-    """Note the files of a job that is done, in its folder.
+    """Write the states of the files of a finished job into its folder.
 
     Raises:
-        OSError: They cannot be noted.
+        OSError: They cannot be read or written.
     """
     names = {name for planned in phases for name in _names(planned, here)}
-    if not names & {".", str(here.cwd)}:  # the files in the working folder are not the job's alone
+    if not names & {".", str(here.cwd)}:  # other programs also write in the working folder
         files = {name: _state(here.cwd, name) for name in sorted(names)}
         done = DoneFiles(environ=surroundings.digests(here.environ), files=files)
         write_whole(here.folder / NAME, seal(done))
 
 
 def are_as_noted(flow: Workflow, here: Here) -> bool:
-    """Whether this very job was done, and all files that it has read and written are as they were at its end."""
+    """Tell whether an equal job was done and all files that it read or wrote are unchanged since."""
     for kept in reversed(past.kept(here.environ)):
         if kept.past.run_dir != str(here.folder) or kept.past.status != "done":
             continue
@@ -52,7 +52,7 @@ def are_as_noted(flow: Workflow, here: Here) -> bool:
             job = unseal(kept.folder / MANIFEST, Manifest, "the manifest of a job in phases", VERSION)
             done = unseal(kept.folder / NAME, DoneFiles, "the files of a job in phases")
         except (OSError, CorruptError):
-            continue  # it has printed something, or was kept by another release
+            continue  # it has printed to standard output, or was kept by another release
         if (
             (job.cwd, job.phases) == (str(here.cwd), parts(flow, here.cwd))
             and not surroundings.changed(done.environ, here.environ)
@@ -63,7 +63,7 @@ def are_as_noted(flow: Workflow, here: Here) -> bool:
 
 
 def _names(planned: Planned, here: Here) -> Iterator[str]:
-    """Files, folders and globs that a phase has read or written, and its program."""
+    """Yield the files, folders and globs that a phase has read or written, and its program."""
     phase = planned.phase
     yield from (word for word in (*phase.reads, *planned.outputs) if word and _state(here.cwd, word))
     if phase.kind != "command":
@@ -77,7 +77,7 @@ def _names(planned: Planned, here: Here) -> Iterator[str]:
 
 
 def _state(cwd: Path, name: str) -> Any:
-    """Size and time of change of a file, or of each file in a folder or a glob; None: nothing is there."""
+    """Return size and modification time of a file, or of each file in a folder or glob; None: there is none."""
     path = cwd / name
     if path.is_dir():
         return [[each, _of_file(path / each)] for each in sorted(os.listdir(path))]
@@ -87,6 +87,7 @@ def _state(cwd: Path, name: str) -> Any:
 
 
 def _of_file(path: Path) -> list[int] | None:
+    """Return size (bytes) and modification time (ns) of a regular file; None: it is no such file."""
     if not path.is_file():
         return None
     found = path.stat()

@@ -1,4 +1,4 @@
-"""The phases of a job and what flows between them, in words and lines."""
+"""A drawing in text of the phases of a job and the files between them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace.workflow.planned import Planned
 
 
 def text(described: Workflow, file: Path, cwd: Path) -> str:
-    """What ``millrace plan`` says of a job in phases.
+    """Plan a job in phases and draw it, for ``millrace plan``.
 
     Raises:
         MillraceError: A phase cannot be run.
@@ -29,6 +29,7 @@ def text(described: Workflow, file: Path, cwd: Path) -> str:
 
 
 def _phase(planned: Planned) -> Iterator[str]:
+    """Yield the lines of one phase."""
     phase = planned.phase
     what = shlex.join(phase.job.command) if phase.kind == "command" else f"{phase.kind}: {phase.text}"
     yield f"[{phase.name}] {what}"

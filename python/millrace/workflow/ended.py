@@ -1,4 +1,4 @@
-"""What is kept of a job in phases that has ended, so that it can be looked at when its folder is gone."""
+"""The history entry of an ended job in phases, for ``status`` and ``report`` after its folder is gone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millrace.workflow.planned import Here
 
 
 def remember(file: Path, here: Here, code: int) -> None:
-    """Keep the log of the job and of its phases, laid out as in its folder.
+    """Copy the logs of the job and its phases into the history, laid out as in its folder.
 
     Args:
         file: The job file.
@@ -46,15 +46,15 @@ def remember(file: Path, here: Here, code: int) -> None:
 
 
 def _id(folder: Path, begun: float) -> str:
-    """A name that is the same in all starts of a job."""
+    """Return an id that is the same for all starts of a job."""
     return hashlib.blake2b(f"{folder}\0{begun}".encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
 
 def _together(at_work: Sequence[Stretch]) -> float:
-    """Seconds in which any phase was at work.
+    """Return the seconds in which at least one phase was working.
 
     Args:
-        at_work: In the order of their begins.
+        at_work: Stretches in the order of their begins.
     """
     seconds, reached = 0.0, 0.0
     for each in at_work:

@@ -1,4 +1,4 @@
-"""Where a filter or a function writes: one file, or a folder that gets one file after another."""
+"""The output of a filter or function: one file, or a folder that gets one file after another."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from millrace.workflow.follow import listing, write_all
 
 
 class FileOutput:
-    """One file, begun anew."""
+    """An output file, truncated at the start."""
 
     def __init__(self, path: Path) -> None:
         self._file: BinaryIO = path.open("wb", buffering=0)
 
     def write(self, item: object, who: str) -> None:
-        """Write one result: bytes, or text.
+        """Write one result, bytes or text, without buffering.
 
         Raises:
             ToolError: It is neither.
@@ -26,17 +26,18 @@ class FileOutput:
         write_all(self._file.fileno(), _bytes(item, who))
 
     def finish(self) -> None:
-        """Wait for the disk."""
+        """Fsync and close the file."""
         os.fsync(self._file.fileno())
         self._file.close()
 
 
 class FolderOutput:
-    """A folder, whose files are listed as each is whole. What is there already with the same bytes stays as it is: who
-    reads it may know it by its time of change.
+    """An output folder; each file is listed once it is complete.
+
+    A file that already has the same bytes is not rewritten, as its readers may compare modification times.
 
     Args:
-        listed: Where the files are listed, one a line, for the phases that follow.
+        listed: File that lists the complete files, one a line, for the phases that follow.
     """
 
     def __init__(self, folder: Path, listed: Path) -> None:
@@ -45,10 +46,10 @@ class FolderOutput:
         self._names: set[str] = set()
 
     def write(self, item: object, who: str) -> None:
-        """Write one file: its name and content.
+        """Write one file from a pair of name and content.
 
         Raises:
-            ToolError: It is something else, or a name that cannot be one, or was there already.
+            ToolError: It is no such pair, or the name is invalid or was used before.
         """
         match item:
             case (str(name), bytes() | str() as content):
@@ -64,20 +65,21 @@ class FolderOutput:
         self._listed.write(listing(self._folder / name))
 
     def _place(self, name: str, content: bytes) -> None:
+        """Write a file atomically, unless it already has these bytes."""
         path = self._folder / name
         if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
             return
         fresh = self._folder / f".{name}.new"
-        fresh.unlink(missing_ok=True)  # what a start that was killed has left, or somebody's link
+        fresh.unlink(missing_ok=True)  # left by a killed start, or a link of another user
         with fresh.open("xb") as file:
             file.write(content)
         fresh.replace(path)
 
     def finish(self) -> None:
-        """Wait for the disk.
+        """Remove unfinished files, sync the filesystem and close the list.
 
         Raises:
-            CorruptError: There are files that the function did not write.
+            CorruptError: The folder has files that the function did not write.
         """
         for name in os.listdir(self._folder):
             if name.startswith(".") and name.endswith(".new"):
@@ -91,6 +93,7 @@ class FolderOutput:
 
 
 def _bytes(item: object, who: str) -> bytes:
+    """Return a result as bytes, text in UTF-8; refuse all other types."""
     if isinstance(item, str):
         return item.encode()
     if isinstance(item, bytes):
@@ -99,5 +102,6 @@ def _bytes(item: object, who: str) -> bytes:
 
 
 def _short(item: object) -> str:
+    """Return the ``repr`` of a value, cut to 60 letters."""
     text = repr(item)
     return text if len(text) <= 60 else text[:57] + "..."

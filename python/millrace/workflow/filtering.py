@@ -1,4 +1,4 @@
-"""What stands between two phases: a shell command from one file to another, or a Python function over records."""
+"""Execution of a filter (a shell line from one file to another) or of a Python function over records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from millrace.workflow.follow import BLOCK_BYTES, write_all
 
 
 class Given(Iterator[bytes]):
-    """What a function reads, which remembers what went wrong in it: that is not the function's fault."""
+    """The input of a filter or function; it keeps its own error, to tell it from errors of the user's code."""
 
     def __init__(self, source: Iterable[bytes]) -> None:
         self._source = iter(source)
@@ -38,17 +38,17 @@ class Given(Iterator[bytes]):
 
 
 def load(text: str, cwd: Path) -> Callable[..., Iterable[object]]:
-    """The function that ``FILE.py:NAME`` or ``MODULE:NAME`` names.
+    """Import and return the function that ``FILE.py:NAME`` or ``MODULE:NAME`` names. Runs the module's code.
 
     Raises:
-        RefusedError: It is not there, or the file cannot be loaded.
+        RefusedError: The module cannot be imported, or has no such function.
     """
     place, _, name = text.rpartition(":")
-    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing of ours in the user's folder
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # write no .pyc files into the user's folder
     try:
         if place.endswith(".py"):
             found = importlib.util.spec_from_file_location(Path(place).stem, cwd / place)
-            assert found and found.loader  # both are there for a name that ends so
+            assert found and found.loader  # always set for a name that ends in .py
             module = importlib.util.module_from_spec(found)
             sys.path.insert(0, str((cwd / place).parent))
             found.loader.exec_module(module)
@@ -68,14 +68,14 @@ def apply(
     function: Callable[..., Iterable[object]], source: Iterable[bytes], options: Mapping[str, Any],
     output: FileOutput | FolderOutput, who: str,
 ) -> None:  # fmt: skip
-    """Call ``function(records, **options)`` and write what it yields.
+    """Call ``function(records, **options)`` and write all that it yields.
 
     Args:
-        who: The function, for messages.
+        who: Name of the phase and function, for messages.
 
     Raises:
-        ToolError: It raised something, or yields what cannot be written.
-        MillraceError, OSError: Its input could not be read, or its output not be written.
+        ToolError: The function raised an exception, or yielded a value that cannot be written.
+        MillraceError, OSError: The input cannot be read, or the output cannot be written.
     """
     given = Given(source)
     results = iter(_called(lambda: iter(function(given, **options)), given, who))
@@ -88,7 +88,10 @@ def apply(
 
 
 def _called(call: Callable[[], Any], given: Given, who: str) -> Any:
-    """What the user's code gives; an error of its own is told from one of its input."""
+    """Call the user's code; raise ``ToolError`` for its own exception, or the error of its input.
+
+    SystemExit counts as an exception of the code.
+    """
     try:
         return call()
     except BaseException as error:  # sys.exit, too
@@ -101,36 +104,37 @@ def _called(call: Callable[[], Any], given: Given, who: str) -> Any:
 
 
 def _last_line(error: BaseException) -> str:
+    """Return the last line of an exception's traceback: type and message."""
     return traceback.format_exception_only(error)[-1].strip()
 
 
 def _where(error: BaseException) -> str:
-    """The lines of the user's code in which an error was raised."""
+    """Return the part of a traceback that lies in the user's code."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
     return "".join(traceback.format_list(frames)).rstrip()
 
 
 def shell(line: str, source: Iterable[bytes], output: FileOutput, cwd: Path, who: str) -> None:
-    """Run a shell line over ``source`` and write what it gives.
+    """Run a shell line with ``source`` as its standard input, and write its standard output.
 
-    What it writes goes through this process, so that nothing is written any more when that is dead.
+    The output passes through this process, so that nothing is written after this process has died.
 
     Raises:
-        ToolError: It ends with another exit status than 0.
-        MillraceError, OSError: Its input could not be read, or its output not be written.
+        ToolError: The exit status is not 0.
+        MillraceError, OSError: The input cannot be read, or the output cannot be written.
     """
     given = Given(source)
     with subprocess.Popen(
         ["/bin/sh", "-c", line], cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, process_group=0
     ) as tool:
         assert tool.stdin and tool.stdout  # both are pipes
-        own = os.dup(tool.stdin.fileno())  # that of the tool is closed once it has ended
+        own = os.dup(tool.stdin.fileno())  # Popen closes tool.stdin at the end; the thread needs its own
         tool.stdin.close()
         threading.Thread(target=_feed, args=(given, own, tool.pid), name="feed", daemon=True).start()
         while block := tool.stdout.read(BLOCK_BYTES):
             output.write(block, who)
         status = tool.wait()
-        # One that needs no more of its input ends before that.
+        # A tool may end without reading all of its input.
     if given.error:
         raise given.error
     if status:
@@ -140,16 +144,16 @@ def shell(line: str, source: Iterable[bytes], output: FileOutput, cwd: Path, who
 
 
 def _feed(given: Given, descriptor: int, group: int) -> None:
-    """Write what is given into ``descriptor``; if that goes wrong, end all that the line has started.
+    """Write the input into ``descriptor`` and close it; after a read error, kill the process group of the shell.
 
-    An end of its input would look like that of the file, and who is left would keep its output open for ever.
+    Closing the pipe would look like the end of the input, and remaining processes would keep the output open.
     """
     try:
         for block in given:
             write_all(descriptor, block)
     except BrokenPipeError:
-        pass  # it needs no more
-    except Exception:  # given.error says why
+        pass  # the tool has closed its input
+    except Exception:  # given.error has the reason
         with suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
     os.close(descriptor)

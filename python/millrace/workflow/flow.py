@@ -1,4 +1,4 @@
-"""A job in phases from end to end: take over its folder, plan, conduct, end."""
+"""A job in phases from end to end: claim its folder, plan, run the phases, clean up."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from millrace.workflow.log import Log
 from millrace.workflow.planned import Here, Planned, changed, parts, prints
 from millrace.workflow.planning import make, plan_all
 
-#: Seconds that phases get to end once the process that began them was killed, and between looks at whether they have.
+#: Seconds that phases have to end after their main process was killed, and seconds between checks.
 LAST_PHASES_SECONDS, LOOK_SECONDS = 30.0, 0.05
 
 
 def folder_of(flow: Workflow, file: Path, cwd: Path) -> Path:
-    """Where a workflow keeps its phases: what ``run-dir`` says, or the name of the job file with ``.millrace``."""
+    """Return the folder of a workflow: ``run-dir``, or the name of the job file with ``.millrace``."""
     return cwd / (flow.job.run_dir or f"{file.stem}.millrace")
 
 
 def plan(
     flow: Workflow, file: Path, cwd: Path, environ: Mapping[str, str], nodes: Allocation | None = None
 ) -> tuple[list[Planned], Here]:
-    """Plan without leaving anything behind.
+    """Plan all phases without leaving any file.
 
     Args:
-        nodes: Where commands run; None: on this node alone.
+        nodes: Nodes that run the commands; None: this node alone.
 
     Raises:
         MillraceError: A phase cannot be run.
@@ -57,10 +57,10 @@ def plan(
 
 
 def plan_of_rank(flow: Workflow, file: Path, cwd: Path, environ: Mapping[str, str], name: str) -> Plan:
-    """The plan of one phase on several nodes, for each of its ranks.
+    """Plan one phase on several nodes, in each of its ranks.
 
     Raises:
-        MillraceError: It cannot be run.
+        MillraceError: The phase cannot be run.
     """
     phase = flow.phase(name)
     return make(phase, phase.job, {}, Here(cwd, environ, folder_of(flow, file, cwd)))
@@ -70,14 +70,14 @@ def run(
     flow: Workflow, file: Path, cwd: Path, environ: Mapping[str, str], nodes: Allocation | None = None,
     look: Callable[[bool], None] = lambda _: None,
 ) -> int:  # fmt: skip
-    """Run a workflow, resuming what an earlier start left; returns the exit code.
+    """Run a workflow, or resume an earlier start, and return the exit code.
 
     Args:
-        nodes: Where commands run; None: on this node alone.
-        look: Called again and again, with whether no phase is at work just now.
+        nodes: Nodes that run the commands; None: this node alone.
+        look: Called at least every 0.2 s while phases run, with whether no phase is running.
 
     Raises:
-        MillraceError: It cannot begin.
+        MillraceError: The workflow cannot begin.
     """
     here = Here(cwd, environ, folder_of(flow, file, cwd), nodes, loads_functions=True)
     was_there = here.folder.is_dir()
@@ -89,7 +89,7 @@ def run(
         _check_same(flow, here)
     elif was_there:
         _check_ours(here.folder)
-    phases = [] if was_there else plan_all(flow, here)  # what is refused leaves no folder
+    phases = [] if was_there else plan_all(flow, here)  # a refused job leaves no folder
     killed_at = last_sign(here.folder)
     held = _take(here)
     held.keep(taken_over(here.folder))
@@ -98,10 +98,10 @@ def run(
             if flow.job.fresh:
                 _forget(here.folder)
             else:
-                note_killed(here.folder, killed_at)  # at once: the lock has lost the last sign of life
+                note_killed(here.folder, killed_at)  # now, as claiming the lock has overwritten the last sign of life
             phases = plan_all(flow, here)
         code = _conduct(flow, phases, here, look)
-        with suppress(OSError):  # logs that nobody can read
+        with suppress(OSError):  # unreadable logs
             ended.remember(file, here, code)
         return code
     finally:
@@ -111,13 +111,13 @@ def run(
 
 
 def _check_ours(folder: Path) -> None:
-    """Refuse a folder in which something else is."""
+    """Refuse a folder that holds other files than those of a workflow."""
     if not (folder / MANIFEST).exists() and {*os.listdir(folder)} - {"lock"}:
         raise RefusedError(f"{folder}: holds something else than this job", "name another folder with --run-dir")
 
 
 def _check_same(flow: Workflow, here: Here) -> None:
-    """Refuse to go on with a workflow that is another one now."""
+    """Refuse to resume if the workflow differs from that of the earlier start."""
     _check_ours(here.folder)
     if not (here.folder / MANIFEST).exists():
         return
@@ -132,7 +132,11 @@ def _check_same(flow: Workflow, here: Here) -> None:
 
 
 def _take(here: Here) -> lock.Lock:
-    """Make the folder of the workflow this process's."""
+    """Make the folder of the workflow and lock it, waiting for phases of a killed start.
+
+    Raises:
+        RefusedError: It is in use, another user's, or cannot be written.
+    """
     folder, held = here.folder, list[lock.Lock]()
 
     def look() -> bool:
@@ -142,7 +146,7 @@ def _take(here: Here) -> lock.Lock:
         try:
             held.append(lock.take(folder / "lock"))
         except HeldError as error:
-            # Phases end a moment after the process that began them was killed.
+            # Phases end shortly after their main process was killed.
             if not (error.owner and error.owner.host == os.uname().nodename and not _lives(error.owner.pid)):
                 raise
         return bool(held)
@@ -158,6 +162,7 @@ def _take(here: Here) -> lock.Lock:
 
 
 def _lives(pid: int) -> bool:
+    """Tell whether a process exists on this machine."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -168,7 +173,7 @@ def _lives(pid: int) -> bool:
 
 
 def _forget(folder: Path) -> None:
-    """Remove what an earlier workflow left; the manifest first, as without it nothing counts."""
+    """Remove the files of an earlier workflow; the manifest first, as without it nothing else counts."""
     delete(folder / MANIFEST)
     for name in os.listdir(folder):
         if name != "lock":
@@ -176,6 +181,7 @@ def _forget(folder: Path) -> None:
 
 
 def _conduct(flow: Workflow, phases: list[Planned], here: Here, look: Callable[[bool], None]) -> int:
+    """Run the planned phases, print their standard output, and return the exit code."""
     found = parts(flow, here.cwd)
     if not (here.folder / MANIFEST).exists():
         _forget(here.folder)
@@ -197,7 +203,7 @@ def _conduct(flow: Workflow, phases: list[Planned], here: Here, look: Callable[[
         has_printed = conductor.print_outputs(sys.stdout.buffer)
         if not quiet:
             member.say(f"{count(len(phases), 'phase')} done")
-        if code == ExitCode.DONE and not has_printed:  # what was printed is gone
+        if code == ExitCode.DONE and not has_printed:  # printed output cannot be compared later
             with suppress(OSError, MillraceError):
                 done_files.note(phases, here)
     if code == ExitCode.DONE and not flow.job.keep_run_dir:
@@ -206,7 +212,7 @@ def _conduct(flow: Workflow, phases: list[Planned], here: Here, look: Callable[[
 
 
 def _remove_if_done(folder: Path) -> None:
-    """Remove the folder of a workflow that is done, or in which nothing was begun; what says so goes last."""
+    """Remove the folder of a workflow that is done or has not begun; the file ``done`` last."""
     if (folder / DONE).exists() or not (folder / MANIFEST).exists():
         for name in os.listdir(folder) if folder.is_dir() else ():
             if name != DONE:

@@ -1,4 +1,4 @@
-"""The folder of a job in phases, as whoever looks at it finds it."""
+"""The folder of a job in phases: its files, their meaning, and the working times of its phases."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from millrace.workflow.log import Line, Log, read
 
 VERSION = 2
 
-#: Files in it. The last says that all is done, and that the rest is to go.
+#: Files in the folder. The last exists once all is done and the other files may be removed.
 MANIFEST, LOG, DONE = "workflow.json", "phases.jsonl", "done"
 
 
 class Manifest(Frozen, frozen=True):
-    """What a workflow is: an equal one resumes it."""
+    """The identity of a workflow: only an equal workflow resumes it."""
 
     version: int
     cwd: str
-    #: `millrace.workflow.planned.parts`.
+    #: See ``millrace.workflow.planned.parts``.
     phases: dict[str, dict[str, str]]
 
 
 class Stretch(msgspec.Struct):
-    """A phase at work, from its begin to its end; times in seconds since 1970."""
+    """One working time of a phase, from begin to end; times in seconds since 1970."""
 
     phase: str
     begun: float
-    #: None: it still is, or was killed.
+    #: None: the phase is running, or was killed.
     ended: float | None = None
     code: int = 0
-    #: Time of its end, of its last sign of life if it was killed, or of the latest look at it.
+    #: Time of the end; of the last sign of life if it was killed; of the latest reading if it is running.
     last: float = 0.0
     #: Whether the log says that it was killed.
     killed: bool = False
 
 
 def ended_so(code: int) -> Literal["done", "quarantined", "interrupted", "stopped"]:
-    """How a job or a phase has ended with this exit code."""
+    """Return the state of a job or phase that ended with this exit code."""
     if code > 128:
         return "interrupted"
     if code == ExitCode.QUARANTINED:
@@ -54,33 +54,33 @@ def ended_so(code: int) -> Literal["done", "quarantined", "interrupted", "stoppe
 
 
 def is_workflow(folder: Path) -> bool:
-    """Whether a job in phases is there."""
+    """Tell whether a folder holds a job in phases."""
     return (folder / MANIFEST).exists()
 
 
 def names(folder: Path) -> tuple[str, ...]:
-    """Its phases, in their order.
+    """Return the names of the phases, in their order.
 
     Raises:
-        CorruptError: The manifest cannot be understood.
-        FileNotFoundError: It is gone.
+        CorruptError: The manifest is damaged.
+        FileNotFoundError: The manifest is gone.
     """
     return tuple(unseal(folder / MANIFEST, Manifest, "the manifest of a job in phases", VERSION).phases)
 
 
 def stretches(lines: Sequence[Line], now: float) -> list[Stretch]:
-    """When phases were at work, in the order of their begins.
+    """Return the working times of the phases from the log, in the order of their begins.
 
     Args:
-        now: Until when they are, if no end was written: the present, or the `last_sign` of a job that was killed; seconds
-            since 1970.
+        now: End of those that have none in the log: the present, or the ``last_sign`` of a killed job; seconds since
+            1970.
     """
     found: list[Stretch] = []
     latest: dict[str, Stretch] = {}
     for line in lines:
         if line.what == "begun":
             if line.phase in latest and latest[line.phase].ended is None and not latest[line.phase].killed:
-                latest[line.phase].last = line.time  # when it was killed nobody has written
+                latest[line.phase].last = line.time  # the time of the kill is not in the log
             latest[line.phase] = Stretch(line.phase, line.time)
             found.append(latest[line.phase])
         elif line.phase in latest and line.what == "killed":
@@ -93,9 +93,9 @@ def stretches(lines: Sequence[Line], now: float) -> list[Stretch]:
 
 
 def last_sign(folder: Path) -> float:
-    """Return when the processes of the job last wrote to its folder, in seconds since 1970: its last sign of life.
+    """Return the last sign of life: when the job last wrote to its folder, in seconds since 1970.
 
-    The lock is written every few seconds while the job lasts, the log of a phase about once a second.
+    A running job writes the lock every few seconds, and the log of a phase about once a second.
     """
     found = 0.0
     for path in (folder / "lock", folder / LOG, *folder.glob(f"*/{past.EVENTS}"), *folder.glob("*/lock")):
@@ -105,10 +105,10 @@ def last_sign(folder: Path) -> float:
 
 
 def note_killed(folder: Path, last: float) -> None:
-    """Add to the log which phases were at work when the job was killed.
+    """Log as killed the phases that were running when the job was killed.
 
     Args:
-        last: See `last_sign`; taken before this start of the job wrote to the folder.
+        last: See ``last_sign``; read before this start of the job wrote to the folder.
     """
     if not is_workflow(folder):
         return

@@ -1,4 +1,4 @@
-"""Read what another phase still writes: a file that grows, or a folder that gets one file after another."""
+"""Readers of outputs that another phase still writes: a growing file, or a folder that gets one file after another."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from pathlib import Path
 from millrace.errors import CorruptError
 from millrace.workflow.link import Link
 
-#: Seconds between looks at what grows.
+#: Seconds between reads of a growing file.
 LOOK_SECONDS = 0.02
 
 BLOCK_BYTES = 1 << 20
 
 
 def blocks(path: Path, output: str, link: Link) -> Iterator[bytes]:
-    """The bytes of the file ``path`` until it is whole.
+    """Yield the bytes of the file ``path`` until it is complete; block while it grows.
 
     Args:
-        output: The name by which the workflow knows it.
+        output: Name of the output in the workflow.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
     link.wait_for_begin(output)
     with path.open("rb", buffering=0) as file:
         while True:
-            is_last = link.is_final(output)  # asked before reading: all that was written is there then
+            is_last = link.is_final(output)  # asked before reading: then the read gets all bytes
             while block := file.read(BLOCK_BYTES):
                 yield block
             if is_last:
@@ -38,14 +38,14 @@ def blocks(path: Path, output: str, link: Link) -> Iterator[bytes]:
 
 
 def names(folder: Path, listed: Path, output: str, link: Link) -> Iterator[str]:
-    """Names of the files in ``folder``, in the order in which a shell expands ``folder/*``, each once it is whole.
+    """Yield the names of the files in ``folder`` in the order of the shell's ``folder/*``, each once it is complete.
 
     Args:
-        listed: File in which the phase that writes them lists their paths (`listing`), with those of its other folders.
-        output: The name by which the workflow knows the folder.
+        listed: File in which the writing phase lists the paths (``listing``) of this and its other folders.
+        output: Name of the folder in the workflow.
 
     Raises:
-        CorruptError: They were not written in that order.
+        CorruptError: They were not written in that order, or the folder has other files.
     """
     link.wait_for_begin(output)
     given: list[str] = []
@@ -53,7 +53,7 @@ def names(folder: Path, listed: Path, output: str, link: Link) -> Iterator[str]:
         _check_order(given, name, output)
         given.append(name)
         yield name
-    # A list that a power cut has shortened must not shorten the results.
+    # A power cut may have shortened the list; the folder is complete.
     there = in_folder(folder)
     if there[: len(given)] != given:
         raise CorruptError(f"{output}: has other files than those that its phase wrote", "start over with --fresh")
@@ -61,18 +61,18 @@ def names(folder: Path, listed: Path, output: str, link: Link) -> Iterator[str]:
 
 
 def in_folder(folder: Path) -> list[str]:
-    """Names of the files in a folder, in the order in which a shell gives them."""
+    """Return the names of the files in a folder, in the shell's order, without hidden ones."""
     with os.scandir(folder) as entries:
         return sorted(each.name for each in entries if not each.name.startswith(".") and each.is_file())
 
 
 def listing(path: str | Path) -> bytes:
-    """Return the line that lists a file which is whole; a list holds the files of all folders of a phase."""
+    """Return the line that lists a complete file. One list holds the files of all folders of a phase."""
     return os.fsencode(os.path.normpath(path)) + b"\n"
 
 
 def _listed(folder: Path, listed: Path, output: str, link: Link) -> Iterator[str]:
-    """The names in the list ``listed`` that are of ``folder``, as it grows."""
+    """Yield the names of the files of ``folder`` in the growing list ``listed``."""
     rest, wanted = b"", os.path.normpath(folder)
     for block in blocks(listed, output, link):
         *lines, rest = (rest + block).split(b"\n")
@@ -82,6 +82,7 @@ def _listed(folder: Path, listed: Path, output: str, link: Link) -> Iterator[str
 
 
 def _check_order(given: list[str], name: str, output: str) -> None:
+    """Refuse a file that was written after one that follows it in the shell's order."""
     if given and name <= given[-1]:
         raise CorruptError(
             f"{output}: {name} was written after {given[-1]}, but stands before it where a shell names the files",
@@ -90,11 +91,12 @@ def _check_order(given: list[str], name: str, output: str) -> None:
 
 
 class Pipe:
-    """A named pipe with the bytes of an iterator: what reads files can read what grows.
+    """A named pipe filled by a thread from an iterator, so that readers of files can read growing content.
 
     Args:
-        place: Where it is made.
-        failed: Called with what goes wrong; who reads then waits for ever, as an end would look like that of the content.
+        place: Path of the pipe, which is made.
+        failed: Called with an error of the iterator. The pipe then stays open and the reader blocks, as closing it
+            would look like the end of the content.
     """
 
     def __init__(self, place: Path, content: Iterator[bytes], failed: Callable[[BaseException], None]) -> None:
@@ -104,7 +106,8 @@ class Pipe:
         threading.Thread(target=self._pump, name="follow", daemon=True).start()
 
     def _pump(self) -> None:
-        with suppress(BrokenPipeError), open(self.path, "wb", buffering=0) as pipe:  # who reads may end first
+        """Write the content into the pipe, once a reader has opened it."""
+        with suppress(BrokenPipeError), open(self.path, "wb", buffering=0) as pipe:  # the reader may end first
             try:
                 for block in self._content:
                     write_all(pipe.fileno(), block)
@@ -116,7 +119,7 @@ class Pipe:
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Write all of ``content``, however little a pipe takes at a time."""
+    """Write all of ``content``, in as many writes as the pipe needs."""
     left = memoryview(content)
     while left:
         left = left[os.write(descriptor, left) :]

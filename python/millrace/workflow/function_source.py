@@ -1,4 +1,4 @@
-"""Where a function of a job file is defined, told from source text: nothing of it is run."""
+"""Search for a function of a job file in source text, without running any of it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from millrace.errors import RefusedError
 
 
 def find_function(text: str, cwd: Path) -> None:
-    """See that there is what ``FILE.py:NAME`` or ``MODULE:NAME`` names, without loading the module.
+    """Check that the function ``FILE.py:NAME`` or ``MODULE:NAME`` exists, without loading the module.
 
     Raises:
-        RefusedError: It is not there, or is no Python.
+        RefusedError: It does not exist, or the source is no Python.
     """
     place, _, name = text.rpartition(":")
     path = cwd / place if place.endswith(".py") else _source_of(place)
     if path is None:
-        return  # compiled, so only loading it would tell
+        return  # compiled: only loading it could tell
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -32,7 +32,7 @@ def find_function(text: str, cwd: Path) -> None:
 
 
 def _source_of(module: str) -> Path | None:
-    """The source of a module; None: it has none.
+    """Find the source file of a module; None: it has none.
 
     Raises:
         RefusedError: There is no such module.
@@ -48,14 +48,14 @@ def _source_of(module: str) -> Path | None:
 
 
 def _top_level(name: str) -> ModuleSpec | None:
-    """Find a module that is in no package, for which none has to be loaded."""
+    """Find a top-level module; this loads nothing."""
     if loaded := sys.modules.get(name):
         return loaded.__spec__
     return importlib.util.find_spec(name)
 
 
 def _bound(body: Sequence[ast.stmt]) -> Iterator[str]:
-    """The names that statements of a module bind; ``*`` for those that another module says."""
+    """Yield the names that the statements of a module bind; ``*`` for a star import."""
     for statement in body:
         match statement:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
@@ -75,4 +75,5 @@ def _bound(body: Sequence[ast.stmt]) -> Iterator[str]:
 
 
 def _unloadable(place: str, why: str) -> RefusedError:
+    """Build the error for a module that cannot be loaded."""
     return RefusedError(f"{place}: cannot be loaded: {why}", "see that python can run it")

@@ -1,7 +1,7 @@
-"""Job files of HSP-Wrap: ``phase``, ``stream``, ``file``, ``arch``, ``depends-on`` and ``master``, as what a TOML job file says.
+"""A reader of HSP-Wrap job files: ``phase``, ``stream``, ``file``, ``arch``, ``depends-on``, ``master``.
 
-Source: P. Giblock, HSP-Wrap (thesis, University of Tennessee, 2015), which describes the file; its published code reads none.
-So the reader is lenient where the description leaves a choice: ``;`` and ``=`` may stand or not, names may be quoted or not.
+Source: P. Giblock, HSP-Wrap (thesis, University of Tennessee, 2015), which describes the file; its published code reads
+none. So the reader is lenient where the description is open: ``;``, ``=`` and quotes of names are optional.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COMMENT.3: /#[^\n]*/ | /\/\/[^\n]*/ | /\/\*(.|\n)*?\*\//
 
 
 class Setting(Frozen, frozen=True):
-    """``key value... { settings }``, and where it stands."""
+    """A setting ``key value... { settings }``, with its line and column."""
 
     key: str
     values: tuple[str, ...]
@@ -49,17 +49,17 @@ class Setting(Frozen, frozen=True):
     column: int
 
     def named(self, *keys: str) -> list[Setting]:
-        """The inner settings of these keys."""
+        """Return the inner settings with these keys."""
         return [each for each in self.inner if each.key in keys]
 
     def text(self, *keys: str) -> str:
-        """The one value of a key; empty if it is not there."""
+        """Return the values of the last inner setting with these keys, joined by spaces; empty if there is none."""
         found = self.named(*keys)
         return " ".join(found[-1].values) if found else ""
 
 
 class Reader:
-    """Reads one file.
+    """A reader of one job file.
 
     Args:
         where: The file, for messages.
@@ -67,14 +67,14 @@ class Reader:
 
     def __init__(self, where: str, cwd: Path) -> None:
         self._where, self._cwd = where, cwd
-        #: What is in the file and has no effect here, and why.
+        #: Notes on settings of the file that have no effect here, with the reason.
         self.notes: list[str] = []
 
     def values(self, text: str) -> dict[str, Any]:
-        """The same job as a TOML file would say it.
+        """Return the job as the values of an equal TOML file.
 
         Raises:
-            RefusedError: It is no such file, or says what cannot be done; with line and column.
+            RefusedError: The text is invalid, or a setting is not supported; with line and column.
         """
         settings = self.parse(text)
         self._check(settings, ("phase", "master"))
@@ -93,12 +93,12 @@ class Reader:
         return {"phase": tables}
 
     def parse(self, text: str) -> tuple[Setting, ...]:
-        """The settings of a text.
+        """Parse a text into settings.
 
         Raises:
-            RefusedError: It cannot be read.
+            RefusedError: The syntax is invalid.
         """
-        from lark import Lark  # few jobs need it
+        from lark import Lark  # few jobs need this import
         from lark.exceptions import UnexpectedInput
 
         try:
@@ -118,6 +118,7 @@ class Reader:
         return tuple(_settings(tree))
 
     def _phase(self, phase: Setting) -> dict[str, Any]:
+        """Return the table of one phase."""
         self._check(phase.inner, ("stream", "file", "arch", "depends-on", "exe", "args"))
         exes, args = self._programs(phase)
         words = self._arguments(args)
@@ -140,7 +141,7 @@ class Reader:
         return table
 
     def _programs(self, phase: Setting) -> tuple[dict[str, str], Setting]:
-        """The program by architecture (empty: any), and the setting with the arguments."""
+        """Return the program by architecture (empty: any), and the setting with the arguments."""
         arches = phase.named("arch")
         for arch in arches:
             self._check(arch.inner, ("exe", "args"))
@@ -160,6 +161,7 @@ class Reader:
         return {name: place.text("exe") for name, place in places.items()}, given[0]
 
     def _arguments(self, args: Setting) -> list[str]:
+        """Split the arguments of a program into words."""
         if len(args.values) > 1:
             return list(args.values)
         try:
@@ -168,7 +170,7 @@ class Reader:
             raise self._wrong(args, f"args: {error}", "close the quotation") from error
 
     def _stream(self, stream: Setting) -> tuple[str, str, str, bool]:
-        """The name by which the tool calls it, the file, its format, and whether it is read."""
+        """Return the name in the arguments, the file, its format, and whether it is an input."""
         self._check(stream.inner, ("path", "format", "prefetch-ratio", "type"))
         names, said = list(stream.values), stream.text("type").lower()
         if len(names) == 2 and not said:
@@ -190,7 +192,7 @@ class Reader:
         return name, path, form, is_input
 
     def _files(self, file: Setting, renamed: dict[str, str]) -> list[str]:
-        """Files that are read whole; also by another name."""
+        """Return the shared files of a setting; add a file with ``path`` to ``renamed``."""
         self._check(file.inner, ("path",))
         if not file.values:
             raise self._wrong(file, "a file has a name", 'say: file "db/*"')
@@ -203,6 +205,7 @@ class Reader:
         return found
 
     def _check(self, settings: Sequence[Setting], known: Sequence[str]) -> None:
+        """Refuse settings with unknown keys."""
         for each in settings:
             try:
                 check_known([each.key], known)
@@ -210,18 +213,19 @@ class Reader:
                 raise self._wrong(each, error.message, error.hint) from error
 
     def _wrong(self, at: Setting, message: str, hint: str) -> RefusedError:
+        """Build an error with the line and column of a setting."""
         return RefusedError(f"{self._where}:{at.line}:{at.column}: {message}", hint)
 
 
-#: Words that say which way a stream goes; whether the tool reads it.
+#: Words for the direction of a stream: whether the tool reads it.
 WAYS = {"in": True, "input": True, "read": True, "out": False, "output": False, "write": False}
 
 
 def from_file(path: Path, cwd: Path) -> tuple[dict[str, Any], list[str]]:
-    """What a job file of HSP-Wrap says, named as in a TOML file; and notes on what of it has no effect.
+    """Read a job file of HSP-Wrap: values named as in a TOML file, and notes on settings without effect.
 
     Raises:
-        RefusedError: It cannot be read, or not be done.
+        RefusedError: The file cannot be read, is invalid or asks for something unsupported.
     """
     try:
         text = path.read_text()
@@ -234,8 +238,9 @@ def from_file(path: Path, cwd: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def _settings(tree: Tree[Token]) -> Iterator[Setting]:
+    """Yield the settings of a parsed tree, with their inner ones."""
     for statement in tree.children:
-        assert not isinstance(statement, str)  # as the grammar has it
+        assert not isinstance(statement, str)  # by the grammar
         word, *rest = statement.children
         parts = [each for each in rest if not isinstance(each, str)]
         values = tuple(_value(str(each.children[-1])) for each in parts if each.data == "value")
@@ -245,6 +250,7 @@ def _settings(tree: Tree[Token]) -> Iterator[Setting]:
 
 
 def _value(text: str) -> str:
+    """Remove the quotes of a value, and its escapes in double quotes."""
     if text[:1] == '"':
         return text[1:-1].replace('\\"', '"').replace("\\\\", "\\")
     return text[1:-1] if text[:1] == "'" else text

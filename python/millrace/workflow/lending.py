@@ -1,4 +1,4 @@
-"""Who gets how many of the slots: those of one pool, lent to the phases that have something to do. Pure."""
+"""Division of the slots of one pool among the phases with tasks. Pure."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from millrace.model import Frozen
 
 
 class Need(Frozen, frozen=True):
-    """What one phase has of the slots, and could use."""
+    """The slots that one phase has and could use."""
 
-    #: Tasks that wait or run.
+    #: Tasks that are waiting or running.
     wanted: int = 0
     #: Slots that it may use.
     allowed: int = 0
-    #: Tools that run, by its last word: more than ``allowed`` until they end.
+    #: Running tools by the phase's last message; after a cut, more than ``allowed`` until they end.
     running: int = 0
 
     @property
     def held(self) -> int:
-        """Slots that nobody else may use now."""
+        """Slots that no other phase may use now."""
         return max(self.allowed, self.running)
 
 
 def targets(wanted: Sequence[int], slots: int) -> list[int]:
-    """How many slots each phase should have; ``wanted`` is in the order of the job, shape (n_phases,).
+    """Return the number of slots each phase should have; ``wanted`` is in the order of the job, shape (n_phases,).
 
-    The first that waits keeps half of them, rounded up, as all that follows comes from it; what follows shares the
-    rest, one each in turn; and no slot stays idle while a task waits.
+    The first phase with tasks keeps half of the slots, rounded up, as the later phases depend on it. Later phases share
+    the rest, one slot each in turn. No slot stays idle while a task waits.
 
     >>> targets([5, 5, 0], 4), targets([5, 1, 0], 4), targets([0, 0, 9], 2), targets([9, 9, 9], 1)
     ([2, 2, 0], [3, 1, 0], [0, 0, 2], [1, 0, 0])
@@ -51,9 +51,9 @@ def targets(wanted: Sequence[int], slots: int) -> list[int]:
 
 
 def lend(needs: Sequence[Need], slots: int) -> list[int]:
-    """How many slots each phase may use from now on: never more held in all than there are.
+    """Return the number of slots each phase may use now, so that the slots held never exceed ``slots`` in all.
 
-    A phase that is to have fewer gives them back as its tools end; only then others get them.
+    A phase that gets fewer slots frees them as its tools end; only then other phases get them.
 
     >>> lend([Need(wanted=4, allowed=2, running=2), Need(wanted=1)], 2)
     [1, 0]
@@ -65,7 +65,7 @@ def lend(needs: Sequence[Need], slots: int) -> list[int]:
     free = slots - sum(max(low, need.running) for low, need in zip(lower, needs, strict=True))
     found = []
     for need, low, aim in zip(needs, lower, aims, strict=True):
-        unused = max(need.running - low, 0)  # tools that still run in slots that are to be given back
+        unused = max(need.running - low, 0)  # tools still running in slots to be freed
         more = max(min(aim - low, free + unused), 0)
         free -= max(more - unused, 0)
         found.append(low + more)

@@ -1,4 +1,4 @@
-"""What the process of a phase and that of the workflow say to each other: short messages over a pair of sockets."""
+"""Messages between the process of a phase and that of the workflow, over a pair of sockets."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ MOST_BYTES = 1 << 16
 
 
 class ToPhase(Frozen, frozen=True, omit_defaults=True):
-    """What has changed for a phase."""
+    """A message to a phase: changes that concern it."""
 
     #: Slots that it may use from now on; None: as before.
     allow: int | None = None
-    #: Outputs that have nothing of an earlier workflow in them any more.
+    #: Outputs that hold nothing of an earlier workflow any more.
     begun: tuple[str, ...] = ()
-    #: Outputs that are whole.
+    #: Outputs that are complete.
     final: tuple[str, ...] = ()
 
 
 class FromPhase(Frozen, frozen=True, omit_defaults=True):
-    """What a phase tells of itself."""
+    """A message of a phase about itself."""
 
-    #: Tasks that wait or run, and tools that run; None: as before.
+    #: Tasks that are waiting or running, and running tools; None: as before.
     wanted: int | None = None
     running: int | None = None
-    #: Whether its outputs have nothing of an earlier workflow in them any more.
+    #: Whether its outputs hold nothing of an earlier workflow any more.
     begun: bool = False
-    #: With which exit code its process ends, by its last word; one that ends without it was not done.
+    #: Exit code, in the last message; a process that ends without it has crashed.
     ends: int | None = None
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """The ends of a link: that of the workflow, and that of the phase."""
+    """Return the two sockets of a link: that of the workflow, and that of the phase."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def send(end: socket.socket, message: ToPhase | FromPhase) -> None:
-    """Send one message; nothing if nobody hears it any more, which is told otherwise."""
+    """Send one message; ignore a closed receiver, whose end is reported in another way."""
     try:
         end.send(msgspec.json.encode(message))
     except (BrokenPipeError, ConnectionResetError):
@@ -53,10 +53,10 @@ def send(end: socket.socket, message: ToPhase | FromPhase) -> None:
 
 
 class Link:
-    """The phase's end. Without the workflow there is no phase: when that dies, so does this process.
+    """The phase's end of the link. When the process of the workflow dies, this process kills itself.
 
     Args:
-        begun, final: Outputs of other phases that are so already.
+        begun, final: Outputs of other phases that have begun, and that are complete.
     """
 
     def __init__(self, end: socket.socket, begun: Iterable[str], final: Iterable[str]) -> None:
@@ -68,50 +68,52 @@ class Link:
         self._listening = False
 
     def listen(self) -> None:
-        """Hear what the workflow says, from now on; twice is fine."""
+        """Start a thread that receives the messages of the workflow. May be called twice."""
         if not self._listening:
             self._listening = True
             threading.Thread(target=self._listen, name="link", daemon=True).start()
 
     def lend(self, allow: Callable[[int], None]) -> None:
-        """Have ``allow`` called with the number of slots that this phase may use, whenever it changes."""
+        """Register ``allow``, which is called with the number of slots for this phase whenever it changes."""
         self._allow = allow
         self.listen()
 
     def work(self, wanted: int, running: int) -> None:
-        """Tell how many tasks wait or run, and how many tools run."""
+        """Report the number of waiting or running tasks, and of running tools, if one has changed."""
         if (wanted, running) != self._said:
             self._said = (wanted, running)
             send(self._end, FromPhase(wanted=wanted, running=running))
 
     def begun(self) -> None:
-        """Tell that what is in the outputs is of this workflow."""
+        """Report that the outputs hold nothing of an earlier workflow."""
         send(self._end, FromPhase(begun=True))
 
     def wait_for_begin(self, output: str) -> None:
-        """Wait until ``output`` has nothing of an earlier workflow in it."""
+        """Wait until ``output`` holds nothing of an earlier workflow."""
         with self._changed:
             self._changed.wait_for(lambda: output in self._begun)
 
     def is_final(self, output: str) -> bool:
-        """Whether ``output`` is whole."""
+        """Tell whether ``output`` is complete."""
         with self._changed:
             return output in self._final
 
     def wait(self, output: str, seconds: float | None = None) -> None:
-        """Wait until ``output`` is whole, but at most so long if that is said."""
+        """Wait until ``output`` is complete, at most ``seconds`` if given."""
         with self._changed:
             self._changed.wait_for(lambda: output in self._final, seconds)
 
     def _listen(self) -> None:
+        """Receive messages until the workflow's process ends, then kill this process."""
         try:
             while content := self._end.recv(MOST_BYTES):
                 self._hear(msgspec.json.decode(content, type=ToPhase))
         except ConnectionResetError:
             pass
-        os.kill(os.getpid(), signal.SIGKILL)  # as when the run itself is killed: the journal has what is done
+        os.kill(os.getpid(), signal.SIGKILL)  # as if this run was killed: the journal has all committed blocks
 
     def _hear(self, message: ToPhase) -> None:
+        """Apply a message of the workflow."""
         with self._changed:
             self._begun.update(message.begun, message.final)
             self._final.update(message.final)

@@ -1,4 +1,4 @@
-"""When phases began and ended: one line each, for the report."""
+"""The log of the begins and ends of phases: one JSON line each, for the report."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import msgspec
 
 from millrace.model import Frozen
 
-#: ``killed``: it had not ended when the job was killed; the next start of the job writes so, with the last sign of life.
+#: ``killed``: the phase was running when the job was killed. The next start of the job writes it, with the time of the
+#: last sign of life.
 What: TypeAlias = Literal["begun", "ended", "killed"]
 
 
 class Line(Frozen, frozen=True, omit_defaults=True):
-    """What has happened to a phase; ``time`` in seconds since 1970."""
+    """A line of the log; ``time`` in seconds since 1970."""
 
     time: float
     phase: str
@@ -25,16 +26,16 @@ class Line(Frozen, frozen=True, omit_defaults=True):
 
 
 class Log:
-    """Writes lines to a file."""
+    """A writer of log lines."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def write(self, phase: str, what: What, code: int = 0, at: float | None = None) -> None:
-        """Write one line.
+        """Append one line.
 
         Args:
-            at: When it happened; default: now.
+            at: Time of the event, in seconds since 1970; default: now.
         """
         with self._path.open("ab") as file:
             line = Line(time=time.time() if at is None else at, phase=phase, what=what, code=code)
@@ -42,7 +43,7 @@ class Log:
 
 
 def read(path: Path) -> Iterator[Line]:
-    """The lines of a log; one that a kill has cut is left out."""
+    """Yield the lines of a log, without lines cut by a kill; none if there is no file."""
     if path.exists():
         for line in path.read_bytes().splitlines():
             try:

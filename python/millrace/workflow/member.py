@@ -1,4 +1,4 @@
-"""One phase, in a process of its own, from its begin to its exit code."""
+"""The process of one phase, from its start to its exit code."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from millrace.workflow.source import Source, lists
 
 
 class Member:
-    """One phase.
+    """A phase in its own process.
 
     Args:
-        link: To the process of the workflow.
-        print_: By which a filter or function knows what it did (`planned.prints`).
+        link: Link to the process of the workflow.
+        print_: Digest by which a filter or function recognises its earlier work (``planned.prints``).
     """
 
     def __init__(self, planned: Planned, here: Here, link: Link, print_: str) -> None:
         self._planned, self._phase, self._here, self._link, self._print = planned, planned.phase, here, link, print_
 
     def run(self) -> int:
-        """Do the phase; returns its exit code.
+        """Run the phase and return its exit code.
 
         Raises:
-            MillraceError: It did not get to its end.
+            MillraceError: The phase failed.
         """
         return self._command() if self._phase.kind == "command" else self._between()
 
@@ -64,21 +64,22 @@ class Member:
         return finished.code
 
     def _on_nodes(self, nodes: Allocation) -> int:
-        """The same by ranks on several nodes, each of which plans it, as all that it reads is whole."""
+        """Run the command by ranks on several nodes; each rank plans it, as all its inputs are complete."""
         from millrace.launch import supervise
 
         self._link.listen()
-        lists(self._here, self._phase.name).write_bytes(b"")  # its folders are read once they are whole
+        lists(self._here, self._phase.name).write_bytes(b"")  # its output folders are read only when complete
         plan = planning.make(self._phase, self._phase.job, {}, self._here)
         if plan.job.verbosity >= 0:
             say(f"phase {self._phase.name}:")
         return supervise.run(plan, nodes, {**os.environ, PHASE: self._phase.name})
 
     def _is_folder(self, output: str) -> bool:
+        """Tell whether an output of another phase is a folder."""
         return (self._here.cwd / output).is_dir()
 
     def _redirect(self) -> None:
-        """Join standard input and output to what the phase says."""
+        """Connect standard input and output to the files of the description, or to a growing output."""
         out = self._here.cwd / self._phase.stdout if self._phase.stdout else kept_output(self._here, self._phase.name)
         _become(os.open(out, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666), 1)
         source = norm(self._phase.stdin) if self._phase.stdin else ""
@@ -91,6 +92,7 @@ class Member:
         threading.Thread(target=self._pump, args=(content, other), name="stdin", daemon=True).start()
 
     def _pump(self, content: Iterator[bytes], descriptor: int) -> None:
+        """Write growing content into a pipe; after an error, end the process by SIGTERM."""
         try:
             for block in content:
                 follow.write_all(descriptor, block)
@@ -98,17 +100,18 @@ class Member:
             return
         except BaseException as error:
             say(f"phase {self._phase.name}: {error}")
-            os.kill(os.getpid(), signal.SIGTERM)  # and no end, which would look like that of the file
+            os.kill(os.getpid(), signal.SIGTERM)  # without closing the pipe, which would look like the end of the file
             return
         os.close(descriptor)
 
     # A filter or a function
 
     def _between(self) -> int:
+        """Run a filter or function, unless its earlier output is still valid, and return its exit code."""
         phase, cwd = self._phase, self._here.cwd
         done = self._here.folder / f"{phase.name}.done"
         if done.exists() and self._source() in self._planned.streams:
-            # It may not be what it was: another run of the phase that writes it has less in quarantine.
+            # It may have changed: a later run of its phase may have fewer records in quarantine.
             self._link.listen()
             self._link.wait(self._source())
         if _read(done) == self._mark() and self._is_there():
@@ -125,7 +128,7 @@ class Member:
             sys.stdout, sys.stderr = (
                 unescaped(sys.stdout),
                 unescaped(sys.stderr),
-            )  # what the user's code prints is the user's
+            )  # prints of the user's code are not escaped
             function = filtering.load(phase.text, cwd)
             filtering.apply(function, source.records(), phase.options, output, who)
         else:
@@ -135,10 +138,11 @@ class Member:
         return ExitCode.DONE
 
     def _is_there(self) -> bool:
-        """Whether what was written is there, as it was."""
+        """Tell whether the output exists."""
         return bool(self._state())
 
     def _mark(self) -> bytes:
+        """Return the content of the ``.done`` file: digest of the phase, and states of input and output."""
         return json.dumps({"print": self._print, "input": self._input_state(), "output": self._state()}).encode()
 
     def _input_state(self) -> object:
@@ -152,18 +156,19 @@ class Member:
 
 
 def kept_output(here: Here, name: str) -> Path:
-    """What a phase writes to standard output, until those before it are done."""
+    """Return the file that keeps the standard output of a phase until the workflow prints it."""
     return here.folder / f"{name}.out"
 
 
 def _state(path: Path) -> object:
-    """What tells whether a file, or a folder of files, is what it was."""
+    """Return a value that changes when a file, or a folder of files, changes; None: it does not exist."""
     if path.is_dir():
         return [[name, (path / name).stat().st_size] for name in follow.in_folder(path)]
     return [path.stat().st_size, path.stat().st_mtime_ns] if path.exists() else None
 
 
 def _read(path: Path) -> bytes:
+    """Read a file; empty if it does not exist."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -171,12 +176,13 @@ def _read(path: Path) -> bytes:
 
 
 def _become(descriptor: int, number: int) -> None:
+    """Move a descriptor to another number."""
     os.dup2(descriptor, number)
     os.close(descriptor)
 
 
 def say(text: str) -> None:
-    """Tell the user something."""
+    """Print a line on standard error, with ``millrace:`` before it."""
     sys.stderr.write(f"millrace: {text}\n")
     sys.stderr.flush()
 
@@ -185,23 +191,23 @@ def begin(
     planned: Planned, here: Here, end: socket.socket, others: Sequence[socket.socket], links: tuple[set[str], set[str]],
     print_: str,
 ) -> int:  # fmt: skip
-    """Do a phase in a new process; returns its id.
+    """Fork a process that runs a phase, and return its process id.
 
     Args:
-        end: Its end of the link.
-        others: What it must not keep open.
-        links: Outputs that have begun, and that are whole.
+        end: The phase's socket of the link.
+        others: Sockets that the new process must close.
+        links: Outputs that have begun, and outputs that are complete.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    # What is sent to it before it has ways of its own waits for them: those of the workflow would only count it.
+    # Block signals until the child has its own handlers: the inherited ones would only count them.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     if child := os.fork():
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return child
     code: int = ExitCode.STOPPED
     try:
-        os.setpgid(0, 0)  # a Ctrl-C is passed on by the workflow
+        os.setpgid(0, 0)  # the workflow forwards Ctrl-C
         for number in STOPPING:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
@@ -218,6 +224,7 @@ def begin(
 
 
 def _guarded(member: Member) -> int:
+    """Run a phase, print any error, and return the exit code."""
     name = member._phase.name
     try:
         return member.run()

@@ -1,4 +1,4 @@
-"""What is known of a phase before it begins."""
+"""Planned phases, the context of planning, and digests that identify a workflow."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from millrace.plan.plan import Plan
 from millrace.tools.base import EACH
 from millrace.workflow.description import Phase, Workflow
 
-#: What the job file says of a phase, among its `parts`.
+#: Name of the job file's part among the ``parts`` of a phase.
 SAID = "what the job file says of it"
 
 
 @dataclass
 class Planned:
-    """One phase, and how it hangs together with the others."""
+    """A phase with its plan and its dependencies."""
 
     phase: Phase
-    #: What is to be run; None: that is planned once the phases before are done, or it is no command.
+    #: Plan of the run; None: planned after earlier phases have ended, or the phase is no command.
     plan: Plan | None = None
-    #: What it reads while others write it, by the name of the phase that does.
+    #: Inputs read while another phase writes them: output to name of that phase.
     streams: dict[str, str] = field(default_factory=dict)
-    #: Phases that end before this begins, and why.
+    #: Phases that must end before this one begins, with the reason.
     waits: dict[str, str] = field(default_factory=dict)
-    #: Files, and folders of files, that it writes, as `norm` has them.
+    #: Files and folders of files that it writes, normalised by ``norm``.
     outputs: tuple[str, ...] = ()
-    #: Those of the outputs that are folders of files.
+    #: The outputs that are folders of files.
     folders: tuple[str, ...] = ()
 
 
 def norm(path: str) -> str:
-    """A path by which files are the same: without ``./`` and a ``/`` at the end.
+    """Return a path in the form in which outputs and inputs are compared: without ``./``, ``..`` and a final ``/``.
 
     >>> norm("./a/../families/"), norm("aligned/{stem}.afa")
     ('families', 'aligned/{stem}.afa')
@@ -49,24 +49,24 @@ def norm(path: str) -> str:
 
 @dataclass
 class Here:
-    """The surroundings in which phases are planned."""
+    """The folders, environment and nodes with which phases are planned and run."""
 
     cwd: Path
     environ: Mapping[str, str]
     #: The folder of the workflow.
     folder: Path
-    #: Where commands run; None: on this node alone.
+    #: Nodes that run the commands; None: this node alone.
     nodes: Allocation | None = None
     slots: int = 0
-    #: Whether modules of functions are loaded, which runs what is in them: to see before the start that they can be.
+    #: Whether to load modules of functions when planning, which runs their code, to find errors before the start.
     loads_functions: bool = False
-    #: Whether the job is done, and its files are those that it wrote.
+    #: Whether the job was done before and its outputs are unchanged.
     is_done: bool = False
-    #: What was made so that it could be planned with, to be removed if nothing begins.
+    #: Empty files and folders made for planning, removed if nothing begins.
     made: list[Path] = field(default_factory=list)
 
     def undo(self) -> None:
-        """Leave everything as it was."""
+        """Remove the files and folders that were made for planning."""
         for path in reversed(self.made):
             with suppress(OSError):
                 path.rmdir() if path.is_dir() else path.unlink()
@@ -74,7 +74,7 @@ class Here:
 
 
 def one_after_another(phases: Sequence[Planned]) -> None:
-    """Let a command have all slots of several nodes, once all that it reads is whole."""
+    """Make commands wait for each other, so that each has all slots of the nodes and reads complete inputs."""
     commands = [planned for planned in phases if planned.phase.kind == "command"]
     for planned in commands:
         for output, name in planned.streams.items():
@@ -85,10 +85,11 @@ def one_after_another(phases: Sequence[Planned]) -> None:
 
 
 def parts(flow: Workflow, cwd: Path) -> dict[str, dict[str, str]]:
-    """What decides what the phases do, by phase: a resume goes on with nothing else.
+    """Return, by phase, digests of all that determines its result besides its input data; a resume needs equal ones.
 
     Returns:
-        Digests of what the job file says, of the file of the function, and of files that it or a filter reads besides.
+        Digests of the phase's text in the job file, of the file of its function, and of shared files of a filter or
+        function.
     """
     found = {}
     for phase in flow.phases:
@@ -101,12 +102,12 @@ def parts(flow: Workflow, cwd: Path) -> dict[str, dict[str, str]]:
 
 
 def prints(found: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """One digest for each phase of `parts`."""
+    """Return one digest for each phase of ``parts``."""
     return {name: _digest(msgspec.json.encode(each)) for name, each in found.items()}
 
 
 def changed(was: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """What is not as it was, phase by phase, in words.
+    """Return a line for each phase that differs between two results of ``parts``.
 
     >>> changed({"a": {"f.py": "1", SAID: "2"}}, {"a": {"f.py": "3", SAID: "2"}, "b": {SAID: "4"}})
     ['phase a: f.py has changed', 'phase b is new']

@@ -1,4 +1,4 @@
-"""What each phase reads of the others, and what is refused before any begins."""
+"""Planning of phases: dependencies between them, and refusals before any begins."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from millrace.workflow.planned import Here, Planned, norm, one_after_another
 from millrace.workflow.records import check_format, format_of
 from millrace.workflow.written import check_order, check_outputs
 
-#: Adapters that understand a command without a look into its input.
+#: Adapters that need not read the input to plan a command.
 STREAMING = ("blast", "generic", "hmmer", "mafft", "muscle")
 
 
 def plan_all(flow: Workflow, here: Here) -> list[Planned]:
-    """Plan all phases that can be planned now.
+    """Plan all phases; commands that wait for others get their plan later.
 
     Raises:
-        MillraceError: One cannot be run; what was made is gone again.
+        MillraceError: A phase cannot be run; files made for planning are removed.
     """
     found: list[Planned] = []
     try:
@@ -56,7 +56,7 @@ def plan_all(flow: Workflow, here: Here) -> list[Planned]:
 
 @contextmanager
 def _named(phase: Phase) -> Iterator[None]:
-    """Add the name of the phase to what is refused."""
+    """Add the name of the phase to the messages of errors."""
     try:
         yield
     except MillraceError as error:
@@ -68,13 +68,13 @@ def _named(phase: Phase) -> Iterator[None]:
 
 
 def _sources(phase: Phase, earlier: Sequence[Planned]) -> dict[str, str]:
-    """Outputs of earlier phases that this one names, by the phase that writes them."""
+    """Return the outputs of earlier phases that this one names, each with the name of its phase."""
     words = {norm(word) for word in phase.reads}
     return {output: each.phase.name for each in earlier for output in each.outputs if output in words}
 
 
 def _ended(phase: Phase, earlier: Sequence[Planned]) -> set[str]:
-    """Phases that have ended when this one begins, as it says."""
+    """Return the phases that have ended when this one begins, because of ``after``."""
     found, names = set(phase.after), list(phase.after)
     while names:
         name = names.pop()
@@ -85,6 +85,7 @@ def _ended(phase: Phase, earlier: Sequence[Planned]) -> set[str]:
 
 
 def _command(phase: Phase, earlier: Sequence[Planned], here: Here) -> Planned:
+    """Plan a phase that is a command."""
     over = _ended(phase, earlier)
     streams = {output: name for output, name in _sources(phase, earlier).items() if name not in over}
     planned = Planned(phase, streams=streams, waits=dict.fromkeys(phase.after, "after"))
@@ -98,7 +99,7 @@ def _command(phase: Phase, earlier: Sequence[Planned], here: Here) -> Planned:
 
 
 def _plan_now(planned: Planned, streams: dict[str, str], earlier: Sequence[Planned], here: Here) -> None:
-    """Plan a phase with what it reads still empty; or have it wait, if the tool reads that whole."""
+    """Plan a command whose inputs are still empty; let it wait for inputs that its tool reads whole."""
     phase = planned.phase
     if streams and not takes_streams(phase.job.command[0]):
         for output in list(streams):
@@ -121,13 +122,13 @@ def _plan_now(planned: Planned, streams: dict[str, str], earlier: Sequence[Plann
 
 
 def takes_streams(program: str) -> bool:
-    """Whether the adapter of a program understands a command whose input still grows."""
+    """Tell whether the adapter of a program can plan a command whose input still grows."""
     kind = type(registry.find(Path(program).name)).__module__.removeprefix("millrace.tools.").partition(".")[0]
     return kind in STREAMING
 
 
 def _wait_for_unknown(planned: Planned, earlier: Sequence[Planned]) -> None:
-    """Wait for phases of which it is not known yet what they write, if it may be what this one reads."""
+    """Add waits for unplanned phases, whose outputs are unknown, if both phases name the same file."""
     words = {norm(word) for word in planned.phase.reads if not word.startswith("-")}
     for each in earlier:
         if each.phase.kind == "command" and not each.plan and each.phase.name not in planned.streams.values():
@@ -137,7 +138,7 @@ def _wait_for_unknown(planned: Planned, earlier: Sequence[Planned]) -> None:
 
 
 def _prepare(streams: Mapping[str, str], earlier: Sequence[Planned], here: Here) -> None:
-    """Make what is not there yet, empty: a plan looks at it, and a filter follows it."""
+    """Create missing outputs of earlier phases, empty: a plan checks them, and a filter follows them."""
     folders = {folder for each in earlier for folder in each.folders}
     for output in streams:
         path = here.cwd / output
@@ -147,7 +148,7 @@ def _prepare(streams: Mapping[str, str], earlier: Sequence[Planned], here: Here)
 
 
 def make(phase: Phase, job: Job, streams: Mapping[str, str], here: Here) -> Plan:
-    """The plan of the run that a phase is.
+    """Plan the run of a command phase.
 
     Raises:
         MillraceError: It cannot be run.
@@ -164,13 +165,13 @@ def make(phase: Phase, job: Job, streams: Mapping[str, str], here: Here) -> Plan
 
 
 def _with_format(typed: str, job: Job, streams: Mapping[str, str]) -> str:
-    """An input that grows has no bytes yet that could tell its format."""
+    """Add the job's format to a growing input, which has no bytes yet to detect it from."""
     return f"{typed}:{job.format}" if norm(typed) in streams and job.format else typed
 
 
 @contextmanager
 def standard_input(phase: Phase, streams: Mapping[str, str], cwd: Path) -> Iterator[None]:
-    """Let a plan see the standard input that the phase will have."""
+    """Replace standard input by that of the phase while the context lasts, for planning."""
     with ExitStack() as stack:
         if norm(phase.stdin) in streams and phase.stdin:
             end, other = os.pipe()
@@ -192,7 +193,7 @@ def standard_input(phase: Phase, streams: Mapping[str, str], cwd: Path) -> Itera
 
 
 def is_cut(plan: Plan, output: str) -> bool:
-    """Whether a run cuts this file, or takes the files of this folder one by one, and reads it nowhere whole."""
+    """Tell whether a run cuts this file, or takes the files of this folder one by one, and never reads it whole."""
     cut = [number for number, item in enumerate(plan.use.inputs) if norm(item.path) == output or item.path == "-"]
     whole = [
         part
@@ -210,7 +211,7 @@ def is_cut(plan: Plan, output: str) -> bool:
 
 
 def _outputs(planned: Planned) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What a phase writes, as far as that is known, and which of it are folders."""
+    """Return the known outputs of a phase, and those of them that are folders."""
     phase = planned.phase
     files = [norm(phase.stdout)] if phase.stdout else []
     folders: list[str] = []
@@ -227,9 +228,9 @@ def _outputs(planned: Planned) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _between(phase: Phase, earlier: Sequence[Planned], here: Here) -> Planned:
-    """A filter, or a function."""
+    """Plan a phase that is a filter or function."""
     source, _ = format_of(phase.job.input[0], phase.job.format)
-    whole = phase.kind == "python" and source.endswith(COMPRESSED)  # what is in it, not its bytes
+    whole = phase.kind == "python" and source.endswith(COMPRESSED)  # the function gets the unpacked records
     streams = {output: by for output, by in _sources(phase, earlier).items() if output == norm(source) and not whole}
     planned = Planned(phase, streams=streams, waits=dict.fromkeys(phase.after, "after"))
     for output, by in _sources(phase, earlier).items():

@@ -1,4 +1,4 @@
-"""The records that a Python function between two phases gets, cut from bytes as they come. Pure."""
+"""Record cutting for Python functions between two phases, from blocks of bytes. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from millrace import formats
 from millrace.errors import RefusedError
 
-#: How a record's first, or last, line begins.
+#: Beginning of the first, or of the last, line of a record, by format.
 STARTS = {"fasta": b">", "mol2": b"@<TRIPOS>MOLECULE", "genbank": b"LOCUS", "cm": b"INFERNAL1/"}
 ENDS = {"hmm": b"//", "stockholm": b"//", "sdf": b"$$$$", "pdbqt": b"ENDMDL"}
 LINES = ("lines", "jsonl", "smiles")
@@ -16,9 +16,9 @@ KNOWN = {*STARTS, *ENDS, *LINES}
 
 
 def format_of(typed: str, named: str) -> tuple[str, str]:
-    """Split ``FILE[:FORMAT]``: the file, and the format of its records; lines if neither it nor ``named`` says another.
+    """Split ``FILE[:FORMAT]`` into the file and the format of its records.
 
-    A name that says a format of which `records` knows nothing says lines, too.
+    Without ``:FORMAT``, the format is ``named``, or that of the file's suffix if ``records`` knows it, or lines.
 
     >>> format_of("hits.faa", ""), format_of("hits.out:lines", ""), format_of("hits", "")
     (('hits.faa', 'fasta'), ('hits.out', 'lines'), ('hits', 'lines'))
@@ -31,7 +31,7 @@ def format_of(typed: str, named: str) -> tuple[str, str]:
 
 
 def check_format(typed: str, named: str) -> None:
-    """Refuse an input of which a function cannot be given records.
+    """Refuse an input whose format ``records`` cannot cut.
 
     Raises:
         RefusedError: It has such a format.
@@ -45,7 +45,7 @@ def check_format(typed: str, named: str) -> None:
 
 
 def lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines of what comes in ``blocks``, each with its end.
+    """Yield the lines of ``blocks``, each with its end.
 
     >>> list(lines([b"a", b"b\\nc\\n", b"d"]))
     [b'ab\\n', b'c\\n', b'd']
@@ -59,7 +59,7 @@ def lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def records(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """The records of what comes in ``blocks``, in a format of `format_of`; together they are all its bytes.
+    """Yield the records of ``blocks`` in a format of ``format_of``; together they have all bytes of the input.
 
     >>> list(records([b">a\\nMK", b"V\\n>b\\nML\\n"], "fasta"))
     [b'>a\\nMKV\\n', b'>b\\nML\\n']

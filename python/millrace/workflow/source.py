@@ -1,4 +1,4 @@
-"""What a filter or a function reads: a file, or those of a folder, also while another phase writes them."""
+"""The input of a filter or function: a file or the files of a folder, also while another phase writes them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from millrace.workflow.records import format_of, records
 
 
 class Source:
-    """The input of a phase that is no command."""
+    """The input of a phase that is a filter or function."""
 
     def __init__(self, planned: Planned, here: Here, link: Link) -> None:
         self._planned, self._here, self._link = planned, here, link
         job = planned.phase.job
         self._typed, self._format = format_of(job.input[0], job.format)
         self._path = here.cwd / self._typed
-        #: By which name the workflow knows it, if another phase writes it.
+        #: Name of the input in the workflow if another phase still writes it; else empty.
         self._output = norm(self._typed) if norm(self._typed) in planned.streams else ""
 
     def blocks(self) -> Iterator[bytes]:
-        """Its bytes; of a folder, those of its files."""
+        """Yield the bytes of the file, or the contents of the folder's files; block while they grow."""
         if self._is_folder():
             for file in self._files():
                 yield file.read_bytes()
@@ -38,18 +38,19 @@ class Source:
                     yield block
 
     def records(self) -> Iterable[bytes]:
-        """Its records, unpacked as a tool gets them; of a folder, its files."""
+        """Return the records of the file, unpacked; for a folder, the contents of its files."""
         if self._is_folder():
             return self.blocks()
         return records(self.blocks() if self._output else self._unpacked(), self._format)
 
     def _is_folder(self) -> bool:
-        """Whether it is a folder; one that another phase writes is there once that has begun."""
+        """Tell whether the input is a folder; if another phase writes it, wait until that has begun."""
         if self._output:
             self._link.wait_for_begin(self._output)
         return self._path.is_dir()
 
     def _unpacked(self) -> Iterator[bytes]:
+        """Yield the unpacked bytes of a file, which may be compressed."""
         try:
             yield from plain_pieces(self._path, follow.BLOCK_BYTES)
         except _core.RecordError as error:
@@ -58,6 +59,7 @@ class Source:
             ) from error
 
     def _files(self) -> Iterator[Path]:
+        """Return the files of the folder in the shell's order, each once it is complete."""
         if not self._output:
             return (self._path / name for name in follow.in_folder(self._path))
         listed = lists(self._here, self._planned.streams[self._output])
@@ -65,5 +67,5 @@ class Source:
 
 
 def lists(here: Here, name: str) -> Path:
-    """Where a phase lists the files that it writes."""
+    """Return the file in which a phase lists the files that it writes."""
     return here.folder / f"{name}.files"

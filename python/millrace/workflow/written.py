@@ -1,4 +1,4 @@
-"""What the phases write, refused before any begins where two write the same or something is there already."""
+"""Checks of the outputs of phases before any begins: conflicts, existing files and wrong order."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from millrace.workflow.records import format_of
 
 
 def check_outputs(planned: Planned, earlier: Sequence[Planned], here: Here) -> None:
-    """Refuse outputs that another phase writes too, that are read by the phase itself, or that are not empty.
+    """Check the outputs of a phase against those of earlier phases, its own inputs and existing files.
 
     Raises:
-        RefusedError: One of these.
+        RefusedError: Another phase writes it too, the phase itself reads it, or it is a folder with files.
     """
     for each in earlier:
         if same := sorted({*planned.outputs} & {*each.outputs}):
@@ -42,13 +42,13 @@ def check_outputs(planned: Planned, earlier: Sequence[Planned], here: Here) -> N
 
 
 def check_order(refused: RefusedError, phase: Phase, later: Sequence[Phase], cwd: Path) -> None:
-    """Refuse in other words what is not there because it is written too late.
+    """Replace the refusal of a missing file by a clearer one if a later phase writes that file.
 
     Args:
         refused: Why the phase cannot be run.
 
     Raises:
-        RefusedError: A later phase writes what it speaks of.
+        RefusedError: A later phase writes a file named in ``refused``.
     """
     words = {norm(word) for word in phase.reads}
     for each in later:
