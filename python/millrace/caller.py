@@ -1,4 +1,4 @@
-"""The Python program that has called a run (`millrace.api`), and whether a run has lost it."""
+"""The Python program that called a run (``millrace.api``), and the check whether it has died."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from pathlib import Path
 from millrace.lock_owner import Owner, of_process, started
 from millrace.waiting import until
 
-#: Set in the environment of a run by the program that calls it: its process id, and when it was started.
+#: Environment variable that the calling program sets for a run: its process id and start time.
 VARIABLE = "MILLRACE_CALLER"
 
-#: Seconds after which a run that was asked to stop is told to stop now, and after which it is waited for no longer.
+#: Seconds after which a second SIGTERM is sent to a run, and after which waiting for its end stops.
 PATIENCE_SECONDS, LONGEST_SECONDS = 10.0, 120.0
 
 
 def named() -> str:
-    """Return the value of `VARIABLE` for runs that this process calls."""
+    """Return the value of ``VARIABLE`` for runs that this process calls."""
     caller = of_process(os.getpid())
     return f"{caller.pid} {caller.started}"
 
 
 def forget(environ: MutableMapping[str, str]) -> None:
-    """Take the caller out of the environment that tools get; the kernel still shows it to `is_lost_by`."""
+    """Remove the caller from the environment that tools get; ``/proc`` still has it for ``is_lost_by``."""
     environ.pop(VARIABLE, None)
 
 
 def is_lost_by(owner: Owner) -> bool:
-    """Whether the program that called the run of this process, on this machine, has died: nobody reads its results."""
+    """Tell whether the program that called the run of ``owner`` has died; False for a process of another machine."""
     if not owner.is_alive_here():
         return False
     try:
@@ -47,7 +47,7 @@ def is_lost_by(owner: Owner) -> bool:
 
 
 def end_lost(owner: Owner, is_over: Callable[[], bool]) -> bool:
-    """Ask a run that `is_lost_by` its caller to stop, and wait for its end; returns whether it has ended."""
+    """Send SIGTERM to a run that has lost its caller, again after 10 s, and return whether it ended within 120 s."""
     for seconds in (PATIENCE_SECONDS, LONGEST_SECONDS - PATIENCE_SECONDS):
         if owner.is_alive_here():
             with suppress(ProcessLookupError, PermissionError):

@@ -1,7 +1,7 @@
-"""The debug log: each message and event that comes or goes and each decision, with what led to it.
+"""The debug log: each message and event, and each decision with its input.
 
-Decisions are pure and know of no log. They are watched from outside, at the engine's edge, where what they are told and
-what they answer passes. While the log is off, nothing here does anything, and `logging` is not even imported.
+The scheduler is pure and has no log. Its calls are logged at the engine's edge, by proxies. While the log is off,
+nothing here has an effect, and ``logging`` is not imported.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import Any
 from millrace.errors import RefusedError
 from millrace.terminal import escape
 
-#: The environment variable that names the file.
+#: The environment variable that names the log file.
 VARIABLE = "MILLRACE_LOG"
 
-#: Whether there is a log.
+#: Whether the log is on.
 on = False
 
-#: What is shown of a text and of a list; how deep values in values are shown.
+#: Most letters of a text and most items of a list in the log, and the deepest nesting.
 MOST_LETTERS, MOST_ITEMS, DEPTH = 120, 8, 3
 
 _log: Callable[[str, str], None]
 
 
 def begin(path: str, rank: int | None) -> None:
-    """Log from now on.
+    """Turn the log on.
 
     Args:
-        path: Where to: a file, to which a rank adds its number; empty: standard error.
-        rank: Of this process; None: it is no part of a job of several.
+        path: The log file, to whose name a rank adds its number; empty: standard error.
+        rank: Rank of this process; None: it is the only one.
 
     Raises:
         RefusedError: The file cannot be written.
@@ -49,7 +49,7 @@ def begin(path: str, rank: int | None) -> None:
 
     class Line(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
-            return escape(super().format(record))  # a file of it is looked at on a terminal
+            return escape(super().format(record))  # log files are read on terminals
 
     line = Line(f"%(asctime)s.%(msecs)03d {who.replace('%', '%%')} %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
     handler.setFormatter(line)
@@ -66,19 +66,19 @@ def begin(path: str, rank: int | None) -> None:
 
 
 def note(part: str, text: str) -> None:
-    """Something to know."""
+    """Log a line of text."""
     if on:
         _log(part, text)
 
 
 def message(way: str, rank: int, value: object) -> None:
-    """A message goes ``to`` a rank or comes ``from`` it."""
+    """Log a message that goes ``to`` a rank or comes ``from`` it, as ``way`` says."""
     if on:
         _log("mpi", f"{way} rank {rank}: {brief(value)}")
 
 
 def told(say: Callable[[str], None]) -> Callable[[str], None]:
-    """``say``, which tells the user something, with the log as another listener."""
+    """Return a function that calls ``say`` and also logs its text; while the log is off, ``say`` itself."""
     if not on:
         return say
 
@@ -90,7 +90,7 @@ def told(say: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def watch(engine: Any) -> None:
-    """Log what passes between the engine and scheduler, slots and event log."""
+    """Log the calls of the engine to the scheduler, the slots and the event log."""
     if on:
         actions = engine.actions
         actions.scheduler = _Watched(actions.scheduler, "decision", ("handle",))
@@ -101,7 +101,7 @@ def watch(engine: Any) -> None:
 
 
 class _Watched:
-    """Stands for an object, and logs calls of some of its methods with what they gave."""
+    """A proxy of an object that logs the calls of some of its methods, with their results."""
 
     def __init__(self, target: Any, part: str, methods: Iterable[str]) -> None:
         self.__dict__.update(
@@ -122,7 +122,7 @@ class _Watched:
                 for each in found:
                     _log(part, brief(each))
             elif method.__name__ == "handle":
-                if found or type(arguments[0]).__name__ != "Turn":  # which comes many times a second
+                if found or type(arguments[0]).__name__ != "Turn":  # the tick comes many times a second
                     _log(part, f"{brief(arguments[0])}" + (f" -> {brief(found, DEPTH + 1)}" if found else ""))
             else:
                 words = [*map(brief, arguments), *(f"{name}={brief(value)}" for name, value in named.items())]
@@ -133,7 +133,7 @@ class _Watched:
 
 
 def brief(value: Any, depth: int = DEPTH) -> str:
-    """``value`` in a line: no contents of records, nothing of an environment, the first of long lists.
+    """Format ``value`` as one line, without bytes of records and without environments; cut long texts and lists.
 
     >>> brief([b"MKV", "x", {"SECRET": "1"}, *range(9)])
     "[<3 bytes>, 'x', <1 entry>, 0, 1, 2, 3, 4, ... 12 in all]"

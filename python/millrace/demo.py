@@ -1,4 +1,4 @@
-"""The demonstration: realistic made-up proteins, a serial search, the same through Millrace, a kill and a resume."""
+"""The demonstration: a blastp search of made-up proteins, serially, through Millrace, and killed and resumed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,11 @@ def proteins(seed: int, families: int, members: int) -> Iterator[tuple[str, str]
 
 
 def mutated(ancestor: list[str], divergence: float, dice: random.Random) -> list[str]:
-    """A descendant: substitutions, and one gap for every ten of them."""
+    """Return a mutated copy of a sequence: substitutions, and one insertion or deletion for about ten of them.
+
+    Args:
+        divergence: Probability of a substitution for each residue.
+    """
     child: list[str] = []
     for residue in ancestor:
         roll = dice.random()
@@ -71,8 +75,9 @@ def show(folder: Path, queries: int, environ: Mapping[str, str], say: Callable[[
     """Run the demonstration in ``folder``.
 
     Raises:
-        ToolError: BLAST+ is not there.
-        CorruptError: The bytes differ, which is what the demonstration is there to show does not happen.
+        ToolError: BLAST+ is not installed, or a command failed.
+        RefusedError: The folder may be another user's.
+        CorruptError: The bytes differ from the serial run; the demonstration has failed.
     """
     for program in ("blastp", "makeblastdb"):
         if not shutil.which(program, path=environ.get("PATH")):
@@ -117,7 +122,11 @@ def show(folder: Path, queries: int, environ: Mapping[str, str], say: Callable[[
 
 
 def timed(command: list[str], folder: Path) -> float:
-    """Run ``command`` and return its wall time in seconds."""
+    """Run ``command`` and return its wall time in seconds.
+
+    Raises:
+        ToolError: It ended with another exit code than 0.
+    """
     begun = time.monotonic()
     code = subprocess.run(command, cwd=folder, check=False).returncode
     if code:
@@ -126,7 +135,7 @@ def timed(command: list[str], folder: Path) -> float:
 
 
 def kill_in_the_middle(command: list[str], folder: Path, run_dir: Path) -> None:
-    """Start ``command`` and kill it as soon as its journal holds results."""
+    """Start ``command`` and kill it with SIGKILL as soon as its journal has more than 10,000 bytes."""
     shutil.rmtree(run_dir, ignore_errors=True)
     process = subprocess.Popen(command, cwd=folder)
     journal = RunDir(run_dir).journal
@@ -138,7 +147,11 @@ def kill_in_the_middle(command: list[str], folder: Path, run_dir: Path) -> None:
 
 
 def compare(folder: Path, name: str, say: Callable[[str], None]) -> None:
-    """Compare a file with the serial one, byte for byte."""
+    """Compare a file with the serial output, byte for byte.
+
+    Raises:
+        CorruptError: They differ.
+    """
     if not filecmp.cmp(folder / "serial.tsv", folder / name, shallow=False):
         raise CorruptError(f"{folder / name} differs from {folder / 'serial.tsv'}")
     size = (folder / name).stat().st_size

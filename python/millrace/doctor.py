@@ -1,4 +1,4 @@
-"""What this machine offers to a run. Starts nothing but tools that are asked for their version."""
+"""Facts of this machine that a run depends on. Starts nothing but known tools, to ask for their version."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millrace.model import Frozen
 from millrace.plan import cores, workplace
 from millrace.process_handle import open_process_handle
 
-#: Programs that stand for their family: (name, arguments that print the version, Debian package).
+#: One program of each family: (name, argument that prints the version, Debian package).
 TOOLS = (
     ("blastp", "-version", "ncbi-blast+"),
     ("diamond", "version", "diamond-aligner"),
@@ -30,60 +30,60 @@ TOOLS = (
 )
 
 
-#: Mount options (Lustre, NFS) with which each machine has locks of its own.
+#: Mount options (Lustre, NFS) with which locks hold only within one machine.
 LOCAL_FLOCK = frozenset({"localflock", "nolock", "local_lock=flock", "local_lock=all"})
 
 
 class Tool(Frozen, frozen=True):
-    """One program that millrace knows."""
+    """A known program, and whether it is installed."""
 
     name: str
-    #: Where it is; empty if it is not on PATH.
+    #: Its path; empty if it is not on PATH.
     path: str
     version: str
-    #: How to install it.
+    #: The command that installs it.
     install: str
 
 
 class Folder(Frozen, frozen=True):
-    """What the filesystem of a folder can do."""
+    """The operations that the filesystem of a folder supports."""
 
     path: str
     filesystem: str
     writable: bool
-    #: ``yes``, ``no``, or ``local``: by its mount options, it holds among the processes of one machine.
+    #: ``yes``, ``no``, or ``local``: by the mount options, locks hold only within one machine.
     flock: str = "no"
-    #: Whether the names in a folder can be brought to the disk.
+    #: Whether a folder can be fsynced.
     syncs_folders: bool = False
-    #: Whether it has files without a name.
+    #: Whether it supports ``O_TMPFILE``.
     nameless_files: bool = False
 
 
 class Found(Frozen, frozen=True):
-    """What `examine` found."""
+    """The facts that ``examine`` finds."""
 
     millrace: str
     python: str
     kernel: str
     cores: int
     cores_why: str
-    #: Where the next run would make its work directory, empty if nowhere.
+    #: Folder in which the next run would make its work directory; empty if there is none.
     work_dir: str
-    #: Why there.
+    #: The reason for that folder.
     work_why: str
     work_filesystem: str
     work_free: int
-    #: Whether the kernel can hold on to a process by a descriptor, so that no wrong one is ever signalled.
+    #: Whether the kernel has pidfds, with which a signal cannot reach a wrong process.
     pidfd: bool
     #: The current folder, where outputs and run directories go.
     folder: Folder
     tools: tuple[Tool, ...]
-    #: Why tasks cannot see the current folder as it is; empty: they do.
+    #: Why tasks cannot see the current folder through an overlay; empty: they can.
     unseen: str = ""
 
 
 def examine(environ: Mapping[str, str]) -> Found:
-    """Look at everything that a run depends on."""
+    """Collect the facts that a run depends on."""
     n_cores, why = cores.usable(environ)
     place, work_why, unseen = None, "", "there is no place for a work directory"
     with suppress(RefusedError):
@@ -100,7 +100,7 @@ def examine(environ: Mapping[str, str]) -> Found:
 
 
 def tool(name: str, option: str, package: str, environ: Mapping[str, str]) -> Tool:
-    """Look for one program."""
+    """Find one program on PATH and ask for its version."""
     path = shutil.which(name, path=environ.get("PATH")) or ""
     return Tool(
         name=name, path=path, version=version(path, option) if path else "", install=f"apt-get install {package}"
@@ -108,7 +108,7 @@ def tool(name: str, option: str, package: str, environ: Mapping[str, str]) -> To
 
 
 def version(path: str, option: str) -> str:
-    """The first line with a number in what the program says of itself, or ``version unknown``."""
+    """Return the first line with a digit of the program's output, or ``version unknown``. Waits at most 60 s."""
     try:
         done = subprocess.run(
             [path, option],
@@ -125,7 +125,7 @@ def version(path: str, option: str) -> str:
 
 
 def folder(path: Path) -> Folder:
-    """Try what a run needs of the filesystem of a folder; leaves nothing in it."""
+    """Test the operations that a run needs on the filesystem of a folder; leave nothing in it."""
     kind, options = mount(path)
     try:
         descriptor, name = tempfile.mkstemp(prefix=".millrace-doctor-", dir=path)
@@ -145,7 +145,12 @@ def folder(path: Path) -> Folder:
 
 
 def works(path: Path, how: int, what: Callable[[int], object]) -> bool:
-    """Whether ``path`` can be opened so, and ``what`` be done with it."""
+    """Tell whether ``path`` can be opened and ``what`` succeeds on it.
+
+    Args:
+        how: Flags of ``open``.
+        what: Called with the descriptor.
+    """
     try:
         descriptor = os.open(path, how | os.O_CLOEXEC, 0o600)
     except OSError:
@@ -160,12 +165,12 @@ def works(path: Path, how: int, what: Callable[[int], object]) -> bool:
 
 
 def filesystem(place: Path) -> str:
-    """Type of the filesystem that holds ``place``, such as ``tmpfs``."""
+    """Return the type of the filesystem that holds ``place``, such as ``tmpfs``."""
     return mount(place)[0]
 
 
 def mount(place: Path) -> tuple[str, str]:
-    """Type and options of the filesystem that holds ``place``."""
+    """Return type and mount options of the filesystem that holds ``place``."""
     real = os.path.realpath(place)
     best, kind, options = "", "unknown", ""
     for line in Path("/proc/self/mounts").read_text(errors="replace").splitlines():
@@ -177,7 +182,7 @@ def mount(place: Path) -> tuple[str, str]:
 
 
 def has_pidfd() -> bool:
-    """Whether ``pidfd_open`` works here."""
+    """Tell whether ``pidfd_open`` works here."""
     try:
         os.close(open_process_handle(os.getpid()))
     except OSError:
