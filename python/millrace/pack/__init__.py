@@ -1,5 +1,5 @@
-"""Results as the least that regenerates them: which entries each batch of queries has hit, and what differs.
+"""Packs: the entries that each batch of queries has hit, and the differences; together they regenerate a result.
 
-A pack is candidates, written down; unpacking is a run that has only finishes (`regenerate`). `packing` and `unpacking`
-say in which order things are done; `layout` is the file, `recipe` what it says, `codec` what a family of tools adds.
+A pack stores candidates; unpacking is a run of finishes only (``regenerate``). ``packing`` and ``unpacking`` order the
+steps, ``layout`` is the file format, ``recipe`` describes the result, ``codec`` is the interface of a tool family.
 """

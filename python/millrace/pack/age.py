@@ -1,6 +1,6 @@
-"""Packs that only who has a key can read, in the format of age (age-encryption.org), by ``pyrage``.
+"""Packs encrypted in the format of age (age-encryption.org), by ``pyrage``.
 
-An encrypted pack is a pack in a file of age, and nothing else: ``age -d`` makes of it what ``unpack`` reads.
+An encrypted pack is one age file that contains a pack: ``age -d`` decrypts it to a file that ``millrace unpack`` reads.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import Any
 from millrace.errors import CorruptError, RefusedError
 from millrace.pack.layout import MAGIC, unfinished
 
-#: How a file of age begins.
+#: First bytes of an age file.
 HEAD = b"age-encryption.org/"
 
-#: How its header ends, and bytes that no header is larger than.
+#: End of the header of an age file, and the largest header that is searched for it, in bytes.
 HEADER_END = re.compile(rb"\n--- [A-Za-z0-9+/]{43}\n")
 MOST_HEADER = 1 << 20
 
 
 def recipients(words: Sequence[str]) -> list[Any]:
-    """Public keys, as ``age-keygen`` and ``ssh-keygen`` write them.
+    """Parse public keys, as ``age-keygen`` and ``ssh-keygen`` write them.
 
     Raises:
-        RefusedError: One is none, or pyrage is not there.
+        RefusedError: One is invalid, or pyrage is not installed.
     """
     return [_recipient(word.strip()) for word in words]
 
 
 @contextmanager
 def encrypted(dest: Path, keys: Sequence[Any]) -> Iterator[Path]:
-    """Where to write a pack that is encrypted into ``dest`` when it is there; ``dest`` itself if there are no keys."""
+    """Yield the path to write a pack to, and encrypt that file into ``dest`` on exit; without keys, yield ``dest``."""
     if not keys:
         yield dest
         return
@@ -54,7 +54,7 @@ def encrypted(dest: Path, keys: Sequence[Any]) -> Iterator[Path]:
 
 
 def is_encrypted(path: Path) -> bool:
-    """Whether this is a file of age."""
+    """Tell whether ``path`` is an age file."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -62,10 +62,10 @@ def is_encrypted(path: Path) -> bool:
 
 
 def refuse_encrypted(path: Path, hint: str) -> None:
-    """See that a pack can be read without a key.
+    """Refuse a pack that cannot be read without a key.
 
     Raises:
-        RefusedError: It cannot.
+        RefusedError: The pack is encrypted.
     """
     if is_encrypted(path):
         raise RefusedError(f"{path}: is encrypted", hint)
@@ -73,15 +73,15 @@ def refuse_encrypted(path: Path, hint: str) -> None:
 
 @contextmanager
 def readable(pack: Path, identity: Path | None, folder: Path) -> Iterator[Path]:
-    """Where to read a pack, encrypted or not; what is decrypted has no name, and goes with this process.
+    """Yield a path to read a pack from, decrypted if needed into a file without a name, which ends with the process.
 
     Args:
         identity: A file with private keys: of ``age-keygen``, or one of ``ssh-keygen`` without a passphrase.
-        folder: Where there is room.
+        folder: The folder for the decrypted file.
 
     Raises:
-        RefusedError: It needs a key, or another one.
-        CorruptError: It is damaged.
+        RefusedError: The pack needs a key, or another key.
+        CorruptError: The pack is damaged.
     """
     if identity is None:
         refuse_encrypted(pack, "name the file with your private key: --identity FILE")
@@ -120,7 +120,7 @@ def _decrypt(pack: Path, keys: Sequence[Any], identity: Path, plain: Any) -> Non
 
 
 def _identities(path: Path) -> list[Any]:
-    """The private keys in a file."""
+    """Read the private keys in a file."""
     try:
         text = path.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Where a pack arrives: what is there of it, and who waits for more."""
+"""The folder of a pack that is received, and the file that grows while it is read."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from millrace.waiting import until
 
 
 class Place:
-    """What there is beside a result that is being received; the same names at each start."""
+    """The files beside a result that is being received; the names are the same at each start."""
 
     def __init__(self, dest: Path) -> None:
         self._dest = dest
         self.folder = dest.with_name(f".{dest.name}.receiving")
-        #: The pack as far as it has come.
+        #: The received bytes of the pack.
         self.pack = self.folder / "pack"
-        #: Who receives has this.
+        #: Held by the receiving process.
         self.lock = self.folder / "lock"
-        #: Where the result is regenerated.
+        #: Folder of the regeneration.
         self.work = self.folder / "work"
 
     def take(self, seconds: float, say: Callable[[str], None]) -> Lock:
-        """Be the one who receives; another one who comes to its end is waited for, which ``say`` is told.
+        """Take the lock of the receiver. If another process holds it, call ``say`` once and wait.
 
         Args:
-            seconds: How long at most.
+            seconds: Longest wait.
 
         Raises:
-            RefusedError: Another process receives it for longer.
+            RefusedError: Another process holds the lock for longer.
         """
         held: list[lock.HeldError] = []
 
@@ -46,7 +46,7 @@ class Place:
                 places.take_folder(self.folder)
                 return lock.take(self.lock)
             except FileNotFoundError:
-                return None  # whoever had it has just removed the folder
+                return None  # its last holder has just removed the folder
             except lock.HeldError as error:
                 if not held:
                     say(f"{self._words(error)}; waiting for it")
@@ -64,14 +64,14 @@ class Place:
         return f"{self._dest}: another millrace ({error.words}) is receiving this"
 
     def remove(self) -> None:
-        """Leave nothing here; for who has taken it. Another one who waits for it may go on here at any time."""
+        """Remove the folder, with the lock held. A process that waits for the lock may make it again at once."""
         self.start_over()
         self.lock.unlink(missing_ok=True)
         with suppress(OSError):
             run_folder.remove_folder(self.folder)
 
     def have(self) -> tuple[int, str]:
-        """How many bytes of the pack are there, and their SHA-256."""
+        """Return the number of bytes received, and their SHA-256."""
         if not self.pack.exists():
             return 0, hashlib.sha256().hexdigest()
         with self.pack.open("rb") as file:
@@ -79,25 +79,25 @@ class Place:
             return file.tell(), digest
 
     def start_over(self) -> None:
-        """Another pack comes: nothing of this one is of use."""
+        """Remove the received bytes and the regeneration, as another pack follows."""
         shutil.rmtree(self.work, ignore_errors=True)
         self.pack.unlink(missing_ok=True)
 
 
 class Arriving:
-    """A pack that grows; one thread appends, another reads."""
+    """A pack that grows: one thread appends, another reads."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = path.open("ab")
         self._more = threading.Condition()
         self._size = self._file.tell()
-        #: Whether it is all there.
+        #: Whether all bytes are there.
         self.whole = False
         self.error: BaseException | None = None
 
     def append(self, data: bytes) -> None:
-        """Take what comes next; empty: that was all."""
+        """Append bytes; empty bytes end the pack and fsync it."""
         self._file.write(data)
         self._file.flush()
         if not data:
@@ -109,17 +109,17 @@ class Arriving:
             self._more.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """Nothing comes any more, and it is not all there."""
+        """Record that the pack ends early, and wake the reader."""
         self._file.close()
         with self._more:
             self.error = error
             self._more.notify_all()
 
     def wait(self, enough: int, seconds: float) -> int:
-        """Wait until there are so many bytes, or it is whole, or for so long; how many there are.
+        """Wait for ``enough`` bytes, the end of the pack or ``seconds``; return the number of bytes there.
 
         Raises:
-            BaseException: Why nothing comes any more.
+            BaseException: The error given to ``fail``.
         """
         with self._more:
             self._more.wait_for(lambda: self.whole or self.error is not None or self._size >= enough, seconds)

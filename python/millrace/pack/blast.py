@@ -1,8 +1,8 @@
-"""Results of BLAST+: which entries they name, and the database that they are of.
+"""The codec for results of BLAST+: the entries that they name, and their database.
 
-Hits are read from what BLAST writes for people and programs alike: where a query begins, and the first words of lines
-or the columns that name entries. A name that several entries have stands for all of them: one that was not hit does not
-change the result, as candidates may be any superset of what is reported.
+Hits are read from reports and tables: the start of each query, and the first words of lines or the columns that name
+entries. A name that several entries share stands for all of them: candidates may be any superset of the reported
+entries, so an entry that was not hit does not change the result.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from millrace.tools.blast.options import OPTIONS
 from millrace.tools.blast.search_path import split_names
 from millrace.tools.options import scan
 
-#: The day on which a database was made.
+#: The day on which a database was made, which differs between sites.
 _VOLATILE = (r"^ *Posted date: .*$",)
 
-#: Ordinals in one list that stands for what a search has found: no more than any list has.
+#: Ordinals in one list of hits: no more than BLAST puts into one.
 _LIST = 1000
 
 
 class BlastCodec:
-    """Implements `millrace.pack.codec.Codec`."""
+    """The ``millrace.pack.codec.Codec`` of BLAST+."""
 
     def simpler(self, argv: Sequence[str]) -> Sequence[str]:
-        """See `Codec.simpler`: without threads."""
+        """Implement ``Codec.simpler``: remove the options of threads."""
         return without(argv, {"num_threads", "mt_mode"})
 
     def written(self, argv: Sequence[str]) -> Sequence[str]:
-        """See `Codec.written`."""
+        """Implement ``Codec.written``."""
         words = scan(argv[1:], OPTIONS, "BLAST", first=0)
         return [word.value for word in words if word.name == "out" and word.values]
 
     def searching(self, argv: Sequence[str], output: str) -> Sequence[str]:
-        """See `Codec.searching`: a table of names alone."""
+        """Implement ``Codec.searching``: a table of names alone."""
         return [*without(argv, {"outfmt", "out"}), "-outfmt", "6 qseqid sseqid", "-out", output]
 
     def volatile(self, output: OutputUse) -> Sequence[str]:
-        """See `Codec.volatile`."""
+        """Implement ``Codec.volatile``."""
         return _VOLATILE
 
     def database(self, use: ToolUse, command: Command, *, like: Database | None = None) -> Database:
-        """See `Codec.database`."""
+        """Implement ``Codec.database``."""
         about = _about(use)
         most = like.entries if like else None
         files: list[Path | str] = [reader(command), *use.databases]
@@ -66,7 +66,7 @@ class BlastCodec:
     def read(
         self, use: ToolUse, command: Command, outputs: Sequence[Path], batches: Sequence[QueryBatch]
     ) -> list[Hits] | None:
-        """See `Codec.read`."""
+        """Implement ``Codec.read``."""
         words = blast_text.read(command.argv, outputs[0], batches)
         if words is None:
             return None
@@ -75,21 +75,21 @@ class BlastCodec:
         return [Hits(batch.last - batch.first, sorted(entries)) for batch, entries in zip(batches, found, strict=True)]
 
     def candidates(self, use: ToolUse, command: Command) -> Callable[[int, Sequence[memoryview]], Hits]:
-        """See `Codec.candidates`: by the same code that makes a database of them."""
+        """Implement ``Codec.candidates``, by the same code that makes a database of candidates."""
         _about(use)
         fragmented = use.fragmented
         assert fragmented  # it is to be searched
         return lambda queries, found: Hits(queries, BACKEND.ordinals(fragmented, command.cwd, command.environ, found))
 
     def found(self, use: ToolUse, command: Command, batches: Sequence[Hits]) -> Iterator[bytes]:
-        """See `Codec.found`: a list of hits with links."""
+        """Implement ``Codec.found``: a list of hits with links."""
         for batch in batches:
             lines = [b"<a href=#BL_ORD_ID:%d>1</a> 0\n" % entry for entry in batch.entries]
             lists = (lines[at : at + _LIST] for at in range(0, len(lines), _LIST))
             yield b"".join(b"<b>Query=</b>\n" + b"".join(each) for each in lists)
 
     def like(self, fragmented: Fragmented, database: Database) -> Fragmented:
-        """See `Codec.like`."""
+        """Implement ``Codec.like``."""
         assert isinstance(fragmented.about, BlastDatabase)
         about = msgspec.structs.replace(
             fragmented.about, title=database.title, entries=database.entries, residues=database.residues,
@@ -98,13 +98,13 @@ class BlastCodec:
         return msgspec.structs.replace(fragmented, about=about, database=database.name)
 
     def database_name(self, name: str, cwd: Path, environ: Mapping[str, str]) -> str:
-        """See `Codec.database_name`. A name without a folder may be one of ``BLASTDB``."""
+        """Implement ``Codec.database_name``. A name without a folder may be in a folder of ``BLASTDB``."""
         here = [cwd / each for each in split_names(name)]
         absolute = [str(path) if list(path.parent.glob(f"{path.name}*.[pn]*")) else path.name for path in here]
         return _joined(absolute)
 
     def database_argument(self, use: ToolUse, command: Command) -> str:
-        """See `Codec.database_argument`."""
+        """Implement ``Codec.database_argument``."""
         return _joined(_about(use).databases)
 
 
@@ -117,7 +117,7 @@ def _about(use: ToolUse) -> BlastDatabase:
 
 
 def without(argv: Sequence[str], names: Set[str]) -> list[str]:
-    """A command without some options.
+    """Remove the options ``names``, with their values, from a command.
 
     >>> without(["blastp", "-query", "q", "-num_threads", "4", "-out=x"], {"num_threads", "out"})
     ['blastp', '-query', 'q']

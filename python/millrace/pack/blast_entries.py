@@ -1,4 +1,4 @@
-"""The entries of a BLAST database, as ``blastdbcmd`` tells them: names, and a digest that no volume or path changes."""
+"""The entries of a BLAST database, from ``blastdbcmd``: names, and a digest independent of volumes and paths."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from millrace.pack.codec import NotPackable
 from millrace.pack.known_databases import Entries
 from millrace.tools.blast.alias import KINDS
 
-#: The name that an entry without an id has by its place in its volume.
+#: The name of an entry without an id: its position in its volume.
 _NUMBERED = re.compile(rb"^(?:gnl\|)?BL_ORD_ID[|:]\d+$")
 
 _MODULUS = 1 << 256
 
 
 def read_entries(about: BlastDatabase, command: Command, most: int | None) -> Entries:
-    """Read all entries, or the first ``most``.
+    """Read and digest all entries, or the first ``most``.
 
     Raises:
-        NotPackable: ``blastdbcmd`` cannot tell them.
+        NotPackable: ``blastdbcmd`` cannot list them.
     """
     ordered, total, n, residues = hashlib.sha256(), 0, 0, 0
     for line in ask(about, command, "%i\t%t\t%s"):
@@ -40,7 +40,7 @@ def read_entries(about: BlastDatabase, command: Command, most: int | None) -> En
 
 
 def named(about: BlastDatabase, command: Command, words: Set[bytes]) -> Mapping[bytes, Sequence[int]]:
-    """Ordinals of the entries that have one of ``words`` as a name, by that word."""
+    """Return the ordinals, ascending, of the entries named by each of ``words``."""
     found: dict[bytes, list[int]] = defaultdict(list)
     for number, line in enumerate(ask(about, command, "%i\t%a\t%t")):
         for name in _names(line.rstrip(b"\n")) & words:
@@ -49,7 +49,7 @@ def named(about: BlastDatabase, command: Command, words: Set[bytes]) -> Mapping[
 
 
 def _names(line: bytes) -> set[bytes]:
-    """The words by which a result may name an entry.
+    """Return the words by which a result may name the entry of a line.
 
     >>> sorted(_names(b"gnl|BL_ORD_ID|3\\tBL_ORD_ID:3\\tsp|P1|X_Y a protein"))
     [b'BL_ORD_ID:3', b'P1', b'X_Y', b'gnl|BL_ORD_ID|3', b'sp|P1|X_Y']
@@ -60,7 +60,7 @@ def _names(line: bytes) -> set[bytes]:
     found = {name, accession, accession.rpartition(b".")[0]}
     if not _NUMBERED.match(name):
         found |= {part for part in name.split(b"|")[1:] if part}
-    # Later titles of an entry stand behind control-A.
+    # Control-A separates the titles of an entry.
     for each in title.split(b"\x01"):
         words = each.split(None, 1)
         if words:
@@ -69,10 +69,10 @@ def _names(line: bytes) -> set[bytes]:
 
 
 def reader(command: Command) -> str:
-    """The program that tells what a database holds.
+    """Return the path of ``blastdbcmd``.
 
     Raises:
-        NotPackable: It is not there.
+        NotPackable: It is not on the ``PATH``.
     """
     program = shutil.which("blastdbcmd", path=command.environ.get("PATH"))
     if program is None:
@@ -81,10 +81,10 @@ def reader(command: Command) -> str:
 
 
 def ask(about: BlastDatabase, command: Command, outfmt: str) -> Iterator[bytes]:
-    """A line of ``outfmt`` for each entry, in their order.
+    """Yield a line of ``blastdbcmd -outfmt`` for each entry, in the order of the database.
 
     Raises:
-        NotPackable: ``blastdbcmd`` is not there, or complains.
+        NotPackable: ``blastdbcmd`` is not there, or fails.
     """
     program = reader(command)
     # One volume after another, in the order in which BLAST counts their entries.

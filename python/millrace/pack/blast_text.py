@@ -1,4 +1,4 @@
-"""Read which words of a result of BLAST may name entries, by batches of queries."""
+"""Reader of BLAST results: the words that may name entries, for each batch of queries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millrace.pack.queries import QueryBatch
 from millrace.tools.blast.options import OPTIONS
 from millrace.tools.options import scan
 
-#: Columns that a table has if none are named.
+#: The default columns of a table.
 _STANDARD = [
     "qaccver",
     "saccver",
@@ -29,7 +29,7 @@ _STANDARD = [
 _QUERY = ("qseqid", "qaccver", "qacc")
 _SUBJECT = ("sseqid", "saccver", "sacc", "sallseqid", "sallacc")
 
-#: How a query begins in formats that tell of each.
+#: First line of a query, in the formats that list each query, by format number.
 _BEGINS = {
     **dict.fromkeys((0, 1, 2, 3, 4), re.compile(rb"^(?:<b>)?Query=(?:</b>)?(?: |$)")),
     5: re.compile(rb"^<Iteration>"),
@@ -40,7 +40,7 @@ _HIT = re.compile(rb"<Hit_(?:id|def|accession)>([^<\s]*)")
 
 
 def read(argv: Sequence[str], path: Path, batches: Sequence[QueryBatch]) -> list[set[bytes]] | None:
-    """The words that may name entries, for each batch; None if it is not certain which query a line is of."""
+    """Return the words that may name entries, for each batch; None if the query of a line is uncertain."""
     form, columns = _format(argv)
     sizes = [batch.last - batch.first for batch in batches]
     with path.open("rb") as lines:
@@ -54,7 +54,7 @@ def read(argv: Sequence[str], path: Path, batches: Sequence[QueryBatch]) -> list
 
 
 def _format(argv: Sequence[str]) -> tuple[int, list[str]]:
-    """The number of the format, and the columns of a table."""
+    """Return the number of the output format (-1: unknown), and the columns of a table."""
     text = "0"
     for word in scan(argv[1:], OPTIONS, "BLAST", first=0):
         if word.name == "outfmt" and word.values:
@@ -92,7 +92,7 @@ def _ends(sizes: Sequence[int]) -> list[int]:
 
 
 def _first(line: bytes) -> Iterator[bytes]:
-    """The first word of a line of a report, which may be the name of an entry: in the list of hits, or above it."""
+    """Yield the first word of a line of a report: in the list of hits and in the alignments it names an entry."""
     word = line.lstrip(b"> ").split(None, 1)[:1]
     if word and word[0] not in (b"Query", b"Sbjct"):
         yield word[0]
@@ -120,7 +120,7 @@ def _tabbed(columns: Sequence[str]) -> Callable[[bytes], Iterable[bytes]] | None
 def _by_names(
     lines: Iterable[bytes], columns: Sequence[str], names: Sequence[bytes], sizes: Sequence[int]
 ) -> list[set[bytes]] | None:
-    """Of a table without comments, in which queries that hit nothing do not appear."""
+    """Collect the words of a table without comments, in which queries without hits do not appear."""
     words = _tabbed(columns)
     place = next((place for place, name in enumerate(columns) if name in _QUERY), None)
     if words is None or place is None:
@@ -146,7 +146,7 @@ def _by_names(
 
 
 def _same(title: bytes, name: bytes) -> bool:
-    """Whether a query with this first word is called ``name`` in a table.
+    """Tell whether a table calls the query with the title word ``title`` by ``name``.
 
     >>> _same(b"tr|A7TBS3|A7TBS3_NEMVE", b"A7TBS3"), _same(b"lcl|x", b"x"), _same(b"xy", b"x")
     (True, True, False)

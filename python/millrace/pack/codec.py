@@ -1,4 +1,4 @@
-"""What a family of tools adds to packing: its references, its hits, and what its results say of the day.
+"""The interface by which a family of tools is packed: its databases, its hits and the volatile text of its results.
 
 A codec is found by the name of an adapter: built in, or by an entry point of the group ``millrace.codecs``.
 """
@@ -17,94 +17,91 @@ from millrace.pack.hits import Hits
 from millrace.pack.queries import QueryBatch
 from millrace.pack.recipe import Database
 
-#: Entry points of codecs, each named as the adapter whose results it packs.
+#: Group of the entry points of codecs; each is named as the adapter whose results it packs.
 GROUP = "millrace.codecs"
 
 _OWN = {"blast": "millrace.pack.blast", "hmmer": "millrace.pack.hmmer"}
 
 
 class NotPackable(MillraceError):
-    """Why a result is not packed by its meaning, but as it is, in words."""
+    """A result can only be packed as plain bytes, not as hits; the message says why."""
 
 
 @runtime_checkable
 class Codec(Protocol):
-    """How results of one family of tools are packed by their meaning."""
+    """The interface of a codec: packs the results of one family of tools as hits."""
 
     def simpler(self, argv: Sequence[str]) -> Sequence[str]:
-        """``argv`` without what changes how fast a result is written, and not the result."""
+        """Return ``argv`` without the options that change the speed alone, and not the result."""
         ...
 
     def written(self, argv: Sequence[str]) -> Sequence[str]:
-        """The files that a command names for what it writes, also one that `run` refuses.
+        """Return the output files that a command names, also of a command that ``millrace run`` refuses.
 
         Raises:
-            RefusedError: The command cannot be read.
+            RefusedError: The command cannot be parsed.
         """
         ...
 
     def searching(self, argv: Sequence[str], output: str) -> Sequence[str] | None:
-        """The command that searches once more for a result that `read` cannot read, and writes ``output``, which it can.
-
-        None: there is none.
-        """
+        """Build a command that repeats the search and writes ``output`` for ``Codec.read``; None: there is none."""
         ...
 
     def volatile(self, output: OutputUse) -> Sequence[str]:
-        """Regular expressions (multi-line) of what an output says otherwise elsewhere, such as the day of a database."""
+        """Return regular expressions (multi-line) for text that differs elsewhere, such as the day of a database."""
         ...
 
     def database(self, use: ToolUse, command: Command, *, like: Database | None = None) -> Database:
-        """Read the database through, and say what it holds.
+        """Read the whole database and describe its entries.
 
         Args:
-            like: The database of a pack; one that goes on behind its last entry is described up to there.
+            like: The database of a pack; further entries after as many as it has are ignored.
 
         Raises:
-            NotPackable: It cannot be told.
+            NotPackable: The entries cannot be listed.
         """
         ...
 
     def read(
         self, use: ToolUse, command: Command, outputs: Sequence[Path], batches: Sequence[QueryBatch]
     ) -> list[Hits] | None:
-        """Read from the outputs which entries each batch of queries has hit; None if that is not certain.
+        """Read from the outputs the entries that each batch of queries has hit; None if that is uncertain.
 
-        More entries than were hit do no harm but that they take time and bytes; too few are seen.
+        Too many entries only cost time and bytes. Too few are noticed when the regeneration is compared.
         """
         ...
 
     def candidates(self, use: ToolUse, command: Command) -> Callable[[int, Sequence[memoryview]], Hits]:
-        """Of so many queries and what the search of each fragment of the database has found for them, the hits.
+        """Return a function from a number of queries, and the search results of each fragment for them, to their hits.
 
-        Hits of neighbours may become one: with all entries of both, and `Hits.more` of one after that of the other.
+        Hits of neighbours may be merged: the entries of both, and ``Hits.more`` of the first before that of the second.
 
         Raises:
-            NotPackable: They cannot be told.
+            NotPackable: The hits cannot be read.
         """
         ...
 
     def found(self, use: ToolUse, command: Command, batches: Sequence[Hits]) -> Iterator[bytes]:
-        """What the search of the database as its only fragment would have written for each batch, as far as it counts."""
+        """Yield for each batch the output of a search of the database as one fragment: only the parts that are read."""
         ...
 
     def like(self, fragmented: Fragmented, database: Database) -> Fragmented:
-        """``fragmented`` with names and numbers of the database of a pack."""
+        """Return ``fragmented`` with the names and numbers of the database of a pack."""
         ...
 
     def database_name(self, name: str, cwd: Path, environ: Mapping[str, str]) -> str:
-        """A database that somebody names in the folder ``cwd``, as it is named from any folder."""
+        """Resolve a database name that was given in the folder ``cwd`` into one that is valid in any folder."""
         ...
 
     def database_argument(self, use: ToolUse, command: Command) -> str:
-        """The database of a command, as it is named from any folder."""
+        """Return the database argument of a command in a form that is valid in any folder."""
         ...
 
 
 def find(name: str) -> Codec | None:
-    """The codec for results that the adapter ``name`` understands; None if there is none.
+    """Return the codec for results of the adapter ``name``; None if there is none.
 
-    An entry point goes before what is built in.
+    An entry point goes before a built-in codec.
     """
     found = entry_points(group=GROUP, name=name)
     codec: Codec | None = None
@@ -116,7 +113,7 @@ def find(name: str) -> Codec | None:
 
 
 def ordinals_by_name(names: Mapping[bytes, Sequence[int]], words: Iterator[bytes] | Sequence[bytes]) -> set[int]:
-    """The entries that any of ``words`` names.
+    """Return the ordinals of all entries that any of ``words`` names.
 
     >>> sorted(ordinals_by_name({b"a": [1, 4], b"b": [2]}, [b"a", b"c"]))
     [1, 4]

@@ -1,7 +1,7 @@
-"""Whether packing pays: seconds to send a result as it is, compressed, or packed. Pure.
+"""The cost of sending a result uncompressed, compressed or packed, in seconds. Pure.
 
-Source: the inequality of ParaMEDIC (Balaji, Feng, Archuleta, Lin, 2007): D - x > B (f(x) + g(x)), with D bytes of the result, x of the
-pack, a bandwidth of B, and f and g seconds to pack and to regenerate.
+Source: the inequality of ParaMEDIC (Balaji, Feng, Archuleta, Lin, 2007): D - x > B (f(x) + g(x)), with D bytes of the
+result, x of the pack, a bandwidth of B, and f and g seconds to pack and to regenerate.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from millrace.errors import RefusedError
 
 @dataclass(frozen=True)
 class Way:
-    """One way to get a result to the other end."""
+    """One way to transfer a result."""
 
     name: str
     #: Bytes that are sent.
     bytes: int
-    #: Seconds of work before they are sent, and after.
+    #: Seconds of work before the transfer, and after it.
     before: float = 0.0
     after: float = 0.0
 
     def seconds(self, bandwidth: float) -> float:
-        """From the finished result here to the result there, with ``bandwidth`` in bytes a second."""
+        """Return the seconds from the finished result to its copy there; ``bandwidth`` is in bytes a second."""
         return self.before + self.bytes / bandwidth + self.after
 
 
 def best(ways: list[Way], bandwidth: float) -> Way:
-    """The way that takes least time; of equal ones the first.
+    """Return the way that takes least time; of equal ones the first.
 
     >>> ways = [Way("as it is", 1000), Way("packed", 10, before=3, after=6)]
     >>> [best(ways, bandwidth).name for bandwidth in (100, 110, 120)]
@@ -39,7 +39,7 @@ def best(ways: list[Way], bandwidth: float) -> Way:
 
 
 def pays_below(other: Way, packed: Way) -> float:
-    """The bandwidth, in bytes a second, below which ``packed`` is there before ``other``; 0: at none, infinite: at all.
+    """Return the bandwidth, in bytes a second, below which ``packed`` is faster; 0: at none, infinite: at all.
 
     >>> pays_below(Way("as it is", 1000), Way("packed", 10, before=3, after=6))
     110.0
@@ -52,21 +52,21 @@ def pays_below(other: Way, packed: Way) -> float:
 
 @dataclass(frozen=True)
 class Sample:
-    """Some of a result, regenerated; all times in seconds."""
+    """The regeneration of a part of a result; times in seconds."""
 
-    #: From its begin to its end.
+    #: Elapsed time.
     wall: float
-    #: How many slots there were, and the share of the time in which one had something to do.
+    #: Number of slots, and the mean share of the time in which a slot was busy.
     slots: int
     occupancy: float
-    #: Which share of all work it is.
+    #: Share of all work.
     share: float
-    #: Batches in it, and in all.
+    #: Batches in the part, and in all.
     batches: int
     of: int
 
     def all_of_it(self) -> float:
-        """What it takes to regenerate all: starts and ends are there once, and the tools' work goes on as it does in the sample.
+        """Return the seconds to regenerate all: start and end count once, the tools work at the rate of the sample.
 
         >>> Sample(wall=3, slots=1, occupancy=2 / 3, share=0.1, batches=1, of=10).all_of_it()
         21.0
@@ -79,13 +79,13 @@ class Sample:
 
 
 def parse_bandwidth(text: str) -> float:
-    """Bytes a second of ``100M``: bits a second, as networks are sold.
+    """Parse a bandwidth such as ``100M``, in bits a second; return bytes a second.
 
     >>> parse_bandwidth("100M"), parse_bandwidth("1.5Gbit/s"), parse_bandwidth("800")
     (12500000.0, 187500000.0, 100.0)
 
     Raises:
-        RefusedError: It is no bandwidth.
+        RefusedError: The text is not a bandwidth.
     """
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMG]?)(?:bit(?:/s)?)?", text, re.IGNORECASE)
     if not found or not float(found[1]):

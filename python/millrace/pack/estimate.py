@@ -1,4 +1,4 @@
-"""Measure on a sample what each way to send a result would cost."""
+"""Estimates, measured on a sample, of the cost of each way to send a result."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from millrace.pack.packing import Packing, Wishes
 from millrace.pack.recipe import Original
 from millrace.plan.plan import Plan
 
-#: Bytes of a result that are compressed.
+#: Bytes of a result that are compressed as a sample.
 PIECE = 8 << 20
 
-#: Bytes of a pack beside its hits: what it says of itself, and differences.
+#: Estimated bytes of a pack besides its hits: recipe and differences.
 BESIDE = 1000
 
 
 def ways(
     plan: Plan, outputs: Sequence[Path], wishes: Wishes, folder: Path, say: Callable[[str], None]
 ) -> tuple[list[Way], str]:
-    """The ways to send ``outputs``, with what they cost; and why there is none by meaning, or empty.
+    """Return the ways to send ``outputs`` with their costs, and the reason why they cannot be packed as hits, or "".
 
     Args:
-        folder: Where the sample is regenerated.
+        folder: Folder in which the sample is regenerated.
     """
-    start = time.process_time()  # what one of our commands spends before it begins
+    start = time.process_time()  # the start-up time of one of our commands
     size = sum(path.stat().st_size for path in outputs)
     found = [Way("as it is", size), _compressed(outputs, size)]
     try:
@@ -44,13 +44,13 @@ def ways(
 
 
 def unread(plan: Plan, outputs: Sequence[Path]) -> tuple[Original, ...]:
-    """The outputs without their digests, which a sample is not compared with."""
+    """Describe the outputs without digests, as a sample is compared with none."""
     pairs = zip(plan.use.outputs, outputs, strict=True)
     return tuple(Original(name=use.name, bytes=path.stat().st_size, sha256="0" * 64) for use, path in pairs)
 
 
 def _compressed(outputs: Sequence[Path], size: int) -> Way:
-    """By zstd, from the begin of the largest output."""
+    """Estimate compression by zstd, from the begin of the largest output."""
     with max(outputs, key=lambda path: path.stat().st_size).open("rb") as file:
         piece = file.read(PIECE)
     begun = time.monotonic()
@@ -63,17 +63,17 @@ def _compressed(outputs: Sequence[Path], size: int) -> Way:
 
 
 def _packed(packing: Packing, folder: Path, start: float) -> Way:
-    """By meaning: all hits are read, and those of the first batches are regenerated.
+    """Estimate packing as hits: read all hits, and regenerate the first batches.
 
     Args:
-        start: Seconds until one of our commands begins: here ``pack`` and ``send``, there ``receive``.
+        start: Start-up seconds of one of our commands: ``pack`` and ``send`` here, ``receive`` there.
     """
     with tempfile.TemporaryDirectory(dir=folder) as name:
         scratch = Path(name)
         begun = time.monotonic()
         made = packing.recipe()
         described = time.monotonic()
-        packing.recipe()  # `pack` will know the database
+        packing.recipe()  # timed again, as ``pack`` will find the database in the cache
         batches = packing.batches(scratch)
         found = packing.read(scratch, batches)
         read = time.monotonic()

@@ -1,4 +1,4 @@
-"""Codecs of files: what is known of a kind of file, whoever has written it, and makes it smaller than zstd alone does.
+"""Codecs of files: each makes one kind of file smaller than zstd alone does, whatever program has written it.
 
 A codec is found by its name: built in, or by an entry point of the group ``millrace.file_codecs``.
 """
@@ -15,61 +15,61 @@ from millrace import _core
 from millrace.errors import RefusedError
 from millrace.pack.layout import MOST_BYTES
 
-#: Entry points of codecs of files.
+#: Group of the entry points of codecs of files.
 GROUP = "millrace.file_codecs"
 
-#: Bytes of a file by which is told what zstd makes of it.
+#: Bytes of a file from which its size under zstd is estimated.
 SAMPLE = 8 << 20
 
-#: The level by which it is told: fast, and no more than twice of what the highest one makes.
+#: Level of that compression: fast, and at most twice the size that the highest level gives.
 QUICK = 3
 
 
 @runtime_checkable
 class FileCodec(Protocol):
-    """How one kind of file is packed; whatever comes out is compressed with zstd."""
+    """The interface of a codec for one kind of file; its pieces are then compressed with zstd."""
 
     def encode(self, path: Path) -> Iterator[bytes]:
-        """Pieces, of at most `millrace.pack.layout.MOST_BYTES`, of which `decode` makes the file again, in this order.
+        """Yield the pieces, of at most ``MOST_BYTES``, from which ``decode`` restores the file, in order.
 
-        The packer compares: a codec may give what it is not sure of.
+        The packer compares, so a codec may be unsure of a piece.
 
         Raises:
-            NotPackable: It is no such file, or would not become smaller.
+            NotPackable: The file is of another kind, or would not become smaller.
         """
         ...
 
     def decode(self, piece: bytes) -> bytes:
-        """The bytes of the file that a piece stands for. A stranger may have made it.
+        """Return the bytes of the file that a piece encodes. The piece is untrusted input.
 
         Raises:
-            CorruptError: It is none that `encode` has made.
+            CorruptError: The piece was not made by ``encode``.
         """
         ...
 
 
 class _AsItIs:
-    """Of any file: zstd does all."""
+    """The codec of any file: it changes nothing."""
 
     def encode(self, path: Path) -> Iterator[bytes]:
-        """See `FileCodec.encode`."""
+        """Implement ``FileCodec.encode``."""
         with path.open("rb") as file:
             while data := file.read(MOST_BYTES):
                 yield data
 
     def decode(self, piece: bytes) -> bytes:
-        """See `FileCodec.decode`."""
+        """Implement ``FileCodec.decode``."""
         return piece
 
 
 AS_IT_IS: FileCodec = _AsItIs()
 
-#: What is in a pack of traces, by name.
+#: Attributes of ``millrace.pack.trace`` that hold the codecs in a pack of traces, by the name of the codec.
 _TRACES = {"trace": "CODEC", "beside-traces": "KEPT"}
 
 
 def zstd_bytes(paths: Sequence[Path]) -> int:
-    """About what zstd makes of files, by the begin of the largest, quickly."""
+    """Estimate the size of files under zstd, quickly, from the begin of the largest."""
     with max(paths, key=lambda path: path.stat().st_size).open("rb") as file:
         piece = file.read(SAMPLE)
     n_bytes = sum(path.stat().st_size for path in paths)
@@ -77,10 +77,10 @@ def zstd_bytes(paths: Sequence[Path]) -> int:
 
 
 def find(name: str) -> FileCodec | None:
-    """The codec of this name; None if there is none. An entry point goes before what is built in.
+    """Return the codec of this name; None if there is none. An entry point goes before a built-in codec.
 
     Raises:
-        RefusedError: It needs what is not installed.
+        RefusedError: The codec needs a package that is not installed.
     """
     codec: FileCodec | None = None
     if found := entry_points(group=GROUP, name=name):

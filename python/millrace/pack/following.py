@@ -1,4 +1,4 @@
-"""Follow the journals of a run: what the fragments of the database have found for finished batches is what a pack holds."""
+"""A follower of the journals of a run: it packs the hits of finished batches from the searches of the fragments."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from millrace.rundir import RunDir
 from millrace.task_numbers import kind_of
 from millrace.tasks import Search
 
-#: Looks at the journals last and are apart at least so many seconds, and this share of the time so far: a long run is
-#: looked at as often as a short one, nearly, so that its hits come in few sections.
+#: The journals are read at intervals of at least so many seconds, and of this share of the elapsed time: a long run is
+#: read about as often as a short one, so its hits make few sections.
 LOOK_SECONDS, LOOK_SHARE = 0.5, 0.02
 
 #: Batches in one section.
@@ -29,10 +29,10 @@ BATCHES = 4096
 
 
 class Follower:
-    """Writes the hits of batches that are done, in input order, while others are at work.
+    """A thread that writes the hits of finished batches to a pack, in input order, while the run goes on.
 
     Args:
-        most: Queries up to which neighbours become one batch.
+        most: Queries up to which neighbours are merged into one batch.
     """
 
     def __init__(self, plan: Plan, codec: Codec, writer: Appended, most: int) -> None:
@@ -40,10 +40,10 @@ class Follower:
         self._rundir, self._writer, self._most = RunDir(plan.run_dir), writer, most
         self._fragments = range(1, plan.use.n_fragments + 1)
         self._hits_of = codec.candidates(plan.use, plan.command)
-        #: Records whose hits are written, or about to be.
+        #: Records whose hits are written, or wait to be merged.
         self.reached = 0
         self._waiting: list[Hits] = []
-        #: What is written.
+        #: The batches that are written.
         self.batches: list[Hits] = []
         #: Set once the journals are those of this run.
         self.begun = threading.Event()
@@ -53,10 +53,10 @@ class Follower:
         self._thread.start()
 
     def finish(self) -> None:
-        """The run is done: write what is left.
+        """Write the remaining hits, after the end of the run.
 
         Raises:
-            MillraceError: The journals cannot be read, or do not have what they should.
+            MillraceError: The journals cannot be read, or are incomplete.
         """
         self.close()
         if self.error:
@@ -113,7 +113,7 @@ class Follower:
 
 
 def together(batches: Sequence[Hits], most: int) -> list[Hits]:
-    """Make one batch of neighbours that have up to ``most`` queries in all: an entry that several have hit is kept once.
+    """Merge neighbours that have up to ``most`` queries in all; an entry that several have hit is kept once.
 
     >>> together([Hits(1, [4]), Hits(2, [1, 4]), Hits(9, [7])], 3)
     [Hits(queries=3, entries=[1, 4], more=b''), Hits(queries=9, entries=[7], more=b'')]

@@ -1,7 +1,7 @@
-"""Which entries of a database each batch of queries has hit, as few bytes.
+"""A compact encoding of hits: the entries of a database that each batch of queries has hit.
 
-A batch is its number of queries and the ordinals of entries that any of them has hit, ascending: the first, then the
-distances less one. All numbers are varints (LEB128), and the whole is compressed by whoever writes it.
+A batch is its number of queries and the ordinals of the entries that any of them has hit, ascending: the first, then
+the distances less one. All numbers are varints (LEB128); the writer of the section compresses them.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from typing import NamedTuple
 
 from millrace.errors import CorruptError
 
-#: Batches of a result at most: each takes a hundred bytes of memory, and three bytes or less of a pack.
+#: Most batches of a result: each takes about 100 bytes of memory, but 3 bytes or less of a pack.
 MAX_BATCHES = 1 << 22
 
-#: Numbers have at most so many bits.
+#: Most bits of a number.
 _BITS = 62
 
 
 class Hits(NamedTuple):
-    """One batch: consecutive queries, and what regenerates their part of the result."""
+    """The hits of one batch of consecutive queries."""
 
     queries: int
     #: Ordinals of the entries, ascending, each once.
     entries: Sequence[int]
-    #: What else the codec needs, for instance what filters counted.
+    #: Other bytes that the codec needs, for instance the counts of filters.
     more: bytes = b""
 
 
 def encode(batches: Sequence[Hits]) -> bytes:
-    """Write batches.
+    """Encode batches.
 
     >>> [(each.queries, list(each.entries), each.more) for each in decode(encode([Hits(3, [0, 7, 300]), Hits(1, [], b"x")]), 301)]
     [(3, [0, 7, 300], b''), (1, [], b'x')]
@@ -44,7 +44,7 @@ def encode(batches: Sequence[Hits]) -> bytes:
             _put(distances, entry - last - 1)
             last = entry
         more += batch.more
-    # Like beside like compresses better.
+    # Numbers of one kind side by side compress better.
     head = bytearray()
     for number in (len(batches), len(counts), len(distances)):
         _put(head, number)
@@ -52,14 +52,14 @@ def encode(batches: Sequence[Hits]) -> bytes:
 
 
 def decode(data: bytes, entries: int, max_batches: int = MAX_BATCHES) -> list[Hits]:
-    """Read what `encode` has written.
+    """Decode the batches that ``encode`` has written.
 
     Args:
-        entries: How many entries the database has.
-        max_batches: More are not read, nor is memory taken for them.
+        entries: Number of entries in the database.
+        max_batches: More are refused before memory is allocated for them.
 
     Raises:
-        CorruptError: It is something else, or of entries that the database does not have.
+        CorruptError: The data is malformed, or names entries that the database does not have.
     """
     numbers = _Numbers(data)
     n, n_counts, n_distances = (next(numbers) for _ in range(3))
@@ -83,7 +83,7 @@ def decode(data: bytes, entries: int, max_batches: int = MAX_BATCHES) -> list[Hi
 
 
 def _ordinals(distances: Iterator[int], n: int, entries: int) -> Sequence[int]:
-    """The next ``n`` ordinals; no memory is taken for what cannot be."""
+    """Return the next ``n`` ordinals; check ``n`` before memory is allocated."""
     if n > entries:
         raise CorruptError("the pack has hits of entries that its database does not have")
     if not n:
@@ -98,7 +98,7 @@ def _ordinals(distances: Iterator[int], n: int, entries: int) -> Sequence[int]:
 
 
 def numbers(values: Sequence[int]) -> bytes:
-    """Numbers as bytes, for `Hits.more`.
+    """Encode numbers as bytes, for ``Hits.more``.
 
     >>> numbers_of(numbers([0, 127, 128, 70000]))
     [0, 127, 128, 70000]
@@ -110,10 +110,10 @@ def numbers(values: Sequence[int]) -> bytes:
 
 
 def numbers_of(data: bytes) -> list[int]:
-    """What `numbers` was given.
+    """Decode the numbers that ``numbers`` has encoded.
 
     Raises:
-        CorruptError: It did not write ``data``.
+        CorruptError: The data is malformed.
     """
     found, read = [], _Numbers(data)
     while read.left:
@@ -129,7 +129,7 @@ def _put(out: bytearray, number: int) -> None:
 
 
 class _Numbers(Iterator[int]):
-    """Varints up to the end of ``data``."""
+    """The varints of ``data``, from ``at`` to its end."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self._data, self.at = data, at

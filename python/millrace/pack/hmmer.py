@@ -1,4 +1,4 @@
-"""Results of HMMER 3: which targets they name, and the profiles or sequences that these are of."""
+"""The codec for results of HMMER 3: the targets that they name, and their profiles or sequences."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from millrace.tools.hmmer.outputs import OUTPUTS
 
 _MODULUS = 1 << 256
 
-#: What a search has counted for one query.
+#: The statistics that a report has at the end of one query.
 _COUNTS = b"""Internal pipeline statistics summary:
 Target model(s): %d (%d
 Passed MSV filter: %d
@@ -34,7 +34,7 @@ Passed Fwd filter: %d
 //
 """
 
-#: Filters that count.
+#: Number of filters in these statistics.
 _FILTERS = 4
 
 _ROWS = b"""Scores for complete sequence
@@ -44,14 +44,14 @@ _ROWS = b"""Scores for complete sequence
 
 
 class HmmerCodec:
-    """Implements `millrace.pack.codec.Codec`."""
+    """The ``millrace.pack.codec.Codec`` of HMMER 3."""
 
     def simpler(self, argv: Sequence[str]) -> Sequence[str]:
-        """See `Codec.simpler`: the adapter takes care of threads."""
+        """Implement ``Codec.simpler``: change nothing, as the adapter sets the threads."""
         return argv
 
     def written(self, argv: Sequence[str]) -> Sequence[str]:
-        """See `Codec.written`."""
+        """Implement ``Codec.written``."""
         names, found = {dashed(name) for name in OUTPUTS}, []
         for word, following in pairwise([*argv, ""]):
             name, equals, value = word.partition("=")
@@ -60,14 +60,14 @@ class HmmerCodec:
         return [path for path in found if path not in ("", os.devnull)]
 
     def searching(self, argv: Sequence[str], output: str) -> None:
-        """See `Codec.searching`: every result tells what was hit."""
+        """Implement ``Codec.searching``: every result names its hits."""
 
     def volatile(self, output: OutputUse) -> Sequence[str]:
-        """See `Codec.volatile`: the adapter knows all of it, but for the folder."""
+        """Implement ``Codec.volatile``: the folder; the adapter lists all other volatile text."""
         return (r"^# Current dir: .*$",)
 
     def database(self, use: ToolUse, command: Command, *, like: Database | None = None) -> Database:
-        """See `Codec.database`. A database with more entries is another one, as E-values depend on their number."""
+        """Implement ``Codec.database``. More entries make another database, as E-values depend on their number."""
         about = _about(use)
         found = known_databases.entries((about.source, *use.databases), None, command.environ, lambda: _read(about))
         return Database(
@@ -78,7 +78,7 @@ class HmmerCodec:
     def read(
         self, use: ToolUse, command: Command, outputs: Sequence[Path], batches: Sequence[QueryBatch]
     ) -> list[Hits] | None:
-        """See `Codec.read`."""
+        """Implement ``Codec.read``."""
         about = _about(use)
         words = hmmer_text.read([each.name for each in use.outputs], about.report, outputs, batches)
         if words is None:
@@ -91,7 +91,7 @@ class HmmerCodec:
         ]
 
     def candidates(self, use: ToolUse, command: Command) -> Callable[[int, Sequence[memoryview]], Hits]:
-        """See `Codec.candidates`: fragments are searched for reports."""
+        """Implement ``Codec.candidates``, from the report of each fragment."""
         about = _about(use)
         names = _by_name(about)
 
@@ -107,7 +107,7 @@ class HmmerCodec:
         return hits_of
 
     def found(self, use: ToolUse, command: Command, batches: Sequence[Hits]) -> Iterator[bytes]:
-        """See `Codec.found`: a report."""
+        """Implement ``Codec.found``: a report."""
         entries = list(_entries(_about(use)))
         names = [_name(entry) for entry in entries]
         sizes = (len(entries), sum(map(_size, entries)))
@@ -118,16 +118,16 @@ class HmmerCodec:
             yield _ROWS % rows + b"".join(_COUNTS % (*sizes, *each) for each in counts) + b"[ok]\n"
 
     def like(self, fragmented: Fragmented, database: Database) -> Fragmented:
-        """See `Codec.like`."""
+        """Implement ``Codec.like``."""
         return msgspec.structs.replace(fragmented, database=database.name)
 
     def database_name(self, name: str, cwd: Path, environ: Mapping[str, str]) -> str:
-        """See `Codec.database_name`. A name without a folder may be one of ``PFAMDB``."""
+        """Implement ``Codec.database_name``. A name without a folder may be in a folder of ``PFAMDB``."""
         path = cwd / name
         return str(path) if path.exists() or path.with_name(f"{path.name}.h3f").exists() else path.name
 
     def database_argument(self, use: ToolUse, command: Command) -> str:
-        """See `Codec.database_argument`."""
+        """Implement ``Codec.database_argument``."""
         return str(Path(_about(use).source).resolve())
 
 
@@ -138,7 +138,7 @@ def _about(use: ToolUse) -> HmmerTargets:
 
 
 def _read(about: HmmerTargets) -> Entries:
-    """Read all targets."""
+    """Read and digest all targets."""
     ordered, total, n, residues = hashlib.sha256(), 0, 0, 0
     for entry in _entries(about):
         digest = hashlib.sha256(entry).digest()
@@ -149,7 +149,7 @@ def _read(about: HmmerTargets) -> Entries:
 
 
 def _entries(about: HmmerTargets) -> Iterator[bytes]:
-    """The text of each target: a profile, or title and letters of a sequence, however it is broken into lines."""
+    """Yield the text of each target: a profile, or the title and letters of a sequence without its line breaks."""
     begin = b"HMMER3" if about.profiles else b">"
     kept: list[bytes] = []
     try:
@@ -166,7 +166,7 @@ def _entries(about: HmmerTargets) -> Iterator[bytes]:
 
 
 def _by_name(about: HmmerTargets) -> Mapping[bytes, Sequence[int]]:
-    """Ordinals of the targets, by name."""
+    """Return the ordinals of the targets, by name."""
     names: dict[bytes, list[int]] = defaultdict(list)
     for number, entry in enumerate(_entries(about)):
         names[_name(entry)].append(number)
@@ -174,7 +174,7 @@ def _by_name(about: HmmerTargets) -> Mapping[bytes, Sequence[int]]:
 
 
 def _size(entry: bytes) -> int:
-    """Nodes of a profile, letters of a sequence."""
+    """Return the number of nodes of a profile, or of letters of a sequence."""
     if entry.startswith(b">"):
         return len(entry) - entry.find(b"\n") - 1
     found = next((line for line in entry.split(b"\n") if line.startswith(b"LENG")), b"LENG 0")
@@ -182,7 +182,7 @@ def _size(entry: bytes) -> int:
 
 
 def _name(entry: bytes) -> bytes:
-    """What HMMER calls a target."""
+    """Return the name that HMMER gives a target."""
     if entry.startswith(b">"):
         return (entry[1:].split(None, 1) or [b""])[0]
     found = next((line for line in entry.split(b"\n") if line.startswith(b"NAME")), b"NAME ?")

@@ -1,4 +1,4 @@
-"""Read which targets a result of HMMER names, by batches of queries."""
+"""Reader of HMMER results: the targets that they name, for each batch of queries."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from millrace.pack.queries import QueryBatch
 #: Columns of the target and of the query, by the name of a table.
 _TABLES = {"tblout": (0, 2), "domtblout": (0, 3)}
 
-#: How a line begins that says how many targets passed a filter.
+#: A line with the number of targets that passed a filter.
 _PASSED = re.compile(rb"^Passed (?:MSV|bias|Vit|Fwd) filter: +(\d+)")
 
-#: Which word of a row of a report is the target.
+#: Index of the target among the words of a row in a report.
 _ROW = 8
 
 
 class Named(NamedTuple):
-    """What a result tells, for each batch."""
+    """The targets and filter counts that a result names, for each batch."""
 
     #: Words that may be names of targets.
     targets: list[set[bytes]]
-    #: How many targets passed the four filters, query after query; empty where that does not stand in the result.
+    #: Numbers of targets that passed the four filters, query after query; empty where the result does not list them.
     passed: list[list[int]]
 
 
 def read(
     names: Sequence[str], report: int | None, outputs: Sequence[Path], batches: Sequence[QueryBatch]
 ) -> Named | None:
-    """Read what a result tells of each batch; None if it is not certain which query a line is of.
+    """Read the targets of each batch from a result; None if the query of a line is uncertain.
 
     Args:
-        names: Of the outputs.
-        report: Which of them is the report; None: there is none.
+        names: Names of the outputs, in order.
+        report: Index of the report among them; None: there is no report.
     """
     if report is not None:
         with outputs[report].open("rb") as lines:
@@ -49,7 +49,7 @@ def read(
 
 
 def read_report(lines: Iterable[bytes], queries: int) -> Named | None:
-    """What a report tells of so many queries, as of one batch."""
+    """Read a report as one batch; None if it has not ``queries`` queries."""
     return _by_report(lines, [QueryBatch(0, queries, (0, 0))])
 
 

@@ -1,4 +1,4 @@
-"""A run directory that was kept knows its command and has its outputs: nothing needs to be said to pack them."""
+"""Command and outputs of a run directory that was kept, so that it can be packed without naming them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace.rundir import Manifest, RunDir
 
 @dataclass(frozen=True)
 class KeptRun:
-    """What a run was, and what it has written."""
+    """The command of a run, and its outputs."""
 
     argv: tuple[str, ...]
     cwd: Path
@@ -24,22 +24,22 @@ class KeptRun:
 
 
 def is_run(path: Path) -> bool:
-    """Whether this is a run directory."""
+    """Tell whether ``path`` is a run directory."""
     return path.is_dir() and RunDir(path).holds_a_run()
 
 
 @contextmanager
 def outputs(run_dir: Path, scratch: Path) -> Iterator[KeptRun]:
-    """The outputs of a run, from its journals, every checksum compared; gone from ``scratch`` when this ends.
+    """Gather the outputs of a run from its journals into ``scratch``, check every checksum, and remove them on exit.
 
-    What has become of the files that the run wrote does not matter.
+    The files that the run wrote are not read: they may have changed.
 
     Args:
         scratch: An empty folder.
 
     Raises:
-        RefusedError: The run has not come to its end, or writes folders.
-        CorruptError: Something in its journals is damaged.
+        RefusedError: The run is incomplete, not trusted, or writes folders.
+        CorruptError: A journal is damaged.
     """
     manifest = RunDir(run_dir).read_manifest()
     _check(run_dir, manifest)

@@ -1,7 +1,7 @@
-"""What databases hold, kept in the user's cache folder, so that none is read through again that is as it was.
+"""Digests of databases in the user's cache folder, so that an unchanged database is not read again.
 
-A database is as it was if each of its files, and the program that reads it, has the same path, size, inode, and times of
-its last writing and of its last change of any kind. In doubt it is read.
+A database is unchanged if each of its files, and the program that reads it, has the same path, size, inode, mtime and
+ctime. In doubt it is read.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from millrace.plan import filesystems, world
 from millrace.plan.world import File
 from millrace.sealed import seal, unseal
 
-#: Of the digests and of the file that keeps them; files of another version are not read.
+#: Version of the digests and of the cache files; files of another version are ignored.
 VERSION = 1
 
-#: Seconds within which a filesystem may give two changes of a file the same time.
+#: Longest time between two changes of a file to which a filesystem may give the same timestamp.
 TICK_SECONDS = 2.0
 
 
 class Entries(Frozen, frozen=True):
-    """What a database holds; see `millrace.pack.recipe.Database`."""
+    """Number, residues and digests of the entries of a database; see ``millrace.pack.recipe.Database``."""
 
     entries: int
     residues: int
@@ -38,23 +38,23 @@ class Entries(Frozen, frozen=True):
 
 
 class Known(Frozen, frozen=True):
-    """What is kept of one database."""
+    """A cache file: the entries of one database."""
 
     version: int
-    #: As they were before it was read.
+    #: States of the files before the database was read.
     files: tuple[File, ...]
     found: Entries
-    #: So many entries were to be read; None: all.
+    #: Number of entries that were asked for; None: all.
     most: int | None = None
 
 
 def entries(
     files: Iterable[Path | str], most: int | None, environ: Mapping[str, str], read: Callable[[], Entries]
 ) -> Entries:
-    """What a database holds in its first ``most`` entries, or in all: as it is kept, or by ``read``, and then kept.
+    """Return the first ``most`` entries of a database, or all: from the cache, or by ``read``, and then cached.
 
     Args:
-        files: All that the answer depends on, in the order of its entries.
+        files: All files that the answer depends on, in the order of the entries.
     """
     before = _seen(files)
     place = _place(before, environ)
@@ -69,7 +69,7 @@ def entries(
 
 
 def answers(known: Known, most: int | None) -> bool:
-    """Whether what was found tells what the first ``most`` entries are, or all. Pure.
+    """Tell whether a cached result answers a request for the first ``most`` entries, or for all (None). Pure.
 
     >>> five, begin = Entries(5, 0, "", ""), Known(1, (), Entries(5, 0, "", ""), 5)
     >>> [answers(Known(1, (), five), most) for most in (None, 4, 5, 6)], [answers(begin, most) for most in (None, 4, 5, 6)]
@@ -83,7 +83,7 @@ def answers(known: Known, most: int | None) -> bool:
 
 
 def _seen(files: Iterable[Path | str]) -> tuple[File, ...]:
-    """The files as they are now; none if one of them has no state that tells whether it was changed."""
+    """Return the present states of the files; empty if the state of one of them cannot show a change."""
     found = []
     for path in dict.fromkeys(os.path.realpath(each) for each in files):
         file = world.look("", path)
@@ -108,12 +108,12 @@ def _known(place: Path) -> Known | None:
 
 
 def _is_settled(files: Iterable[File], begun: float) -> bool:
-    """Whether each change after ``begun``, in seconds since 1970, is seen by its time."""
+    """Tell whether each change after ``begun``, in seconds since 1970, must show in the timestamps."""
     return max(max(file.mtime_ns, file.ctime_ns) for file in files) < (begun - TICK_SECONDS) * 1e9
 
 
 def _keep(place: Path, known: Known) -> None:
-    """A folder that cannot be written only costs the next one its time."""
+    """Write the cache file. A failure is ignored: the next command reads the database again."""
     with suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
         replace_whole(place, seal(known))

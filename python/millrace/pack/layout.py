@@ -1,7 +1,7 @@
-"""The file of a pack: sections, each with its checksum, and an end that covers them all; see ``docs/pack-format.md``.
+"""The file format of a pack: sections with checksums, and an end section over all of them; see ``docs/pack-format.md``.
 
-Nothing here knows what sections mean. What is read may come from a stranger: every length is checked before memory is
-taken for it.
+Nothing here knows the meaning of sections. A pack is untrusted input: every length is checked before memory is
+allocated for it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ MAGIC = b"MRPACK\r\n"
 #: Layout version; a reader refuses any other.
 VERSION = 1
 
-#: Compression of sections: zstd's highest level that any reader takes without asking.
+#: Compression of sections: the highest level of zstd that every reader accepts by default.
 LEVEL = 19
 
-#: Bytes that a section may unpack to: what is larger comes in several.
+#: Most bytes that a section may unpack to; longer data is split into several sections.
 MOST_BYTES = 64 << 20
 
-#: Bytes that a section may have as stored: zstd makes hardly more of what cannot be compressed.
+#: Most stored bytes of a section: zstd adds little to data that cannot be compressed.
 MOST_PACKED = MOST_BYTES + (MOST_BYTES >> 7)
 
 _FILE = struct.Struct("<8sI")
@@ -39,38 +39,38 @@ _MARK = b"MRS1"
 
 
 class Kind(IntEnum):
-    """What a section is."""
+    """The kinds of sections, by the number in the file."""
 
-    #: What makes the result, as JSON: `millrace.pack.recipe.Recipe`.
+    #: The ``millrace.pack.recipe.Recipe``, as JSON.
     RECIPE = 1
-    #: The file of queries, if it travels along.
+    #: The file of queries, if the pack includes it.
     QUERIES = 2
-    #: Which entries some batches have hit.
+    #: The entries that some batches have hit.
     HITS = 3
-    #: How a piece of an output differs from what is regenerated.
+    #: The difference of a piece of an output from its regeneration.
     DIFFERENCE = 4
-    #: A piece of an output as it is.
+    #: A piece of an output itself.
     PLAIN = 5
-    #: Bytes and SHA-256 of the outputs, as JSON, where these were not known when the recipe was written.
+    #: Bytes and SHA-256 of the outputs, as JSON, if unknown when the recipe was written.
     OUTPUTS = 6
-    #: SHA-256 of all before it.
+    #: SHA-256 of all bytes before it.
     END = 255
 
 
 @dataclass(frozen=True)
 class Section:
-    """One section as it is in the file."""
+    """One section as stored in the file."""
 
     kind: Kind
-    #: As stored, compressed.
+    #: Compressed bytes, as stored.
     packed: bytes
     #: Bytes that it unpacks to.
     length: int
-    #: What has to be known before it is unpacked.
+    #: Uncompressed bytes that are needed to unpack the section.
     note: bytes = b""
 
     def data(self, reference: bytes = b"") -> bytes:
-        """What was packed.
+        """Unpack the section, with the ``reference`` of its packing.
 
         Raises:
             CorruptError: It cannot be unpacked.
@@ -84,16 +84,16 @@ class Section:
 
 
 def unfinished(dest: Path) -> Path:
-    """A name beside ``dest`` that nobody else uses, for what is not whole yet."""
+    """Return an unused path beside ``dest``, for a file that is incomplete."""
     return dest.with_name(f".{dest.name}.{os.urandom(4).hex()}.new")
 
 
 class Writer:
-    """Writes a pack; it gets its name with `finish`, when it is whole.
+    """A writer of a pack, which is renamed to its path when ``Writer.finish`` has completed it.
 
     Args:
-        path: Where it is to be.
-        fresh: Its name until then, which nobody else uses, and where it may be read while it grows.
+        path: Path of the complete pack.
+        fresh: Its unused path until then, where it may be read while it grows.
     """
 
     def __init__(self, path: Path, fresh: Path | None = None) -> None:
@@ -104,7 +104,7 @@ class Writer:
         self._write(_FILE.pack(MAGIC, VERSION))
 
     def add(self, kind: Kind, data: bytes, reference: bytes = b"", note: bytes = b"") -> int:
-        """Append a section; ``reference`` is what its reader will have, too. Returns the bytes that it takes."""
+        """Append a section and return its bytes in the file; the reader needs the same ``reference``."""
         before = self.size
         packed = _core.squeeze(data, LEVEL, reference) if data else b""
         head = _HEAD.pack(_MARK, kind, len(note), len(packed), len(data))
@@ -114,7 +114,7 @@ class Writer:
         return self.size - before
 
     def finish(self, check: Callable[[Path], None]) -> None:
-        """Write the end, wait for the disk, and let the pack be there if ``check`` says no word against it."""
+        """Write the end section, fsync, call ``check``, and rename the pack to its path if that raises nothing."""
         self.add(Kind.END, self._digest.digest())
         os.fsync(self._file.fileno())
         self._file.close()
@@ -122,7 +122,7 @@ class Writer:
         self._fresh.replace(self._path)
 
     def give_up(self) -> None:
-        """Leave nothing behind; no harm after `finish`."""
+        """Remove the incomplete file; does nothing after ``Writer.finish``."""
         self._file.close()
         self._fresh.unlink(missing_ok=True)
 
@@ -133,11 +133,11 @@ class Writer:
 
 
 def sections(path: Path) -> Iterator[Section]:
-    """Read a pack from its begin to its end; what comes before damage is given first.
+    """Yield the sections of a pack in order, also those before a damage.
 
     Raises:
-        RefusedError: It is no pack, or one of another version.
-        CorruptError: It is damaged, cut off, or something follows it.
+        RefusedError: It is missing, not a pack, or of another version.
+        CorruptError: It is damaged or cut off, or bytes follow its end.
     """
     try:
         with path.open("rb") as file:
@@ -147,10 +147,10 @@ def sections(path: Path) -> Iterator[Section]:
 
 
 def sections_so_far(path: Path, size: int) -> Iterator[Section]:
-    """Read the sections that are whole in the first ``size`` bytes of a pack that grows.
+    """Yield the sections that are complete in the first ``size`` bytes of a pack that grows.
 
     Raises:
-        RefusedError: It is no pack, or one of another version.
+        RefusedError: It is not a pack, or of another version.
         CorruptError: It is damaged.
     """
     with path.open("rb") as file:
@@ -161,7 +161,7 @@ def sections_so_far(path: Path, size: int) -> Iterator[Section]:
 
 
 class _CutOff(CorruptError):
-    """The file ends where a section goes on."""
+    """The file ends within a section."""
 
 
 class _Reader:

@@ -1,4 +1,4 @@
-"""Pack a result: by its meaning where that helps, else as it is. Nothing is written that does not unpack to the same."""
+"""Packer of results: as hits if that is smaller, else as plain bytes. Each pack is checked to restore the result."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ from millrace.pack.trial import Trial
 from millrace.plan.plan import Plan
 from millrace.words import shown
 
-#: Queries of one batch: more are packed smaller and start the tool less often, but each is compared with more entries.
+#: Queries of one batch: more make a smaller pack and fewer starts of the tool, but each query meets more entries.
 BATCH = 50
 
 #: Batches in one section.
 BATCHES = 4096
 
-#: A pack so many times smaller than what zstd seems to make of a result is not compared with what it makes.
+#: A pack so many times smaller than the estimated size under zstd is not compared with the real one.
 CLEARLY = 8
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user says of how a result is packed."""
+    """The user's options for packing."""
 
     settings: Settings
     #: Queries of one batch.
     batch: int = BATCH
     with_queries: bool = False
-    #: See `millrace.pack.age.recipients`; nobody: the pack is not encrypted.
+    #: See ``millrace.pack.age.recipients``; empty: the pack is not encrypted.
     encrypt_to: Sequence[Any] = ()
-    #: Whether a few batches are regenerated for all, where the result begins and ends as they do.
+    #: Whether regenerating a few batches is enough, if the result begins and ends as they do.
     trust: bool = False
-    #: Seconds that regenerating may take; None: as long as it takes.
+    #: Most seconds that a regeneration may take; None: no limit.
     effort: float | None = None
 
 
 def pack(plan: Plan, outputs: Sequence[Path], dest: Path, wishes: Wishes, say: Callable[[str], None]) -> Packed:
-    """Pack ``outputs``, which the command of ``plan`` has written, in the order of its outputs.
+    """Pack ``outputs``, written by the command of ``plan``, in the order of its outputs; plain if not possible as hits.
 
     Raises:
         MillraceError: A file cannot be read or written.
@@ -69,12 +69,12 @@ def pack(plan: Plan, outputs: Sequence[Path], dest: Path, wishes: Wishes, say: C
     try:
         return Packing(plan, outputs, originals, dest, wishes, say).pack()
     except (NotPackable, RefusedError, ToolError) as error:
-        # That it cannot be regenerated says nothing of the result, which is there.
+        # The result itself is there, even if it cannot be regenerated.
         return pack_plain(outputs, originals, dest, error.message)
 
 
 def codec_of(plan: Plan) -> Codec:
-    """The codec for the result of a command.
+    """Return the codec for the result of a command.
 
     Raises:
         NotPackable: There is none.
@@ -86,10 +86,10 @@ def codec_of(plan: Plan) -> Codec:
 
 
 class Packing:
-    """One result on its way into a pack.
+    """A packer of one result as hits.
 
     Raises:
-        NotPackable: It cannot be packed by its meaning.
+        NotPackable: The result cannot be packed as hits.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Packing:
             raise NotPackable("the queries are not one file")
         self.queries = plan.command.cwd / plan.use.inputs[0].path
         self._use = regenerate.in_one_fragment(plan.use, plan.command)
-        #: How the queries are read.
+        #: The format of the queries.
         self.item = plan.use.inputs[0]
 
     def pack(self) -> Packed:
@@ -120,9 +120,9 @@ class Packing:
             return self._write(folder, made, found, regenerated, (read, took))
 
     def recipe(self) -> Recipe:
-        """What the pack says of the result; the database is read for it."""
+        """Make the recipe of the result; reads the whole database, unless it is in the cache."""
         use, command = self._use, self._plan.command
-        assert use.fragmented  # see `in_one_fragment`
+        assert use.fragmented  # see ``regenerate.in_one_fragment``
         return Recipe(
             codec=use.adapter, millrace=__version__, outputs=self._originals, tool=Path(command.argv[0]).name, version=use.version,
             arguments=self._arguments(use.fragmented.finish[1:]),
@@ -141,16 +141,16 @@ class Packing:
         return tuple(tokens)
 
     def batches(self, folder: Path) -> list[QueryBatch]:
-        """The queries, cut."""
+        """Cut the queries into batches."""
         return list(queries.batches(self.queries, self.item, repeat(self._wishes.batch), folder / "batch"))
 
     def read(self, folder: Path, batches: Sequence[QueryBatch]) -> list[Hits]:
-        """What each batch has hit, by the result, or by searching once more."""
+        """Return the hits of each batch, from the result, or by a second search."""
         found = self.codec.read(self._use, self._plan.command, self._outputs, batches)
         return self._search(folder, batches) if found is None else found
 
     def _search(self, folder: Path, batches: Sequence[QueryBatch]) -> list[Hits]:
-        """Search once more, as this result does not tell what was hit."""
+        """Search a second time, as the result does not name the hits of each query."""
         command, place = self._plan.command, folder / "table"
         argv = self.codec.searching(command.argv, str(place))
         if argv is None:
@@ -165,10 +165,10 @@ class Packing:
     def _tried(
         self, folder: Path, made: Recipe, batches: Sequence[QueryBatch], found: Sequence[Hits]
     ) -> list[Path] | None:
-        """What all of the regeneration would give, if a few batches tell; None: they do not, or are not asked.
+        """Return the outputs of a full regeneration as confirmed by a trial; None: it fails, or is not wanted.
 
         Raises:
-            NotPackable: It would take longer than the user wants.
+            NotPackable: Regenerating would take longer than the user's limit.
         """
         effort, trust = self._wishes.effort, self._wishes.trust
         if effort is None and not (trust and len(batches) > trial.BATCHES):
@@ -205,10 +205,10 @@ class Packing:
     def regeneration(
         self, folder: Path, source: Path, made: Recipe, batches: Sequence[QueryBatch], found: Sequence[Hits], pipes: Sequence[PipeEnds] = (),
     ) -> Plan:  # fmt: skip
-        """What is to be run to regenerate the outputs for the queries of ``source``, which are ``batches``.
+        """Plan the run that regenerates the outputs for the queries of ``source``, which are ``batches``.
 
         Args:
-            pipes: What the outputs go through; none: they are files.
+            pipes: Pipes for the outputs; none: they are files.
         """
         settings, command = self._wishes.settings, self._plan.command
         argv = regenerate.command_line(
@@ -255,7 +255,7 @@ class Packing:
         return Packed(n_bytes, writer.size, of_hits, of_differences, "", "", *seconds)
 
     def _compare_with_zstd(self, packed: int, scratch: Path) -> None:
-        """See that zstd does not make less of the result than ``packed`` bytes; all of it is compressed only if that is in doubt."""
+        """Check that the pack is smaller than the result under zstd; compress that only if an estimate is close."""
         if CLEARLY * packed < zstd_bytes(self._outputs):
             return
         if pack_plain(self._outputs, self._originals, scratch, "").packed <= packed:
@@ -263,7 +263,7 @@ class Packing:
 
 
 def write_queries(writer: Appended, path: Path) -> None:
-    """Let the queries travel along."""
+    """Append the file of queries to a pack."""
     with path.open("rb") as file:
         while data := file.read(MOST_BYTES):
             writer.add(Kind.QUERIES, data)

@@ -1,6 +1,6 @@
-"""Outputs of a run that go into a pack as they are written, through pipes: no file of them ever exists.
+"""Pipes through which the outputs of a run go into a pack while they are written: no file of them ever exists.
 
-The pipes have no names in a folder, which not every filesystem could hold: this process opens them by their descriptors.
+The pipes are anonymous, as not every filesystem holds named ones: this process opens them by their descriptors.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import msgspec
 
 from millrace.plan.plan import Plan
 
-#: Bytes that are taken from a pipe at a time.
+#: Bytes that are read from a pipe at a time.
 TAKE = 1 << 20
 
 
 class PipeEnds:
-    """Both ends of a pipe for one output, open until `close`."""
+    """Both ends of a pipe for one output, open until ``PipeEnds.close``."""
 
     def __init__(self) -> None:
         self.reader, self.writer = os.pipe2(os.O_CLOEXEC)
@@ -28,18 +28,18 @@ class PipeEnds:
 
     @property
     def path(self) -> str:
-        """By which this process opens the writing end."""
+        """Return the path by which this process opens the writing end."""
         return f"/proc/self/fd/{self.writer}"
 
     def close(self) -> None:
-        """Give both ends back; twice is fine."""
+        """Close both ends; does nothing the second time."""
         for end in {self.reader, self.writer} - {-1}:
             os.close(end)
         self.reader = self.writer = -1
 
 
 def through_pipes(plan: Plan, pipes: Sequence[PipeEnds]) -> Plan:
-    """``plan`` with its outputs going into ``pipes``; the tool does not hear of them."""
+    """Return ``plan`` with ``pipes`` in the place of its outputs; the command of the tool stays the same."""
     outputs = [msgspec.structs.replace(use, to=ends.path) for use, ends in zip(plan.use.outputs, pipes, strict=True)]
     return msgspec.structs.replace(plan, use=msgspec.structs.replace(plan.use, outputs=tuple(outputs)))
 
@@ -48,14 +48,15 @@ def through_pipes(plan: Plan, pipes: Sequence[PipeEnds]) -> Plan:
 def piped(
     pipes: Sequence[PipeEnds], takers: Sequence[Callable[[bytes], None]], came: Callable[[], None]
 ) -> Iterator[None]:
-    """While this lasts, what is written into the pipe of each output goes to its taker, and nothing when all has come.
+    """Pass the bytes of each pipe to its taker within the context, and empty bytes at the end.
 
     Args:
-        pipes: They are closed at the end.
-        came: Called when the first bytes are there.
+        pipes: Closed at the end.
+        takers: Called in one thread for each pipe.
+        came: Called when bytes arrive.
 
     Raises:
-        MillraceError: A taker has failed, or the writer.
+        MillraceError: A taker or the writer has failed.
     """
     readers: list[Pipe] = []
     try:
@@ -79,34 +80,34 @@ def piped(
 
 
 class Pipe:
-    """One output, read by a thread of its own. Nothing waits for its writer to come, or to go.
+    """A thread that reads one output. It waits neither for a writer to open the pipe, nor for one to close it.
 
     Args:
         ends: The pipe.
-        take: Gets what comes; if it raises, nobody reads any more, and so the writer ends.
-        came: Called once the first bytes are there.
+        take: Called with each piece; if it raises, the pipe is closed, and so the writer fails.
+        came: Called before each piece.
     """
 
     def __init__(self, ends: PipeEnds, take: Callable[[bytes], None], came: Callable[[], None]) -> None:
         self._take, self._came = take, came
         self.error: BaseException | None = None
-        self._pipe, ends.reader = ends.reader, -1  # closed by the thread, so that a writer whom nobody reads ends
+        self._pipe, ends.reader = ends.reader, -1  # closed by the thread, so that a writer without a reader fails
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._read, name="pack output", daemon=True)
         self._thread.start()
 
     def finish(self) -> None:
-        """Take what is still in it: its writer has written everything.
+        """Read the remaining bytes and end the thread; call this when everything is written.
 
         Raises:
-            BaseException: What ``take`` has raised.
+            BaseException: The error of ``take``.
         """
         self.close()
         if self.error:
             raise self.error
 
     def close(self) -> None:
-        """End the thread; no harm if it has ended."""
+        """End the thread; does nothing if it has ended."""
         if self._waker >= 0:
             os.close(self._waker)
             self._waker = -1

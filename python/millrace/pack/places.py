@@ -1,4 +1,4 @@
-"""Where packs and unpacked results are written: to files that nobody needs, seen to before any work."""
+"""Checks of the files to which packs and unpacked results are written, made before any work; and locks beside them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from millrace.run_folder import try_remove_folder
 from millrace.waiting import until
 from millrace.words import size
 
-#: How long a filesystem may take to give up a file that was removed while it was open.
+#: Longest time that a filesystem may take to remove a file that was open when it was unlinked.
 STILL_OPEN_SECONDS = 2.0
 
-#: What says that there is no room.
+#: Errors for a lack of room.
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def check(dests: Sequence[Path], read: Iterable[Path] = ()) -> None:
-    """See that each of ``dests`` can be a file of its own, and is none of those that are read.
+    """Check that ``dests`` can be written, and differ from each other and from the files in ``read``.
 
     Raises:
-        RefusedError: It cannot; nothing was written.
+        RefusedError: They cannot; nothing was written.
     """
     for dest in dests:
         _check(dest)
@@ -40,10 +40,10 @@ def check(dests: Sequence[Path], read: Iterable[Path] = ()) -> None:
 
 
 def check_room(dests: Sequence[Path], sizes: Sequence[int]) -> None:
-    """See that there is room for what a pack says that it unpacks to, on each disk.
+    """Check that each disk has room for outputs of these sizes in bytes.
 
     Raises:
-        RefusedError: There is not.
+        RefusedError: A disk has too little room.
     """
     asked: dict[int, int] = {}
     for dest, n_bytes in zip(dests, sizes, strict=True):
@@ -58,7 +58,7 @@ def check_room(dests: Sequence[Path], sizes: Sequence[int]) -> None:
 
 
 def refuse_read(dests: Sequence[Path], read: Iterable[Path]) -> None:
-    """See that none of ``dests`` is one of the files that are read.
+    """Check that none of ``dests`` is one of the files that are read.
 
     Raises:
         RefusedError: One is.
@@ -70,10 +70,10 @@ def refuse_read(dests: Sequence[Path], read: Iterable[Path]) -> None:
 
 
 def check_replaced(dest: Path) -> None:
-    """See that a pack replaces nothing but an older pack, or an empty file.
+    """Check that a pack replaces only an older pack or an empty file.
 
     Raises:
-        RefusedError: Something else is there.
+        RefusedError: The file is something else.
     """
     if dest.exists():
         with dest.open("rb") as file:
@@ -85,10 +85,10 @@ def check_replaced(dest: Path) -> None:
 
 
 def take_folder(path: Path) -> None:
-    """Make a folder for what is not whole yet, or go on in that of an earlier start; see `millrace.own.take_private`.
+    """Make a private folder for incomplete files, or reuse that of an earlier start; see ``millrace.own.take_private``.
 
     Raises:
-        RefusedError: Somebody else may have made it beforehand.
+        RefusedError: Another user may have made it.
     """
     try:
         take_private(path)
@@ -100,10 +100,10 @@ def take_folder(path: Path) -> None:
 
 @contextmanager
 def in_words(dest: Path) -> Iterator[None]:
-    """Say what goes wrong with the files beside ``dest`` without the names that they have meanwhile.
+    """Translate errors with temporary files beside ``dest`` into messages that name ``dest``.
 
     Raises:
-        MillraceError: There is no room, or they cannot be written.
+        MillraceError: There is no room, or the files cannot be written.
     """
     try:
         yield
@@ -119,19 +119,19 @@ def in_words(dest: Path) -> Iterator[None]:
 
 
 def remove_emptied(folder: Path) -> None:
-    """Remove a folder of which everything was removed, once the filesystem has given up its files that were open.
+    """Remove an emptied folder, once the filesystem has removed the files in it that were still open.
 
-    Network filesystems and those in user space keep such a file, as the lock is, under another name until it is closed.
+    Network and FUSE filesystems keep such a file, for instance the lock, under another name until it is closed.
     """
 
     until(lambda: try_remove_folder(folder), STILL_OPEN_SECONDS, nap=0.02)
 
 
 def taken(path: Path, seconds: float) -> Lock:
-    """The lock of ``path``; whoever comes to its end, or only looks at it, is waited for.
+    """Take the lock of ``path``; wait ``seconds`` for a process that is about to end, or only probes the lock.
 
     Raises:
-        HeldError: Another process has it for longer.
+        HeldError: Another process holds it for longer.
     """
     held: list[lock.HeldError] = []
 

@@ -1,4 +1,4 @@
-"""Pack files as they are, and see that what was packed comes out of a pack again."""
+"""Packs of plain bytes, and the check that the outputs can be restored from a pack."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from millrace.words import size
 
 @dataclass(frozen=True)
 class Packed:
-    """What became of a result."""
+    """Sizes, times and method of a finished pack."""
 
     #: Bytes of the outputs, and of the pack.
     original: int
@@ -27,16 +27,16 @@ class Packed:
     #: Bytes of the pack that are hits, and that are differences.
     hits: int = 0
     differences: int = 0
-    #: Why it was packed as it is; empty: it was packed by its meaning.
+    #: Reason why it was packed as plain bytes; empty: it was packed as hits, or as ``how`` says.
     why_plain: str = ""
-    #: In which other way, in words.
+    #: Another method, in words.
     how: str = ""
-    #: Seconds that the packer has read, and has regenerated.
+    #: Seconds of reading, and of regenerating.
     read_seconds: float = 0.0
     regenerate_seconds: float = 0.0
 
     def words(self, dest: Path) -> str:
-        """What became of the result that is packed in ``dest``, for people."""
+        """Return a line for the user about the pack ``dest``."""
         ratio = self.original / max(self.packed, 1)
         smaller = f" ({ratio:,.{0 if ratio >= 10 else 1}f} times smaller)" if ratio >= 1.05 else ""
         told = f"{dest}: {size(self.original)} in {size(self.packed)}{smaller}"
@@ -49,17 +49,17 @@ class Packed:
 
 
 def pack_files(paths: Sequence[Path], dest: Path, why: str) -> Packed:
-    """Pack files of which it is not known how they are made, for the reason ``why``."""
+    """Pack files whose command is unknown as plain bytes, for the reason ``why``."""
     return pack_plain(paths, originals_of(paths), dest, why)
 
 
 def originals_of(paths: Sequence[Path]) -> tuple[Original, ...]:
-    """Files of which it is not known how they are made, as outputs."""
+    """Describe files whose command is unknown as outputs: name, bytes and SHA-256."""
     return tuple(Original(name=path.name, bytes=path.stat().st_size, sha256=digest_of(path)) for path in paths)
 
 
 def pack_plain(outputs: Sequence[Path], originals: tuple[Original, ...], dest: Path, why: str) -> Packed:
-    """Pack files as they are, with a long window."""
+    """Pack files as plain bytes, for the reason ``why``."""
     writer = Writer(dest)
     try:
         writer.add(Kind.RECIPE, recipe.encode(Recipe(codec="zstd", millrace=__version__, outputs=originals)))
@@ -72,10 +72,10 @@ def pack_plain(outputs: Sequence[Path], originals: tuple[Original, ...], dest: P
 
 
 def check(pack: Path, originals: Sequence[Original], regenerated: Sequence[Path], codec: FileCodec = AS_IT_IS) -> None:
-    """See that the outputs come out of ``pack`` as they were; see `difference.apply`.
+    """Check that the outputs are restored from ``pack`` as they were; see ``difference.apply``.
 
     Raises:
-        CorruptError: They do not, which is a mistake of Millrace, or of the disk.
+        CorruptError: They are not, by an error in Millrace or of the disk.
     """
     nowhere = [Path(os.devnull) for _ in originals]
     pieces = (section for section in sections(pack) if section.kind in (Kind.PLAIN, Kind.DIFFERENCE))
@@ -85,6 +85,6 @@ def check(pack: Path, originals: Sequence[Original], regenerated: Sequence[Path]
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

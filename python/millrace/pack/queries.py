@@ -1,4 +1,4 @@
-"""The queries of a result: cut into batches, with the names by which results tell them apart."""
+"""Batches of the queries of a result, with the names that results give the queries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from millrace.model import InputUse
 from millrace.node.spool import open_reader
 
-#: Where the name of a record stands, by format.
+#: Pattern of the name of a record, by format.
 _NAMES = {
     "fasta": re.compile(rb"^>[ \t]*([^\s\x01]*)", re.MULTILINE),
     "hmm": re.compile(rb"^NAME[ \t]+(\S+)", re.MULTILINE),
@@ -23,22 +23,23 @@ class QueryBatch:
 
     first: int
     last: int
-    #: (bytes, CRC-32C), as a journal notes them.
+    #: (bytes, CRC-32C), as in a journal.
     digest: tuple[int, int]
-    #: First word of the title of each; empty where they were not asked for.
+    #: First word of the title of each; empty for formats without names.
     names: tuple[bytes, ...] = ()
 
 
 def batches(path: Path, item: InputUse, sizes: Iterable[int], scratch: Path) -> Iterator[QueryBatch]:
-    """Cut the queries of ``path`` into batches of so many each, up to the end of the file or of ``sizes``.
+    """Cut the queries of ``path`` into batches of ``sizes`` records, up to the end of the file or of ``sizes``.
 
     Args:
-        item: How the file is read.
-        scratch: File for one batch at a time.
+        item: Format of the file.
+        sizes: Read lazily.
+        scratch: File for the records of one batch at a time.
 
     Raises:
-        OSError: It cannot be read.
-        millrace._core.RecordError: It is damaged.
+        OSError: The file cannot be read.
+        millrace._core.RecordError: A record is damaged.
     """
     reader = open_reader([str(path)], item)
     pattern, first = _NAMES.get(item.format), 0

@@ -1,7 +1,7 @@
-"""Write a result again while its pack arrives: what is there is regenerated, as far as it goes, while more comes.
+"""Receiver of a pack: it regenerates the hits that have arrived while more arrive.
 
-Each time some hits are there that were not, a run regenerates them, by ordinary slots; it is one run, whose queries become
-more, so that nothing is done twice, also if it was stopped. In the end the result is unpacked as any other.
+Whenever new hits have arrived, a run regenerates them on ordinary slots. It is one run with ever more queries, so
+nothing is computed twice, also after a stop. At the end the pack is unpacked as any other.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from millrace.pack.layout import Kind, sections_so_far
 from millrace.pack.recipe import Recipe
 from millrace.pack.unpacking import Begin, Confirm, Here
 
-#: Bytes from which on a pack says what it is.
+#: Bytes of a pack from which on it is read.
 _BEGIN = 64
 
-#: How long more is waited for at a time, in seconds.
+#: Longest wait for more bytes at a time.
 WAIT_SECONDS = 2.0
 
 
 class Receiving:
-    """One result that is received.
+    """A result that is being received.
 
     Args:
-        dests: Where its outputs are written.
-        confirm: Is shown the command before it is run.
+        dests: Files for its outputs, in order.
+        confirm: Called with the recipe and the command before it is run.
     """
 
     def __init__(self, place: Place, dests: Sequence[Path], here: Here, confirm: Confirm) -> None:
         self._place, self._dests, self._here, self._confirm = place, dests, here, confirm
         self._begin: Begin | None = None
         self._n_hits = 0
-        #: Whether a run is at work.
+        #: Whether a run is in progress.
         self.busy = False
 
     def run(self, arriving: Arriving) -> None:
-        """Regenerate what comes until all has come, and then write it.
+        """Regenerate hits as they arrive until the pack is complete, then write the outputs.
 
         Raises:
-            MillraceError: It cannot be written exactly; then nothing is. What was regenerated is kept if more may come.
+            MillraceError: They cannot be written exactly; then none is. The regeneration is kept if the pack may go on.
         """
         size = 0
         while not arriving.whole:
-            # Not for each piece: a pack that is half there is read from its begin.
+            # Not for each piece: an incomplete pack is read from its begin each time.
             size = arriving.wait(max(_BEGIN, size + size // 8 + 1), WAIT_SECONDS)
             if size >= _BEGIN and not arriving.whole:
                 self._look(size)
@@ -62,10 +62,10 @@ class Receiving:
         unpacking.unpack(self._place.pack, made, self._dests, self._here, self._confirm, self._place.work)
 
     def check_outputs(self, made: Recipe) -> None:
-        """See that there is a file for each output.
+        """Check that the user has named a file for each output.
 
         Raises:
-            RefusedError: There is not.
+            RefusedError: The numbers differ.
         """
         if len(made.outputs) != len(self._dests):
             names = ", ".join(each.name for each in made.outputs)
@@ -74,7 +74,7 @@ class Receiving:
             )
 
     def _look(self, size: int) -> None:
-        """Regenerate what the first ``size`` bytes have."""
+        """Regenerate the hits in the first ``size`` bytes."""
         first = next(sections_so_far(self._place.pack, size), None)
         if first is None:
             return
@@ -89,7 +89,7 @@ class Receiving:
             return
         if self._begin is None:
             sections = sections_so_far(self._place.pack, size)
-            self._place.work.mkdir(mode=0o700, exist_ok=True)  # in a folder that is this user's alone
+            self._place.work.mkdir(mode=0o700, exist_ok=True)  # in a private folder
             self._begin = unpacking.begin_here(sections, made, self._place.work, self._dests, self._here, self._confirm)
         self._n_hits = len(found)
         self._regenerate(self._begin, found)
@@ -110,7 +110,7 @@ class Receiving:
 
 
 def begin_of_queries(begin: Begin, item: InputUse, found: Sequence[Hits], dest: Path) -> None:
-    """Write the queries whose hits are there."""
+    """Write the queries whose hits have arrived to ``dest``."""
     scratch = begin.folder / "batch"
     with dest.open("wb") as file:
         for _ in queries.batches(begin.queries, item, (each.queries for each in found), scratch):
@@ -119,13 +119,14 @@ def begin_of_queries(begin: Begin, item: InputUse, found: Sequence[Hits], dest: 
 
 
 def receive(receiving: Receiving, place: Place, given: IO[bytes], out: IO[bytes]) -> None:
-    """Take a pack from a sender, and write what it is of.
+    """Receive a pack from a sender, and write its outputs.
 
     Args:
-        given: What the sender sends; ``out`` goes to it. See `millrace.pack.sending`.
+        given: Stream from the sender; see ``millrace.pack.sending``.
+        out: Stream to the sender.
 
     Raises:
-        MillraceError: It cannot be written, or the connection has ended; then the same again goes on.
+        MillraceError: The outputs cannot be written, or the connection has ended; then the same command resumes.
     """
     line = _Line(receiving, place, given, out)
     try:
@@ -139,21 +140,21 @@ def receive(receiving: Receiving, place: Place, given: IO[bytes], out: IO[bytes]
 
 
 class _Line:
-    """A thread that takes what comes."""
+    """A thread that reads from the sender."""
 
     def __init__(self, receiving: Receiving, place: Place, given: IO[bytes], out: IO[bytes]) -> None:
         self._receiving, self._place, self._given, self._out = receiving, place, given, out
         self._ready = threading.Event()
         self._arriving: Arriving | None = None
-        #: Why nothing comes any more.
+        #: Reason why no more bytes arrive.
         self.failed: MillraceError | None = None
         threading.Thread(target=self._read, name="receive", daemon=True).start()
 
     def begun(self) -> Arriving:
-        """What comes, once it is known from where on.
+        """Wait for the answer of the sender; return the growing pack.
 
         Raises:
-            MillraceError: Nothing comes.
+            MillraceError: There is no answer.
         """
         self._ready.wait()
         if self._arriving is None:
@@ -169,7 +170,7 @@ class _Line:
             if self._arriving:
                 self._arriving.fail(self.failed)
             if self._receiving.busy:
-                os.kill(os.getpid(), signal.SIGTERM)  # which ends the run in order
+                os.kill(os.getpid(), signal.SIGTERM)  # the run ends in order on SIGTERM
         finally:
             self._ready.set()
 

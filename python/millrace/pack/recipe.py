@@ -1,7 +1,7 @@
-"""What a pack says of a result: which command makes it of which queries and which database.
+"""The recipe in a pack: the command, queries and database that regenerate the result.
 
-It may come from a stranger. So it holds no command to be run as it stands: the tool by a name that Millrace knows, and
-its arguments without any path.
+It is untrusted input. Therefore it contains no command line: only the name of a tool that Millrace knows, and its
+arguments without any path.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ Short = Annotated[str, msgspec.Meta(max_length=4096)]
 class Original(Frozen, frozen=True):
     """One output of the command, as it was packed."""
 
-    #: `millrace.model.OutputUse.name`; for what was packed as it is, the file's name.
+    #: ``millrace.model.OutputUse.name``; for plain bytes the name of the file.
     name: Short
     bytes: Count
     sha256: Sha256
 
 
-#: Most outputs of a pack.
+#: Outputs of a pack at most.
 MOST_OUTPUTS = 16
 
 Outputs = Annotated[tuple[Original, ...], msgspec.Meta(min_length=1, max_length=MOST_OUTPUTS)]
 
-#: The digest of what is not known yet.
+#: The digest of an output that is unknown yet.
 UNKNOWN = "0" * 64
 
 
 class Queries(Frozen, frozen=True):
-    """The input that is cut into records, by what it holds."""
+    """The input that is cut into records, identified by its content."""
 
-    #: Name of the file, for messages alone.
+    #: Name of the file, for messages only.
     name: Short
     bytes: Count
     sha256: Sha256
 
 
 class Database(Frozen, frozen=True):
-    """A database by what it holds, wherever and in however many files that is."""
+    """A database identified by its entries, independent of paths and of the number of files."""
 
-    #: As the result names it.
+    #: Name of the database in the result.
     name: Short
-    #: As the result titles it; empty where results do not.
+    #: Title of the database in the result; empty where results have none.
     title: Short
     entries: Count
     residues: Count
@@ -62,38 +62,38 @@ class Database(Frozen, frozen=True):
 
 
 class Recipe(Frozen, frozen=True):
-    """What regenerates a result; of what is packed as it is, the outputs alone."""
+    """The command, queries and database that regenerate a result; for plain bytes the outputs alone."""
 
     #: Name of the codec.
     codec: Short
-    #: Version of Millrace that packed, for messages alone.
+    #: Version of Millrace that packed, for messages only.
     millrace: Short
     outputs: Outputs
     #: Name of the program, without a folder.
     tool: Short = ""
-    #: As the program tells it.
+    #: Version that the program reports.
     version: Short = ""
-    #: Arguments of the program, from the second word on; paths have places of their own.
+    #: Arguments after the program; paths are tokens.
     arguments: Annotated[tuple[Token, ...], msgspec.Meta(max_length=1024)] = ()
     queries: Queries | None = None
     database: Database | None = None
 
 
 def encode(recipe: Recipe) -> bytes:
-    """As it stands in the file."""
+    """Encode a recipe as the JSON of its section."""
     return msgspec.json.encode(recipe)
 
 
 def encode_outputs(outputs: tuple[Original, ...]) -> bytes:
-    """What outputs have become that were not known when the recipe was written."""
+    """Encode outputs that were unknown when the recipe was written."""
     return msgspec.json.encode(outputs)
 
 
 def with_outputs(recipe: Recipe, data: bytes) -> Recipe:
-    """``recipe`` with what `encode_outputs` has written.
+    """Return ``recipe`` with the outputs that ``encode_outputs`` has encoded.
 
     Raises:
-        CorruptError: It is something else, or of other outputs.
+        CorruptError: The data is malformed, or names other outputs.
     """
     try:
         outputs = msgspec.json.decode(data, type=Outputs)
@@ -105,10 +105,10 @@ def with_outputs(recipe: Recipe, data: bytes) -> Recipe:
 
 
 def decode(data: bytes) -> Recipe:
-    """Read what `encode` has written.
+    """Decode the recipe that ``encode`` has encoded.
 
     Raises:
-        CorruptError: It is something else.
+        CorruptError: The data is malformed.
     """
     try:
         return msgspec.json.decode(data, type=Recipe)

@@ -1,8 +1,7 @@
-"""Write a result again from hits: a run of which everything but the finishes is done already.
+"""The run that regenerates a result from hits: only its finishes are left to do.
 
-The hits are put into the journal of a run as what the search of the whole database has found. What is left to such a
-run are the searches of the candidates with the user's own command, by the same code, on all slots, and resumed like
-any other.
+The hits are written into the journal of a run as the result of the search of the whole database. Such a run then
+executes the user's own command on the candidates, by the code of all runs, on all slots, and is resumed like any other.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ from millrace.words import shown
 #: Names in the folder of a regeneration.
 QUERIES, RUN = "queries", "run"
 
-#: The one file that an argument may name: nothing is written there.
+#: The only path that an argument may name.
 NOWHERE = "/dev/null"
 
-#: What stands before a path in the same argument.
+#: An option before a path in the same argument.
 _OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_-]*=?")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user says of how a regeneration is run."""
+    """The user's options for a regeneration."""
 
     environ: Mapping[str, str]
     slots: int | None = None
@@ -58,22 +57,22 @@ class Settings:
 
 
 def without_outputs(plan: Plan) -> Plan:
-    """``plan`` with results that stay in the journal."""
+    """Return ``plan`` with outputs that stay in the journal."""
     outputs = tuple(msgspec.structs.replace(use, to=os.devnull) for use in plan.use.outputs)
     use, job = msgspec.structs.replace(plan.use, outputs=outputs), msgspec.structs.replace(plan.job, keep_run_dir=True)
     return msgspec.structs.replace(plan, use=use, job=job)
 
 
 def output(index: int) -> str:
-    """Name of an output in the folder of a regeneration."""
+    """Return the name of an output in the folder of a regeneration."""
     return f"out{index}"
 
 
 def command_line(tool: str, arguments: Sequence[Token], database: str) -> tuple[str, ...]:
-    """The command of a regeneration, whose files have names of their own.
+    """Build the command of a regeneration, with fixed file names.
 
     Raises:
-        RefusedError: An argument that belongs to no such command.
+        RefusedError: An argument is not allowed in a pack.
     """
     words = [tool]
     for token in arguments:
@@ -95,7 +94,7 @@ def command_line(tool: str, arguments: Sequence[Token], database: str) -> tuple[
 
 
 def is_option(prefix: str) -> bool:
-    """Whether what stands before a path in its argument is nothing, or an option: with more, the path would lead elsewhere.
+    """Tell whether the text before a path in an argument is empty or an option: other text would change the path.
 
     >>> [is_option(prefix) for prefix in ("", "-o", "--tblout=", "/etc/", "../", "-o../", "~", "-", "a=")]
     [True, True, True, False, False, False, False, False, False]
@@ -104,10 +103,10 @@ def is_option(prefix: str) -> bool:
 
 
 def check_paths(use: ToolUse) -> None:
-    """See that a regeneration reads and writes by names that Millrace has made, whatever the tool makes of its arguments.
+    """Check that a regeneration reads and writes only file names chosen by Millrace, whatever its arguments are.
 
     Raises:
-        RefusedError: One is another.
+        RefusedError: Another file would be read or written.
     """
     ours = {NOWHERE, "-", *map(output, range(MOST_OUTPUTS))}
     wrong = [each.path for each in use.inputs if each.path != QUERIES]
@@ -120,7 +119,7 @@ def check_paths(use: ToolUse) -> None:
 
 
 def is_plain(text: str) -> bool:
-    """Whether an argument cannot name a file outside the folder of a regeneration, and is shown as it is.
+    """Tell whether an argument cannot name a file outside the folder of a regeneration, and is printed unchanged.
 
     >>> [is_plain(text) for text in ("-evalue", "1e-5", "/etc/passwd", "../x", "/dev/null", "~x", "a\\0b", "a\\rb")]
     [True, True, False, False, True, False, False, False]
@@ -131,14 +130,14 @@ def is_plain(text: str) -> bool:
 def plan(
     folder: Path, queries: Path, argv: Sequence[str], codec: Codec, settings: Settings, like: Database | None = None,
 ) -> Plan:  # fmt: skip
-    """Plan a regeneration in ``folder``, which is there.
+    """Plan a regeneration in the existing ``folder``.
 
     Args:
-        like: With the names and numbers of this database.
+        like: Database whose names and numbers the result must have.
 
     Raises:
         NotPackable: The database cannot be searched in fragments.
-        MillraceError: The command is refused, or a file is not there.
+        MillraceError: The command is refused, or a file is missing.
     """
     _link_queries(folder / QUERIES, queries)
     job = Job(
@@ -159,7 +158,7 @@ def plan(
 
 
 def _link_queries(link: Path, queries: Path) -> None:
-    """Let ``link`` have the bytes and times of the queries; not every filesystem holds links."""
+    """Link ``link`` to the queries, or copy them with their times on a filesystem without links."""
     link.unlink(missing_ok=True)
     try:
         link.symlink_to(queries.resolve())
@@ -168,10 +167,10 @@ def _link_queries(link: Path, queries: Path) -> None:
 
 
 def search(argv: Sequence[str], cwd: Path, folder: Path, settings: Settings) -> Plan:
-    """Run a command on all slots, with its run directory in ``folder``.
+    """Run a command on all slots, with its run directory in ``folder``; return its plan.
 
     Raises:
-        MillraceError: It did not get to its end.
+        MillraceError: The run was not completed.
     """
     job = Job(
         command=tuple(argv), run_dir=str(folder / "search"), work_dir=settings.work_dir, slots=settings.slots, verbosity=-1,
@@ -183,10 +182,10 @@ def search(argv: Sequence[str], cwd: Path, folder: Path, settings: Settings) -> 
 
 
 def in_one_fragment(use: ToolUse, command: Command) -> ToolUse:
-    """``use`` with the whole database as its only fragment.
+    """Return ``use`` with the whole database as its only fragment.
 
     Raises:
-        NotPackable: The database cannot be searched so.
+        NotPackable: The command cannot search candidates.
     """
     adapter = registry.find(command.argv[0])
     if not isinstance(adapter, Fragmenting):
@@ -198,7 +197,7 @@ def in_one_fragment(use: ToolUse, command: Command) -> ToolUse:
 
 
 def is_begun(plan: Plan) -> bool:
-    """Whether an earlier start has put the hits where they belong, and nothing has changed since that the result depends on."""
+    """Tell whether an earlier start has written the hits, with the same inputs; else remove its run directory."""
     rundir = RunDir(plan.run_dir)
     if not rundir.holds_a_run():
         return False
@@ -209,7 +208,7 @@ def is_begun(plan: Plan) -> bool:
 
 
 def put(plan: Plan, batches: Iterable[tuple[QueryBatch, bytes]]) -> None:
-    """Let a run be there that has searched the database for these batches; see `Codec.found`."""
+    """Make a run directory in which the searches of ``batches`` are done; see ``Codec.found``."""
     rundir = RunDir(plan.run_dir)
     rundir.path.mkdir(folder_mode(plan), exist_ok=True)
     run_id = os.urandom(16)
@@ -219,7 +218,7 @@ def put(plan: Plan, batches: Iterable[tuple[QueryBatch, bytes]]) -> None:
 
 
 def put_more(plan: Plan, batches: Iterable[tuple[QueryBatch, bytes]]) -> None:
-    """Let the run also have searched for these batches, as far as it has not; its queries are more than they were."""
+    """Add the searches of ``batches`` to a run directory, except those that it has; its file of queries has grown."""
     rundir = RunDir(plan.run_dir)
     manifest = rundir.read_manifest() if rundir.holds_a_run() else None
     if manifest is None or _but_queries(manifest.fingerprints) != _but_queries(plan.fingerprints):
@@ -245,7 +244,7 @@ def _found(journal: _core.Journal, batches: Iterable[tuple[QueryBatch, bytes]]) 
 
 
 def _manifest(plan: Plan, run_id: bytes) -> None:
-    """Say what the run is. Last: from here on there is one, to be resumed."""
+    """Write the manifest. This is the last step: from here on the run exists, and is resumed."""
     command = plan.command
     RunDir(plan.run_dir).write_manifest(
         Manifest(
@@ -257,28 +256,28 @@ def _manifest(plan: Plan, run_id: bytes) -> None:
 
 
 def run(plan: Plan) -> list[Path]:
-    """Do what is left of the run; the outputs.
+    """Complete the run and return the paths of its outputs.
 
     Raises:
-        MillraceError: It did not get to its end.
+        MillraceError: The run was not completed.
     """
     measured(plan)
     return written(plan)
 
 
 def written(plan: Plan) -> list[Path]:
-    """The outputs of a run that is done."""
+    """Return the outputs of a run that is done; make those optional ones that it has not."""
     paths = [plan.command.cwd / each.path for each in plan.use.outputs]
     for path in paths:
-        path.touch()  # an optional output that was not written
+        path.touch()
     return paths
 
 
 def measured(plan: Plan) -> Summary | None:
-    """Do what is left of the run; what it cost.
+    """Complete the run and return its summary.
 
     Raises:
-        MillraceError: It did not get to its end.
+        MillraceError: The run was not completed.
     """
     finished = carry_out.run(plan, Supervision({}))
     if finished.code != ExitCode.DONE:

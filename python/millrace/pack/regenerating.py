@@ -1,4 +1,4 @@
-"""Regenerate a result from its hits and compare it with what a run has written, without a file of either."""
+"""Comparison of a regenerated result with the outputs in the journals of a run, without a file of either."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from millrace.session import carry_out
 def compare(
     packing: Packing, made: Recipe, found: Sequence[Hits], written: Plan, folder: Path, writer: Appended
 ) -> None:
-    """Append how the outputs of a run differ from what its hits regenerate.
+    """Append the differences between the outputs of a run and the regeneration from its hits.
 
     Args:
-        written: The run, whose journals have the outputs.
-        folder: Empty, for the regeneration.
+        written: Plan of the run, whose journals have the outputs.
+        folder: An empty folder for the regeneration.
 
     Raises:
-        MillraceError: It cannot be regenerated, or a journal cannot be read.
+        MillraceError: The regeneration fails, or a journal cannot be read.
     """
     batches = list(queries.batches(packing.queries, packing.item, (each.queries for each in found), folder / "batch"))
     regenerated, original = ([PipeEnds() for _ in written.use.outputs] for _ in range(2))
@@ -56,7 +56,7 @@ def _run(plan: Plan) -> None:
 
 
 def _failing(between: Sequence[Between]) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    """What makes of a function one that lets nobody wait any more once it has failed."""
+    """Return a decorator for functions whose failure must end the waits in ``between``."""
 
     def with_end(function: Callable[[Any], None]) -> Callable[[Any], None]:
         def called(given: Any) -> None:
@@ -73,7 +73,7 @@ def _failing(between: Sequence[Between]) -> Callable[[Callable[[Any], None]], Ca
 
 
 class _Replay(threading.Thread):
-    """One output of a run, once more from its journals."""
+    """A thread that gathers one output of a run from its journals into a pipe."""
 
     def __init__(self, run: Plan, output: int, pipe: PipeEnds) -> None:
         super().__init__(name=f"replay {output}", daemon=True)

@@ -1,4 +1,4 @@
-"""What is packed: the plan of the command that made a result, and the files that hold it."""
+"""The inputs of packing: the plan of the command that made a result, and the files of the result."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from millrace.tools import registry
 
 
 def plan(argv: tuple[str, ...], cwd: Path, slots: int | None) -> Plan:
-    """Plan the command that made a result, without what only makes it faster.
+    """Plan the command that made a result, without its options for speed alone.
 
     Raises:
-        MillraceError: It is refused, or not there.
+        MillraceError: The command is refused, or missing.
     """
     if not cwd.is_dir():
         raise RefusedError(f"{cwd}: is not there any more, where the command was run")
@@ -33,10 +33,10 @@ def plan(argv: tuple[str, ...], cwd: Path, slots: int | None) -> Plan:
 
 
 def named(argv: tuple[str, ...], results: tuple[Path, ...], cwd: Path, error: MillraceError) -> list[Path]:
-    """The results of a command that cannot be planned, for the reason ``error``.
+    """Return the result files of a command that cannot be planned; ``error`` is the reason.
 
     Raises:
-        MillraceError: They are not named, or not there.
+        MillraceError: No file is named, or one is missing.
     """
     known = codec.find(registry.MODULES.get(Path(argv[0]).name, ""))
     found = [cwd / each for each in results]
@@ -50,10 +50,10 @@ def named(argv: tuple[str, ...], results: tuple[Path, ...], cwd: Path, error: Mi
 
 
 def outputs(plan: Plan, results: tuple[Path, ...]) -> list[Path]:
-    """The files with the outputs of the command, in their order.
+    """Return the files with the outputs of the command, in its order.
 
     Raises:
-        RefusedError: One is not there.
+        RefusedError: A file or its name is missing.
     """
     named = [plan.command.cwd / each.path if each.path != "-" else None for each in plan.use.outputs]
     if len(results) == len(named):

@@ -1,8 +1,8 @@
-"""Send a pack, which may still grow, and go on where an earlier sending ended. Bytes only: any two streams will do.
+"""Transfer of a pack, which may still grow, over any two byte streams; resumed at the end of an earlier transfer.
 
-The receiver says first what it has: one line of JSON, `Have`. The sender answers with the place from which it goes on, one
-line too: that place, if what the receiver has is the begin of the pack, or else 0. Then come pieces: the length, 4 bytes, little
-endian, and the bytes; a piece of no bytes is the end.
+First the receiver writes how many bytes it has, as one line of JSON (``Have``). The sender answers with its start
+offset, also one line (``From``): their number, if they are a prefix of the pack, else 0. Pieces follow: the length in
+4 bytes, little endian, and the bytes. An empty piece is the end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from millrace.waiting import until
 
 Line = TypeVar("Line", bound=Frozen)
 
-#: What both ends speak.
+#: Version of the protocol.
 PROTOCOL = 1
 
 #: Bytes of a piece.
@@ -36,33 +36,33 @@ _LENGTH = struct.Struct("<I")
 #: Bytes of a line.
 _LINE = 1 << 16
 
-#: How often a pack that grows is looked at, in seconds.
+#: Interval at which the size of a growing pack is polled.
 LOOK_SECONDS = 0.2
 
-#: How long more is waited for at a time, in seconds.
+#: Longest wait for more bytes at a time.
 WAIT_SECONDS = 10.0
 
 
 class Have(Frozen, frozen=True):
-    """What the receiver says."""
+    """First line of the receiver."""
 
     protocol: int
-    #: Bytes that are there, and their SHA-256.
+    #: Number of bytes received earlier, and their SHA-256.
     bytes: int
     sha256: str
 
 
 class From(Frozen, frozen=True):
-    """What the sender answers: where it goes on."""
+    """Answer of the sender: the offset of the first byte that it sends."""
 
     bytes: int
 
 
 class Source:
-    """A pack: a file that is whole, or one that a run is writing.
+    """A pack to send: a complete file, or one that a run is writing.
 
     Raises:
-        RefusedError: There is none.
+        RefusedError: There is neither.
     """
 
     def __init__(self, path: Path) -> None:
@@ -76,7 +76,7 @@ class Source:
             ) from error
 
     def begins_with(self, size: int, sha256: str) -> bool:
-        """Whether these are the digest of the first ``size`` bytes, as many as are there already."""
+        """Tell whether the pack has at least ``size`` bytes, and the first ``size`` have this SHA-256."""
         self._file.seek(0)
         digest = hashlib.sha256()
         left = size
@@ -86,17 +86,17 @@ class Source:
         return not left and digest.hexdigest() == sha256
 
     def pieces(self, begin: int, alive: Callable[[], bool]) -> Iterator[bytes]:
-        """All from ``begin`` on, as it comes.
+        """Yield the bytes from ``begin`` on, and wait for more while the pack grows.
 
         Args:
-            alive: Whether anybody takes it.
+            alive: Whether the connection is open.
 
         Raises:
-            MillraceError: The run that writes it has stopped, or nobody takes it any more.
+            MillraceError: The run that packs has stopped, or the connection has ended.
         """
         self._file.seek(begin)
         while True:
-            # Looked at before the last read, so that nothing comes between.
+            # Checked before the last read, so that no byte is appended in between.
             whole = not self.grows or self._is_whole()
             if data := self._file.read(PIECE):
                 yield data
@@ -116,7 +116,7 @@ class Source:
         return os.fstat(self._file.fileno()).st_size > self._file.tell() or not lock.is_held(self._place.lock)
 
     def _is_whole(self) -> bool:
-        """Whether what was growing has got its name."""
+        """Tell whether the growing file has been renamed to its final path."""
         try:
             return os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
         except FileNotFoundError:
@@ -124,13 +124,14 @@ class Source:
 
 
 def send(source: Source, said: IO[bytes], out: IO[bytes], alive: Callable[[], bool]) -> int:
-    """Send to whoever has said on ``said`` what it has; returns the bytes that were sent.
+    """Send a pack to a receiver; return the number of bytes sent.
 
     Args:
-        alive: Whether the connection still is.
+        said: Stream from the receiver; ``out`` goes to it.
+        alive: Whether the connection is open.
 
     Raises:
-        MillraceError: The other end is gone, or speaks otherwise.
+        MillraceError: The connection has ended, or uses another protocol.
     """
     have = read_line(said, Have)
     begin = have.bytes if source.begins_with(have.bytes, have.sha256) else 0
@@ -146,15 +147,16 @@ def send(source: Source, said: IO[bytes], out: IO[bytes], alive: Callable[[], bo
 def receive(
     have: tuple[int, str], given: IO[bytes], out: IO[bytes], take: Callable[[int], Callable[[bytes], None]]
 ) -> None:
-    """Take what a sender sends, up to the end.
+    """Receive pieces from a sender up to the end.
 
     Args:
-        have: Bytes that are there, and their digest.
-        take: Called with the place from which bytes come, which is 0 if what is there is of no use; returns what
-            takes them, and an empty piece at the end.
+        have: Number of bytes received earlier, and their SHA-256.
+        given: Stream from the sender; ``out`` goes to it.
+        take: Called with the offset of the first byte, 0 if the earlier bytes are useless; returns a function for each
+            piece, and an empty one at the end.
 
     Raises:
-        MillraceError: The connection has ended before.
+        MillraceError: The connection has ended early.
     """
     write_line(out, Have(PROTOCOL, *have))
     taker = take(read_line(given, From).bytes)
@@ -196,10 +198,10 @@ def write_line(out: IO[bytes], value: Frozen) -> None:
 
 
 def read_line(given: IO[bytes], kind: type[Line]) -> Line:
-    """Read what `write_line` has written.
+    """Read a line that ``write_line`` has written.
 
     Raises:
-        MillraceError: Nothing comes, or something else.
+        MillraceError: The connection has ended, or the line is something else.
     """
     line = given.readline(_LINE)
     if not line.endswith(b"\n"):

@@ -1,4 +1,4 @@
-"""What was regenerated without what may be otherwise each time."""
+"""Removal of volatile text (dates, times) from outputs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from millrace.plan.plan import Plan
 
 
 def stripped(codec: Codec, plan: Plan, paths: Sequence[Path]) -> list[Path]:
-    """The outputs of a plan, in ``paths``, without dates, times, and the like; beside them."""
+    """Write each output of ``plan``, in ``paths``, without volatile text to a file beside it; return these files."""
     return [
         strip(codec, plan, number, path, path.with_name(path.name + ".stripped")) for number, path in enumerate(paths)
     ]
 
 
 def strip(codec: Codec, plan: Plan, number: int, path: Path, dest: Path) -> Path:
-    """One output, in ``path``, likewise, in ``dest``."""
+    """Write an output, in ``path``, without volatile text to ``dest``; return ``dest``."""
     use = plan.use.outputs[number]
     difference.strip(path, (*use.volatile, *codec.volatile(use)), dest)
     return dest

@@ -1,8 +1,8 @@
-"""Periodic event traces: what happens in each period is told once, and of later ones what they differ by.
+"""The codec of periodic event traces: it stores one period, and the differences of the later ones.
 
-A trace is an event log in text columns, an array of NumPy, or the events of a location in the Open Trace Format 2. Piece by piece its columns become whole numbers; events of one
-rank or thread are put together if that helps; then each column is differences from period to period, whose bytes are put
-together by weight, and zstd does the rest. Nothing of it is taken on trust: the packer compares.
+A trace is an event log in text columns, an array of NumPy, or the events of a location in the Open Trace Format 2, and
+is encoded in pieces. Columns become integers; events of one rank or thread are grouped if that helps; each column
+becomes differences from period to period, whose bytes are grouped by weight for zstd. The packer checks all.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from millrace.pack.codec import NotPackable
 from millrace.pack.layout import MOST_BYTES
 from millrace.pack.trace_table import MAX_DTYPE_LETTERS, MOST_COLUMNS, PIECE, Column, Numbers, Table
 
-#: Numbers without sign, or bytes of them.
+#: Unsigned integers, or their bytes.
 Unsigned = np.ndarray[Any, np.dtype[Any]]
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_BYTES)]
 
 
 class Told(Frozen, frozen=True):
-    """What is told of one column."""
+    """Description of one column in the head of a piece."""
 
     #: Bytes of each number.
     width: Annotated[int, msgspec.Meta(ge=0, le=8)]
@@ -41,37 +41,37 @@ class Told(Frozen, frozen=True):
 
 
 class Head(Frozen, frozen=True):
-    """What stands at the begin of a piece."""
+    """The JSON at the begin of a piece."""
 
     rows: Count
     period: Count
-    #: Index of the column by whose values events are put together; -1: none.
+    #: Index of the column by whose values events are grouped; -1: none.
     group: Annotated[int, msgspec.Meta(ge=-1, le=255)]
     columns: Annotated[tuple[Told, ...], msgspec.Meta(min_length=1, max_length=256)]
-    #: Bytes before the rows, between fields, and whether the last line ends.
+    #: Number of bytes before the rows; the separator of fields; whether the last line has an end.
     head: Count
     separator: Annotated[str, msgspec.Meta(max_length=1)]
     ended: bool
     dtype: Annotated[str, msgspec.Meta(max_length=MAX_DTYPE_LETTERS)]
 
 
-#: Fields of a piece at most, each of which takes a byte or more of the log: a stranger's pack does not fill the memory.
+#: Fields of a piece at most, as each takes a byte or more of the log: it bounds the memory that a pack can demand.
 MOST_FIELDS = PIECE + MOST_COLUMNS
 
 _LENGTH = struct.Struct("<I")
 
 
 class TraceCodec:
-    """Implements `millrace.pack.files.FileCodec`."""
+    """The ``millrace.pack.files.FileCodec`` of periodic traces."""
 
     def encode(self, path: Path) -> Iterator[bytes]:
-        """See `FileCodec.encode`."""
+        """Implement ``FileCodec.encode``."""
         for table in _tables(path):
             piece = max((_grouped(table, group) for group in _groupings(table)), key=lambda each: -_cost(each))
             yield _piece(table, piece)
 
     def decode(self, piece: bytes) -> bytes:
-        """See `FileCodec.decode`."""
+        """Implement ``FileCodec.decode``."""
         try:
             with np.errstate(all="ignore"):
                 return _read(piece)
@@ -80,21 +80,21 @@ class TraceCodec:
 
 
 class KeptCodec:
-    """Of a file beside traces that is none: pieces without a head, which `TraceCodec.decode` gives as they are."""
+    """The codec of other files beside traces: pieces without a head, which ``TraceCodec.decode`` returns unchanged."""
 
     def encode(self, path: Path) -> Iterator[bytes]:
-        """See `FileCodec.encode`."""
+        """Implement ``FileCodec.encode``."""
         with path.open("rb") as file:
             while data := file.read(MOST_BYTES - _LENGTH.size):
                 yield _LENGTH.pack(0) + data
 
     def decode(self, piece: bytes) -> bytes:
-        """See `FileCodec.decode`."""
+        """Implement ``FileCodec.decode``."""
         return piece[_LENGTH.size :]
 
 
 def _tables(path: Path) -> Iterator[Table]:
-    """Read a trace, piece by piece."""
+    """Yield the tables of a trace, one for each piece."""
     with path.open("rb") as file:
         magic = file.read(len(np.lib.format.MAGIC_PREFIX))
         file.seek(0)
@@ -111,7 +111,7 @@ def _groupings(table: Table) -> list[int]:
 
 
 class _Grouped:
-    """A table whose events are put together by a column, as differences."""
+    """A table whose events are grouped by a column, as differences."""
 
     def __init__(self, group: int, period: int, columns: list[tuple[Told, Unsigned]]) -> None:
         self.group, self.period, self.columns = group, period, columns
@@ -132,7 +132,7 @@ def _grouped(table: Table, group: int) -> _Grouped:
 
 
 def _told(column: Column, period: int) -> tuple[Told, Unsigned]:
-    """A column by the differences that take fewest bytes."""
+    """Encode a column by the differences that take fewest bytes."""
     ways = [
         (by_steps, by_period, trace_period.differences(column.values, period if by_period else 0, by_steps=by_steps))
         for by_steps in (False, True) for by_period in ((False, True) if period else (False,))
@@ -152,7 +152,7 @@ def _cost(grouped: _Grouped) -> float:
 
 
 def _bits(numbers: Unsigned) -> float:
-    """What the bytes of numbers tell, weight by weight, in bits: about what they can be compressed to."""
+    """Return the entropy of the bytes of numbers, weight by weight, in bits: about their size when compressed."""
     total = 0.0
     for plane in _planes(numbers, 8):
         counts = np.bincount(plane, minlength=256)
@@ -167,7 +167,7 @@ def _planes(numbers: Unsigned, width: int) -> Sequence[Unsigned]:
 
 
 def _unsigned(values: Numbers) -> Unsigned:
-    """Small numbers of either sign as small numbers without: 0, -1, 1, -2 are 0, 1, 2, 3."""
+    """Encode signed numbers as unsigned ones (zigzag): 0, -1, 1, -2 become 0, 1, 2, 3."""
     return ((values << 1) ^ (values >> 63)).view(np.uint64)
 
 
@@ -195,7 +195,7 @@ def _piece(table: Table, found: _Grouped) -> bytes:
 
 
 class _Parts:
-    """Takes a piece apart."""
+    """A reader of the parts of a piece, in order."""
 
     def __init__(self, piece: bytes) -> None:
         self._piece, self._at = piece, 0
@@ -250,7 +250,7 @@ def _scattered(column: Column, order: Numbers) -> Column:
 
 
 def _check_size(columns: Sequence[Column]) -> None:
-    """See that words do not become more than a piece may have."""
+    """Check that the words, repeated for each row, are not longer than a piece may be."""
     size = 0
     for column in columns:
         if column.words is not None and len(column.values):
@@ -260,5 +260,5 @@ def _check_size(columns: Sequence[Column]) -> None:
         raise ValueError("more than any piece has")
 
 
-#: The codec of traces, and that of what lies beside them.
+#: The codec of traces, and that of other files beside them.
 CODEC, KEPT = TraceCodec(), KeptCodec()

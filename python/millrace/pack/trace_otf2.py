@@ -1,9 +1,8 @@
-"""Events of the Open Trace Format 2, one location's file (``.evt``), as two columns: when, and what.
+"""Events of the Open Trace Format 2, the file of one location (``.evt``), as two columns: timestamps and records.
 
-A file is chunks of records one after another: a byte that says which, a byte that says how long it is (255: eight bytes more say
-so), and its data. Before a record may stand when it happened, in eight bytes; a chunk begins with 18 bytes and ends with one. Source:
-OTF2 3.0, ``OTF2_Buffer.c`` and ``OTF2_buffer.h``. Words keep their bytes, so what is read here in another way than it was meant
-becomes the same file again.
+A file is a sequence of chunks of records: a byte for the kind, a byte for the length (255: it is in the next eight
+bytes), and the data. A timestamp of eight bytes may precede a record; a chunk begins with 18 bytes and ends with one.
+Source: OTF2 3.0, ``OTF2_Buffer.c`` and ``OTF2_buffer.h``. Words keep their bytes: a misread file is restored, too.
 """
 
 from __future__ import annotations
@@ -18,28 +17,28 @@ from millrace.pack.codec import NotPackable
 from millrace.pack.layout import MOST_BYTES
 from millrace.pack.trace_table import PIECE, ROWS, Column, Table
 
-#: What stands in `Table.dtype`.
+#: The value of ``Table.dtype``.
 NAME = "otf2"
 
-#: How a file begins: a chunk, and whether its numbers begin with the lowest byte (``B``) or the highest.
+#: First bytes of a file: a chunk, and the byte order of its numbers (``B``: lowest byte first).
 MAGIC = b"\x03B"
 
 _CHUNK_HEADER, _TIMESTAMP, _FIRST_WITH_LENGTH = 3, 5, 10
 _CHUNK_BYTES, _TIME, _STAMP = 18, struct.Struct("<Q"), bytes([_TIMESTAMP])
 _LONG = 255
 
-#: Most bytes of one record: more is no trace.
+#: Bytes of one record at most; a file with longer ones is not a trace.
 _LONGEST = 1 << 16
 
-#: Events have no more than so many different words: else nothing recurs.
+#: Different words at most; with more of them nothing recurs.
 _MOST_WORDS = 1 << 20
 
 
 def tables(file: BinaryIO) -> Iterator[Table]:
-    """Read the events of a file, piece by piece.
+    """Yield the events of a file, one table for each piece.
 
     Raises:
-        NotPackable: They are none.
+        NotPackable: The file has no such events.
     """
     block, rest = file.read(PIECE), b""
     while block:
@@ -51,7 +50,7 @@ def tables(file: BinaryIO) -> Iterator[Table]:
 
 
 def _table(block: bytes) -> tuple[Table, bytes]:
-    """The whole records of a block, and what is left of it."""
+    """Parse the complete records of a block; return them, and the remaining bytes."""
     numbers: dict[bytes, int] = {}
     times, words, now, at = [], [], 0, 0
     while (end := _end(block, at)) <= len(block):
@@ -76,7 +75,7 @@ def _table(block: bytes) -> tuple[Table, bytes]:
 
 
 def _end(block: bytes, at: int) -> int:
-    """Where the record that begins there ends; behind the block if it goes on there."""
+    """Return the end of the record that begins at ``at``; a position behind the block if it is incomplete."""
     beyond = len(block) + 1
     if at < len(block) and block[at] == _TIMESTAMP:
         at += 1 + _TIME.size
@@ -99,7 +98,7 @@ def _end(block: bytes, at: int) -> int:
 
 
 def written(table: Table) -> bytes:
-    """What `tables` has read; ValueError or the like if the table is nobody's."""
+    """Encode a table that ``tables`` has read; raise ValueError or the like for any other table."""
     times, words = table.columns
     if words.words is None or len(times.values) != len(words.values):
         raise ValueError("no events")

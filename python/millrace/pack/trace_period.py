@@ -1,4 +1,4 @@
-"""The period of an event log, found by FFT, and a column as the first period and what later ones differ by.
+"""The period of an event log, found by FFT, and columns as the first period and the differences of later ones.
 
 Source: ParaMEDIC's packing of MPE traces (Balaji, Feng, Archuleta, Lin, 2007).
 """
@@ -12,21 +12,21 @@ import numpy as np
 
 from millrace.pack.trace_table import Column, Numbers
 
-#: Events that are looked at for the period.
+#: Events from which the period is found.
 SAMPLE = 1 << 18
 
-#: Share of what columns do that recurs after a period, at least.
+#: Least autocorrelation of the columns at the period.
 LEAST = 0.3
 
-#: Of the best lag's correlation, that of the shortest lag that is taken for the period.
+#: The period is the shortest lag with at least this share of the correlation of the best lag.
 AS_GOOD = 0.95
 
-#: Most values of a column by which events are put together: a rank, a thread.
+#: Values at most of a column by which events are grouped, such as a rank or a thread.
 MOST_GROUPS = 4096
 
 
 def find(columns: Sequence[Column]) -> int:
-    """After how many events what happens recurs; 0: there is no period.
+    """Return the number of events after which the columns recur; 0: there is no period.
 
     >>> import numpy as np
     >>> find([Column(np.array([5, 1, 1, 9] * 50))]), find([Column(np.arange(200))])
@@ -37,7 +37,7 @@ def find(columns: Sequence[Column]) -> int:
         return 0
     n = len(signals[0])
     size = 1 << (2 * n - 1).bit_length()
-    # What recurs in all columns at once: a share of 1 if each is the same after the lag.
+    # The mean autocorrelation of all columns: 1 if each is the same after the lag.
     power = sum(np.abs(np.fft.rfft(signal, size)) ** 2 for signal in signals)
     lags = np.fft.irfft(power, size)[: n // 2]
     shares = lags / np.arange(n, n - len(lags), -1) / len(signals)
@@ -48,7 +48,7 @@ def find(columns: Sequence[Column]) -> int:
 
 
 def _signal(column: Column) -> Any:
-    """What a column does at each event, with mean 0 and variance 1; None: always the same."""
+    """Return the steps or words of a column as a signal with mean 0 and variance 1; None: it is constant or short."""
     values = column.values[: SAMPLE + 1]
     if len(values) < 4:
         return None
@@ -56,7 +56,7 @@ def _signal(column: Column) -> Any:
         steps = np.diff(values).astype(np.float64)
         low, high = np.percentile(steps, (1, 99))
         signal = np.clip(steps, low, high)
-    else:  # each word a level of its own, as if by chance
+    else:  # a hash, so that each word has its own level
         scattered = (values[1:].astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         signal = (scattered >> np.uint64(40)).astype(np.float64)
     signal = signal - signal.mean()
@@ -65,7 +65,7 @@ def _signal(column: Column) -> Any:
 
 
 def groupings(columns: Sequence[Column]) -> Iterator[int]:
-    """Columns by which events may be put together, by their index; -1: by none."""
+    """Yield the indices of columns by which events may be grouped, after -1 for no grouping."""
     yield -1
     for index, column in enumerate(columns):
         if 2 <= len(np.unique(column.values[:SAMPLE])) <= min(MOST_GROUPS, len(column.values) // 8):
@@ -73,10 +73,10 @@ def groupings(columns: Sequence[Column]) -> Iterator[int]:
 
 
 def differences(values: Numbers, period: int, *, by_steps: bool) -> Numbers:
-    """The first ``period`` values and then what each differs by from the one a period before, modulo 2**64.
+    """Return the first ``period`` values, then the difference of each from the value a period before, modulo 2**64.
 
     Args:
-        by_steps: Of the steps from value to value, not of the values.
+        by_steps: Take differences of the steps from value to value, not of the values.
     """
     with np.errstate(over="ignore"):
         base = np.diff(values, prepend=np.int64(0)) if by_steps else values
@@ -87,7 +87,7 @@ def differences(values: Numbers, period: int, *, by_steps: bool) -> Numbers:
 
 
 def summed(found: Numbers, period: int, *, by_steps: bool) -> Numbers:
-    """What `differences` was given."""
+    """Restore the values from which ``differences`` has made ``found``."""
     n, out = len(found), found
     with np.errstate(over="ignore"):
         if period:

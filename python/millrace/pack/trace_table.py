@@ -1,7 +1,7 @@
-"""Event logs as columns of whole numbers, and back: text with separators, and arrays of NumPy.
+"""Event logs as columns of integers, and back: text with separators, and arrays of NumPy.
 
-A column is one of numbers (all with as many decimals), or of words, whose numbers count them in the order in which they first
-come. Whatever does not become itself again is no column: the caller compares.
+A column is of numbers, all with as many decimals, or of words, numbered in the order of their first occurrence. The
+caller compares, as a log may not be restored exactly.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import numpy as np
 from millrace.pack.codec import NotPackable
 from millrace.pack.layout import MOST_BYTES
 
-#: Whole numbers, as 64 bits.
+#: Signed integers of 64 bits, shape (n_rows,).
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 #: Bytes of a log that become one piece.
 PIECE = 16 << 20
 
-#: Most columns of a log.
+#: Columns of a log at most.
 MOST_COLUMNS = 256
 
-#: Letters of NumPy's words for a row at most: to read many takes hundreds of bytes of memory for each.
+#: Letters at most of NumPy's description of a row: parsing takes hundreds of bytes of memory for each.
 MAX_DTYPE_LETTERS = 1 << 16
 
-#: Rows that become text, or events, at a time.
+#: Rows that are encoded as text or events at a time.
 ROWS = 1 << 16
 
 _SEPARATORS = b",;\t "
@@ -42,9 +42,9 @@ class Column:
     """One column of a piece."""
 
     values: Numbers
-    #: Of each number; of a column of words 0.
+    #: Decimals of each number; -1: the values are the bits of floats. 0 for words.
     decimals: int = 0
-    #: By their numbers; None: a column of numbers.
+    #: Words by number; None: a column of numbers.
     words: tuple[bytes, ...] | None = None
 
 
@@ -52,22 +52,22 @@ class Column:
 class Table:
     """A piece of a log."""
 
-    #: What stands before the rows, as it is.
+    #: Bytes before the rows.
     head: bytes
     columns: Sequence[Column]
-    #: Between fields; empty: the rows are those of an array.
+    #: Separator of fields; empty: the rows are those of an array.
     separator: bytes = b""
-    #: Whether the last row ends its line.
+    #: Whether the last row has an end of line.
     ended: bool = True
-    #: NumPy's words for a row of an array, or `trace_otf2.NAME`; empty: text.
+    #: NumPy's description of a row of an array, or ``trace_otf2.NAME``; empty: text.
     dtype: str = ""
 
 
 def texts(file: Any) -> Iterator[Table]:
-    """Read a log, piece by piece.
+    """Yield the tables of a log in text columns, one for each piece.
 
     Raises:
-        NotPackable: It is none.
+        NotPackable: The file is not such a log.
     """
     head: bytes = file.readline(PIECE)  # names of columns, or the first row: kept apart
     second: bytes = file.readline(PIECE)
@@ -91,7 +91,7 @@ def _text(head: bytes, block: bytes, separator: bytes, n_fields: int) -> Table:
 
 
 def _of_words(fields: Sequence[bytes]) -> Column:
-    """The column of these fields."""
+    """Return the column of these fields: of numbers if possible, else of words."""
     if all(map(_NUMBER.fullmatch, fields)):
         decimals = {len(field.partition(b".")[2]) for field in fields}
         whole = [int(field.replace(b".", b"")) for field in fields]
@@ -108,10 +108,10 @@ def _of_words(fields: Sequence[bytes]) -> Column:
 
 
 def arrays(file: Any) -> Iterator[Table]:
-    """Read an array, piece by piece.
+    """Yield the tables of an array of NumPy, one for each piece.
 
     Raises:
-        NotPackable: It is none of rows of plain numbers.
+        NotPackable: The file is not an array of rows of plain numbers.
     """
     try:
         version = np.lib.format.read_magic(file)
@@ -144,7 +144,7 @@ def arrays(file: Any) -> Iterator[Table]:
 
 
 def _of_numbers(values: Any) -> Column:
-    """The column of a field of an array; floats with few decimals become whole numbers."""
+    """Return the column of a field of an array; floats with few decimals become integers."""
     if values.dtype.kind != "f":
         return Column(values.astype(np.int64))
     if np.isfinite(values).all() and (np.abs(values) < 1 << 52).all():
@@ -163,7 +163,7 @@ def _floats(numbers: Numbers, decimals: int, dtype: Any) -> Any:
 
 
 def written(table: Table) -> bytes:
-    """What `texts` or `arrays` has read; ValueError or the like if the table is nobody's."""
+    """Encode a table that ``texts`` or ``arrays`` has read; raise ValueError or the like for any other table."""
     return table.head + (_array_bytes(table) if table.dtype else _text_bytes(table))
 
 
@@ -178,7 +178,7 @@ def _text_bytes(table: Table) -> bytes:
 
 
 def _fields(column: Column, at: int) -> list[bytes]:
-    """The fields of the rows from ``at`` on, of a few rows at a time: as numbers of Python they take much memory."""
+    """Format the fields of the ``ROWS`` rows from ``at`` on: as Python numbers all of them would take much memory."""
     values: list[int] = column.values[at : at + ROWS].tolist()
     if column.words is not None:
         if values and min(values) < 0:

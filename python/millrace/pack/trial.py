@@ -1,4 +1,4 @@
-"""Regenerate some of a result: what all of it would take, and whether the rest may be trusted to come out as this did."""
+"""The trial regeneration of a part of a result: it predicts the time for all, and whether the rest can be trusted."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from millrace.plan.plan import Plan
 #: Batches that are regenerated.
 BATCHES = 2
 
-#: Bytes that an output may end with, after the last query's.
+#: Bytes at most of the end of an output, after the part of the last query.
 FOOT = 4096
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The first batches, regenerated."""
+    """The regeneration of the first batches."""
 
     plan: Plan
-    #: What they are, stripped.
+    #: The stripped outputs.
     outputs: Sequence[Path]
     cost: Sample
 
     def trusted(self, codec: Codec, originals: Sequence[Path], folder: Path) -> list[Path] | None:
-        """What all of the regeneration would give, stripped, if ``originals`` begin and end as the trial does; else None."""
+        """Return the stripped ``originals`` if they begin and end as the outputs of the trial; else None."""
         pairs = enumerate(originals)
         found = [stripping.strip(codec, self.plan, number, path, folder / f"trusted{number}") for number, path in pairs]
         return found if all(map(begins_and_ends, found, self.outputs)) else None
@@ -47,8 +47,8 @@ def take(
     """Regenerate the first batches in ``folder``.
 
     Args:
-        regeneration: What is to be run in a folder for a file of queries, which are these batches with these hits.
-        source: The queries, and how they are read.
+        regeneration: Plans a regeneration in a folder, for a file of queries with these batches and hits.
+        source: The file of queries, and its format.
     """
     shutil.rmtree(folder, ignore_errors=True)  # of a start that was stopped
     folder.mkdir()
@@ -67,14 +67,14 @@ def take(
 
 
 def work(found: Sequence[Hits]) -> int:
-    """How much there is to regenerate, in units of its own: each query of a batch is begun, and compared with each entry."""
+    """Count units of work: one for the start of each query, and one for each entry that it is compared with."""
     return sum(each.queries * (1 + len(each.entries)) for each in found)
 
 
 def begins_and_ends(whole: Path, some: Path) -> bool:
-    """Whether an output is what ``some`` of it is, then more, and then how that ends.
+    """Tell whether an output begins and ends as ``some``, the output for a part of the queries.
 
-    Where too little of both is the same, it is not seen.
+    False if the equal begin is not longer than the end.
     """
     with ExitStack() as stack:
         ours, theirs = (difference.mapped(path, stack) for path in (whole, some))

@@ -1,4 +1,4 @@
-"""The folder in which a result is packed; the same command goes on with what a start that was stopped has left there."""
+"""The folder in which a result is packed; the same command resumes from the files of an interrupted start."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from millrace.errors import CorruptError, MillraceError, RefusedError, ToolError
 from millrace.pack import places, regenerate
 from millrace.pack.codec import NotPackable
 
-#: How long it may take those who only look whether somebody is packing.
+#: Longest wait for a process that only probes the lock.
 LOOK_SECONDS = 2.0
 
-#: What the same command would only say again.
+#: Errors that the same command would raise again: nothing is kept to resume.
 _FINAL = (NotPackable, RefusedError, ToolError, CorruptError)
 
 
 @contextmanager
 def folder(dest: Path, of: str) -> Iterator[Path]:
-    """The folder in which ``dest`` is made.
+    """Make and lock the folder in which ``dest`` is packed; remove it on exit unless it can be resumed.
 
     Args:
-        of: What is packed; what another has left there is of no use.
+        of: Key of the result; those of others are removed.
 
     Raises:
         MillraceError: Another process is packing into ``dest``.
     """
     place = dest.with_name(f".{dest.name}.pack")
-    # Neither is a refusal, after which the result would be compressed.
+    # Neither may be a refusal, after which the result would be packed as plain bytes.
     try:
         places.take_folder(place)
         held = places.taken(place / "lock", LOOK_SECONDS)

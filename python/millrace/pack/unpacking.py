@@ -1,4 +1,4 @@
-"""Write the outputs of a pack again: exactly as they were, or not at all."""
+"""Unpacker: writes the outputs of a pack exactly as they were, or not at all."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from millrace.plan.plan import Plan
 from millrace.tools import registry
 from millrace.words import shown
 
-#: Bytes of hits that are read at most: a stranger's pack does not fill the memory.
+#: Bytes of hits at most: it bounds the memory that a pack can demand.
 MOST_HITS = 512 << 20
 
-#: What is asked before the command of a pack is run: shows it, and returns whether it may.
+#: Called before the command of a pack is run: shows it to the user, and returns the answer.
 Confirm = Callable[[Recipe, Sequence[str]], bool]
 
 
 @dataclass(frozen=True)
 class Here:
-    """What there is where a pack is unpacked."""
+    """The user's options for unpacking."""
 
     settings: Settings
     cwd: Path
-    #: As the tool names it; empty: as the packed result does.
+    #: Argument of the tool; empty: the name in the packed result.
     database: str = ""
     queries: Path | None = None
     #: Whether another version of the tool may be tried.
@@ -43,10 +43,10 @@ class Here:
 
 
 def look(pack: Path) -> Recipe:
-    """What a pack says of itself, once it is known to be whole.
+    """Read the recipe of a pack, after all its checksums are verified.
 
     Raises:
-        CorruptError: It is damaged.
+        CorruptError: The pack is damaged.
     """
     found: Recipe | None = None
     for number, section in enumerate(sections(pack)):
@@ -67,11 +67,11 @@ def unpack(
     """Write the outputs of ``pack`` to ``dests``.
 
     Args:
-        made: What `look` has found.
-        begun: Where some of it has been regenerated already, see `millrace.pack.receiving`.
+        made: The recipe that ``look`` has read.
+        begun: Folder in which a part is regenerated already; see ``millrace.pack.receiving``.
 
     Raises:
-        MillraceError: They cannot be written exactly; then nothing is.
+        MillraceError: They cannot be written exactly; then none is.
     """
     most = [each.bytes for each in made.outputs]
     places.check_room(dests, most)
@@ -114,7 +114,7 @@ def _compare(made: Recipe, found: Sequence[tuple[int, str]]) -> None:
 
 @dataclass(frozen=True)
 class Begin:
-    """A regeneration that may begin: everything it needs is here, and fits."""
+    """A regeneration whose queries and database are here, and match those of the pack."""
 
     made: Recipe
     folder: Path
@@ -125,10 +125,10 @@ class Begin:
     here: Here
 
     def plan(self, source: Path) -> Plan:
-        """What is to be run for the queries in ``source``.
+        """Plan the run for the queries in ``source``.
 
         Raises:
-            RefusedError: It cannot be, here.
+            RefusedError: It is impossible here.
         """
         return _plan(self.made, self.folder, source, self.argv, self.codec, self.here)
 
@@ -136,18 +136,18 @@ class Begin:
 def begin_here(
     found: Iterator[Section], made: Recipe, folder: Path, dests: Sequence[Path], here: Here, confirm: Confirm
 ) -> Begin:
-    """See that a result can be regenerated here.
+    """Check that a result can be regenerated here, with the user's consent.
 
     Args:
-        found: Sections of the pack, with all of the queries if they travel along.
-        folder: This user's alone.
+        found: Sections of the pack, including all of the queries if it has them.
+        folder: A private folder.
 
     Raises:
-        MillraceError: It cannot be.
+        MillraceError: It cannot be regenerated.
     """
     codec = _codec(made)
     source = _queries(found, made, folder, here)
-    assert made.database  # see `_codec`
+    assert made.database  # see ``_codec``
     if not here.database and shown(made.database.name) != made.database.name:
         raise RefusedError(f"the pack names the database {shown(made.database.name)}", "name the one here with --db")
     database = codec.database_name(here.database or made.database.name, here.cwd, here.settings.environ)
@@ -162,10 +162,10 @@ def begin_here(
 
 
 def _regenerated(begin: Begin, found: Sequence[Hits], *, put_all: bool) -> list[Path]:
-    """Regenerate all outputs; stripped.
+    """Regenerate all outputs and strip them.
 
     Args:
-        put_all: Whether the hits were put there by an earlier start, or none of them.
+        put_all: Whether an earlier start can have written only all hits or none, not a part of them.
     """
     plan = begin.plan(begin.queries)
     if not put_all or not regenerate.is_begun(plan):
@@ -176,10 +176,10 @@ def _regenerated(begin: Begin, found: Sequence[Hits], *, put_all: bool) -> list[
 
 
 def cut(source: Path, plan: Plan, found: Sequence[Hits], scratch: Path) -> list[queries.QueryBatch]:
-    """The batches of queries that the hits are of.
+    """Cut the queries into the batches of the hits.
 
     Raises:
-        CorruptError: There are others.
+        CorruptError: The number of queries differs.
     """
     batches = list(queries.batches(source, plan.use.inputs[0], (each.queries for each in found), scratch))
     if [batch.last - batch.first for batch in batches] != [each.queries for each in found]:
@@ -199,8 +199,8 @@ def _codec(made: Recipe) -> Codec:
 
 
 def _queries(found: Iterator[Section], made: Recipe, folder: Path, here: Here) -> Path:
-    """The file of queries: the user's, or that of the pack."""
-    assert made.queries  # see `_codec`
+    """Return the file of queries: the user's, or that of the pack."""
+    assert made.queries  # see ``_codec``
     path = here.queries
     if path is None:
         path = folder / "queries.packed"
@@ -218,10 +218,10 @@ def _queries(found: Iterator[Section], made: Recipe, folder: Path, here: Here) -
 
 
 def write_queries(found: Iterator[Section], path: Path, most: int) -> bool:
-    """Write the queries of a pack, which are ``most`` bytes; whether it has any.
+    """Write the queries of a pack to ``path``; return whether the pack has any.
 
     Raises:
-        CorruptError: They are more.
+        CorruptError: They are more than ``most`` bytes.
     """
     has = False
     with path.open("wb") as file:
@@ -249,7 +249,7 @@ def _plan(made: Recipe, folder: Path, source: Path, argv: Sequence[str], codec: 
 
 
 def check_outputs(originals: Sequence[Original], names: Sequence[str]) -> None:
-    """See that the command writes the outputs that the pack has.
+    """Check that the command writes the outputs that the pack has.
 
     Raises:
         RefusedError: It does not.
@@ -259,10 +259,10 @@ def check_outputs(originals: Sequence[Original], names: Sequence[str]) -> None:
 
 
 def check_database(packed: Database, here: Database) -> None:
-    """See that a database has what that of the packed result has, at the same places.
+    """Check that a database has the same entries in the same order as that of the packed result.
 
     Raises:
-        RefusedError: It has not; says what differs.
+        RefusedError: It does not; the message names the difference.
     """
     if here.ordered == packed.ordered:
         return
@@ -279,10 +279,10 @@ def check_database(packed: Database, here: Database) -> None:
 
 
 def read_hits(pieces: Iterator[Section], made: Recipe) -> list[Hits]:
-    """The hits of a pack.
+    """Read the hits of a pack.
 
     Raises:
-        CorruptError: They are none of its database.
+        CorruptError: They are malformed, too many, or not of its database.
     """
     found: list[Hits] = []
     size = 0

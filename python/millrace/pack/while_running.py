@@ -1,9 +1,8 @@
-"""Run a command and pack its result while it runs: the result itself is never written to a file.
+"""Packing of a result while its run goes on: the result itself is never written to a file.
 
-The database is searched in fragments, of which there may be one, for candidates, which are packed as they are found. In
-the end the result is regenerated from what is packed, and compared with what the journals have: both go through pipes, and
-only the differences are kept. A run that was stopped is resumed by the same command, which makes the pack again from the
-journals: nothing of it has to survive.
+The database is searched in one or more fragments for candidates, which are packed as they are found. At the end the
+result is regenerated from the pack and compared with the journals: both go through pipes, and only the differences are
+stored. The same command resumes a stopped run and makes the pack again from the journals: no partial pack is kept.
 """
 
 from __future__ import annotations
@@ -36,37 +35,37 @@ from millrace.session import carry_out
 from millrace.session.finished import Finished
 from millrace.tools import registry
 
-#: How long it may take those who only look whether a run is packing.
+#: Longest wait for a process that only probes the lock.
 LOOK_SECONDS = 2.0
 
 
 class Place:
-    """What there is beside a pack while it grows; the same names at each start."""
+    """The files beside a pack while it grows; the names are the same at each start."""
 
     def __init__(self, dest: Path) -> None:
         self.dest = dest
         self.folder = dest.with_name(f".{dest.name}.packing")
-        #: The pack as far as it is there.
+        #: The incomplete pack.
         self.growing = self.folder / "pack"
-        #: Who writes it has this.
+        #: Held by the writing process.
         self.lock = self.folder / "lock"
 
-        #: Where the result is regenerated.
+        #: Folder of the regeneration.
         self.again = self.folder / "again"
 
     def clear(self) -> None:
-        """Remove what a start that was killed has left."""
+        """Remove the files of a start that was killed."""
         self.growing.unlink(missing_ok=True)
         shutil.rmtree(self.again, ignore_errors=True)
         self.again.mkdir()
 
     def remove(self) -> None:
-        """Leave nothing here; for the process that has the lock. The folder goes when that is closed."""
+        """Remove all files; call this only with the lock held. The folder itself may stay until the lock is closed."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def job_for(job: Job, dest: Path) -> Job:
-    """``job`` as it is run to be packed: kept until the pack is there, and with no record left out."""
+    """Return ``job`` as it is run for packing: its run directory is kept, and a failing record stops it."""
     family = codecs.find(registry.MODULES.get(Path(job.command[0]).name, ""))
     return msgspec.structs.replace(
         job, command=tuple(family.simpler(job.command)) if family else job.command, run_dir=job.run_dir or f"{dest}.millrace",
@@ -77,13 +76,16 @@ def job_for(job: Job, dest: Path) -> Job:
 def run(
     plan: Plan, dest: Path, wishes: Wishes, say: Callable[[str], None], *, keep: bool
 ) -> tuple[Finished, Packed | None]:
-    """Do ``plan``, made of a `job_for`, and pack what it writes into ``dest``; how it ended, and what became of it.
+    """Run ``plan``, made from the job of ``job_for``, and pack its outputs into ``dest``.
 
     Args:
         keep: Whether the user wants the run directory kept.
 
+    Returns:
+        The end of the run, and the summary of the pack; None if the run has failed.
+
     Raises:
-        MillraceError: The run did not get to its end, or the pack cannot be written; the same command resumes.
+        MillraceError: The run was not completed, or the pack cannot be written; the same command resumes.
     """
     place = Place(dest)
     if any(each.layout != "file" for each in plan.use.outputs) or not 0 < len(plan.use.outputs) <= 16:
@@ -135,14 +137,14 @@ class _Live:
         )  # fmt: skip
 
     def _plain(self, writer: Together) -> tuple[Finished, tuple[Original, ...]]:
-        """Run, and pack what is written as it is."""
+        """Run, and pack the outputs as plain bytes."""
         names = [use.name for use in self._plan.use.outputs]
         counted = [Counted(name, Plain(writer, number).take) for number, name in enumerate(names)]
         finished = self._carry_out([each.take for each in counted], _nothing)
         return finished, tuple(each.finish() for each in counted)
 
     def _packed(self, writer: Together, packing: Packing) -> tuple[Finished, tuple[Original, ...]]:
-        """Run, and pack what is found; then what it does not regenerate."""
+        """Run, and pack the hits; then the differences of the outputs from their regeneration."""
         if self._wishes.with_queries:
             write_queries(writer, packing.queries)
         counted = [Counted(use.name, _forget) for use in self._plan.use.outputs]
@@ -160,12 +162,12 @@ class _Live:
         return finished, outputs
 
     def _carry_out(self, takers: Sequence[Callable[[bytes], None]], came: Callable[[], None]) -> Finished:
-        """Do the plan, with its outputs going to ``takers``."""
+        """Run the plan, and pass its outputs to ``takers``."""
         with piped(self._pipes, takers, came):
             return carry_out.run(self._plan, Supervision({}))
 
     def _check(self, pack: Path, outputs: Sequence[Original]) -> None:
-        """See that the pack is whole, and that nothing is missing of what the run has written."""
+        """Check that the pack is complete and has all bytes that the run has written."""
         rundir = RunDir(self._plan.run_dir)
         complete = rundir.read_complete(rundir.read_manifest())
         written = {each.name: each.bytes for each in outputs}
@@ -174,30 +176,30 @@ class _Live:
 
 
 class Counted:
-    """An output on its way."""
+    """An output whose bytes are counted and passed on."""
 
     def __init__(self, name: str, take: Callable[[bytes], None]) -> None:
         self._name, self._take, self._size, self._digest = name, take, 0, hashlib.sha256()
 
     def take(self, data: bytes) -> None:
-        """What comes next; empty: that was all."""
+        """Count and pass on bytes; empty bytes mark the end."""
         self._size += len(data)
         self._digest.update(data)
         self._take(data)
 
     def finish(self) -> Original:
-        """What the output is."""
+        """Return name, size and SHA-256 of the output."""
         return Original(name=self._name, bytes=self._size, sha256=self._digest.hexdigest())
 
 
 class Plain:
-    """An output that is packed as it is."""
+    """An output that is packed as plain bytes."""
 
     def __init__(self, writer: Together, output: int) -> None:
         self._writer, self._note, self._waiting = writer, bytes([output]), bytearray()
 
     def take(self, data: bytes) -> None:
-        """What comes next; empty: that was all."""
+        """Pack bytes; empty bytes mark the end."""
         self._waiting += data
         while len(self._waiting) >= MOST_BYTES or (self._waiting and not data):
             self._writer.add(Kind.PLAIN, bytes(self._waiting[:MOST_BYTES]), note=self._note)
@@ -205,7 +207,7 @@ class Plain:
 
 
 class Together:
-    """A `Writer` to which several threads append."""
+    """A ``Writer`` to which several threads append."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer, self._lock = writer, threading.Lock()
@@ -215,11 +217,11 @@ class Together:
 
     @property
     def size(self) -> int:
-        """Bytes of the pack."""
+        """Return the bytes of the pack."""
         return self._writer.size
 
     def add(self, kind: Kind, data: bytes, reference: bytes = b"", note: bytes = b"") -> int:
-        """See `Writer.add`."""
+        """Append a section, as ``Writer.add`` does."""
         with self._lock:
             size = self._writer.add(kind, data, reference, note)
             self.sizes[kind] = self.sizes.get(kind, 0) + size

@@ -1,4 +1,4 @@
-"""Pack files of which no command is told that would regenerate them."""
+"""Packs of files without a command that would regenerate them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millrace.pack.recipe import Original, Recipe
 
 
 def pack(paths: Sequence[Path], dest: Path) -> Packed:
-    """Pack files as periodic traces if they are and that helps, else as they are; in ``dest`` when it is whole.
+    """Pack files as periodic traces if that is possible and smaller, else as plain bytes; replace ``dest`` at the end.
 
     Raises:
         MillraceError: A file cannot be read or written.
@@ -41,7 +41,7 @@ def pack(paths: Sequence[Path], dest: Path) -> Packed:
 
 
 def _pack_traces(paths: Sequence[Path], originals: tuple[Original, ...], dest: Path) -> int:
-    """Pack as traces those that are; bytes of the pack."""
+    """Pack files, those that are traces as such; return the bytes of the pack."""
     codec, kept = files.find("trace"), files.find("beside-traces")
     assert codec and kept  # they are built in
     writer, why_not = Writer(dest), list[NotPackable]()

@@ -1,1 +1,1 @@
-"""Is a command exact in parallel? Runs it both ways on the user's sample, and compares the bytes."""
+"""The check of exactness: runs a command serially and in parallel on the user's sample, and compares the bytes."""

@@ -1,4 +1,4 @@
-"""The rounds of a check: serially twice, then through Millrace in awkward batches, on the records turned around, and killed."""
+"""The rounds of a check: twice serially, then by Millrace in awkward batches, with the records reversed, and killed."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from millrace.prove.ending import running
 from millrace.prove.place import refuse, show, touched
 from millrace.prove.sample import MOST_RECORDS, first_records, turned_round
 
-#: Sizes of batches, as ``--batch`` has them: one record, few that fit nowhere, and what Millrace chooses.
+#: Sizes of batches, as arguments of ``--batch``: one record, few records of awkward number, and the choice of Millrace.
 BATCHES = ("1", "2", "3", "7", "auto")
 
-#: Name of what a command writes to standard output.
+#: Name of the output that a command writes to standard output.
 STDOUT = "standard output"
 
 
 class Found(NamedTuple):
-    """What a round has shown."""
+    """The result of one round."""
 
     round: str
-    #: In words; empty: all bytes are equal.
+    #: The first difference, for the user; empty: all bytes are equal.
     difference: str
 
 
@@ -38,7 +38,7 @@ Bytes = dict[str, bytes]
 
 
 def first_difference(serial: Bytes, parallel: Bytes) -> str:
-    """Where outputs differ first, in words; empty: nowhere.
+    """Describe the first difference between outputs, for the user; empty: all are equal.
 
     >>> first_difference({"out": b"a\\nb\\n"}, {"out": b"a\\nc\\n"})
     "out: line 2 is 'c', and serially 'b'"
@@ -68,19 +68,19 @@ def _shown(line: bytes) -> str:
 
 
 class Check:
-    """One command on one sample.
+    """The check of one command on one sample.
 
     Args:
         command: The serial command.
-        use: What Millrace understands of it.
+        use: Its inputs and outputs.
         cwd: The user's working folder, in which nothing is written.
-        folder: An empty folder to work in.
-        stdin: A file that is the command's standard input.
-        options: Those of `millrace run` besides.
-        patterns: How records begin and end that are described by regular expressions.
+        folder: An empty folder for the check.
+        stdin: A file for the command's standard input.
+        options: Further options of ``millrace run``.
+        patterns: Regular expressions of the first and last line of a record, or empty.
 
     Raises:
-        RefusedError: It would write outside the folder of the check, or there is nothing to compare.
+        RefusedError: It would write outside ``folder``, or there is nothing to compare.
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class Check:
         self.options, self._patterns = list(options), patterns
         self._inputs = [item for item in use.inputs if item.path == "-" or touched(item.path)]
         self._n_places = 0
-        #: What each input is read from, by its path.
+        #: The file from which each input is read, by the path in the command.
         self._samples = {item.path: stdin if item.path == "-" and stdin else cwd / item.path for item in self._inputs}
         self.shortened = tuple(self._shorten())
 
     def _shorten(self) -> Iterator[str]:
-        """Take the first records of large inputs; tells of each."""
+        """Replace large inputs by their first records; yield a sentence for each."""
         for number, item in enumerate(self._inputs):
             cut = self.folder / f"sample-{number}"
             if first_records(self._samples[item.path], item.format, self._patterns, cut):
@@ -105,7 +105,7 @@ class Check:
                 yield f"of {'standard input' if item.path == '-' else item.path}: the first {MOST_RECORDS} records"
 
     def rounds(self) -> Iterator[Found]:
-        """All rounds, one after another; each is told as soon as it has ended.
+        """Run all rounds in turn; yield the result of each as soon as it has ended.
 
         Raises:
             MillraceError: The serial command itself fails.
@@ -114,7 +114,7 @@ class Check:
         again = first_difference(serial, self._serial(self._place()))
         yield Found("serially, twice", again)
         if again:
-            return  # nothing can be compared with what changes by itself
+            return  # outputs that change by themselves cannot be compared
         for size in BATCHES:
             name = f"batches of {size}" if size != "auto" else "batches as Millrace chooses them"
             yield Found(name, self._compared(serial, self._place(), ["--batch", size]))
@@ -142,7 +142,7 @@ class Check:
         return self._compared(serial, place, ["--batch", "1"])
 
     def _place(self) -> Path:
-        """A folder that shows what is in the user's, with the samples and no output in it."""
+        """Make a folder with links to the files of the user's folder, with the samples and without the outputs."""
         self._n_places += 1
         place = self.folder / str(self._n_places)
         place.mkdir()
@@ -152,13 +152,13 @@ class Check:
             shown = place / ".stdin" if path == "-" else place / "work" / path
             shown.unlink(missing_ok=True)
             shutil.copyfile(sample, shown)
-        for item in self._inputs:  # made of all records, and older than the sample
+        for item in self._inputs:  # indexes of all records, older than the sample
             for ending in item.hide:
                 (place / "work" / f"{item.path}{ending}").unlink(missing_ok=True)
         return place
 
     def _turned(self) -> dict[str, Path]:
-        """The samples with their records turned round."""
+        """Write the samples with their records in reverse order."""
         found = {}
         for number, item in enumerate(self._inputs):
             found[item.path] = self.folder / f"turned-{number}"
@@ -183,8 +183,8 @@ class Check:
 
     @contextmanager
     def _started(self, command: Sequence[str], place: Path, *, tidy: bool) -> Iterator[subprocess.Popen[bytes]]:
-        """See `millrace.prove.ending.running`."""
-        # Runs of a check are none that `millrace runs` should list.
+        """Start a process in ``place``; see ``millrace.prove.ending.running``."""
+        # ``millrace runs`` should not list the runs of a check.
         environ = {**os.environ, "XDG_STATE_HOME": str(place / ".state")} if tidy else os.environ
         with (
             (place / ".stdout").open("wb") as out,
@@ -201,7 +201,7 @@ class Check:
         return (place / ".stdin" if "-" in self._samples else Path(os.devnull)).open("rb")
 
     def _outputs(self, place: Path) -> Bytes:
-        """What was written, without what two serial runs differ in: what the adapter lists (dates, times), and the folder."""
+        """Return the outputs without the volatile text of the adapter (dates, times) and the path of the folder."""
         found: Bytes = {STDOUT: (place / ".stdout").read_bytes()}
         for output in self.use.outputs:
             name = STDOUT if output.path == "-" else output.path

@@ -1,4 +1,4 @@
-"""A first description of a tool: from its help text, and from a trial of one command that shows what it writes."""
+"""A draft description of a tool: from its help text, and from a trial of one command that shows its outputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millrace.prove.ending import running
 from millrace.prove.help_text import Option, one_dash, options
 from millrace.prove.place import show
 
-#: Seconds after which a program is not asked any more what it says of itself.
+#: Timeout for the help text of a program.
 HELP_SECONDS = 30.0
 
 DATABASE = re.compile(r"\b(database|db|reference|ref|index|subject|target)s?\b", re.IGNORECASE)
@@ -26,16 +26,16 @@ THREADS = re.compile(r"\b(threads?|cpus?|cores|processors)\b", re.IGNORECASE)
 
 
 class Place(msgspec.Struct):
-    """A word of the command that names a file."""
+    """An argument of the command that may name a file."""
 
-    #: As TOML has it: ``option = "out"`` or ``operand = 1``.
+    #: Its position, in TOML: ``option = "out"`` or ``operand = 1``.
     where: str
     word: str
     text: str = ""
 
 
 def verb_of(command: Sequence[str], cwd: Path) -> str:
-    """The first argument, if what the program says of its options depends on it; else empty."""
+    """Return the first argument if the help text of the program depends on it; else ""."""
     word = next(iter(command[1:]), "")
     if not re.fullmatch(r"[A-Za-z][\w-]*", word) or any(cwd.glob(f"{word}*")):
         return ""
@@ -43,7 +43,7 @@ def verb_of(command: Sequence[str], cwd: Path) -> str:
 
 
 def help_of(program: Sequence[str], cwd: Path) -> str:
-    """What a program, or a verb of it, says of its options; empty: nothing."""
+    """Return the help text of a program, or of a verb of it; empty: there is none."""
     said = ""
     for argument in ("--help", "-h", "-help"):
         try:
@@ -60,10 +60,10 @@ def help_of(program: Sequence[str], cwd: Path) -> str:
 
 
 def written_by(command: Sequence[str], cwd: Path, folder: Path) -> set[str]:
-    """Run a command in a folder of its own that shows what is in the user's; the files that it has made there.
+    """Run a command in a folder with links to the user's files; return the files that it has written.
 
     Raises:
-        MillraceError: It fails.
+        MillraceError: The command fails.
     """
     work = folder / "work"
     named = {
@@ -71,7 +71,7 @@ def written_by(command: Sequence[str], cwd: Path, folder: Path) -> set[str]:
     }
     there = {path for path in named if (cwd / path).is_file()}
     show(cwd, work, {path for path in named - there if not (cwd / path).exists()}, there)
-    for path in there:  # which of them it writes is not known yet
+    for path in there:  # copied, as the command may write any of them
         (work / path).unlink()
         shutil.copyfile(cwd / path, work / path)
     before = _files(work)
@@ -90,7 +90,7 @@ def written_by(command: Sequence[str], cwd: Path, folder: Path) -> set[str]:
 
 
 def _is_inside(word: str) -> bool:
-    """Whether a word can be the name of a file in the working folder."""
+    """Tell whether a word can be the name of a file in the working folder."""
     return (
         bool(word)
         and not os.path.isabs(word)
@@ -100,7 +100,7 @@ def _is_inside(word: str) -> bool:
 
 
 def _files(folder: Path) -> dict[str, tuple[int, int]]:
-    """Size and time of change of all files."""
+    """Return (bytes, mtime in ns) of all files, by relative path."""
     found = {}
     for path in folder.rglob("*"):
         about = path.lstat()
@@ -110,13 +110,13 @@ def _files(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def described(command: Sequence[str], verb: str, text: str, written: set[str], cwd: Path) -> str:
-    """A description of the tool as TOML, with a comment wherever something was guessed.
+    """Draft a description of the tool as TOML, with a comment at each guess.
 
     Args:
-        verb: The first argument, if options depend on it.
-        text: Its help text.
-        written: Files that the command has made.
-        cwd: In which its words name files.
+        verb: The first argument, if options depend on it; else "".
+        text: The help text.
+        written: Files that the command has written.
+        cwd: Folder of relative paths.
     """
     known = _with_given(options(text), command[2:] if verb else command[1:])
     places, use = list(_places(command[2:] if verb else command[1:], known)), f"verb.{verb}" if verb else "use"
@@ -144,7 +144,7 @@ def described(command: Sequence[str], verb: str, text: str, written: set[str], c
 
 
 def _with_given(known: Sequence[Option], arguments: Sequence[str]) -> list[Option]:
-    """The options, and those of the command of which the help text says nothing: with a value, if a word follows."""
+    """Add the options of the command that the help text does not list: they have a value if a word follows."""
     names = {name for option in known for name in option.names}
     found = list(known)
     for word, after in zip(arguments, [*arguments[1:], "-"], strict=True):
@@ -155,7 +155,7 @@ def _with_given(known: Sequence[Option], arguments: Sequence[str]) -> list[Optio
 
 
 def _places(arguments: Sequence[str], known: Sequence[Option]) -> Iterator[Place]:
-    """The words that may name files: values of options, and operands."""
+    """Yield the arguments that may name files: values of options, and operands."""
     by_name = {name: option for option in known for name in option.names}
     operand, words = 0, list(arguments)
     while words:

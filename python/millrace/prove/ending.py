@@ -1,4 +1,4 @@
-"""A check that is told to stop: its processes end, and its folder goes, before it does."""
+"""Processes of a check: on a signal they end, and the folder of the check is removed, before the check itself ends."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from millrace.interrupt import STOPPING, StoppedBySignal
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Raise `StoppedBySignal` in what goes on inside when a signal asks to stop.
+    """Raise ``StoppedBySignal`` within the context when a signal asks to stop.
 
-    Further ones change nothing any more, so that the first can be obeyed in order.
+    Further signals are ignored, so that the clean-up after the first is not interrupted.
     """
     before = {number: signal.getsignal(number) for number in STOPPING}
     caught = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
@@ -42,12 +42,12 @@ def ended_by_signals() -> Iterator[None]:
 def running(
     command: Sequence[str], cwd: Path, environ: Mapping[str, str], stdin: BinaryIO, stdout: BinaryIO, *, tidy: bool
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run ``command`` with its standard error in a pipe; it has ended when the context is left, whatever happens.
+    """Run ``command`` with its standard error in a pipe; end it, if it still runs, when the context is left.
 
     Args:
-        tidy: It ends its own processes when SIGTERM asks it to; otherwise all of its process group are killed.
+        tidy: Whether it ends its own children on SIGTERM; otherwise its process group is killed.
     """
-    # A signal that came while the process is made would leave it to nobody.
+    # A signal during the start of the process would leave it an orphan.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         process = subprocess.Popen(
@@ -68,14 +68,14 @@ def running(
         _end(process)
 
 
-#: Seconds after which a process that was told to end is told again.
+#: Interval at which SIGTERM is repeated.
 AGAIN_SECONDS = 0.5
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of a process that ends its own when SIGTERM asks it to, and at once when it is asked again.
+    """Send SIGTERM until the process ends: the first makes it end its children, the second ends it at once.
 
-    What tools that run would still find is of no use to anybody.
+    The results of its running tools are not needed.
     """
     while process.poll() is None:
         process.terminate()

@@ -1,4 +1,4 @@
-"""What a tool's help text says of its options. Pure; a help text is written for people, so this is guessing."""
+"""Parser of the options in a tool's help text. Pure; a help text is written for people, so the results are guesses."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ import msgspec
 #: Names at the begin of a line: ``-o, --out``, ``-quiet``, ``--in1=<file>``.
 _NAMES = re.compile(r"\s{0,10}(-{1,2}[A-Za-z0-9][\w.-]*(?:\s?[,|/ ]\s?-{1,2}[A-Za-z0-9][\w.-]*)*)(?P<rest>.*)")
 
-#: Of several names each with its value, as argparse writes them: ``-o OUT, --out OUT``.
+#: The value between several names, as argparse writes them: ``-o OUT, --out OUT``.
 _VALUE_BETWEEN = re.compile(r"(?<=[\w-])[ =](?:[A-Z][A-Z0-9_]*|\{[^}\s]*\}|<[^>]*>)(?=,\s-{1,2}[A-Za-z0-9])")
 
-#: What stands behind the names of an option that takes a value.
+#: Text behind the names of an option that takes a value.
 _VALUE = re.compile(
     r"(=|\s?<|\s?\[?=|\s\{|\s[A-Z][A-Z0-9_]*\b(?=\s|$)|\s(str|string|int|float|num|n|file|path|dir|uint|name|number)\b)"
 )
 
-#: fastp, and other tools that say the type at the end: ``(string [=])``.
+#: A type at the end, as fastp and other tools write it: ``(string [=])``.
 _TYPE_AT_END = re.compile(r"\((string|int|float|double) \[=.*\]\)")
 
 
 class Option(msgspec.Struct, frozen=True):
-    """An option as a help text has it."""
+    """An option in a help text."""
 
     #: All its names, without dashes; the longest first.
     names: tuple[str, ...]
     takes_value: bool
-    #: What is said of it.
+    #: Its description.
     text: str
 
 
 def options(text: str) -> list[Option]:
-    """The options that a help text names, each once.
+    """Parse the options of a help text; each is returned once.
 
     >>> options("  -o, --out FILE  where to write\\n  -q --quiet   say nothing")
     [Option(names=('out', 'o'), takes_value=True, text='where to write'), Option(names=('quiet', 'q'), takes_value=False, text='say nothing')]
@@ -57,6 +57,6 @@ def options(text: str) -> list[Option]:
 
 
 def one_dash(text: str) -> bool:
-    """Whether names of several letters have one dash before them, as in ``-quiet``."""
+    """Tell whether most names of several letters have one dash, as in ``-quiet``."""
     long = re.findall(r"^\s{0,10}(--?)[A-Za-z]\w[\w-]+", text, re.MULTILINE)
     return bool(long) and long.count("-") > len(long) / 2

@@ -1,4 +1,4 @@
-"""A folder of its own for each round: shows what is in the user's working folder, and takes what is written instead of it."""
+"""The private folder of a round: it has links to the files of the user's working folder, and receives the outputs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from millrace.tools.base import is_stream
 
 
 def touched(path: str) -> bool:
-    """Whether a check writes a file at an input's or output's path: it is neither a standard stream nor a device."""
+    """Tell whether the path of an input or output is a file, so neither a standard stream nor a device."""
     return path != "-" and not is_stream(path)
 
 
 def refuse(use: ToolUse) -> None:
-    """Say before anything runs what cannot be checked.
+    """Refuse a command that cannot be checked, before anything runs.
 
     Raises:
         RefusedError: An input or output is outside the working folder, or each file is a record.
@@ -40,11 +40,11 @@ def refuse(use: ToolUse) -> None:
 
 
 def show(folder: Path, work: Path, outputs: Set[str], inputs: Set[str]) -> None:
-    """Make ``work`` show what is in ``folder``: links, but folders of its own on the way to each input and output.
+    """Make ``work`` with links to the entries of ``folder``, but real folders on the way to each input and output.
 
     Args:
-        outputs: Paths below ``folder``, normalized, that are not shown; the folders that they lie in are made.
-        inputs: Paths below ``folder``, normalized, that can be replaced in ``work``.
+        outputs: Normalized paths below ``folder`` that get no link; their parent folders are made.
+        inputs: Normalized paths below ``folder`` whose links can be replaced in ``work``.
     """
     work.mkdir(parents=True)
     for entry in os.scandir(folder):

@@ -1,4 +1,4 @@
-"""The sample of a check: its first records, and its records turned round."""
+"""The sample of a check: the first records of an input, and its records in reverse order."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 from millrace import _core
 
-#: Records of each input that are taken: with one a batch, each is a start of the tool, several times over.
+#: Records of each input at most: in batches of one, each record starts the tool, in several rounds.
 MOST_RECORDS = 100
 
 
 def reader(path: Path, form: str, patterns: tuple[str, str]) -> _core.Reader:
-    """The records of one file.
+    """Open a reader of the records of one file.
 
     Args:
         patterns: Of the first and of the last line of a record, where ``form`` is ``regex``.
@@ -21,7 +21,7 @@ def reader(path: Path, form: str, patterns: tuple[str, str]) -> _core.Reader:
 
 
 def first_records(path: Path, form: str, patterns: tuple[str, str], dest: Path) -> bool:
-    """Write the first records of a large input to ``dest``; returns whether it is large."""
+    """Write the first ``MOST_RECORDS`` records of an input to ``dest``; return whether the input has more."""
     found = reader(path, form, patterns)
     if not found.cut(str(dest), MOST_RECORDS, 0, 0):
         return False
@@ -31,12 +31,12 @@ def first_records(path: Path, form: str, patterns: tuple[str, str], dest: Path) 
 
 
 def turned_round(path: Path, form: str, patterns: tuple[str, str], dest: Path) -> None:
-    """Write the records of an input from the last to the first to ``dest``."""
+    """Write the records of an input to ``dest``, from the last to the first."""
     found, records = reader(path, form, patterns), list[bytes]()
     header = found.header
     while found.cut(str(dest), 1, 0, 0):
         records.append(dest.read_bytes()[len(header) :])
-    # The last record of a file may have no end of line, which one in the middle needs.
+    # The last record of a file may lack an end of line, but in the middle it needs one.
     whole = (text if text.endswith((b"\n", b"\0")) else text + b"\n" for text in reversed(records))
     dest.write_bytes(header + b"".join(whole))
     _pack(dest, found.compression)

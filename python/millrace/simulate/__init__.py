@@ -1,1 +1,1 @@
-"""A cluster without a cluster: the scheduling code of real runs, on a simulated clock."""
+"""Simulation of a job on a cluster: the scheduling code of real runs, on a simulated clock."""

@@ -1,4 +1,4 @@
-"""What other ways to divide a job would take, to compare with."""
+"""Durations of a job under other ways to divide it, for comparison."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from millrace.simulate.trace import Trace
 
 
 def static_seconds(trace: Trace, records: int, cores: int) -> float:
-    """Seconds of the same job, were the records divided beforehand into equal numbers for the cores, in order."""
+    """Return the seconds of the job if equal numbers of records are assigned to the cores beforehand, in order."""
     bounds = [core * records // cores for core in range(cores + 1)]
     return trace.startup_seconds + max(trace.seconds(last) - trace.seconds(first) for first, last in pairwise(bounds))
 
 
 def in_order_seconds(trace: Trace, records: int, cores: int) -> float:
-    """Seconds of the same job if each core took one record after the other in their order, and nothing else cost time.
+    """Return the seconds of the job if cores take single records in their order, and nothing else costs time.
 
-    No dispatcher does better that learns what a record takes by running it, except by luck: one that is long and comes
-    last ends last.
+    No dispatcher that learns the cost of a record only by running it does better, except by luck: a long record at the
+    end of the input ends last.
     """
     begun = max(records - math.ceil(4 * trace.longest_seconds / trace.mean_seconds) * cores, 0)
     last = begin = trace.seconds(begun) / cores

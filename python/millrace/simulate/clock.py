@@ -1,4 +1,4 @@
-"""The simulated clock: what happens next, in the order of time."""
+"""The simulated clock: a queue of events in the order of time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import count
 
 
 class What(IntEnum):
-    """What happens, in the words of the one to whom it happens. The number decides between events of one time."""
+    """The kinds of events, named from the side of their receiver; the number orders events of equal time."""
 
     TASK_ENDED = 0
     ROOT_TOLD = 1
@@ -21,17 +21,17 @@ class What(IntEnum):
 
 
 class Clock:
-    """Events that are still to come."""
+    """The pending events."""
 
     def __init__(self) -> None:
         self._events: list[tuple[float, int, int, int, int]] = []
         self._serial = count()
 
     def later(self, seconds: float, what: What, member: int, task: int) -> None:
-        """Let ``what`` happen to ``member`` at a time."""
+        """Schedule an event at the time ``seconds``, in seconds since the start."""
         heapq.heappush(self._events, (seconds, what, next(self._serial), member, task))
 
     def next(self) -> tuple[float, int, int, int]:
-        """The next event, as (time, what, member, task)."""
+        """Remove and return the next event, as (time, what, member, task)."""
         seconds, what, _, member, task = heapq.heappop(self._events)
         return seconds, what, member, task

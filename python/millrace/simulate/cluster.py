@@ -1,10 +1,10 @@
 """A discrete-event simulation of a job on a cluster. Every decision is made by the code of real runs.
 
-Real: the `Scheduler` with its batch sizes (`sizing`) and, for a database in fragments, its searches and how what they found is
-finished: in one, in parts, or in slices; what it does with records that fail; `Dispatcher` with its `Placement` and `Homes` at
-the root and in each partition, also when a node is lost; the rule that forms `partitions`. Simulated: the clock; a coordinator
-and partition leaders that handle one message after the other; messages that take a fixed time; `Nodes`. Not simulated: the
-start of the job, staging of databases, writing of the output, a start again after the loss of a coordinator or leader.
+Real: the ``Scheduler`` with its batch sizes (``sizing``), its handling of failing records and, for a database in
+fragments, its searches and finishes (in one, in parts, or in slices); ``Dispatcher`` with its ``Placement`` and
+``Homes`` at the root and in each partition, also when a node is lost; the rule that forms ``partitions``. Simulated:
+the clock; a coordinator and partition leaders that handle one message at a time; messages of fixed latency; ``Nodes``.
+Not simulated: start of the job, staging of databases, writing of output, restart after a lost coordinator or leader.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from millrace.simulate.trace import Trace
 
 
 class Simulation:
-    """One job on one machine; `run` it once.
+    """The simulation of one job on one cluster; call ``run`` once.
 
     Raises:
-        ValueError: There is no such machine, or a node dies without which the run would start again.
+        ValueError: The figures are impossible, or a node dies whose loss restarts a run.
     """
 
     def __init__(self, machine: Machine, trace: Trace, records: int) -> None:
@@ -36,7 +36,7 @@ class Simulation:
         self._machine, self._trace, self._records = machine, trace, records
         self._clock, self._nodes = Clock(), Nodes(machine)
         parts = partitions(machine.nodes, machine.partition_size)
-        #: The desk of each partition, and whose each node is; none: all are the coordinator's.
+        #: The leader of each partition, and the partition of each node; no leaders: the coordinator serves all nodes.
         self._leaders = [Desk(machine, self._clock, What.NODE_GETS, len(part)) for part in parts if len(parts) > 1]
         self._part_of = [number for number, part in enumerate(parts) for _ in part]
         self._root = Desk(machine, self._clock, What.LEADER_GETS if self._leaders else What.NODE_GETS)
@@ -53,12 +53,12 @@ class Simulation:
         self._work = self._coordinator.tasks
 
     def run(self) -> Outcome:
-        """Run the job to its end.
+        """Run the job to its end and return its figures.
 
         Raises:
-            ToolError: More records fail than a run gives up.
+            ToolError: More records fail than a run may quarantine.
         """
-        # Millions of small objects live for a moment, and none of them is in a cycle.
+        # Millions of small objects are short-lived, and none of them is in a cycle.
         was = gc.isenabled()
         gc.disable()
         try:
@@ -105,7 +105,7 @@ class Simulation:
             self._clock.later(leader.serve(now) + self._machine.latency_seconds, What.ROOT_TOLD, number, task)
 
     def _look(self, _: int, __: int, now: float) -> None:
-        """Look for stragglers."""
+        """Check for stragglers, now and again after ``LOOK_SECONDS``."""
         for desk in (*self._leaders, self._root):
             desk.look(now)
         self._clock.later(now + LOOK_SECONDS, What.LOOK, 0, 0)
@@ -122,7 +122,7 @@ class Simulation:
             self._clock.later(end, What.TASK_ENDED, node, task)
 
     def _seconds_on(self, node: int, task: int) -> float:
-        """What a task takes on a node; a copy that is still in the queue when the other one ends is not run."""
+        """Return the seconds of a task on a node; 0 for a queued copy of a task that has ended, as it is not run."""
         work = self._work.get(task)
         if work is None:
             return 0.0
@@ -141,7 +141,7 @@ class Simulation:
         self._clock.later(now + self._machine.silence_seconds, What.NODE_MISSED, node, 0)
 
     def _missed(self, node: int, _: int, now: float) -> None:
-        """Go on without a node."""
+        """Continue without a node that was found dead."""
         if not self._leaders:
             self._root.dispatcher.lost(node, now)
         else:

@@ -1,4 +1,4 @@
-"""The coordinator of a simulated job: does for the scheduler what the engine does in a real run."""
+"""The coordinator of a simulated job: it drives the scheduler as the engine does in a real run."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from millrace.simulate.trace import Trace
 from millrace.simulate.work import Work, Workload, fragmented
 from millrace.tasks import Ended, Ending, Rank, Slice, Task
 
-#: Seconds between looks for stragglers once all is cut.
+#: Seconds between checks for stragglers, once the whole input is cut.
 LOOK_SECONDS = 1.0
 
 
 class Coordinator:
-    """Cuts batches, submits tasks and tells the scheduler what becomes of them.
+    """The driver of the scheduler: it cuts batches, submits tasks and reports their ends.
 
     Args:
-        root: The process that it is in.
-        others: The leaders of partitions, who hear when all is cut.
+        root: Its own message queue.
+        others: Those of the partition leaders, notified when the whole input is cut.
     """
 
     def __init__(
@@ -59,25 +59,25 @@ class Coordinator:
             slots=machine.nodes * machine.cores, cost=trace.hint, batch_size=(machine.batch, 0),
             fragmented=fragmented(machine), n_nodes=machine.nodes if machine.homes else 1,
         ))  # fmt: skip
-        #: Tasks that are not done.
+        #: Unfinished tasks, by id.
         self.tasks: dict[int, Work] = {}
         #: Records [first, last) of each batch.
         self._batches: dict[BatchId, tuple[int, int]] = {}
         self._ids = map(BatchId, count(1))
         self._cut_to = 0
         self.n_tasks = self.quarantined = 0
-        #: Tasks that wrote a part of a record's rows, or found their ranks.
+        #: Number of rank and slice tasks.
         self.slices = 0
-        #: When all was cut, and how long slots had been busy by then.
+        #: Time at which the whole input was cut, and the busy seconds of all slots by then.
         self.all_cut: tuple[float, float] | None = None
 
     def begin(self) -> None:
-        """The job begins."""
+        """Start the scheduler and cut the first batches."""
         self._tell(Begun(), 0.0)
         self.feed(0.0)
 
     def feed(self, now: float) -> None:
-        """Cut as many batches as the scheduler wants."""
+        """Cut as many batches as the scheduler asks for."""
         while ask := self.scheduler.ask(float(self._total - self._trace.units(self._cut_to))):
             for _ in range(ask.n_batches):
                 if self._cut_to == self._records:
@@ -124,7 +124,7 @@ class Coordinator:
             case Stop(_, why):
                 raise ToolError(f"the run would end before its time: {why.value}", "let fewer records fail")
             case _:
-                pass  # nobody reads the output
+                pass  # there is no output
 
     def _submit(self, task: Task, now: float) -> None:
         self.tasks[task.id] = work = self._workload.of(task, *self._batches[task.batch])
@@ -133,13 +133,13 @@ class Coordinator:
         self._root.submit(work, now)
 
     def ended(self, member: int, task: int, seconds: float, now: float) -> None:
-        """Hear that a task has ended at ``member``, a node or a partition."""
+        """Handle the end of a task at ``member``, a node or a partition."""
         work = self.tasks.get(task)
         is_news = self._root.dispatcher.ended(member, TaskId(task), seconds, now, counts=not (work and work.fails))
         self._root.send(now)
         if is_news:
             del self.tasks[task]
-            assert work  # of a task that is done there is no news
+            assert work  # a task ends only once
             self._tell(self._news(work, seconds), now)
         self.feed(now)
 

@@ -1,4 +1,4 @@
-"""Nodes that die and records that fail in a simulated job, drawn by chance."""
+"""Random faults of a simulated job: nodes that die, and records that fail."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from millrace.simulate.trace import Trace
 
 
 def draw(machine: Machine, trace: Trace, records: int, *, n_deaths: int, n_failing: int, seed: int) -> Machine:
-    """``machine`` with so many nodes that die while the job lasts, and records that always fail.
+    """Return ``machine`` with random nodes that die during the job, and random records that always fail.
 
     Raises:
-        RefusedError: There are not so many.
+        RefusedError: There are fewer such nodes or records.
     """
     chance = random.Random(seed)
     leaders = {part[0] for part in partitions(machine.nodes, machine.partition_size)}

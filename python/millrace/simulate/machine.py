@@ -1,4 +1,4 @@
-"""A simulated cluster, and what comes out of a job on it: figures only."""
+"""Figures of a simulated cluster, and of the outcome of a job on it."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ class Machine:
     Args:
         nodes: Nodes, of one agent each.
         cores: Slots of a node.
-        latency_seconds: From the decision to send a message until its receiver looks at it; mostly the pause of a
-            receiver that has had nothing to do.
-        service_seconds: What a coordinator or partition leader needs for each task message, in or out.
+        latency_seconds: Time from the decision to send a message until its receiver handles it; mostly the poll
+            interval of an idle receiver.
+        service_seconds: Time that a coordinator or partition leader needs for each task message, in or out.
         partition_size: Nodes of a partition; None: as in a real run.
         speeds: Speed of each node; empty: 1 for all.
         prefetch: Whether nodes hold tasks beyond their slots.
         copies: Whether stragglers are run a second time on idle slots.
         batch: Records of each batch; 0: sized by measurement, as in a real run.
-        fragments: Fragments of the database, each of which every batch is searched against; 0: it is whole.
+        fragments: Fragments of the database; every batch is searched in each. 0: the database is whole.
         resident: Fragments that the memory of a node holds.
-        load_seconds: What a task takes longer whose fragment is not in its node's memory.
-        homes: Whether nodes are given again what they have in memory.
-        deaths: (seconds, node) of nodes that die; not the first of all, nor the first of a partition, without which a real
-            run starts again.
-        silence_seconds: After which a node that died is missed.
-        failing: Records, from 0, for which the tool always fails.
+        load_seconds: Extra time of a task whose fragment is not in the memory of its node.
+        homes: Whether tasks are dispatched by affinity to the fragments in a node's memory.
+        deaths: (seconds, node) of nodes that die; not the first of all, nor the first of a partition, whose loss
+            restarts a real run.
+        silence_seconds: Time after which a dead node is noticed.
+        failing: Records, 0-based, for which the tool always fails.
         finish: Time of the search of a record's candidates, as a share of that of its search in the whole database.
-        passes: How often each candidate is searched where a record's rows are written in slices; 0: they never are.
+        passes: Number of searches of each candidate where a record's rows are written in slices; 0: they never are.
     """
 
     nodes: int
@@ -55,7 +55,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out; times in seconds."""
+    """The outcome of a simulated job; times in seconds."""
 
     cores: int
     partitions: int
@@ -63,14 +63,14 @@ class Outcome:
     tasks: int
     #: Tasks that were run a second time.
     copies: int
-    #: From the first message to the end of the last task, as the coordinator knows it.
+    #: Time from the first message until the coordinator has handled the end of the last task.
     seconds: float
-    #: Time of the records alone on one core of speed 1, and of the longest one: no run is shorter than that.
+    #: Time of all records on one core of speed 1, and of the longest record, which no run can undercut.
     work_seconds: float
     longest_seconds: float
     #: Work over what all cores could have done in that time, from 0 to 1.
     efficiency: float
-    #: Shares of the cores' time: start of tools, idle while there was input to cut, idle or copying after it.
+    #: Shares of the cores' time: start of tools, idle while there was input to cut, idle or running copies after that.
     startup_share: float
     starved_share: float
     tail_share: float
@@ -79,8 +79,8 @@ class Outcome:
     leader_share: float
     #: Tasks that had to read their fragment.
     loads: int = 0
-    #: Batches that were tried again, and records that were given up.
+    #: Retried batches, and quarantined records.
     retries: int = 0
     quarantined: int = 0
-    #: Tasks that wrote a part of a record's rows, or found their ranks.
+    #: Number of rank and slice tasks.
     slices: int = 0

@@ -1,4 +1,4 @@
-"""The nodes of a simulated cluster: slots that take the time that the trace says, a memory for fragments, and death."""
+"""The nodes of a simulated cluster: their slots, queues, fragments in memory, and loss."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from millrace.simulate.machine import Machine
 
 
 class Nodes:
-    """What each node has to do, and how long all slots have been busy."""
+    """The state of all nodes, and the busy time of their slots."""
 
     def __init__(self, machine: Machine) -> None:
         self.speeds = list(machine.speeds) or [1.0] * machine.nodes
@@ -18,24 +18,24 @@ class Nodes:
         self._queues: list[deque[int]] = [deque() for _ in range(machine.nodes)]
         self._memory: list[OrderedDict[int, None]] = [OrderedDict() for _ in range(machine.nodes)]
         self._dead: set[int] = set()
-        #: Fragments that were read.
+        #: Number of fragments read into memory.
         self.loads = 0
         self._busy, self._busy_since, self._busy_seconds = 0, 0.0, 0.0
 
     def is_dead(self, node: int) -> bool:
-        """Whether nothing comes from ``node`` any more."""
+        """Tell whether ``node`` has died."""
         return node in self._dead
 
     def gets(self, node: int, task: int, *, urgent: bool) -> None:
-        """A task comes to a node; what comes to a dead one is lost."""
+        """Queue a task at a node, in front if ``urgent``; a task for a dead node is lost."""
         if node not in self._dead:
             (self._queues[node].appendleft if urgent else self._queues[node].append)(task)
 
     def starts(self, node: int, now: float, seconds: Callable[[int], float]) -> Iterator[tuple[int, float]]:
-        """Tasks that free slots of a node take now, and when they end.
+        """Start queued tasks on the free slots of a node; yield each with the time of its end.
 
         Args:
-            seconds: What a task takes on this node.
+            seconds: Returns the duration of a task on this node.
         """
         queue = self._queues[node]
         while queue and self._free[node]:
@@ -45,18 +45,18 @@ class Nodes:
             yield task, now + seconds(task)
 
     def ends(self, node: int, now: float) -> None:
-        """A slot of a node is free again."""
+        """Free a slot of a node."""
         self._free[node] += 1
         self._count(now, -1)
 
     def dies(self, node: int, now: float) -> None:
-        """Whatever a node has is lost."""
+        """Mark a node as dead; its tasks are lost."""
         self._dead.add(node)
         self._queues[node].clear()
         self._count(now, self._free[node] - self._machine.cores)
 
     def load_seconds(self, node: int, fragment: int) -> float:
-        """Seconds that a node needs to read a fragment, unless it is in its memory; 0 is no fragment."""
+        """Load a fragment into the memory of a node; return the seconds, 0 if it is there. Fragment 0 is none."""
         if not fragment:
             return 0.0
         memory = self._memory[node]
@@ -69,7 +69,7 @@ class Nodes:
         return 0.0 if held else self._machine.load_seconds
 
     def busy_seconds(self, now: float) -> float:
-        """How long slots have been busy, all together."""
+        """Return the busy seconds of all slots up to ``now``."""
         self._count(now, 0)
         return self._busy_seconds
 

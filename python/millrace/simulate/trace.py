@@ -1,4 +1,4 @@
-"""What records cost: measured in a real run, or drawn from a distribution. Nothing here knows of nodes."""
+"""The costs of records: measured in a real run, or drawn from a distribution. Nothing here knows of nodes."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from millrace.report import runs
 from millrace.report.events import TaskEvent, read_typed
 from millrace.schedule.sizing import CostModel
 
-#: Records drawn; a longer input repeats them.
+#: Number of records drawn; a longer input repeats them.
 POOL = 1 << 18
 
-#: Records that are searched against one fragment after the other before the next ones follow.
+#: Records that are searched in all fragments in turn before the next records follow.
 BATCH = 32
 
-#: Seconds before the first record of a task, where the trace is no measurement: about that of ``blastp``.
+#: Seconds before the first record of a task, for a trace that was not measured: about that of ``blastp``.
 STARTUP_SECONDS = 0.05
 
 
-#: Residues of a record on average, and how far its time is from what its length says (standard deviation of the
-#: logarithm; 0.21 to 0.28 for proteins of more than 200 residues in the measured trace), where lengths are drawn.
+#: For drawn lengths: mean residues of a record, and the spread of its time around the time predicted from its length
+#: (standard deviation of the logarithm; 0.21 to 0.28 for proteins of more than 200 residues in the measured trace).
 RESIDUES = 400
 NOISE = 0.25
 
-#: Cost units that the scheduler sees before the run, and seconds that it does not, of each record.
+#: Cost units of each record, known to the scheduler before the run, and its seconds, unknown to it.
 Costs = tuple[Sequence[int], Sequence[float]]
 
 
@@ -38,10 +38,10 @@ class Trace:
     """An endless input of known cost: a pool of records, repeated.
 
     Args:
-        costs: Of the pool; at least one record, with at least one unit each.
-        unit: What units count.
-        startup_seconds: What every task costs before its first record.
-        words: What it is, for people.
+        costs: Of the pool: at least one record, with at least one unit each.
+        unit: Name of the unit.
+        startup_seconds: Time of every task before its first record.
+        words: Description of the trace for the user.
     """
 
     def __init__(self, costs: Costs, unit: str, startup_seconds: float, words: str) -> None:
@@ -54,37 +54,37 @@ class Trace:
 
     @property
     def n_records(self) -> int:
-        """Records of the pool."""
+        """Return the number of records of the pool."""
         return self._n
 
     @property
     def hint(self) -> CostHint:
-        """What the scheduler is told before it measures."""
+        """Return the costs that the scheduler assumes before it measures."""
         return CostHint(unit=self.unit, startup_seconds=self.startup_seconds, longest=self.longest)
 
     @property
     def mean_seconds(self) -> float:
-        """Mean time of a record."""
+        """Return the mean seconds of a record."""
         return self._seconds[-1] / self._n
 
     def units(self, record: int) -> int:
-        """Units of the records before ``record``."""
+        """Return the units of all records before ``record``."""
         rounds, rest = divmod(record, self._n)
         return rounds * self._units[-1] + self._units[rest]
 
     def seconds(self, record: int) -> float:
-        """Seconds of the records before ``record``, on a core of speed 1."""
+        """Return the seconds of all records before ``record``, on a core of speed 1."""
         rounds, rest = divmod(record, self._n)
         return rounds * self._seconds[-1] + self._seconds[rest]
 
     def cut(self, first: int, end: int, records: int, units: int) -> int:
-        """Cut a batch: return where it ends.
+        """Return the end of a batch, the record behind its last.
 
         Args:
             first: Its first record.
-            end: Records of the whole input.
-            records: Its records at most; 0: no limit.
-            units: It ends with the record that reaches so many; 0: no limit.
+            end: Number of records in the input.
+            records: Most records of the batch; 0: no limit.
+            units: It ends with the record that reaches these; 0: no limit.
         """
         last = end
         if records:
@@ -104,15 +104,15 @@ def load(
         source: An ``events.jsonl`` or the run directory that holds one; or ``NAME:NUMBER,...`` of a distribution:
             ``fixed:SECONDS``, ``lognormal:MEAN,SIGMA``, ``pareto:MEAN,ALPHA`` (bounded at 10,000 times its smallest
             value), ``skewed`` (the query times of mpiBLAST-PIO's experiments), ``lengths:MEAN,SIGMA`` (lognormal, and
-            as long as the record is in residues, but for `NOISE`: the scheduler sees before the run what is long).
-        mean_seconds: Scale all times so that a record takes so long on average, against the whole database.
-        fragments: Fragments of the database. Each record of the trace becomes so many, one against each fragment,
+            proportional to the residues of the record, except for ``NOISE``: the scheduler knows the lengths before).
+        mean_seconds: Mean time of a record in the whole database, to which all times are scaled.
+        fragments: Fragments of the database. Each record of the trace becomes so many records, one for each fragment,
             which share its time equally.
-        seed: Of the random numbers.
-        replay: The pool is the records of the run, in their order, where it can be; else they are drawn.
+        seed: Seed of the random numbers.
+        replay: Whether the pool is the records of the run, in their order, instead of a random sample of them.
 
     Raises:
-        RefusedError: There is no such file or distribution, or nothing was done in that run.
+        RefusedError: There is no such file or distribution, or no task was done in that run.
     """
     rng = random.Random(seed)
     name, _, rest = source.partition(":")
@@ -135,7 +135,7 @@ def load(
 
 
 def _in_fragments(n: int, fragments: int) -> list[int]:
-    """Records in the order of tasks, each once for each fragment."""
+    """Return the records in the order of tasks, each once for each fragment."""
     return [
         record
         for first in range(0, n, BATCH)
@@ -156,7 +156,7 @@ def _lognormal(rng: random.Random, mean: float = 1.0, sigma: float = 1.0) -> flo
 
 
 def _pareto(rng: random.Random, mean: float = 1.0, alpha: float = 1.1) -> float:
-    """Bounded Pareto, by inversion. Its mean is that of the bounded distribution.
+    """Draw from a bounded Pareto distribution of mean ``mean``, by inversion.
 
     Source of the family and of alpha near 1: Harchol-Balter and Downey, Exploiting process lifetime distributions
     for dynamic load balancing, ACM TOCS 15(3), 1997.
@@ -168,10 +168,10 @@ def _pareto(rng: random.Random, mean: float = 1.0, alpha: float = 1.1) -> float:
 
 
 def _skewed(rng: random.Random) -> float:
-    """96.9 % of the queries take under 10 s, the others 40 to 400 s; even, and even on a log scale, within those.
+    """Draw the time of a query: for 96.9 % uniform from 0.1 to 10 s, else from 40 to 400 s, uniform on a log scale.
 
     Source of the classes: Lin, Ma, Feng and Samatova, Coordinating computation and I/O in massively parallel
-    sequence search, IEEE TPDS 22(4), 2011. How the times lie within them is our assumption.
+    sequence search, IEEE TPDS 22(4), 2011. The distribution within the classes is our assumption.
     """
     return rng.uniform(0.1, 10.0) if rng.random() < 0.969 else math.exp(rng.uniform(math.log(40.0), math.log(400.0)))
 
@@ -216,7 +216,7 @@ def _measured(path: Path, rng: random.Random, replay: bool) -> tuple[Costs, str,
         raise RefusedError(f"{log}: no task was done", "give the event log of a run that did some work")
     head = told[-1].head
     startup = _startup(tasks)
-    # What is measured is a batch: its records count with its mean. Batches of one record say most.
+    # Only batches are measured: each record counts with the mean of its batch. Batches of one record are most precise.
     weights = [task.records for task in tasks]
     units = [max(round(task.units / n), 1) for task, n in zip(tasks, weights, strict=True)]
     seconds = [max(_seconds(task) - startup * task.tasks, 1e-6) / n for task, n in zip(tasks, weights, strict=True)]
@@ -230,7 +230,7 @@ def _measured(path: Path, rng: random.Random, replay: bool) -> tuple[Costs, str,
 
 
 def _startup(tasks: Sequence[TaskEvent]) -> float:
-    """Seconds before the first record, as the scheduler itself would measure them."""
+    """Estimate the seconds before the first record, as the scheduler does."""
     model = CostModel(CostHint(startup_seconds=0.0))
     for task in tasks:
         model.observe(task.units // task.tasks, _seconds(task) / task.tasks)
@@ -238,5 +238,5 @@ def _startup(tasks: Sequence[TaskEvent]) -> float:
 
 
 def _seconds(task: TaskEvent) -> float:
-    """CPU where it was measured: it says the same on a busy machine."""
+    """Return the CPU seconds if measured, as load does not change them; else the elapsed ones."""
     return task.cpu or task.seconds

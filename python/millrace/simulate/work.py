@@ -1,4 +1,4 @@
-"""What the tasks of a simulated job cost, and what they give."""
+"""The costs and results of the tasks of a simulated job."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from millrace.simulate.machine import Machine
 from millrace.simulate.trace import Trace
 from millrace.tasks import Rank, Search, Slice, Task, Whole
 
-#: What most tasks give here.
+#: The result of most simulated tasks.
 NOTHING = _core.TaskRef("", (0, 0, 0), False, [], [(0, b"", 0, 0, 0)])
 
 
 @dataclass(slots=True)
 class Work:
-    """A task that is not done."""
+    """An unfinished task."""
 
     task: Task
     units: float
-    #: On a core of speed 1.
+    #: Duration on a core of speed 1.
     seconds: float
     fails: bool
-    #: What it commits.
+    #: The blocks that it commits.
     result: _core.TaskRef
 
 
 class Workload:
-    """A job on a machine, record by record."""
+    """The costs of a job on a cluster, by record."""
 
     def __init__(self, machine: Machine, trace: Trace) -> None:
         self._machine, self._trace = machine, trace
 
     def of(self, task: Task, first: int, last: int) -> Work:
-        """The work of ``task`` on the records ``[first, last)``."""
+        """Return the work of ``task`` on the records ``[first, last)``."""
         trace, failing = self._trace, self._machine.failing
         units = float(trace.units(last) - trace.units(first))
         records = trace.seconds(last) - trace.seconds(first)
@@ -44,7 +44,7 @@ class Workload:
         return Work(task, units, seconds, fails, self._result(task, records))
 
     def _share(self, task: Task) -> float:
-        """How much of the search of the whole database a task takes."""
+        """Return the duration of a task as a share of the search in the whole database."""
         match task.kind:
             case Search():
                 return 1.0 / self._machine.fragments
@@ -56,21 +56,21 @@ class Workload:
                 return self._machine.finish
 
     def _result(self, task: Task, records: float) -> _core.TaskRef:
-        """What a search finds: as much as makes the search of the candidates take so long."""
+        """Return the result of a search: candidates of a size that matches the time of their finish."""
         if not isinstance(task.kind, Search) or not self._machine.finish:
             return NOTHING
-        # A list of `WORTH_A_SEARCH` bytes takes about as long as the tool's start.
+        # A finish of ``WORTH_A_SEARCH`` bytes takes about as long as the start of the tool.
         starts = self._machine.finish * records / max(self._trace.startup_seconds, LEAST_STARTUP_SECONDS)
         found = int(starts * WORTH_A_SEARCH / self._machine.fragments)
         return _core.TaskRef("", (0, 0, task.fragment), False, [], [(0, b"", 0, found, 0)])
 
 
-#: Seconds that a start of a tool takes at least, where the trace has none.
+#: Least seconds of a start of the tool, for a trace without start-up time.
 LEAST_STARTUP_SECONDS = 0.01
 
 
 def fragmented(machine: Machine) -> Fragmented | None:
-    """The database in fragments, as far as the scheduler looks at it; None: it is whole."""
+    """Return the database in fragments, with the fields that the scheduler reads; None: it is whole."""
     if not machine.fragments:
         return None
     argv = ("rank",) if machine.passes > 1 else ()
