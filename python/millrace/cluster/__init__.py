@@ -1,1 +1,1 @@
-"""Everything that has ranks: messages, membership, failure detection, partitions, remote slots, output by several nodes."""
+"""The parts of a run with ranks: messages, membership, failure detection, partitions, remote slots, parallel output."""

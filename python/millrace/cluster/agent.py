@@ -1,4 +1,4 @@
-"""The node agent as a process of an MPI job: rank 1 and up. Does what the coordinator says, and tells what became of it."""
+"""The node agent as a process of an MPI job (rank 1 and up). It executes the coordinator's commands."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from millrace.waiting import until
 
 
 class Agent:
-    """One process of the job, from its first word to its last.
+    """The node agent of one process, from its first message to its last.
 
     Args:
-        leader: Rank that tells this process what to do, and hears what became of it.
+        leader: Rank that sends the commands and receives the reports.
     """
 
     def __init__(self, world: World, work: WorkDir, leader: int = 0) -> None:
         self._world, self._work, self._leader = world, work, leader
         self._keeper = Keeper(world.link, work.path)
-        #: The run on this node, between set-up and end; and what had changed by its end, in words.
+        #: The run on this node, between set-up and end; then what changed during it, as text.
         self._here: NodeRun | None = None
         self._changed, self._read, self._against = "", HdfsRead(), ""
         self._naps = naps()
         self._patience = SilenceTimer()
         self._told = 0.0
-        #: Whether the run is on: the coordinator's loop turns. Before and after it may be busy for any time.
+        #: Whether the run is active: the coordinator's loop turns. Before and after, it may be silent for any time.
         self._on = False
         self._stopped = self._left = self._troubled = self._asked = False
 
     def run(self, interrupt: Interrupt) -> None:
-        """Serve until the coordinator says that it is over. If the coordinator is lost, ends the process."""
+        """Serve until the coordinator sends ``say.Leave``. End the process if the coordinator is lost."""
         self._tell(hello(for_tools(os.environ)))
         until(lambda: self._served(interrupt))
 
     def _served(self, interrupt: Interrupt) -> bool:
-        """Do what is to be done now; whether there is nothing more to come."""
+        """Run one tick of the loop; return whether this agent has left the job."""
         happened = self._look()
         if interrupt.signal and not self._asked:
             self._asked = True
@@ -58,7 +58,7 @@ class Agent:
             os._exit(1)  # the watchdog ends the tools
         if now - self._told > SIGN_OF_LIFE_SECONDS:
             self._tell(say.Alive())
-            if 0 in self._world.failed():  # only where MPI goes on without it; its last word may have gone with it
+            if 0 in self._world.failed():  # only where MPI continues without it; its last message may be lost
                 if not self._stopped:
                     os._exit(1)
                 return True
@@ -66,7 +66,7 @@ class Agent:
         return self._left
 
     def _look(self) -> bool:
-        """One turn: what the slots did, what the coordinator says; returns whether it said anything."""
+        """Report slot events and handle messages; return whether the leader has sent any, or this failed."""
         try:
             self._wait()
             heard = self._world.receive()
@@ -77,7 +77,7 @@ class Agent:
         except Exception as error:
             self._trouble(error)
             return True
-        # Not after what the slots did, which ends a nap by itself: they have more to do, as tasks are sent ahead.
+        # Slot events do not shorten the nap: they end it by themselves, and slots have tasks queued ahead.
         if heard:
             self._naps.something_came()
         else:
@@ -90,8 +90,8 @@ class Agent:
         self._obey(message)
 
     def _wait(self) -> None:
-        """Take a nap, which what happens in the slots ends; tell of it."""
-        if self._troubled:  # which would be said again at each turn, and the coordinator not be heard
+        """Sleep until a slot event or the end of the nap, and report the events."""
+        if self._troubled:  # the error would recur at each tick, before any message is received
             time.sleep(self._naps.seconds)
             return
         if self._keeper.busy:
@@ -108,7 +108,7 @@ class Agent:
             self._report(told)
         self._here.parts.turn()
 
-    #: Whether what ends in a bunch is told together, and so a little later.
+    #: Whether tasks that end close together are reported together, a little later.
     _rests = True
 
     def _allow(self, news: say.Allow) -> None:
@@ -118,10 +118,10 @@ class Agent:
         self._tell(say.Report(events))
 
     def _obey(self, message: say.Message) -> None:
-        """Do what the leader says.
+        """Execute a command of the leader.
 
         Raises:
-            MillraceError: It may not say that now.
+            MillraceError: The command is not allowed in this state.
         """
         self._on = self._here is not None
         match message:
@@ -146,7 +146,7 @@ class Agent:
                 self._here.kill_all()
             case say.Stop(whole):
                 self._on = False
-                self._tell(say.Alive())  # what follows may take a while
+                self._tell(say.Alive())  # the next steps may take seconds
                 if whole and self._here:
                     self._against = self._here.part()
                 self._stop()
@@ -154,7 +154,7 @@ class Agent:
             case say.Leave():
                 self._leave()
             case say.Work() | say.Write() | say.WriteNow() | say.Withdraw() | say.Kill() if self._stopped:
-                pass  # it was under way when the run ended
+                pass  # it was in flight when the run ended
             case _:
                 raise say.unexpected(f"rank {self._leader}", message)
 
@@ -168,7 +168,7 @@ class Agent:
         self._world.send(self._leader, message)
 
     def _trouble(self, error: Exception) -> None:
-        """Say what went wrong, once; then the coordinator ends the run."""
+        """Report an error to the leader, once; the coordinator then ends the run."""
         if self._troubled:
             return
         self._troubled = True
@@ -187,7 +187,7 @@ class Agent:
         return self._here.ready
 
     def _withdraw(self, here: NodeRun) -> list[TaskId]:
-        """Take back what no slot has taken."""
+        """Withdraw the tasks that no slot has started."""
         return here.withdraw()
 
     def _stop(self) -> None:
@@ -196,7 +196,7 @@ class Agent:
         self._stopped = True
         self._keeper.close()
         self._world.broken |= self._keeper.broken
-        # Nothing stays open in the run directory, which is about to be removed.
+        # The coordinator is about to remove the run directory: no file in it may stay open.
         here, self._here = self._here, None
         if here:
             self._read = here.read

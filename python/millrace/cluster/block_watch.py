@@ -1,7 +1,7 @@
-"""Which processes of a job run where the volumes of a database in HDFS are: asked at the start, and again while it runs.
+"""The nodes of a job that hold volumes of a database in HDFS: queried at the start, and every 10 s while it runs.
 
-Replicas move, and DataNodes die; what is known is ten seconds old at most. A NameNode that does not answer changes
-nothing: searches then go where they are fetched from elsewhere.
+Replicas move and DataNodes die. If the NameNode does not answer, the last known locations stay in use; searches on
+other nodes fetch the volumes.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ from millrace.errors import MillraceError
 from millrace.model import Fetched
 from millrace.storage import blocks
 
-#: Seconds between questions.
+#: Seconds between queries of the NameNode.
 AGAIN_SECONDS = 10.0
 
-#: Share of the bytes of a volume from which on a node holds it.
+#: Least share of the bytes of a volume with which a node counts as its holder.
 LEAST_SHARE = 0.5
 
-#: Digits of a share that count: the files of a volume have sizes that differ a little.
+#: Decimal digits to which shares are rounded: the files of a volume differ a little in size.
 DIGITS = 1
 
-#: Nodes with the share that each has, by fragment.
+#: Share held by each node, by fragment.
 Replicas = Mapping[int, Mapping[int, float]]
 
 
 def replicas(held: Mapping[str, int], n_bytes: int, nodes: Mapping[int, frozenset[str]]) -> dict[int, float]:
-    """The nodes that hold a volume, and which share of it. Pure.
+    """Compute which nodes hold a volume, and the share of its bytes that each holds.
 
     Args:
-        held: Bytes of it, by the names of DataNodes.
+        held: Bytes of the volume by name of DataNode.
+        n_bytes: Bytes of the whole volume.
         nodes: All names of each node.
 
     >>> replicas({"n1.site": 10, "10.0.0.2": 8, "n3": 1}, 10, {1: frozenset({"n1"}), 2: frozenset({"10.0.0.2"}), 3: frozenset({"n3"})})
@@ -45,12 +46,12 @@ def replicas(held: Mapping[str, int], n_bytes: int, nodes: Mapping[int, frozense
 
 
 class BlockWatch:
-    """Asks where volumes are, in a thread of its own until `close`.
+    """A thread that queries the locations of volumes until ``close``.
 
     Args:
         volumes: Files of each fragment.
         hosts: Host of each node.
-        message: Tells the user, once, that it is not known.
+        message: Called once, with a text for the user, if the NameNode does not answer.
         has_all: Nodes that have the whole database.
     """
 
@@ -63,7 +64,7 @@ class BlockWatch:
         self._nodes = {node: blocks.names_of(host) for node, host in hosts.items()}
         self._news: Replicas | None = None
         self._over = threading.Event()
-        #: Where they are at the start; where that cannot be told, nowhere.
+        #: The locations at the start; only ``has_all`` if the NameNode does not answer.
         self.first: Replicas = self._look() or dict.fromkeys(range(1, len(volumes) + 1), self._has_all)
         self._thread = threading.Thread(target=self._watch, name="blocks", daemon=True)
         self._thread.start()
@@ -93,10 +94,10 @@ class BlockWatch:
                 self._news = last = now
 
     def news(self) -> Replicas | None:
-        """Where the volumes are now, if that is not where they were."""
+        """Return the locations and clear them if they have changed since the last call; else None."""
         news, self._news = self._news, None
         return news
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop the queries."""
         self._over.set()

@@ -1,4 +1,4 @@
-"""Copies of databases, sent to the nodes of a job: the coordinator's side."""
+"""The coordinator's side of staging: send copies of databases to the nodes of a job."""
 
 from __future__ import annotations
 
@@ -17,36 +17,40 @@ from millrace.storage import sources
 from millrace.storage.cache import Cache
 from millrace.waiting import Deadline, until
 
-#: Seconds in which not one piece moves, after which some node is taken for lost.
+#: Seconds without any piece moved after which a node counts as lost.
 STILL_SECONDS = 60.0
 
-#: (copy, file) of each file.
+#: The paths (copy, file) of each file.
 Pairs = list[tuple[str, str]]
 
 
 class Decides(Protocol):
-    """Says whether copies pay, and from where they are made."""
+    """A policy that decides whether copies pay, and which source they are made from."""
 
     def elsewhere(self, lacking: int) -> Mapping[str, str] | None:
-        """The replicas that are to be copied, by path; empty: the files themselves; None: they are read in place."""
+        """Return the replicas to copy, by path; empty: copy the files themselves; None: read the files in place.
+
+        Args:
+            lacking: Most bytes that any node lacks.
+        """
         ...
 
 
 def pairs_of(files: Sequence[File], node: Node, choice: Choice) -> Pairs:
-    """Which copy takes the place of which file on a node; none if it reads in place."""
+    """Return the (copy, file) pairs of a node; none if it reads the files in place."""
     place = {"ram": node.ram, "disk": node.disk}.get(choice.place)
     return [(os.path.join(place.folder, file.key), file.path) for file in files] if place else []
 
 
 class Distribution:
-    """The coordinator's side.
+    """The coordinator's side of staging.
 
     Args:
-        keeper: Of its own node.
-        ranks: The first processes of the other nodes.
+        keeper: The staging of the coordinator's own node.
+        ranks: The first process of each other node.
         tell: Sends a message to a rank.
-        hear: Returns what has come, as (rank, message); raises if it is of no use to go on.
-        message: Tells the user.
+        hear: Returns the received messages as (rank, message); raises if the job cannot continue.
+        message: Shows a text to the user.
     """
 
     def __init__(
@@ -57,13 +61,14 @@ class Distribution:
         self._hosts: dict[int, str] = {}
 
     def run(self, way: str, files: Sequence[File], decision: Decides | None = None) -> dict[int, Pairs]:
-        """Bring the files to the nodes.
+        """Copy files to the nodes.
 
         Args:
-            decision: Says whether it pays, and from where; None: it does, from where they are.
+            way: ``--stage``.
+            decision: The policy; None: copy the files themselves.
 
         Returns:
-            What each node's tools are to read, by the rank of its first process.
+            (copy, file) pairs for each node's tools, by the rank of its first process.
 
         Raises:
             MillraceError: A node is lost.
@@ -72,16 +77,17 @@ class Distribution:
         return self._run(Look(tuple(files), way), decision)
 
     def pass_on(self, way: str, behind: Mapping[str, str]) -> dict[int, dict[str, str]]:
-        """Bring copies of files behind URLs, which are on this node, to the others.
+        """Copy files behind URLs, already fetched to this node, to the other nodes.
 
         Args:
-            behind: Copies by name.
+            way: ``--stage``.
+            behind: Paths of the copies on this node, by name.
 
         Returns:
-            Where they are on the other nodes, by the rank of its first process, and name.
+            Paths of the copies on the other nodes, by the rank of the first process there, and by name.
 
         Raises:
-            MillraceError: A node is lost, or has no room for them.
+            MillraceError: A node is lost, or has no room for the copies.
         """
         files = staging.copies(behind.values())
         found = self._run(Look(tuple(files), "auto" if way == "off" else way, are_copies=True))
@@ -116,7 +122,7 @@ class Distribution:
         return {rank: pairs_of(files, nodes[rank], choice) for rank, choice in choices.items()}
 
     def _wait(self, nodes: dict[int, Node]) -> None:
-        """Hear what all nodes have."""
+        """Add the report of each other node to ``nodes``."""
 
         def look() -> bool:
             for rank, said in self._hear():
@@ -135,14 +141,14 @@ class Distribution:
         elsewhere: Mapping[str, str],
         way: str,
     ) -> dict[int, str]:
-        """Send what is missing anywhere; which nodes have got no copies, and why."""
+        """Send each file that any node lacks; return the reason for each node that got no copies, by rank."""
         began = time.monotonic()
         missing = frozenset[str]().union(*(choice.missing for choice in choices.values()))
         sent = tuple(file for file in files if file.key in missing)
         chain = [0, *(rank for rank, choice in choices.items() if rank and choice.missing)]
         for before, rank, after in zip(chain, chain[1:], [*chain[2:], None], strict=False):
             self._tell(rank, Fetch(sent, choices[rank], before, after))
-        # What an earlier job has left here is nearer than the storage.
+        # Copies that an earlier job left on this node are faster to read than the storage.
         near = {file: copy for copy, file in pairs_of(files, nodes[0], choices[0])}
         wanted = {file.path: elsewhere[file.path] for file in sent if file.key in choices[0].missing and elsewhere}
         instead, cache = self._fetched(wanted, way)
@@ -159,7 +165,7 @@ class Distribution:
         return {rank: why for rank, why in ended.items() if why}
 
     def _fetched(self, wanted: Mapping[str, str], way: str) -> tuple[dict[str, str], Cache | None]:
-        """Where to read files instead; nowhere else if a replica fails, as the files themselves are there."""
+        """Fetch replicas; return their paths by file, none if a replica fails, and the cache that holds them."""
         try:
             return sources.bring(wanted, way)
         except MillraceError as error:
@@ -167,7 +173,11 @@ class Distribution:
             return {}, None
 
     def _wait_for(self, n: int) -> dict[int, str]:
-        """Pass pieces on until ``n`` nodes have ended their parts; why they have got no copies, if so."""
+        """Relay pieces until ``n`` nodes are done; return why each has no copies, by rank; empty: it has.
+
+        Raises:
+            LostError: No piece has moved for ``STILL_SECONDS``.
+        """
         ended: dict[int, str] = {}
         seen, still = -1, Deadline(STILL_SECONDS)
 

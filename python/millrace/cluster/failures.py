@@ -1,4 +1,4 @@
-"""Connections with some other processes of an MPI job: what is said to them, and whether they are still there."""
+"""Failure detection between processes of an MPI job, by heartbeats and silence."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from collections.abc import Iterable
 from millrace.cluster import messages as say
 from millrace.cluster.mpi import World
 
-#: Seconds between signs of life.
+#: Seconds between heartbeats.
 SIGN_OF_LIFE_SECONDS = 1.0
 
-#: Seconds without a sign of life after which the other is lost.
+#: Seconds without a message after which a process counts as lost.
 SILENCE_SECONDS = 10.0
 
-#: The same while a rank gets ready: folders are made, programs are looked at.
+#: The same while a rank sets up its slots, makes folders and fingerprints programs.
 SILENCE_AT_START_SECONDS = 120.0
 
-#: The same once half of the ranks are ready, in the times that these took: the others are not slow then. At least
-#: `LEAST_WAIT_SECONDS`, at most what it would be otherwise.
+#: The same once half of the ranks are ready: a multiple of the time that these took, as the others are not slow then.
+#: At least ``LEAST_WAIT_SECONDS``, at most ``SILENCE_AT_START_SECONDS``.
 TIMES, LEAST_WAIT_SECONDS = 5.0, 20.0
 
-#: The same once the outputs are written. Nobody has anything to do then but to answer, and who is done without by
-#: mistake has nothing that is needed; but some launchers then call the whole job a failure. A sign of life comes each
-#: second; on two cores with 8 processes and 64 tools that compute, a load of 70, the longest time between two was 3.8 s, and
-#: where compilers ran, too, more than 6 s.
+#: The same once the outputs are written. A process has only to answer then, and one that is dropped by mistake holds
+#: nothing that is needed; but some launchers then report the whole job as failed. Heartbeats come each second; on two
+#: cores with 8 processes and 64 computing tools (load 70) the longest interval was 3.8 s, with compilers running more
+#: than 6 s.
 SILENCE_AT_END_SECONDS = 10.0
 
-#: Seconds that the others get to end what they do and bring their results to the disk.
+#: Seconds that the others get to end their work and sync their results to disk.
 LONGEST_GOODBYE_SECONDS = 15.0
 
 
 class SilenceTimer:
-    """When the other was last heard; time in which this process itself stood still does not count."""
+    """The time since a process was last heard, without the time in which this process itself was stopped."""
 
     def __init__(self) -> None:
         self._turned = self.heard = time.monotonic()
 
     def turn(self, now: float, *, heard: bool) -> float:
-        """A turn of the loop at ``now``; returns the seconds of silence."""
+        """Return the seconds of silence at ``now``; to be called at each tick of the loop."""
         still = now - self._turned - 1.0
         self._turned = now
         if heard:
@@ -49,12 +49,12 @@ class SilenceTimer:
 
 
 class StartupDeadline:
-    """How long to wait for ranks that get ready side by side: what is slow is slow for all, and a rank that froze is alone.
+    """The deadline for ranks that start at the same time: a slow disk delays all of them, a frozen rank is alone.
 
     Args:
-        begun: When they began, in seconds of any clock.
-        n: How many they are.
-        patience: How many times the usual time they may take.
+        begun: Time of their start, in seconds of any clock.
+        n: Number of ranks.
+        patience: Factor by which the usual limit is stretched.
     """
 
     def __init__(self, begun: float, n: int, patience: float = 1.0) -> None:
@@ -62,7 +62,7 @@ class StartupDeadline:
         self._half: float | None = None
 
     def is_late(self, now: float, n_ready: int) -> bool:
-        """Whether those that are not among the ``n_ready`` ones are given up.
+        """Tell whether the ranks that are not among the ``n_ready`` ones have missed the deadline.
 
         >>> muster = StartupDeadline(0.0, 4)
         >>> muster.is_late(3.0, 2), muster.is_late(20.0, 3), muster.is_late(20.5, 3)
@@ -79,7 +79,7 @@ class StartupDeadline:
 
 
 class FailureDetector:
-    """Connections with ``ranks``, of which each hears something now and then and is missed when it says nothing."""
+    """The connections to ``ranks``: sends each a heartbeat, and finds those that are silent for too long."""
 
     def __init__(self, world: World, ranks: Iterable[int]) -> None:
         self._world = world
@@ -88,19 +88,19 @@ class FailureDetector:
         self._turned = 0.0
         #: Seconds of silence after which a process is lost.
         self.limit = SILENCE_AT_START_SECONDS
-        #: Who has said goodbye, and who is lost.
+        #: Ranks that have sent ``say.Bye``, and ranks that are lost.
         self.gone: set[int] = set()
         self.lost: set[int] = set()
-        #: When the others were told that it is over.
+        #: When the others were sent ``say.Stop``.
         self.dismissed: float | None = None
 
     def dismiss(self, now: float, *, whole: bool) -> None:
-        """The others are told that it is over; ``whole``: the outputs are written."""
+        """Record that the others are sent ``say.Stop`` now; ``whole``: the outputs are written."""
         self.dismissed = now
         self.limit = SILENCE_AT_END_SECONDS if whole else SILENCE_SECONDS
 
     def living(self) -> list[int]:
-        """Those that are not lost."""
+        """Return the ranks that are not lost."""
         return [rank for rank in self._patience if rank not in self.lost]
 
     def tell(self, rank: int, message: say.Message) -> None:
@@ -108,14 +108,14 @@ class FailureDetector:
         self._world.send(rank, message)
 
     def heard(self, rank: int, now: float) -> None:
-        """A message of ``rank`` has come."""
+        """Record that a message of ``rank`` has arrived."""
         if patience := self._patience.get(rank):
             patience.turn(now, heard=True)
 
     def turn(self, now: float) -> list[tuple[int, str]]:
-        """Carry on with what is being sent, give signs of life; returns who is lost now, and why.
+        """Continue sends and send heartbeats; return the ranks that are lost now, each with the reason.
 
-        The caller takes those that it gives up into `lost`.
+        The caller adds those that it drops to ``lost``.
         """
         self._world.push()
         if now - self._turned < SIGN_OF_LIFE_SECONDS / 4:
@@ -136,7 +136,7 @@ class FailureDetector:
         return found
 
     def _limit_of(self, patience: SilenceTimer) -> float:
-        """Seconds of silence after which a process is lost; one that is about to end its work may be busy with it."""
+        """Return the silence limit of a process in seconds: longer while it ends its work."""
         if self.dismissed is not None and patience.heard > self.dismissed:
             return LONGEST_GOODBYE_SECONDS
         return self.limit

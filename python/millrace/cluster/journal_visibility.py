@@ -1,4 +1,4 @@
-"""Holding back what is told of a journal until other machines can read it."""
+"""Delayed task reports: none is sent until the journal is synced and other machines can read it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from millrace.plan.filesystems import kind
 
 Item = TypeVar("Item")
 
-#: Filesystems, by the kernel's name, on which one machine may not see what another has written until that has waited
-#: for the server. Others keep all machines in step (Lustre, GPFS, BeeGFS, CephFS), or are of this machine alone.
+#: Filesystems, by the kernel's name, on which one machine may not see the writes of another until that has synced them
+#: to the server. Others are coherent between machines (Lustre, GPFS, BeeGFS, CephFS), or local to this one.
 LAZY = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs")
 
 
 def is_lazy(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
-    """Whether what is written at ``path`` may be seen late by other machines."""
+    """Tell whether other machines may see writes at ``path`` late (close-to-open consistency)."""
     return kind(path, mounts) in LAZY
 
 
 class JournalVisibility(Generic[Item]):
-    """Passes items on, in order, once everything in ``journal`` at the time of `put` is on the server.
+    """A queue that releases items, in order, once all that ``journal`` held at the time of ``put`` is on the server.
 
     Args:
-        wake: Called when there is something to `take`; from a thread.
+        wake: Called from a thread when there are items to ``take``.
     """
 
     def __init__(self, journal: _core.Journal, wake: Callable[[], None]) -> None:
@@ -43,21 +43,21 @@ class JournalVisibility(Generic[Item]):
         self._waiting.put(items)
 
     def take(self) -> list[Item]:
-        """What may be told now."""
+        """Remove and return the items that may be sent now, in order."""
         found = []
         while self._ready:
             found.append(self._ready.popleft())
         return found
 
     def close(self) -> None:
-        """End the thread; what still waits is dropped."""
+        """End the thread; drop the items that still wait."""
         self._waiting.put(None)
         self._thread.join()
 
     def _serve(self) -> None:
         while (first := self._waiting.get()) is not None:
             items = list(first)
-            while not self._waiting.empty():  # one wait for the server for all that came during the last one
+            while not self._waiting.empty():  # one sync for all items that came during the last one
                 more = self._waiting.get()
                 if more is None:
                     return

@@ -1,4 +1,4 @@
-"""The copies of databases on one node of a job: what its first process says, and does."""
+"""The node's side of staging: the copies of databases on one node, held by its first process."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from millrace.storage.cache_files import NoRoom, Part
 from millrace.storage.mounts import why_not
 from millrace.waiting import until
 
-#: Seconds that may pass in `Keeper.turn`, and of the naps in it.
+#: Longest time in ``Keeper.turn``, and length of the naps in it, in seconds.
 TURN, NAP = 0.02, 0.0003
 
-#: Turns in which nothing could be done before there is a nap: what carries the pieces may need its calls to get on.
+#: Idle steps before a nap: MPI may need further calls to make progress.
 PATIENCE = 1
 
 
 class Keeper:
-    """Looks after the copies on one node.
+    """The copies of databases on one node, and its part in a broadcast.
 
     Args:
-        link: Gives the neighbours in the chain, of which at least one is there.
+        link: Connects this process with the ranks before and after it in the chain; at least one exists.
         scratch: A folder of this process in memory.
     """
 
@@ -41,17 +41,17 @@ class Keeper:
         self._cache: Cache | None = None
         self._idle = 0
         self._why = ""
-        #: A transfer that was given up: what is under way writes into its memory until the process ends.
+        #: A transfer that was abandoned: requests in flight write into its memory until the process ends.
         self._given_up: Relay | None = None
 
     def look(self, message: Look, fetched: bool = False) -> Node:
-        """What there is on this node. From here on to `close` nobody removes what it has of the files.
+        """Report the copies and the room on this node, and lock its copies of the files until ``close``.
 
         Args:
-            fetched: Whether this node has fetched them, maybe into the folder of a group.
+            fetched: Whether this node has fetched the files, perhaps into the folder of a group.
         """
         self._is_fetched = fetched
-        # What can be read nowhere else may go to any disk.
+        # Files without a place of their own may go to any disk.
         to_disk = "disk" if message.are_copies and message.way == "auto" else message.way
         for name, place in (("ram", _memory(message.way)), ("disk", _disk(to_disk))):
             if place and (name, fetched) not in self._caches:
@@ -66,10 +66,10 @@ class Keeper:
         )  # fmt: skip
 
     def begin(self, message: Fetch, sources: Sequence[str] = ()) -> None:
-        """Begin with this node's part; `turn` goes on with it.
+        """Begin this node's part of a broadcast; ``turn`` continues it.
 
         Args:
-            sources: Where the first one reads the files.
+            sources: Paths of the files to send, on the first node of the chain.
         """
         why = ""
         self._parts = [None] * len(message.files)
@@ -89,7 +89,7 @@ class Keeper:
             self._link(message.before, message.after) if self._link and neighbours else None,
             [part.descriptor if part else None for part in self._parts],
             sources=sources,
-            # Copies that an earlier job has left do not change.
+            # Copies left by an earlier job do not change.
             changed=partial(
                 staging.changed, [file for file, path in zip(message.files, sources, strict=False) if file.path == path]
             ),
@@ -99,19 +99,19 @@ class Keeper:
 
     @property
     def busy(self) -> bool:
-        """Whether `turn` has something to do."""
+        """Whether a transfer is in progress, which ``turn`` continues."""
         return self._relay is not None
 
     @property
     def moved(self) -> int:
-        """Grows as long as anything goes on."""
+        """Number of steps of the transfer done so far."""
         return self._relay.moved if self._relay else 0
 
     def turn(self) -> Fetched | None:
-        """Go on for a moment; the end of this node's part, if that has come.
+        """Continue the transfer for at most ``TURN`` seconds; return the message of its end once it is done.
 
         Raises:
-            MillraceError: The files cannot be read, or a neighbour is lost.
+            MillraceError: A file cannot be read, or a neighbour is lost.
             OSError: The same.
         """
         assert self._relay
@@ -134,7 +134,7 @@ class Keeper:
         return Fetched(why)
 
     def _go_on(self, relay: Relay) -> bool:
-        """Go on for a moment; whether this part is over."""
+        """Relay pieces for at most ``TURN`` seconds; return whether all are done."""
 
         def look() -> bool:
             if relay.done:
@@ -148,11 +148,11 @@ class Keeper:
 
     @property
     def broken(self) -> bool:
-        """Whether a transfer was given up, so that MPI cannot end in good order."""
+        """Whether a transfer was abandoned, so that MPI cannot be finalized."""
         return self._given_up is not None
 
     def close(self) -> None:
-        """Give up what is not whole, and let others remove the rest."""
+        """Abandon a transfer, drop incomplete copies, and unlock the others for removal."""
         if self._relay:
             self._given_up = self._relay
             self._relay.close()
@@ -169,7 +169,7 @@ def _memory(way: str) -> Path | None:
 
 
 def _disk(way: str) -> Path | None:
-    """The folder for copies on disk: the named one, else $TMPDIR; without a word from anybody nothing fills /tmp."""
+    """Return the folder for copies on disk: the named one, else $TMPDIR; ``auto`` without $TMPDIR never fills /tmp."""
     if way.startswith("/"):
         return Path(way)
     return None if way == "ram" or (way == "auto" and "TMPDIR" not in os.environ) else keep.on_disk()

@@ -1,8 +1,8 @@
-"""The leader of a partition: a node agent that also hands out tasks to the others of its partition.
+"""The leader of a partition: a node agent that also dispatches tasks to the other agents of its partition.
 
-To the coordinator a partition is one node with many slots. It is sent tasks by the hundred, which are spread here by
-what its nodes have to do; what became of them goes back many at a time. What the coordinator says to one node of the
-partition, or to all of them, is passed on. If the leader is lost, the run ends and begins again without it.
+To the coordinator a partition is one node with many slots. It sends tasks by the hundred; the leader assigns them by
+the load of its nodes, and reports their ends many at a time. It forwards the coordinator's messages to one node of the
+partition or to all. If the leader is lost, the run ends and is started again without it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from millrace.schedule.dispatcher import Dispatcher
 from millrace.schedule.partition import routes
 from millrace.tasks import Ended, Started
 
-#: Seconds without a word of the coordinator after which nothing is said to the others either: they must not take the
-#: leader's words for a sign that the coordinator lives.
+#: Seconds without a message of the coordinator after which the leader sends none to its partition either: its messages
+#: must not count as heartbeats of a dead coordinator.
 UNHEARD_SECONDS = 4.0
 
 
 def agent(world: World, work: WorkDir, partition_size: int | None) -> Agent:
-    """What this process is: a node agent, in its partition if there are some, or the leader of one."""
+    """Create the agent of this process: the leader of its partition, a member of one, or a plain node agent."""
     by = routes(world.size, partition_size)
     others = [rank for rank, leader in by.items() if leader == world.rank != rank]
     if others:
@@ -37,7 +37,7 @@ def agent(world: World, work: WorkDir, partition_size: int | None) -> Agent:
 
 
 class Leader(Agent):
-    """A node agent and leader of ``others``."""
+    """A node agent that leads the partition of ``others``."""
 
     def __init__(self, world: World, work: WorkDir, others: Sequence[int]) -> None:
         super().__init__(world, work)
@@ -45,7 +45,7 @@ class Leader(Agent):
         self._dispatcher: Dispatcher[say.Assignment] = Dispatcher()
         self._ready: set[int] = set()
         self._leaves, self._others_left = False, set[int]()
-        #: What goes to each node, and to the coordinator, when this turn is over.
+        #: Assignments for each node, and events for the coordinator, to be sent at the end of this tick.
         self._down: dict[int, list[say.Assignment]] = defaultdict(list)
         self._up: list[Started | Ended] = []
 
@@ -57,12 +57,12 @@ class Leader(Agent):
             self._trouble(error)
         return heard
 
-    _rests = False  # the others may wait for an answer
+    _rests = False  # members may wait for an answer
 
     def _turn(self, now: float) -> None:
-        """What is left to do when all that came was heard."""
+        """Find lost members, dispatch tasks and send reports, after all received messages are handled."""
         if now - self._patience.heard > UNHEARD_SECONDS and self._links.dismissed is None:
-            return  # once it is over, the coordinator has nothing more to say to who has said goodbye
+            return  # after ``say.Bye`` the coordinator sends nothing more
         if self._on or self._links.dismissed is not None:
             for rank, why in self._links.turn(now):
                 self._lose(rank, why, now)
@@ -84,7 +84,7 @@ class Leader(Agent):
             elif self._here:
                 self._here.submit(assignment)
 
-    # What the coordinator says
+    # Messages from the coordinator
 
     def _obey(self, message: say.Message) -> None:
         match message:
@@ -127,7 +127,7 @@ class Leader(Agent):
             task for task in own if self._dispatcher.came_back(self._world.rank, task, now)
         ]
 
-    # What the slots here and the nodes of the partition say
+    # Events of the slots here, and messages from the nodes of the partition
 
     def _report(self, events: list[Started | Ended]) -> None:
         self._happened(self._world.rank, events)
@@ -151,7 +151,7 @@ class Leader(Agent):
             self._obey(message)
             return
         if rank in self._links.lost:
-            return  # it stood still and goes on now, but others have its tasks
+            return  # it was stopped and continues now, but other nodes have its tasks
         now = time.monotonic()
         self._links.heard(rank, now)
         match message:

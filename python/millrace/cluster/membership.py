@@ -1,4 +1,4 @@
-"""The processes of an MPI job as the coordinator knows them: who is there, what each has, who is lost."""
+"""The processes of an MPI job as the coordinator knows them: which have joined, their slots, which are lost."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class Member(msgspec.Struct, frozen=True):
 
 
 def share(hellos: Sequence[say.Hello], job: Job, use: ToolUse) -> tuple[list[Member], list[str]]:
-    """Give each process its slots; those on one machine share its cores.
+    """Assign slots to each process; processes on one machine share its cores.
 
     Returns:
-        The members by rank, and what there is to say of it, in words.
+        The members by rank, and notes for the user.
     """
     at: dict[str, list[int]] = defaultdict(list)
     for rank, one in enumerate(hellos):
@@ -80,13 +80,13 @@ def share(hellos: Sequence[say.Hello], job: Job, use: ToolUse) -> tuple[list[Mem
 
 
 class Membership:
-    """The other processes, from the first word to the last.
+    """The coordinator's connections with all other processes, from their first message to their last.
 
-    Beyond a size they form partitions: what is for a process of a partition goes by way of its leader.
+    Beyond a size they form partitions: messages for a process of a partition go through its leader.
 
     Args:
-        partition_size: Nodes of a partition, as the user wants it; see `millrace.schedule.partition`.
-        patience: How many times the usual time the others may take to get ready.
+        partition_size: Nodes of a partition, as the user wants it; see ``millrace.schedule.partition``.
+        patience: Factor by which the usual startup limit is stretched.
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class Membership:
         self.hellos: dict[int, say.Hello] = {0: hello(for_tools(os.environ))}
         world.name_of = self.name
         self.interrupt: Interrupt | None = None
-        #: With whom this process speaks to reach each of the others.
+        #: The rank that messages for each rank are sent to: itself, or its leader.
         self._route = routes(world.size, partition_size)
-        #: Ranks of each partition, by its leader; those that nobody leads stand alone.
+        #: Ranks of each partition, by its leader; a rank without a leader is a partition of one.
         self.partitions: dict[int, list[int]] = defaultdict(list)
         for rank, by in self._route.items():
             self.partitions[by].append(rank)
@@ -106,21 +106,21 @@ class Membership:
         self._ready: dict[int, say.Ready] = {}
         self._left: set[int] = set()
         self._programs: Programs | None = None
-        #: What each sees of the outputs that may be shared.
+        #: Shared outputs that each rank sees as the same file.
         self.sees: dict[int, frozenset[int]] = {}
-        #: Whether all are ready: from then on the run goes on without a process that is lost.
+        #: Whether all are ready: from then on the run continues without a lost process.
         self._works = False
-        #: What there is to say of the partitions, in words.
+        #: Notes on the partitions, for the user.
         self.notes: list[str] = []
-        #: What has changed on a node while the run was on, as it said with its last word.
+        #: What changed on a node during the run, as text, from its ``say.Bye``.
         self.changed = ""
-        #: What speaks against a program that stayed alive on a node, as it said with it.
+        #: Evidence against a program that stayed alive on a node, as text, from its ``say.Bye``.
         self.against = ""
-        #: What nodes have read from HDFS, as they said with it.
+        #: Reads of all nodes from HDFS, from their ``say.Bye``.
         self.read = HdfsRead()
         if led := [len(ranks) for ranks in self.partitions.values() if len(ranks) > 1]:
             self.notes.append(f"partitions: {len(led) + 1} of {max(led)} processes at most")
-        #: What this process ends with if it cannot end together with the others.
+        #: Exit code of this process if it cannot finalize MPI together with the others.
         self.exit_code = int(ExitCode.STOPPED)
 
     # Messages
@@ -139,10 +139,12 @@ class Membership:
                 self._links.tell(rank, message)
 
     def hear(self) -> list[tuple[int, object]]:
-        """What has come that is not this class's own affair; `say.Lost` of a process that the run goes on without.
+        """Receive messages and find lost ranks; return the messages for others as (rank, message).
+
+        ``say.Lost`` among them: the run continues without that process.
 
         Raises:
-            MillraceError: A process cannot go on, or is lost.
+            MillraceError: A process has failed, or one is lost that the run needs.
         """
         found, now, links = [], time.monotonic(), self._links
         for by, message in self._receive():
@@ -150,7 +152,7 @@ class Membership:
             if isinstance(message, say.From):
                 rank, message = message.rank, message.message
             if by in links.lost or rank in links.lost:
-                continue  # it stood still and goes on now, but others have its tasks
+                continue  # it was stopped and continues now, but other nodes have its tasks
             links.heard(by, now)
             match message:
                 case say.Alive():
@@ -170,7 +172,7 @@ class Membership:
                 case say.Lost(why, tasks):
                     found += self._lose(rank, why, tasks)
                 case say.Signalled(number):
-                    # The launcher has sent it to all of us, perhaps; a second one means "at once".
+                    # The launcher may have sent it to all ranks; a second one means "at once".
                     if self.interrupt and not self.interrupt.signal:
                         self.interrupt.note(number)
                 case say.Trouble():
@@ -185,11 +187,15 @@ class Membership:
         try:
             return self.world.receive()
         except CorruptError as error:
-            self.exit_code = error.status  # whoever sent that cannot be told to end
+            self.exit_code = error.status  # its sender cannot be sent a command to end
             raise
 
     def _lose(self, rank: int, why: str, tasks: int) -> list[tuple[int, object]]:
-        """Do without a process, and tell of it; without a leader nothing is known of its partition, so the run ends to begin again."""
+        """Drop a lost process, and return the message of it.
+
+        Raises:
+            LostError: The run is not ready yet, or the process leads a partition, whose state is lost with it.
+        """
         partition = self.partitions.get(rank, [rank])
         self._links.lost.update(partition)
         self.world.broken = True
@@ -203,16 +209,16 @@ class Membership:
 
     @property
     def gone(self) -> set[int]:
-        """Who has said goodbye: nothing of theirs changes any more."""
+        """Ranks that have sent ``say.Bye``: their journals and outputs are final."""
         return self._links.gone
 
     def name(self, rank: int) -> str:
-        """Host and rank of a process, for people."""
+        """Return the host and rank of a process, for messages to the user."""
         known = self.hellos.get(rank)
         return known.name(rank) if known else f"rank {rank}"
 
     def _wait(self, done: Callable[[], bool], timeout_seconds: float = math.inf) -> bool:
-        """Carry messages until it is ``done``; false if that takes too long, or if somebody wants the end at once."""
+        """Carry messages until ``done``; return false after the timeout, or if the user insists on an end."""
 
         def look() -> bool:
             if done():
@@ -228,7 +234,7 @@ class Membership:
         return self.interrupt is not None and self.interrupt.count > 1
 
     def _wait_for_others(self, n_there: Callable[[], int]) -> bool:
-        """Wait until all others are there; false if those that are missing are given up."""
+        """Wait until all others are counted by ``n_there``; return false if the missing ones are late."""
         others = self.world.size - 1
         muster = StartupDeadline(time.monotonic(), others, self._patience)
         return (
@@ -236,14 +242,14 @@ class Membership:
             and n_there() == others
         )
 
-    # From the first word to the last
+    # From the first message to the last
 
     def gather(self) -> list[say.Hello]:
-        """Wait until all are there; returns what they said, by rank.
+        """Wait until all processes have joined; return their descriptions by rank.
 
         Raises:
-            MillraceError: Some do not come.
-            RefusedError: They are of different releases.
+            MillraceError: Some do not join in time.
+            RefusedError: They run different releases of millrace.
         """
         if not self._wait_for_others(lambda: len(self.hellos) - 1):
             self.world.broken = True
@@ -263,7 +269,7 @@ class Membership:
         self, plan: Plan, rundir: RunDir, manifest: Manifest, members: Sequence[Member], start: int,
         staged: Mapping[str, Sequence[tuple[str, str]]], copies: Mapping[str, Mapping[str, str]], shared: dict[int, int],
     ) -> None:  # fmt: skip
-        """Let all others make their slots ready; returns at once. ``staged``, ``copies``, ``shared``: see `Setup`."""
+        """Send all others the setup of their slots. Never blocks. ``staged``, ``copies``, ``shared``: see ``Setup``."""
         whole = {name: value for name, value in plan.command.environ.items() if name not in OWN}
         self._programs = programs = Programs(plan, rundir)
         names = [programs.name_on(member.name, member.hello.machine) for member in members]
@@ -278,10 +284,10 @@ class Membership:
             ))  # fmt: skip
 
     def wait_until_ready(self) -> None:
-        """Wait until all slots are ready.
+        """Wait until the slots of all processes are ready.
 
         Raises:
-            MillraceError: Some process cannot make them, or has another program.
+            MillraceError: A process fails or is late, or has another program.
         """
         if not self._wait_for_others(lambda: len(self._ready)):
             missing = sorted(set(range(1, self.world.size)) - set(self._ready))
@@ -293,10 +299,10 @@ class Membership:
         self._works = True
 
     def dismiss(self, *, whole: bool = False) -> None:
-        """End the work of all others; when this returns, what they committed is on the disk.
+        """End the work of all others; when this returns, their commits are on disk.
 
         Args:
-            whole: The outputs are written: who does not answer soon is not waited for.
+            whole: The outputs are written: a process that does not answer soon is not waited for.
         """
         links = self._links
         if links.dismissed is not None:
@@ -310,21 +316,21 @@ class Membership:
                     self.world.broken = True
                 return
             except MillraceError:
-                continue  # what is wrong with its last words does not matter any more
+                continue  # an error in the last messages changes nothing any more
 
     def leave(self) -> None:
-        """Let all processes end; to be called when there is nothing more to say."""
+        """End all processes, and MPI; to be called after the last message."""
         self.dismiss()
         self.tell_all(say.Leave())
-        # One that stands still by now would let all others wait for it in MPI.
+        # All others would wait in MPI for a process that is stopped by now.
         if not self._wait_for_the_end(SIGN_OF_LIFE_SECONDS if self.world.broken else SILENCE_AT_END_SECONDS):
             self.world.broken = True
-        # One that is lost may stand still, and is not at its end then.
+        # A lost process may be stopped rather than dead.
         missing = {rank for rank in self._silent({*self._links.living(), *self._links.lost}) if not self._end(rank)}
         self.world.leave(self.exit_code, missing=bool(missing))
 
     def _end(self, rank: int) -> bool:
-        """End a process that stands still, if it is on this node, and the launcher goes on without it; whether it was."""
+        """Kill a stopped process if it is on this node and the launcher tolerates that; return whether it did."""
         known = self.hellos.get(rank)
         return known is not None and known.host == self.hellos[0].host and self.world.end(known.process)
 
@@ -332,8 +338,8 @@ class Membership:
         try:
             return self._wait(lambda: not self._silent(self._links.living()), timeout_seconds)
         except MillraceError:
-            return False  # as in `dismiss`
+            return False  # as in ``dismiss``
 
     def _silent(self, ranks: Iterable[int]) -> set[int]:
-        """Those that have not said that they end, and are not known to be gone."""
+        """Return the ranks that have not sent ``say.Left`` and are not known to be dead."""
         return set(ranks) - self._left - self.world.failed()

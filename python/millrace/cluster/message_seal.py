@@ -1,4 +1,7 @@
-"""Seals on messages: who has not the key of the run can neither make, change, repeat, redirect nor leave out one unnoticed."""
+"""Seals of messages: authentication codes made with the key of the run.
+
+Without the key of the run no message can be forged, changed, repeated, redirected or dropped unnoticed.
+"""
 
 from __future__ import annotations
 
@@ -11,53 +14,53 @@ from collections import defaultdict
 from millrace import _core
 from millrace.errors import CorruptError
 
-#: Bytes of a key, and of a seal at the end of a message.
+#: Bytes of a key, and of the seal at the end of a message.
 KEY_BYTES, SEAL_BYTES = 32, 16
 
-#: Sender, receiver, MPI tag and number of a message: what its seal holds for.
+#: Sender, receiver, MPI tag and number of a message: the context that its seal covers.
 CONTEXT = struct.Struct("<IIIQ")
 
 
 def draw_secret() -> bytes:
-    """What rank 0 draws, and all ranks of a start learn from it."""
+    """Draw the random secret that rank 0 broadcasts to all ranks of a start."""
     return os.urandom(KEY_BYTES)
 
 
 def key_of(secret: bytes | bytearray, handed: bytes) -> bytes:
-    """The key of a start.
+    """Derive the key of a start.
 
     Args:
-        secret: What rank 0 has drawn.
-        handed: What a supervisor has handed to each rank; empty: there is none, and the key is as good as MPI's own start.
+        secret: The secret drawn by rank 0.
+        handed: The key that a supervisor handed to each rank; empty: no supervisor, so the key is as secret as MPI's startup.
     """
     return blake2b(secret, key=blake2b(handed).digest(), digest_size=KEY_BYTES).digest()
 
 
 class MessageSeal:
-    """Seals what this process sends, and opens what it receives; in order for each of the others.
+    """The seals of one process: seals messages it sends, checks those it receives, in order for each other rank.
 
     Args:
-        key: See `key_of`.
-        rank: Of this process.
+        key: See ``key_of``.
+        rank: Rank of this process.
     """
 
     def __init__(self, key: bytes, rank: int) -> None:
         self._key, self._rank = key, rank
-        #: Messages that went to each rank, and that came from it.
+        #: Number of messages sent to each rank, and received from it.
         self._sent: defaultdict[int, int] = defaultdict(int)
         self._received: defaultdict[int, int] = defaultdict(int)
 
     def seal_message(self, rank: int, tag: int, content: bytearray) -> None:
-        """Add the seal to the end of the next message for ``rank``."""
+        """Append the seal to the next message for ``rank``, in place."""
         context = CONTEXT.pack(self._rank, rank, tag, self._sent[rank])
         content += _core.seal(self._key, context, content)
         self._sent[rank] += 1
 
     def open_message(self, rank: int, tag: int, sealed: bytes | bytearray) -> memoryview:
-        """The content of the next message of ``rank``, without its seal.
+        """Check the seal of the next message of ``rank``; return its content, without a copy.
 
         Raises:
-            CorruptError: The seal is not that of ``rank``, this content and this moment.
+            CorruptError: The seal does not match the sender, the content and the number of the message.
         """
         view = memoryview(sealed)
         content, seal = view[:-SEAL_BYTES], view[-SEAL_BYTES:]

@@ -1,7 +1,7 @@
-"""What coordinator and node agents say to each other, as values; who may say what when: docs/protocol.md.
+"""Messages between coordinator and node agents, as values; docs/protocol.md says which may be sent when.
 
-A message is data: a number that says which it is, and its fields. What arrives is taken apart by these types
-(`millrace.cluster.wire`), and nothing of it can name code.
+A message is data: the number of its type, and its fields. Received bytes are decoded by these types alone
+(``millrace.cluster.wire``); nothing in them can name code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millrace.tasks import Ended, Ending, Started, Task
 
 
 class TaggedMessage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Base of all messages. The tag of each is its number on the wire, which is never given to another.
+    """The base of all messages. The tag of each is its number on the wire, which is never reused.
 
     1 to 32 come from the coordinator, 33 to 63 from the node agents.
     """
@@ -32,13 +32,13 @@ class TaggedMessage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
 
 
 class Setup(TaggedMessage, frozen=True, tag=1):
-    """Make your slots ready for this run."""
+    """A command to set up the slots of a node for a run."""
 
     use: ToolUse
     cwd: str
-    #: The program as the user typed it, or as it is named for your architecture.
+    #: The program as the user typed it, or as it is named for the node's architecture.
     program: str
-    #: If you are of another architecture: the command of which you are to say what release you have.
+    #: For a node of another architecture: the command whose release it has to report.
     command: Command | None
     environ: dict[str, str]
     nice: int
@@ -49,15 +49,15 @@ class Setup(TaggedMessage, frozen=True, tag=1):
     slots: int
     #: Number of the first of these slots among all.
     first_slot: int
-    #: What you are called in messages: host and rank.
+    #: Host and rank of the node, for messages to the user.
     name: str
-    #: (copy, file): what tools are to read in the place of what.
+    #: (copy, file): paths that tools read in place of files.
     staged: Sequence[tuple[str, str]]
-    #: Outputs that you may be told to write parts of, with the number that each file has for the coordinator.
+    #: Outputs that the node may have to write parts of, with the inode number of each at the coordinator.
     shared: dict[int, int]
     #: Inputs, databases and program, as they are at the coordinator.
     world: Sequence[world.File]
-    #: Where files behind URLs are to be seen, and where they are on your node, by name.
+    #: The view that shows files behind URLs, and their copies on the node, by name.
     view: View | None
     copies: dict[str, str]
 
@@ -66,97 +66,98 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     """A task with the bytes of its batch."""
 
     task: Task
-    #: Without the places of its files, which are the coordinator's.
+    #: Without the paths of its spooled files, which are local to the coordinator.
     batch: Batch
     #: Bytes of each input; empty for those of format ``files``.
     contents: list[bytes]
 
 
 class Work(TaggedMessage, frozen=True, tag=2):
-    """Do these."""
+    """A command to run tasks."""
 
     assignments: list[Assignment]
 
 
 class Write(TaggedMessage, frozen=True, tag=3):
-    """Write this part of an output; the answer is `Wrote`."""
+    """A command to write a part of an output; the answer is ``Wrote``."""
 
     part: Part
 
 
 class WriteNow(TaggedMessage, frozen=True, tag=4):
-    """The turn of a part that was held has come."""
+    """A command to write a part that was held back."""
 
     stream: int
     number: int
 
 
 class OpenTogether(TaggedMessage, frozen=True, tag=5):
-    """Open these outputs with MPI-IO, as all do now."""
+    """A command to open outputs with MPI-IO; collective, so all ranks get it."""
 
     streams: list[int]
 
 
 class CloseTogether(TaggedMessage, frozen=True, tag=6):
-    """Close them, as all do now."""
+    """A command to close the outputs opened with MPI-IO; collective."""
 
 
 class Withdraw(TaggedMessage, frozen=True, tag=7):
-    """Give back what no slot has taken; the answer is `Withdrawn`."""
+    """A command to withdraw the tasks that no slot has started; the answer is ``Withdrawn``."""
 
 
 class Kill(TaggedMessage, frozen=True, tag=8):
-    """End the tools that run."""
+    """A command to kill the running tools."""
 
 
 class Ping(TaggedMessage, frozen=True, tag=9):
-    """I am here."""
+    """A heartbeat of the coordinator, or of a leader."""
 
 
 class NoMore(TaggedMessage, frozen=True, tag=10):
-    """All tasks are there: what takes too long may be run twice."""
+    """A note to leaders that all batches are submitted: stragglers may be run twice from now on."""
 
 
 class For(TaggedMessage, frozen=True, tag=15):
-    """Pass this on to a process of your partition."""
+    """A message that the leader forwards to one process of its partition."""
 
     rank: int
     message: Plain
 
 
 class ForAll(TaggedMessage, frozen=True, tag=16):
-    """This is for you and for all processes of your partition."""
+    """A message for the leader and all processes of its partition."""
 
     message: Plain
 
 
 class Stop(TaggedMessage, frozen=True, tag=11):
-    """The work is over: end what runs, bring your journal to the disk, say `Bye`."""
+    """A command to end the work: end running tools, sync the journal, answer ``Bye``."""
 
     #: Whether the outputs are written.
     whole: bool = False
 
 
 class Leave(TaggedMessage, frozen=True, tag=12):
-    """End your process; the answer is `Left`."""
+    """A command to end the process; the answer is ``Left``."""
 
 
 class Look(TaggedMessage, frozen=True, tag=13):
-    """What do you have of these files, and what room?"""
+    """A question for the copies of files on a node, and its room for more; the answer is ``Room``."""
 
     files: tuple[staging.File, ...]
+    #: ``--stage``.
     way: str
-    #: Whether they have no place of their own that copies would take.
+    #: Whether the files are themselves copies, which the node can read nowhere else.
     are_copies: bool = False
 
 
 class Fetch(TaggedMessage, frozen=True, tag=14):
-    """Take your place in the chain."""
+    """A command to take part in a broadcast of files; the answer is ``Fetched``."""
 
-    #: What is sent, in order.
+    #: The files that are sent, in order.
     files: tuple[staging.File, ...]
     choice: staging.Choice
-    #: Ranks; None: this is the first, or the last.
+    #: Neighbour ranks in the chain; None: this node is the first, or the last.
     before: int | None
     after: int | None
 
@@ -165,70 +166,70 @@ class Fetch(TaggedMessage, frozen=True, tag=14):
 
 
 class Hello(TaggedMessage, frozen=True, tag=33):
-    """I am here, and this is my machine."""
+    """The first message of a process: it has joined, and describes its machine."""
 
     host: str
     process: int
     cores: int
-    #: Why so many.
+    #: Origin of the number of cores, as text.
     source: str
     machine: str
     millrace: str
 
     def name(self, rank: int) -> str:
-        """What its process is called for people."""
+        """Return host and rank of the process, for messages to the user."""
         return f"{self.host} (rank {rank})"
 
 
 class Ready(TaggedMessage, frozen=True, tag=34):
-    """My slots are ready, and this is what they run."""
+    """The answer to ``Setup``: the slots are ready; with the program that they run."""
 
     exe: str
-    #: Fingerprint of the file.
+    #: Fingerprint of the program file.
     content: str
-    #: Version line, if it was asked for.
+    #: Version line, if ``Setup.command`` asks for it.
     version: str
-    #: Those of `Setup.shared` that are here the same files.
+    #: Outputs of ``Setup.shared`` that are the same files on this node.
     sees: frozenset[int] = frozenset()
 
 
 class Report(TaggedMessage, frozen=True, tag=35):
-    """What happened in my slots, in order."""
+    """The starts and ends of tasks in the slots of a node, in order."""
 
     events: list[Started | Ended]
 
 
 class Allow(TaggedMessage, frozen=True, tag=36):
-    """From now on, so many tools run side by side on this rank's node."""
+    """A change of the number of tools that run side by side on a rank's node."""
 
     rank: int
     slots: int
-    #: The reason, in words.
+    #: The reason, as text.
     why: str
 
 
 class Wrote(TaggedMessage, frozen=True, tag=37):
-    """I have written, or brought to the disk, what you told me to write."""
+    """A report of parts of outputs that are written, or synced to disk."""
 
     written: list[Written]
 
 
 class ReadyToWrite(TaggedMessage, frozen=True, tag=38):
-    """I wait in a call in which all write to this output."""
+    """A note that the sender is ready for the collective write to an output, and waits in it."""
 
     stream: int
 
 
 class Withdrawn(TaggedMessage, frozen=True, tag=39):
-    """No slot had taken these."""
+    """The answer to ``Withdraw``: tasks that no slot had started."""
 
     tasks: list[TaskId]
 
 
 class Trouble(TaggedMessage, frozen=True, tag=40):
-    """I cannot go on."""
+    """An error with which an agent cannot continue."""
 
-    #: Errors that arrive as what they were, by name.
+    #: Errors that keep their class over the wire, by name.
     ERRORS: ClassVar[dict[str, type[MillraceError]]] = {
         kind.__name__: kind
         for kind in (
@@ -253,15 +254,15 @@ class Trouble(TaggedMessage, frozen=True, tag=40):
 
     @classmethod
     def of(cls, error: MillraceError) -> Self:
-        """What there is to say of ``error``; one of no kind in `ERRORS` is told as the nearest that is."""
+        """Make the message of ``error``; a class not in ``ERRORS`` is sent as its nearest base that is."""
         kind = next(base.__name__ for base in type(error).__mro__ if cls.ERRORS.get(base.__name__) is base)
         return cls(kind, error.message, error.hint, error.exit_code)
 
     def error(self, where: str) -> MillraceError:
-        """The error again, as one of the process ``where``.
+        """Rebuild the error, with the process ``where`` in its text.
 
         Raises:
-            CorruptError: There is no such kind of error.
+            CorruptError: The class is not in ``ERRORS``.
         """
         if (kind := self.ERRORS.get(self.kind)) is None:
             raise CorruptError(f"{where}: tells of an error of no known kind: {self.kind}: {self.message}")
@@ -271,68 +272,68 @@ class Trouble(TaggedMessage, frozen=True, tag=40):
 
 
 class Signalled(TaggedMessage, frozen=True, tag=41):
-    """I was asked to stop by this signal."""
+    """A signal that asked the sender to stop."""
 
     number: int
 
 
 class From(TaggedMessage, frozen=True, tag=48):
-    """This was said by a process of my partition."""
+    """A message of a process of the partition, forwarded by its leader."""
 
     rank: int
     message: Plain
 
 
 class Lost(TaggedMessage, frozen=True, tag=42):
-    """This process is lost; others of its partition have its tasks."""
+    """The loss of a process; its tasks are reassigned within its partition."""
 
     why: str
     tasks: int
 
 
 class Alive(TaggedMessage, frozen=True, tag=43):
-    """I am here."""
+    """A heartbeat of an agent."""
 
 
 class Bye(TaggedMessage, frozen=True, tag=44):
-    """All that I have is on the disk."""
+    """The answer to ``Stop``: the journal and the parts of outputs are on disk."""
 
-    #: What of databases and program has changed here while the run was on, in words; empty: nothing.
+    #: Databases or program changed during the run, as text; empty: none.
     changed: str = ""
-    #: What I have read from HDFS.
+    #: Bytes that this node has read from HDFS.
     read: HdfsRead = HdfsRead()
-    #: What speaks against programs that stayed alive here, in words; empty: nothing.
+    #: Evidence against programs that stayed alive on this node, as text; empty: none.
     against: str = ""
 
 
 class Room(TaggedMessage, frozen=True, tag=46):
-    """The answer."""
+    """The answer to ``Look``: copies and room on a node."""
 
     node: staging.Node
 
 
 class Fetched(TaggedMessage, frozen=True, tag=47):
-    """My part is over; ``why_not``: why there are no copies here, or empty."""
+    """The answer to ``Fetch``: the node's part is done; ``why_not``: the reason why it has no copies, or empty."""
 
     why_not: str
 
 
 class Left(TaggedMessage, frozen=True, tag=45):
-    """I end my process now, and so do those that I lead."""
+    """The last message of a process, and of those that it leads: it exits now."""
 
 
-#: What one process says to another.
+#: Messages from one process to another.
 Plain = (
     Setup | Work | Write | WriteNow | OpenTogether | CloseTogether | Withdraw | Kill | Ping | NoMore | Stop | Leave | Look | Fetch
     | Hello | Ready | Report | Allow | Wrote | ReadyToWrite | Withdrawn | Trouble | Signalled | Lost | Alive | Bye | Left | Room | Fetched
 )  # fmt: skip
 
-#: What may be passed on by a leader, too.
+#: The same, and those that a leader forwards.
 Message = Plain | For | ForAll | From
 
 
 def unexpected(who: str, message: object) -> MillraceError:
-    """The error of a message that may not come now."""
+    """Make the error of a message that is not allowed in this state."""
     name = type(message).__name__
     return MillraceError(
         f"{who}: message {name} came when none of its kind may", "this must not happen: please report it"
@@ -340,7 +341,7 @@ def unexpected(who: str, message: object) -> MillraceError:
 
 
 def as_told(ended: Ended, setup: Setup) -> Ended:
-    """The end of a task as it is told: what failed here says where that is."""
+    """Add the name of the node to the detail of a failure that may be the node's."""
     if ended.ending not in (Ending.IO, Ending.SPAWN):
         return ended
     return msgspec.structs.replace(ended, detail=f"{setup.name}: {ended.detail}")

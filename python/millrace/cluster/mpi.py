@@ -1,8 +1,8 @@
-"""Messages between the processes of an MPI job, each with a seal (`millrace.cluster.message_seal`). The only module that
-imports ``mpi4py``.
+"""The MPI transport: messages between the processes of a job, each with a seal (``millrace.cluster.message_seal``).
 
-Nothing here blocks: a peer may be dead. All calls come from the main thread (``MPI_THREAD_FUNNELED``; with more, Open
-MPI 5 can lock itself out when a peer dies while a message is under way). Large messages travel in pieces.
+The only module that imports ``mpi4py``. Nothing here blocks: a peer may be dead. All calls come from the main thread
+(``MPI_THREAD_FUNNELED``; with more, Open MPI 5 can deadlock when a peer dies with a message in flight). Large messages
+are cut into pieces.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from millrace.waiting import until
 #: Longest piece of a message, in bytes.
 PIECE_BYTES = 4 << 20
 
-#: Pieces under way to one rank.
+#: Pieces in flight to one rank.
 IN_FLIGHT = 8
 
-#: Seconds that a launcher gets to end all processes, once it is told to; and that all get to end together.
+#: Seconds that a launcher gets to end all processes after ``MPI_Abort``; and that all get for ``MPI_Finalize``.
 LONGEST_ABORT, LONGEST_FINALIZE = 2, 30
 
 #: Seconds between the start of Open MPI and the first message.
 AFTER_INIT_SECONDS = 0.2
 
-#: Seconds between looks at what is being sent, where there is nothing else to do.
+#: Seconds between tests of pending sends, where there is nothing else to do.
 FLUSH_NAP_SECONDS = 0.001
 
-#: Messages taken in one look, so that whoever looks does something else too.
+#: Most messages returned by one ``World.receive``, so that its caller is not kept from its other work.
 MOST_AT_ONCE = 256
 
-#: Tags: more pieces of this message follow, or this is its last; the last of one that was compressed.
+#: Tags: more pieces of this message follow; its last piece; the last piece of a compressed message.
 MORE, LAST, LAST_PACKED = 1, 2, 3
 
 
@@ -62,14 +62,14 @@ class _Outbox(msgspec.Struct):
 
 
 class World:
-    """All processes of the job; `rank` 0 is the coordinator.
+    """The transport between all processes of the job; ``rank`` 0 is the coordinator.
 
     Args:
         scratch: A folder of this process in memory.
-        handed: The key that a supervisor handed to all ranks; empty: there is none.
+        handed: The key that a supervisor handed to all ranks; empty: no supervisor.
 
     Raises:
-        RefusedError: MPI cannot be used, or is not the launcher's.
+        RefusedError: MPI cannot be used, or is not that of the launcher.
     """
 
     def __init__(self, launched: Launched, scratch: Path, handed: bytes = b"") -> None:
@@ -77,7 +77,7 @@ class World:
         try:
             import mpi4py
 
-            mpi4py.rc.initialize = mpi4py.rc.finalize = False  # see `mpi_start.check_library` and `leave`
+            mpi4py.rc.initialize = mpi4py.rc.finalize = False  # see ``mpi_start.check_library`` and ``leave``
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
             raise RefusedError(
@@ -90,39 +90,39 @@ class World:
             self._start(launched, name, handed)
         mpi_start.close_on_exec()
         self._status = MPI.Status()
-        #: Whether the launcher was told to go on when a process dies (``mpirun --with-ft ulfm``).
+        #: Whether the launcher continues when a process dies (``mpirun --with-ft ulfm``).
         self._tolerant = bool(os.environ.get("OMPI_MCA_mpi_ft_enable"))  # noqa: SIM112
         self._out: dict[int, _Outbox] = {}
         self._packing = Packing()
         self._partial: dict[int, list[bytearray]] = {}
         self._refused: CorruptError | None = None
-        #: What a rank is called for people.
+        #: Names a rank in messages to the user.
         self.name_of: Callable[[int], str] = "rank {}".format
-        #: Whether a process was lost: the others cannot end together then.
+        #: Whether a process was lost: then ``MPI_Finalize`` would not return.
         self.broken = False
 
     def _start(self, launched: Launched, name: str, handed: bytes) -> None:
-        """Start MPI, up to the last call that waits for all processes."""
+        """Initialize MPI, up to the last call that waits for all processes."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that the launcher is another MPI's is said here, in our words
+            warnings.simplefilter("ignore")  # a launcher of another MPI is reported below, in our words
             self._mpi.Init_thread(self._mpi.THREAD_FUNNELED)
         if "Open MPI" in name and launched.size > 1:
-            # A process that is still on its way out of MPI_Init must not get a message: it would crash
-            # (https://github.com/open-mpi/ompi/issues/12495). Nobody can tell that it is, so let it have its time.
+            # A process that has not returned from MPI_Init must not get a message: it would crash
+            # (https://github.com/open-mpi/ompi/issues/12495). That cannot be detected from outside, so wait.
             time.sleep(AFTER_INIT_SECONDS)
         self.rank, self.size = self._comm.rank, self._comm.size
         if self.size != launched.size:
             self._mpi.Finalize()
             raise mpi_start.wrong_launcher(launched, f"{name} sees {count(self.size, 'process')}")
         self._comm.Set_errhandler(self._mpi.ERRORS_RETURN)
-        #: For what does not travel as messages: `receive` must not see it.
+        #: Communicator for bytes that are not messages: ``receive`` must not see them.
         self._bulk = self._comm.Dup()
         secret = bytearray(message_seal.draw_secret())
         self._bulk.Bcast([secret, self._mpi.BYTE], 0)
         self._seal = MessageSeal(message_seal.key_of(secret, handed), self.rank)
 
     def send(self, rank: int, message: Message) -> None:
-        """Send ``message``, some time; in order for each rank."""
+        """Queue ``message`` and begin to send it; in order for each rank. Never blocks."""
         debug.message("to", rank, message)
         content, last = wire.dumps(message), LAST
         box = self._out.setdefault(rank, _Outbox())
@@ -144,7 +144,7 @@ class World:
         return packed
 
     def push(self) -> bool:
-        """Carry on with what is being sent; whether anything is left."""
+        """Continue pending sends; return whether any are left."""
         for rank, box in list(self._out.items()):
             self._push(rank, box)
         return bool(self._out)
@@ -162,15 +162,15 @@ class World:
             if not self._tolerant:
                 raise
             box.waiting.clear()
-            box.in_flight.clear()  # its process is gone: `failed` tells
+            box.in_flight.clear()  # its process is dead: see ``failed``
         if not box.in_flight:
             self._out.pop(rank, None)
 
     def receive(self) -> list[tuple[int, Message]]:
-        """(rank, message) of what has come.
+        """Return the messages that have arrived, as (rank, message); at most ``MOST_AT_ONCE``. Never blocks.
 
         Raises:
-            CorruptError: What has come is no message of this run; what came before it was returned.
+            CorruptError: The next one is no message of this run; earlier calls returned those before it.
         """
         found: list[tuple[int, Message]] = []
         comm, status = self._comm, self._status
@@ -194,10 +194,10 @@ class World:
         return found
 
     def _opened(self, rank: int, tag: int, whole: bytes | bytearray) -> Message:
-        """The message in what has come.
+        """Check the seal of received bytes, and decode their message.
 
         Raises:
-            CorruptError: It is none, or not of ``rank``.
+            CorruptError: The seal is not that of ``rank``, or the bytes are no message.
         """
         try:
             content = self._seal.open_message(rank, tag, whole)
@@ -209,10 +209,10 @@ class World:
             ) from error
 
     def _probe(self) -> bool:
-        """Whether a message is there; its envelope is in ``_status``."""
+        """Tell whether a message has arrived; its envelope is in ``_status``."""
         any_source, any_tag = self._mpi.ANY_SOURCE, self._mpi.ANY_TAG
         try:
-            # A message that arrives during the first look is only seen by the second.
+            # A message that arrives during the first probe is only seen by the second.
             return bool(
                 self._comm.Iprobe(any_source, any_tag, self._status)
                 or self._comm.Iprobe(any_source, any_tag, self._status)
@@ -220,15 +220,15 @@ class World:
         except self._mpi.Exception:
             if not self._tolerant:
                 raise
-            self._comm.Ack_failed(self.size)  # or every later look fails again
+            self._comm.Ack_failed(self.size)  # else every later probe fails, too
             return False
 
     def link(self, before: int | None, after: int | None) -> Link:
-        """The way from rank ``before`` to this one and on to rank ``after``, for bytes that are not messages."""
+        """Make the link from rank ``before`` through this one to rank ``after``, for bytes that are not messages."""
         return Link(self._mpi, self._bulk, before, after)
 
     def failed(self) -> set[int]:
-        """Ranks whose process is gone, where MPI goes on without them (ULFM); else empty."""
+        """Return the ranks whose process is dead, where MPI continues without them (ULFM); else none."""
         if not self._tolerant:
             return set()
         group = self._comm.Get_failed()
@@ -238,27 +238,27 @@ class World:
         return set(self._mpi.Group.Translate_ranks(group, list(mine), self._comm.Get_group()))
 
     def flush(self, timeout_seconds: float) -> bool:
-        """Wait until everything is sent; whether it was within the time."""
+        """Wait until everything is sent; return whether the time sufficed."""
         return until(lambda: not self.push(), timeout_seconds, nap=FLUSH_NAP_SECONDS)
 
     def for_files(self) -> tuple[Any, Any]:
-        """MPI and the communicator, to open files that all processes write together."""
+        """Return the MPI module and the communicator, to open files for collective writes."""
         return self._mpi, self._comm
 
     def all_are_here(self) -> None:
-        """All processes have started MPI: what only its start needs goes.
+        """Unlink the shared memory that MPICH needs only at start; to be called when all processes have started.
 
-        MPICH keeps the name of its shared memory until its end, and leaves it behind when a process is killed.
+        MPICH itself unlinks it at its end, and leaves it behind when a process is killed.
         """
         with suppress(OSError), open("/proc/self/maps", "rb") as maps:
             for name in mpi_start.segments(maps):
-                with suppress(OSError):  # another one was faster
+                with suppress(OSError):  # another process unlinked it first
                     os.unlink(name)
 
     def end(self, pid: int) -> bool:
-        """End a process of the job that stands still; whether it is on this node, and its launcher does without it.
+        """Kill a stopped process of the job; return false if it has another launcher, or that tolerates no failure.
 
-        Told to end all, the prterun of Open MPI 5 now and then waits for a stopped one for ever (``--with-ft ulfm``).
+        At an abort, the prterun of Open MPI 5 sometimes waits for a stopped process for ever (``--with-ft ulfm``).
         """
         if (
             not self._tolerant
@@ -271,27 +271,27 @@ class World:
         return True
 
     def leave(self, exit_code: int, *, missing: bool = False) -> None:
-        """End MPI together with the others; if one of them is lost, rank 0 ends all at once, with ``exit_code``.
+        """Finalize MPI with all others; if one is lost, rank 0 aborts the job with ``exit_code`` instead.
 
         Args:
-            missing: Some process is neither at the end of its work nor known to be gone.
+            missing: Some process has neither reached its end nor is known to be dead.
         """
         sys.stdout.flush()
         sys.stderr.flush()
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         if not self.broken and not self._tolerant:
-            # It waits for all others. One may have come to a standstill since its last word; mpirun copes with the death
+            # Finalize waits for all others. One may have been stopped since its last message; mpirun copes with the death
             # of one process better than of all.
             signal.alarm(LONGEST_FINALIZE if self.rank == 0 else 2 * LONGEST_FINALIZE)
             self._mpi.Finalize()
             signal.alarm(0)
             return
-        # Finalize would wait for those that are lost, and after a failure now and then for ever.
+        # Finalize would wait for lost processes, and after a failure sometimes for ever.
         if self.broken and self.rank == 0 and (missing or not self._tolerant):
-            # Without this, a launcher that tolerates failures waits for what stands still, and another one calls the
-            # whole job a failure, as a process has ended without Finalize.
+            # Without this, a launcher that tolerates failures waits for stopped processes, and another one reports the
+            # whole job as failed, as a process has ended without Finalize.
             signal.alarm(LONGEST_ABORT)
             self._comm.Abort(exit_code)
         elif self.broken and not self._tolerant:
-            time.sleep(LONGEST_ABORT)  # rank 0 ends this process too
+            time.sleep(LONGEST_ABORT)  # the abort of rank 0 ends this process, too
         os._exit(exit_code)

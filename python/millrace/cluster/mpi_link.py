@@ -1,4 +1,4 @@
-"""Bytes between neighbours of a broadcast, by MPI."""
+"""The link between neighbours of a broadcast over MPI."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from millrace.errors import LostError
 
 
 class Link:
-    """See `millrace.storage.broadcast.Link`."""
+    """The MPI requests to both neighbours; see ``millrace.storage.broadcast.Link``."""
 
     def __init__(self, mpi: Any, comm: Any, before: int | None, after: int | None) -> None:
         self._mpi, self._comm, self._before, self._after = mpi, comm, before, after
 
     def receive(self, buffer: memoryview) -> Piece:
-        """Receive the next bytes from the one before."""
+        """Receive the next bytes from the rank before."""
         return Piece(self._mpi, lambda: self._comm.Irecv([buffer, self._mpi.BYTE], self._before))
 
     def send(self, buffer: memoryview) -> Piece:
-        """Send the next bytes to the one after."""
+        """Send the next bytes to the rank after."""
         return Piece(self._mpi, lambda: self._comm.Isend([buffer, self._mpi.BYTE], self._after))
 
 
 class Piece:
-    """Bytes under way.
+    """One MPI request in flight.
 
     Raises:
-        LostError: As `Test` does: the other is gone.
+        LostError: The neighbour is gone; ``Test`` raises the same.
     """
 
     def __init__(self, mpi: Any, begin: Callable[[], Any]) -> None:
@@ -35,7 +35,7 @@ class Piece:
         self._request = self._checked(begin)
 
     def Test(self) -> bool:
-        """Whether they are there."""
+        """Tell whether the request is complete."""
         return bool(self._checked(self._request.Test))
 
     def _checked(self, call: Callable[[], Any]) -> Any:

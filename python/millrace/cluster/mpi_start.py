@@ -1,4 +1,4 @@
-"""What MPI is told before it starts, and what is seen to when it does. No message is sent here."""
+"""Settings and checks around the start of MPI. No message is sent here."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from millrace.errors import ExitCode, RefusedError
 from millrace.launch.mpi_environment import Launched
 from millrace.report.words import duration
 
-#: Seconds that all processes get to start MPI, and for each of them more: some disk may be slow.
+#: Seconds that all processes get to start MPI, and more for each of them: a disk may be slow.
 LONGEST_INIT_SECONDS, LONGEST_INIT_PER_PROCESS = 120.0, 0.1
 
 #: Slurm reads 1,024 bytes of a message of the first PMI protocol and takes the rest for the next one
-#: (src/plugins/mpi/pmi2/pmi1.c). MPICH 5 sends the address of a process together with 4 kB of memory behind it, and how
-#: long that is in the message depends on what is there.
+#: (src/plugins/mpi/pmi2/pmi1.c). MPICH 5 sends the address of a process together with 4 kB of memory behind it, and its
+#: length in the message depends on its content.
 LOST_MESSAGE = (
     '; if Slurm says "mpi/pmi2: invalid client request", a message of MPICH was too long for it: '
     "leave out srun, and the processes are started in another way"
@@ -28,14 +28,14 @@ LOST_MESSAGE = (
 
 @contextmanager
 def patience(launched: Launched) -> Iterator[None]:
-    """End this process if MPI does not start: it waits for ever for a process that never comes, or froze."""
+    """End this process if MPI does not start in time: MPI waits for ever for a process that is missing or stopped."""
     limit = LONGEST_INIT_SECONDS + LONGEST_INIT_PER_PROCESS * launched.size
     hint = LOST_MESSAGE if os.environ.get("SLURM_MPI_TYPE") == "pmi2" else ""
     words = (
         f"millrace: MPI does not start: one of {launched.size} processes has not come for {duration(limit)}\n\n"
         f"hint: look at the nodes; the same command resumes{hint}\n"
     )
-    # The launcher ends all once one has gone: rank 0, or the next if that is the one that does not come.
+    # The launcher ends all once one has exited: rank 0, or the next if rank 0 is the missing one.
     turn = min(launched.rank, 2)
     alarm = _core.Alarm(limit + 2.0 * turn, words if turn < 2 else "", int(ExitCode.STOPPED))
     try:
@@ -45,7 +45,7 @@ def patience(launched: Launched) -> Iterator[None]:
 
 
 def segments(maps: Iterable[bytes]) -> set[bytes]:
-    """Paths of MPICH's shared memory among the lines of ``/proc/PID/maps``, but for what has no name any more.
+    """Find the paths of MPICH's shared memory in the lines of ``/proc/PID/maps``; unlinked ones are left out.
 
     >>> line = b"7f00-7f01 rw-s 00000000 00:19 7   /dev/shm/mpich_shm_x"
     >>> segments([line + b"\\n", line + b"y (deleted)\\n", b"7f02-7f03 rw-p 00000000 00:00 0\\n"])
@@ -56,23 +56,23 @@ def segments(maps: Iterable[bytes]) -> set[bytes]:
 
 
 def name_of(version: str) -> str:
-    """Name and version of an MPI library, from the page that it says of itself."""
+    """Parse name and version of an MPI library from the text of ``MPI_Get_library_version``."""
     line = version.split("\0")[0].strip().splitlines()[0].partition(",")[0]
     return " ".join(line.replace("Version:", " ").split())
 
 
 def check_library(launched: Launched, name: str) -> None:
-    """Refuse a library that would end the process with words of its own if it were started.
+    """Refuse a library that does not fit the launcher, before it aborts the process with a message of its own.
 
     Raises:
-        RefusedError: The launcher is Open MPI's and the library is one of MPICH's kind.
+        RefusedError: The launcher is Open MPI's, and the library is MPICH or one derived from it.
     """
     if "Open MPI" in launched.launcher and any(other in name for other in ("MPICH", "Intel", "MVAPICH")):
         raise wrong_launcher(launched, f"it is {name}")
 
 
 def wrong_launcher(launched: Launched, found: str) -> RefusedError:
-    """The error of a launcher that is another MPI's."""
+    """Make the error of a launcher that belongs to another MPI library."""
     return RefusedError(
         f"{launched.launcher} started {launched.size} processes, but is not of the MPI library that mpi4py has loaded: "
         f"{found}",
@@ -81,11 +81,11 @@ def wrong_launcher(launched: Launched, found: str) -> RefusedError:
 
 
 def settle(scratch: Path) -> None:
-    """Set what Open MPI reads when it starts, where nobody has.
+    """Set defaults for the parameters that Open MPI reads from the environment when it starts.
 
-    Its shared memory goes where it is removed whatever ends this process. The library of the Python package index
-    looks for fast networks for a second, which it cannot use, and takes bridges of containers for ways to other nodes; a
-    site's own MPI knows its network and is left alone.
+    Its shared memory goes to ``scratch``, which is removed whatever ends this process. The library from the Python
+    package index probes for a second for fast networks, which it cannot use, and takes bridges of containers for routes
+    to other nodes. A site's own MPI knows its network and keeps its settings.
     """
     for name in ("btl_sm", "btl_vader"):  # Open MPI 5, and 4
         os.environ.setdefault(f"OMPI_MCA_{name}_backing_directory", str(scratch))
@@ -98,10 +98,10 @@ def settle(scratch: Path) -> None:
 
 
 def close_on_exec() -> None:
-    """Keep the library's sockets from the tools: one that is inherited looks alive when its owner is dead."""
+    """Keep the library's sockets out of child processes: one inherited by a tool looks alive when its owner is dead."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
             try:
                 os.set_inheritable(int(name), False)
             except OSError:
-                continue  # the listing's own
+                continue  # the descriptor of the listing itself

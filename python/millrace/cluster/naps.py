@@ -1,16 +1,16 @@
-"""How long a process of an MPI job sleeps between looks for messages."""
+"""The back-off of a process of an MPI job between polls for messages."""
 
 from __future__ import annotations
 
 from millrace.waiting import Naps
 
-#: Shortest and longest nap between looks for messages, in seconds; it grows while nothing comes.
+#: Shortest and longest nap between polls for messages, in seconds; naps grow while no message arrives.
 NAP_SECONDS = (0.0002, 0.005)
 
-#: How much a nap is longer than the one before.
+#: Ratio of a nap to the one before.
 GROWTH = 2.0
 
 
 def naps(shortest: float = NAP_SECONDS[0]) -> Naps:
-    """Naps between looks for messages, of which the first takes so many seconds."""
+    """Create the back-off between polls for messages; its first nap takes ``shortest`` seconds."""
     return Naps(shortest, NAP_SECONDS[1], GROWTH)

@@ -1,4 +1,4 @@
-"""What one node has of a run: slots, a journal, and the parts of outputs that it writes."""
+"""One node's share of a run: its slots, its journal, and the parts of outputs that it writes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from millrace.tasks import Ended, Ending, SlotsChanged, Started
 
 Happened = TypeVar("Happened", Started, Ended)
 
-#: Endings for which no record is blamed.
+#: Endings that are never a record's fault.
 _NOT_THE_RECORDS = (Ending.DONE, Ending.KILLED, Ending.MISPLACED, Ending.IO, Ending.AWAY)
 
 
@@ -48,13 +48,13 @@ def _absent(setup: say.Setup) -> dict[str, int]:
 
 
 class NodeRun:
-    """A run on a node, from `say.Setup` to `say.Stop`.
+    """A run on one node, from ``say.Setup`` to ``say.Stop``.
 
     Args:
-        tell: Says something to the leader.
+        tell: Sends a message to the leader.
 
     Raises:
-        MillraceError: What the run needs is not here, or is not what the coordinator has.
+        MillraceError: A file that the run needs is missing here, or differs from that of the coordinator.
     """
 
     def __init__(self, setup: say.Setup, world: World, work: WorkDir, tell: Callable[[say.Plain], None]) -> None:
@@ -85,7 +85,7 @@ class NodeRun:
         self.ready = msgspec.structs.replace(ready, sees=self.parts.sees)
 
     def submit(self, assignment: say.Assignment) -> None:
-        """Give a task to the slots."""
+        """Spool the inputs of a task, and submit it to the slots."""
         task, batch, contents = assignment.task, assignment.batch, assignment.contents
         paths = tuple(self._work.spool / f"{task.id}.{k}" for k in range(len(contents)))
         for item, path, content in zip(self._setup.use.inputs, paths, contents, strict=True):
@@ -96,7 +96,7 @@ class NodeRun:
         self._node.submit(task, batch)
 
     def withdraw(self) -> list[TaskId]:
-        """Take back what no slot has taken."""
+        """Withdraw the tasks that no slot has started."""
         back = self._node.withdraw()
         for number in back:
             self._pace.ended(0.0)
@@ -105,30 +105,30 @@ class NodeRun:
 
     @property
     def read(self) -> HdfsRead:
-        """See `Node.read`."""
+        """The bytes read from HDFS; see ``Node.read``."""
         return self._node.read
 
     def part(self) -> str:
-        """See `Slots`."""
+        """End the programs that stay alive; return evidence against them, as text. See ``Slots.part``."""
         return self._node.part(SHORT_FAREWELL_SECONDS)
 
     def kill_all(self) -> None:
-        """End all tools."""
+        """Kill all running tools."""
         self._node.kill_all()
 
     def events(self, nap_seconds: float, *, rests: bool) -> tuple[list[Started | Ended], list[SlotsChanged]]:
-        """Take a nap, which what happens in the slots ends; what there is to tell of tasks by now, and of slots.
+        """Wait for events of the slots, at most ``nap_seconds``; return those of tasks to report, and those of slots.
 
         Args:
-            rests: What ends in a bunch may be handled together, and so a little later.
+            rests: Whether tasks that end close together may be handled together, a little later.
 
         Raises:
-            MillraceError: Something could not be kept.
+            MillraceError: A commit or a sync of the journal has failed.
         """
         if self._commit.error:
             raise self._commit.error
         if rest := self._pace.rest() if rests else 0.0:
-            time.sleep(rest)  # through what happens meanwhile
+            time.sleep(rest)  # events do not end it
         told, slots = list[Started | Ended](), list[SlotsChanged]()
         for event in self._node.events(0.0 if rest else nap_seconds):
             match event:
@@ -138,14 +138,14 @@ class NodeRun:
                     told.append(self._numbered(event))
                 case Ended():
                     if event.ending not in _NOT_THE_RECORDS:
-                        self._guard.look()  # lest records be blamed for a file that is gone here
+                        self._guard.look()  # a failure is not the record's fault if a file is missing on this node
                     told.append(say.as_told(self._numbered(event), self._setup))
                     self._pace.ended(event.wall_seconds)
                     self._forget(event.task)
         return self._visible(told), slots
 
     def _visible(self, told: list[Started | Ended]) -> list[Started | Ended]:
-        """What may be told by now: where files are seen late, not before others can see the journal."""
+        """Return the events that may be reported now: on a lazy filesystem, only after the journal is synced."""
         if not self._visibility:
             return told
         if self._visibility.error:
@@ -155,7 +155,7 @@ class NodeRun:
         return self._visibility.take()
 
     def _numbered(self, event: Happened) -> Happened:
-        """The same with the number of the slot among all."""
+        """Replace the number of the slot on this node by its number among all slots of the job."""
         return msgspec.structs.replace(event, slot=SlotId(self._setup.first_slot + event.slot))
 
     def _forget(self, task: TaskId) -> None:
@@ -164,13 +164,13 @@ class NodeRun:
                 path.unlink(missing_ok=True)
 
     def close(self, *, parts: bool) -> str:
-        """End everything; what was committed is on the disk. Returns what has changed while the run was on, in words.
+        """End the slots and sync the journal; return what changed during the run, as text.
 
         Args:
-            parts: Bring the parts of outputs to the disk, too.
+            parts: Whether to sync the parts of outputs, too.
 
         Raises:
-            OSError: It could not be brought there.
+            OSError: A sync failed.
         """
         self._node.close()
         self._commit.close()
@@ -178,7 +178,7 @@ class NodeRun:
             self.parts.close()
         if self._visibility:
             self._visibility.close()
-        with suppress(CorruptError):  # the last word tells
+        with suppress(CorruptError):  # the returned text reports it
             commit(self._journal, self._guard)
         self._journal.sync()
         return self._guard.changed

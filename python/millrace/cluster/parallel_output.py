@@ -1,4 +1,4 @@
-"""The outputs of a job of several processes: the coordinator decides who writes what, and handles no bytes of it."""
+"""The outputs of a job of several processes: the coordinator assigns parts to ranks, and handles no bytes itself."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from millrace.schedule.extents import Extents
 
 
 def shared(plan: Plan, message: Callable[[str], None]) -> dict[int, int]:
-    """The outputs that any process may write parts of, each with the number of its file (`number_of`).
+    """Find the outputs that any process may write parts of, each with its inode number (``number_of``).
 
-    They are there already. Why others are not among them is said if the user has asked for a way.
+    Their files exist already. For each other output the user is shown the reason, if ``--write`` names a strategy.
 
     Raises:
-        RefusedError: See `strategy_of`.
+        RefusedError: See ``strategy_of``.
     """
     found: dict[int, int] = {}
     if not strategy_of(plan).shares:
@@ -45,14 +45,15 @@ def shared(plan: Plan, message: Callable[[str], None]) -> dict[int, int]:
 
 
 class ParallelOutput:
-    """The face of `millrace.output.stage.OrderedWriter`; all calls come from the thread that carries messages.
+    """The parallel counterpart of ``millrace.output.stage.OrderedWriter``.
 
-    It only says what is to be sent, and hears what has come: whoever waits for the end carries messages meanwhile.
+    All calls come from the thread that carries messages. This class queues messages and records received ones, but
+    carries none: a caller that waits for the end has to carry them.
 
     Args:
         streams: All outputs, open at the coordinator.
-        candidates: Those that it may leave to the others; it does if all of them see the same files.
-        journals: The journal of each rank, in this start.
+        candidates: Outputs that all ranks may write, if all of them see the same files.
+        journals: The rank of each journal of this start, by path.
     """
 
     def __init__(
@@ -89,11 +90,11 @@ class ParallelOutput:
 
     @property
     def error(self) -> BaseException | None:
-        """Why nothing more is written."""
+        """The error after which nothing more is written."""
         return self._alone.error or self._own.error
 
     def put(self, task: Committed) -> None:
-        """See `OrderedWriter`."""
+        """See ``OrderedWriter``."""
         self._alone.put(task)
         for _, _, ready in self._ordered.push(task.first, task.last, task):
             for block in ready.blocks:
@@ -104,7 +105,7 @@ class ParallelOutput:
     # Messages
 
     def turn(self, now: float) -> None:
-        """Hand out what is to be written now."""
+        """Assign the parts that can be written now to ranks."""
         for written in self._own.take():
             self._note(written)
         self._strategy.turn()
@@ -124,12 +125,12 @@ class ParallelOutput:
                     self._own.release(stream, write.number)
 
     def heard(self, found: Sequence[Written]) -> None:
-        """Another process has written something."""
+        """Record parts that another process has written."""
         for written in found:
             self._note(written)
 
     def waits(self, stream: int) -> None:
-        """Another process waits in a call in which all write."""
+        """Record that another process waits in a collective write."""
         self._strategy.waits(stream)
 
     def _note(self, written: Written) -> None:
@@ -139,7 +140,7 @@ class ParallelOutput:
             self._extents[stream].safe([number])
 
     def lost(self, rank: int) -> None:
-        """A process is lost; others write what it may not have written."""
+        """Drop a lost process; reassign the parts that it may not have written."""
         self._strategy.lost(rank)
         for extents in self._extents.values():
             extents.lost(rank)
@@ -147,7 +148,7 @@ class ParallelOutput:
     # The end
 
     def drain(self, timeout_seconds: float) -> int | None:
-        """See `OrderedWriter`; does not wait, as the others can only write when messages are carried."""
+        """See ``OrderedWriter``; never waits, as the others can only write while the caller carries messages."""
         self._draining = True
         done = self._alone.drain(0)
         if self.error or (done is not None and all(each.written_all for each in self._extents.values())):
@@ -155,10 +156,10 @@ class ParallelOutput:
         return None
 
     def settle(self, carry: Callable[[float], object]) -> None:
-        """Begin nothing more, and let nobody wait in a call in which all write.
+        """Begin no more writes, and finish the collective writes in progress.
 
         Args:
-            carry: Carries messages, for at most so many seconds.
+            carry: Carries messages, for at most the given seconds.
         """
         self._settling = True
         self._strategy.settle(self._is_writing, lambda: self.error is not None, carry)
@@ -167,7 +168,7 @@ class ParallelOutput:
         return any(each.writing for each in self._extents.values())
 
     def finish(self) -> dict[str, int]:
-        """See `OrderedWriter`; after the others have brought to the disk what they have written."""
+        """See ``OrderedWriter``; to be called after the others have synced their parts."""
         self._own.close()
         sizes = {}
         for stream, extents in self._extents.items():
@@ -179,7 +180,7 @@ class ParallelOutput:
             if number_of(path, self._run_dir) != self._numbers[stream]:
                 self._changed[name] = "is another file now" if path.exists() else "is gone"
                 continue
-            if left := extents.unsafe():  # of those who were lost at the very end
+            if left := extents.unsafe():  # written by ranks that were lost at the very end
                 again = _core.PartWriter(str(path))
                 for write in left:
                     again.write(write.pieces)
@@ -187,10 +188,10 @@ class ParallelOutput:
             if words := self._samples[stream].difference(path):
                 self._changed[name] = words
             with path.open("r+b") as file:
-                file.truncate(extents.size)  # an earlier run may have left something behind it
+                file.truncate(extents.size)  # an earlier run may have left a longer file
                 os.fsync(file.fileno())
         return sizes | self._alone.finish()
 
     def changed(self) -> dict[str, str]:
-        """See `OrderedWriter`."""
+        """See ``OrderedWriter``."""
         return self._changed | self._alone.changed()

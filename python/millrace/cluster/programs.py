@@ -1,4 +1,4 @@
-"""Whether all nodes run one program: the same file on each architecture, the same release on all."""
+"""The check that all nodes run one program: the same file on each architecture, the same release on all."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from millrace.sealed import seal, unseal
 
 
 class Programs:
-    """What the coordinator knows of the program on each architecture.
+    """The program on each architecture, as the coordinator knows it.
 
     Args:
         plan: Names the programs.
-        rundir: Where it is kept for the next start, in which nodes of another architecture may be first.
+        rundir: Keeps their fingerprints for the next start, whose coordinator may be of another architecture.
     """
 
     def __init__(self, plan: Plan, rundir: RunDir) -> None:
@@ -29,17 +29,17 @@ class Programs:
         self._machine = os.uname().machine
 
     def name_on(self, who: str, machine: str) -> str:
-        """What the program is called on a node.
+        """Return the name of the program on a node.
 
         Args:
             who: The node, for messages.
-            machine: Its architecture, as ``uname -m`` says it.
+            machine: Its architecture, as printed by ``uname -m``.
 
         Raises:
-            RefusedError: Nobody has said that this architecture may take part.
+            RefusedError: The job does not allow this architecture.
         """
         job = self._plan.job
-        # The same whoever is the coordinator: in the next start it may be a node of another architecture.
+        # Independent of the coordinator's architecture, which may differ in the next start.
         if machine in job.arch or (not job.arch and machine == self._machine):
             return job.program_on(machine)
         others = (
@@ -52,14 +52,14 @@ class Programs:
         )
 
     def command_for(self, machine: str) -> Command | None:
-        """The command of which a node of another architecture tells what release it has; None: of the same."""
+        """Return the command whose release a node of another architecture has to report; None for the same one."""
         return None if machine == self._machine else msgspec.structs.replace(self._plan.command, environ={})
 
     def check(self, found: Iterable[tuple[str, str, say.Ready]]) -> None:
-        """Compare what nodes have; each is (the node for messages, its architecture, what it says).
+        """Compare the programs of nodes; each is (the node for messages, its architecture, its answer).
 
         Raises:
-            ToolError: One has another program.
+            ToolError: A node has another program.
         """
         plan = self._plan
         own = fingerprint.of_content(plan.command.exe)

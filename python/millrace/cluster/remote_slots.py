@@ -25,39 +25,39 @@ from millrace.schedule.dispatcher import Dispatcher
 from millrace.tasks import Ended, News, SlotsChanged, Started, Task, Withdrawn, Woken
 from millrace.waiting import until
 
-#: Shortest nap of the coordinator, in seconds: nodes have tasks ahead, and what comes in a bunch costs less.
+#: Shortest nap of the coordinator, in seconds: nodes have tasks queued ahead, and messages cost less in bulk.
 BUSY_NAP_SECONDS = 0.001
 
 
 def content_of(path: Path) -> bytes:
-    """The bytes of a small file in memory."""
+    """Read a small file in memory, unbuffered."""
     with open(path, "rb", buffering=0) as file:
         return file.readall()
 
 
 class OutputMessages(Protocol):
-    """What the others say of the outputs that they write; see `millrace.cluster.parallel_output`."""
+    """The receiver of messages about outputs; see ``millrace.cluster.parallel_output``."""
 
     def turn(self, now: float) -> None:
-        """Hand out what is to be written now."""
+        """Assign the parts that can be written now to ranks."""
 
     def heard(self, found: Sequence[Written]) -> None:
-        """Hear that another process has written something."""
+        """Record parts that another process has written."""
 
     def waits(self, stream: int) -> None:
-        """Hear that another process waits in a call in which all write."""
+        """Record that another process waits in a collective write."""
 
     def lost(self, rank: int) -> None:
-        """Do without a process."""
+        """Drop a lost process; reassign its parts."""
 
 
 class RemoteSlots:
-    """The slots of all processes, with the face of one node (`millrace.node.slots.Slots`).
+    """The slots of all processes, with the interface of one node (``millrace.node.slots.Slots``).
 
     Args:
         own: The slots of this process.
-        output: Who writes what of the outputs.
-        watch: Knows by rank where the volumes of the database are; None: they are here.
+        output: Receives the messages about outputs.
+        watch: Knows the ranks that hold the volumes of the database; None: the volumes are not in HDFS.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class RemoteSlots:
         self._crew, self._own, self._members, self._use = crew, own, members, use
         self._dispatcher: Dispatcher[tuple[Task, Batch]] = Dispatcher(use.n_fragments)
         self._naps = naps(BUSY_NAP_SECONDS)
-        #: What is to be sent to each rank when this turn is over.
+        #: Assignments for each rank, to be sent at the end of this tick.
         self._work: dict[int, list[say.Assignment]] = defaultdict(list)
         self._output = output
         self.argv, self.n_nodes = own.argv, len(members)
-        #: Ranks of each node as this process sees it: a partition is one.
+        #: Ranks of each node; a partition counts as one node.
         self._of = {0: [0], **crew.partitions}
-        #: Slots of each rank that are used.
+        #: Number of slots in use, by rank.
         self._slots = [member.slots for member in members]
         for node in self._of:
             self._join(node)
@@ -87,14 +87,14 @@ class RemoteSlots:
             self._hold(watch.first)
 
     def _join(self, node: int) -> None:
-        """A node is there, or has other slots than before."""
+        """Tell the dispatcher the number of slots of a new or changed node."""
         ranks = self._of[node]
         self._dispatcher.joined(node, sum(self._slots[rank] for rank in ranks), time.monotonic(), len(ranks))
 
     def _hold(self, replicas: Replicas) -> None:
-        """Volumes are where these ranks run, by fragment."""
+        """Tell the dispatcher the nodes that hold each volume, from the ranks by fragment."""
         by = {rank: node for node, ranks in self._of.items() for rank in ranks}
-        # A partition has what the best of its nodes has: its share comes last.
+        # A partition has the largest share of its nodes: sorted, that comes last.
         shares = {
             each: sorted((share, by[rank]) for rank, share in ranks.items() if rank in by)
             for each, ranks in replicas.items()
@@ -102,7 +102,7 @@ class RemoteSlots:
         self._dispatcher.hold({each: {node: share for share, node in held} for each, held in shares.items()})
 
     def locality(self, own_read: HdfsRead) -> VolumesEvent | None:
-        """Which searches were where their volumes are, and what was read from HDFS, once all have said goodbye."""
+        """Count the searches on holders of their volumes and the bytes read from HDFS; final after all ``say.Bye``."""
         if not self._watch:
             return None
         searches, local = self._dispatcher.n_local
@@ -112,12 +112,12 @@ class RemoteSlots:
         )
 
     def no_more(self) -> None:
-        """See `Slots`: from here on, what takes too long may be run twice."""
+        """See ``Slots``: from now on stragglers may be run twice."""
         self._dispatcher.no_more()
         self._crew.tell_leaders(say.NoMore())
 
     def submit(self, task: Task, batch: Batch) -> None:
-        """See `Slots`."""
+        """See ``Slots``."""
         self._dispatcher.submit(task, (task, batch), batch.weight, time.monotonic())
         self._send()
 
@@ -136,7 +136,7 @@ class RemoteSlots:
     # Events
 
     def events(self, timeout_seconds: float) -> list[News]:
-        """See `Slots`.
+        """See ``Slots``.
 
         Raises:
             MillraceError: A process is lost, or cannot go on.
@@ -144,7 +144,7 @@ class RemoteSlots:
         return until(self._look, timeout_seconds)
 
     def _look(self) -> list[News]:
-        """Take a nap, which what happens in the slots here ends, and hear the others."""
+        """Wait for events of the slots here, at most for a nap; handle messages; return the events of all."""
         self._flush()
         found: list[News] = []
         for event in self._own.events(self._naps.seconds):
@@ -192,13 +192,13 @@ class RemoteSlots:
         return found
 
     def _allowed(self, rank: int, slots: int, why: str) -> SlotsChanged:
-        """A rank uses another number of slots; what that makes of all of them."""
+        """Record a rank's number of slots; return the event with the new total."""
         self._slots[rank] = slots
         self._join(next(node for node, ranks in self._of.items() if rank in ranks))
         return SlotsChanged(sum(self._slots), f"{self._members[rank].name}: {why}")
 
     def _happened(self, node: int, event: News) -> list[News]:
-        """What is to be told of an event of a slot: of a task that is out twice, the first result counts."""
+        """Return the events to report for an event of a slot; of a task that runs twice, the first result counts."""
         match event:
             case SlotsChanged(slots, why):
                 return [self._allowed(node, slots, why)]
@@ -221,7 +221,7 @@ class RemoteSlots:
         return [Withdrawn(task)] if alone else []
 
     def _lose(self, rank: int, why: str, tasks: int) -> SlotsChanged:
-        """Go on without a process; a launcher that ends the whole job then leaves it to the next start to resume."""
+        """Drop a lost process and reassign its tasks. If the launcher ends the job now, the next start resumes it."""
         self._output.lost(rank)
         for gone in self._of.get(rank, [rank]):
             self._slots[gone] = 0
@@ -239,7 +239,7 @@ class RemoteSlots:
     # The end
 
     def withdraw(self) -> list[TaskId]:
-        """See `Slots`."""
+        """See ``Slots``."""
         back = self._dispatcher.withdraw()
         back += [task for task in self._own.withdraw() if self._came_back(0, task)]
         self._flush()
@@ -247,10 +247,10 @@ class RemoteSlots:
         return back
 
     def part(self, patience_seconds: float = SHORT_FAREWELL_SECONDS, look: Callable[[], object] = bool) -> str:
-        """See `Slots`; the others have told with their last words."""
+        """See ``Slots``; the other nodes report the same in ``say.Bye``."""
         return self._own.part(patience_seconds, look) or self._crew.against
 
     def kill_all(self) -> None:
-        """See `Slots`."""
+        """See ``Slots``."""
         self._own.kill_all()
         self._crew.tell_all(say.Kill())

@@ -1,8 +1,8 @@
-"""Copies of the databases on the nodes of a job: what coordinator and nodes say to each other, and do.
+"""Staging: copies of the databases on the nodes of a job.
 
-The first process of each node looks after the copies there. The coordinator asks all of them what they have and what
-there is room for, decides (`millrace.plan.staging`), and sends what is missing along a chain of those that lack
-something. Every process then starts its tools where the copies stand in the place of the files.
+The first process of each node holds the copies there. The coordinator asks all of them for their copies and their room,
+decides (``millrace.plan.staging``), and sends the missing files along a chain of the nodes that lack any. Tools of every
+process then see the copies in place of the files.
 """
 
 from __future__ import annotations
@@ -31,19 +31,18 @@ def stage(
     plan: Plan, members: Sequence[Member], crew: Membership | None, scratch: Path, interrupt: Interrupt,
     message: Callable[[str], None], behind: Mapping[str, str],
 ) -> tuple[Keeper, Mapping[str, Pairs], Mapping[str, Mapping[str, str]]]:  # fmt: skip
-    """Bring copies of the databases to the nodes of a run, where that is asked for or pays.
+    """Copy databases to the nodes of a run, where that is requested or pays.
 
     Args:
-        members: The processes; none: this one is alone.
+        members: The processes; none: this process is alone.
         behind: Copies on this node of files behind URLs, by name.
 
     Returns:
-        Who looks after the copies on this node, to be closed at the end; what tools are to read in the place of what:
-        (copy, file), by host; and where files behind URLs are, by host and name. The host of a process that is alone is
-        empty.
+        The staging of this node, to be closed at the end; (copy, file) pairs for tools, by host; and copies of files
+        behind URLs, by host and name. The host of a process that is alone is the empty text.
 
     Raises:
-        MillraceError: A node is lost, or somebody asks to stop.
+        MillraceError: A node is lost, or a signal asks to stop.
         OSError: A file cannot be read.
     """
     keeper = Keeper(crew.world.link if crew else None, scratch)
@@ -76,14 +75,14 @@ def stage(
 
 
 def _elsewhere(fragmented: Fragmented | None) -> set[str]:
-    """Names of the files that nodes fetch for themselves, or are told."""
+    """Return the names of the files that nodes fetch by themselves, or get with a message."""
     if not fragmented:
         return set()
     return {*(index.file.name for index in fragmented.indices), *(each.name for each in fragmented.carried)}
 
 
 class _Talk(NamedTuple):
-    """Messages to the nodes and from them, until somebody asks to stop."""
+    """The messages to and from the nodes during staging, until a signal asks to stop."""
 
     crew: Membership | None
     interrupt: Interrupt
@@ -104,22 +103,22 @@ def _nothing(_: str) -> None:
 
 
 def _slots(plan: Plan, members: Sequence[Member]) -> int:
-    """Of one node."""
+    """Return the largest number of slots of one process."""
     return max((member.slots for member in members), default=plan.slots)
 
 
 class Decision:
-    """Whether copies are made, and from where.
+    """A copy policy by measured cost: whether copies are made, and from which source.
 
     Args:
         way: ``--stage``.
-        known: What there is to know before the nodes have told what they have; None: there are no files, or none is copied.
-        message: Tells the user of the arithmetic.
+        known: Measurements that need no report of the nodes; None: there is no file to copy.
+        message: Shows the arithmetic to the user.
     """
 
     def __init__(self, way: str, known: sources.Known | None, message: Callable[[str], None]) -> None:
         self._way, self._known, self._message = way, known, message
-        #: Whether there is anything for which it may pay; if not, no node has to be asked.
+        #: Whether a copy can pay at all; if not, no node has to be asked.
         self.may_copy = known is not None
         if known and way == "auto" and self._best(0).name == IN_PLACE:
             self.may_copy = False
@@ -132,7 +131,7 @@ class Decision:
         return next(way for way in ways(question) if self._way == "auto" or way.name != IN_PLACE)
 
     def elsewhere(self, lacking: int) -> Mapping[str, str] | None:
-        """The replicas that are to be copied, by path; empty: the files themselves; None: they are read in place."""
+        """Return the replicas to copy, by path; empty: copy the files themselves; None: read the files in place."""
         assert self._known
         best = self._best(lacking)
         for line in in_words(msgspec.structs.replace(self._known.question, lacking=lacking)):

@@ -1,4 +1,4 @@
-"""What a process of an MPI job says of its own machine, and sees to before it works."""
+"""Facts of a process's own machine, and the checks before it takes part in a run."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Happened = TypeVar("Happened", Started, Ended)
 
 
 def hello(environ: Mapping[str, str]) -> say.Hello:
-    """What there is to say of this process's machine."""
+    """Describe this process and its machine: host, process id, cores, architecture, release of millrace."""
     n_cores, source = cores.usable(environ)
     return say.Hello(socket.gethostname(), os.getpid(), n_cores, source, os.uname().machine, __version__)
 
 
 def version_of(command: Command | None, exe: Path, environ: Mapping[str, str]) -> str:
-    """The version line of this node's program, as its adapter knows it; empty if it is not asked for.
+    """Read the version line of this node's program through its adapter; empty if ``command`` is None.
 
     Raises:
         MillraceError: The program does not work here.
@@ -41,16 +41,16 @@ def version_of(command: Command | None, exe: Path, environ: Mapping[str, str]) -
     if command is None:
         return ""
     command = msgspec.structs.replace(command, exe=exe, environ=dict(environ))
-    # Where the run was planned a description was confirmed; the folder in which that is kept need not be on this node.
+    # A description was confirmed where the run was planned; the folder that records it need not be on this node.
     adapter = registry.find(command.tool, cwd=command.cwd, environ=command.environ, is_confirmed=True)
     return adapter.understand(command.seen).version
 
 
 def same_here(setup: say.Setup, exe: Path) -> tuple[world.File, ...]:
-    """Program and databases as they are on this node.
+    """Check the sizes of databases on this node; return its program and databases.
 
     Raises:
-        RefusedError: A database is another one here than at the coordinator.
+        RefusedError: A database has another size here than at the coordinator.
     """
     found = world.of_program(setup.use, exe, Path(setup.cwd), setup.view)
     there = {file.name: file for file in setup.world}
@@ -65,7 +65,7 @@ def same_here(setup: say.Setup, exe: Path) -> tuple[world.File, ...]:
 
 
 def check_shared(run_dir: Path, run_id: bytes) -> None:
-    """See that the run directory here is the coordinator's.
+    """Check that the run directory on this node is the coordinator's.
 
     Raises:
         RefusedError: It is not.
@@ -79,10 +79,10 @@ def check_shared(run_dir: Path, run_id: bytes) -> None:
     )
 
 
-#: Variables of which each machine has its own.
+#: Environment variables that differ from machine to machine.
 OWN = ("HOSTNAME", "TMPDIR")
 
 
 def own_places(environ: Mapping[str, str]) -> dict[str, str]:
-    """What of the environment is this machine's; the rest is the coordinator's, as a tool's output may depend on it."""
+    """Return this machine's variables; all others are the coordinator's, as a tool's output may depend on them."""
     return {name: environ[name] for name in OWN if name in environ}

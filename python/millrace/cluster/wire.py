@@ -1,7 +1,7 @@
-"""Messages as bytes, and back: MessagePack, taken apart by the types of `millrace.cluster.messages` alone.
+"""The encoding of messages: MessagePack, decoded by the types of ``millrace.cluster.messages`` alone.
 
-Bytes of another process become numbers, texts, bytes and the values that these types name, or an error. Nothing in them
-can name a class, a function or an attribute.
+Received bytes become numbers, texts, bytes and values of these types, or an error. Nothing in them can name a class, a
+function or an attribute.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from millrace.errors import CorruptError
 
 
 class Bytewise(TaggedMessage, frozen=True, tag=64):
-    """A message with a text that is no Unicode, such as a file name of another encoding.
+    """A message with a text that is no valid Unicode, such as a file name in another encoding.
 
-    Each text in it stands as its bytes do, one letter a byte (Latin-1).
+    Each text in it is spelled as its bytes, one character a byte (Latin-1).
     """
 
     message: Any
 
 
 def dumps(message: Message) -> bytearray:
-    """A message as bytes."""
+    """Encode a message as bytes."""
     content = bytearray()
     try:
         _ENCODER.encode_into(message, content)
@@ -37,10 +37,10 @@ def dumps(message: Message) -> bytearray:
 
 
 def loads(content: bytes | bytearray | memoryview) -> Message:
-    """The message that `dumps` made bytes of.
+    """Decode a message that ``dumps`` has encoded.
 
     Raises:
-        CorruptError: They are no message.
+        CorruptError: The bytes are no message.
     """
     try:
         found = _DECODER.decode(content)
@@ -56,7 +56,7 @@ def loads(content: bytes | bytearray | memoryview) -> Message:
 
 
 def _as_plain(value: object) -> object:
-    """What stands for a value that MessagePack does not know."""
+    """Replace a value of a type unknown to MessagePack by a plain one."""
     if isinstance(value, _core.BlockRef | _core.TaskRef):
         return value.values
     if isinstance(value, PosixPath):
@@ -65,10 +65,10 @@ def _as_plain(value: object) -> object:
 
 
 def _from_plain(kind: type, value: Any) -> object:
-    """The value again.
+    """Rebuild a value of type ``kind`` from a plain one.
 
     Raises:
-        ValueError: It is none of that kind.
+        ValueError: The plain value does not fit the type.
     """
     if kind is Path and isinstance(value, str):
         return Path(value)
@@ -87,7 +87,7 @@ def _from_plain(kind: type, value: Any) -> object:
 
 
 def _each_text(value: Any, change: Any) -> Any:
-    """``value`` with each text in it changed."""
+    """Return ``value`` with ``change`` applied to each text in it, keys included."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):

@@ -1,1 +1,1 @@
-"""From one command to a job on many nodes: finds the allocation, starts the ranks, and starts them again. Knows no MPI."""
+"""The path from one command to a job on many nodes: allocation, launcher, supervisor, restarts. Imports no MPI."""

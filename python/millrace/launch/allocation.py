@@ -1,4 +1,4 @@
-"""Which nodes this process may use: those that the user names, or those of the batch job that it is in."""
+"""The nodes that this process may use: those that the user names, or those of its batch job."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from millrace.errors import RefusedError
 from millrace.plan import cores, granted
 from millrace.plan.slurm import expand, het_groups, is_users_step
 
-#: Set for the processes that a supervisor starts, which do not supervise again: to its patience with this start.
+#: Environment variable set by a supervisor for its ranks, which do not supervise again: its patience with this start.
 SUPERVISED = "MILLRACE_SUPERVISED"
 
-#: Set for the same: the key of this start, with which the ranks seal what they say to each other. It stands in no arguments,
-#: and each rank takes it out of its environment before it starts anything.
+#: The same: the key of this start, with which the ranks seal their messages. It appears in no arguments, and each rank
+#: removes it from its environment before it starts a process.
 KEY = "MILLRACE_KEY"
 
-#: Set for ranks of a job in phases: the phase that they are to do.
+#: The same for ranks of a job in phases: the phase to run.
 PHASE = "MILLRACE_PHASE"
 
 
 class Allocation(msgspec.Struct, frozen=True):
-    """Nodes, and who gave them."""
+    """The nodes of a job, and the batch system or option that they come from."""
 
     kind: Literal["hosts", "slurm", "pbs", "grid engine", "lsf"]
-    #: Names by which the nodes can be reached, each once, in the order given.
+    #: Names by which the nodes can be reached, each once, in order.
     nodes: tuple[str, ...]
 
     @property
     def words(self) -> str:
-        """Where the nodes come from, for messages."""
+        """The origin of the nodes, for messages."""
         return {
             "hosts": "--hosts",
             "slurm": "the Slurm job",
@@ -45,20 +45,20 @@ class Allocation(msgspec.Struct, frozen=True):
 
 
 def find(hosts: Sequence[str], environ: Mapping[str, str]) -> Allocation | None:
-    """The nodes to spread a run over; None if it is to stay in this process.
+    """Find the nodes to spread a run over; None: the run stays in this process.
 
     Args:
-        hosts: Nodes that the user names, as in `parse_hosts`; they beat any job that we are in.
+        hosts: Nodes that the user names, as in ``parse_hosts``; they take precedence over a batch job.
 
     Raises:
-        RefusedError: The job's list of nodes cannot be understood.
+        RefusedError: The job's list of nodes cannot be parsed.
     """
     if environ.get(SUPERVISED):
         return None
     if hosts:
         return Allocation("hosts", tuple(dict.fromkeys(name for text in hosts for name in parse_hosts(text))))
     if granted.is_hyperqueue_task(environ):
-        return None  # it has cores of one machine, whatever job that is in
+        return None  # it has cores of one machine, whatever job its worker runs in
     for kind, nodes in _GRANTED.items():
         if names := nodes(environ):
             found = Allocation(kind, names)
@@ -67,7 +67,7 @@ def find(hosts: Sequence[str], environ: Mapping[str, str]) -> Allocation | None:
 
 
 def _is_elsewhere(allocation: Allocation, environ: Mapping[str, str]) -> bool:
-    """Whether this process is on none of the nodes: ``salloc`` starts its shell where it was typed."""
+    """Tell whether this process is on none of the nodes: ``salloc`` starts its shell on the submitting host."""
     if allocation.kind != "slurm" or is_users_step(environ):
         return False
     here = environ.get("SLURMD_NODENAME") or os.uname().nodename.partition(".")[0]
@@ -75,9 +75,9 @@ def _is_elsewhere(allocation: Allocation, environ: Mapping[str, str]) -> bool:
 
 
 def slurm_nodes(environ: Mapping[str, str]) -> str:
-    """Slurm's list of the nodes that we may use, packed; empty outside a job.
+    """Return Slurm's list of the nodes that this process may use, in its bracket form; empty outside a job.
 
-    A step that the user started with ``srun`` keeps to the nodes of that step.
+    Inside a step that the user started with ``srun``: the nodes of that step.
     """
     if "SLURM_JOB_ID" not in environ:
         return ""
@@ -87,7 +87,7 @@ def slurm_nodes(environ: Mapping[str, str]) -> str:
 
 
 def pbs_nodes(path: Path) -> tuple[str, ...]:
-    """The nodes of a PBS job: its file names each as often as it gave cores there.
+    """Read the nodes of a PBS job, each once: its file names a node once for each core.
 
     Raises:
         RefusedError: The file cannot be read.
@@ -104,7 +104,7 @@ def _pbs(environ: Mapping[str, str]) -> tuple[str, ...]:
     return pbs_nodes(Path(path)) if path and "PBS_JOBID" in environ else ()
 
 
-#: The nodes that each kind of batch system has granted, if this process is in a job of it.
+#: Functions that return the nodes granted by each batch system; none outside a job of it.
 _GRANTED: dict[Literal["slurm", "pbs", "grid engine", "lsf"], Callable[[Mapping[str, str]], tuple[str, ...]]] = {
     "slurm": lambda environ: tuple(expand(slurm_nodes(environ))),
     "pbs": _pbs,
@@ -116,10 +116,10 @@ _GRANTED: dict[Literal["slurm", "pbs", "grid engine", "lsf"], Callable[[Mapping[
 
 
 def parse_hosts(text: str) -> tuple[str, ...]:
-    """The names in ``a,b,c`` or ``n[1-8]``.
+    """Parse host names as in ``a,b,c`` or ``n[1-8]``.
 
     Raises:
-        RefusedError: There is none, or one that is no host name.
+        RefusedError: There is none, or one is no host name.
     """
     names = tuple(expand(text))
     for name in names:

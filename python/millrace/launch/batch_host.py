@@ -1,7 +1,7 @@
-"""``python -m millrace.launch.batch_host JOB``: has a Slurm job queued again when the node of its batch script is lost.
+"""``python -m millrace.launch.batch_host JOB``: requeues a Slurm job when the node of its batch script is lost.
 
-``--no-kill`` lets a job outlive its nodes, that of the batch script too: it would stay there with nobody at work until its
-wall time. So another node of the job asks Slurm now and then. It sees of the nodes what Slurm sees, and needs no clock.
+With ``--no-kill`` a job outlives its nodes, that of the batch script too: it would stay idle until its wall time. So
+another node of the job polls Slurm. It relies on Slurm's view of the nodes, and on no clock.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from millrace.launch.allocation import Allocation
 from millrace.plan.slurm import expand
 from millrace.waiting import until
 
-#: Seconds between two questions. Slurm itself takes minutes to give up a node (``SlurmdTimeout``).
+#: Seconds between polls. Slurm itself takes minutes to give up a node (``SlurmdTimeout``).
 POLL_INTERVAL_SECONDS = 20.0
 
-#: Seconds that the watch gets to end.
+#: Seconds that the watch gets to exit after SIGTERM.
 END_SECONDS = 2.0
 
 
 def start_watch(
     allocation: Allocation, nodes: Sequence[str], environ: Mapping[str, str]
 ) -> subprocess.Popen[bytes] | None:
-    """Start the watch on a node other than this one; None: this is no batch script of Slurm, or there is no other node.
+    """Start the watch on another node; None: this is no batch script of Slurm, or there is no other node.
 
     Args:
-        environ: That of the ranks: what ends them ends the watch.
+        environ: The environment of the ranks: a sweep that ends them then ends the watch, too.
     """
     here, job = environ.get("SLURMD_NODENAME"), environ.get("SLURM_JOB_ID")
     others = [node for node in nodes if node != here]
@@ -47,7 +47,7 @@ def start_watch(
 
 
 def end_watch(watch: subprocess.Popen[bytes]) -> None:
-    """End the watch. ``srun`` passes SIGTERM on; what it leaves behind is swept with the ranks."""
+    """End the watch. ``srun`` forwards SIGTERM; a process that it leaves is swept with the ranks."""
     watch.terminate()
     try:
         watch.wait(END_SECONDS)
@@ -57,9 +57,9 @@ def end_watch(watch: subprocess.Popen[bytes]) -> None:
 
 
 def is_batch_host_lost(job: str, said: str) -> bool:
-    """Whether Slurm has taken the node of the batch script out of ``job``, by what ``scontrol show job`` says of it.
+    """Tell from the output of ``scontrol show job`` whether Slurm has removed the batch script's node from ``job``.
 
-    It has a line for each job of an array, and for each part of a heterogeneous job.
+    That output has a line for each job of an array, and for each component of a heterogeneous job.
 
     >>> is_batch_host_lost("7", "JobId=7 ReqNodeList=(null) NodeList=n[2-3] BatchHost=n1")
     True
@@ -74,7 +74,7 @@ def is_batch_host_lost(job: str, said: str) -> bool:
 
 
 def main(job: str) -> None:
-    """Watch until the batch script's node is lost, then have the job queued again; where that is not allowed, end it."""
+    """Poll until the batch script's node is lost, then requeue the job; cancel it where requeueing is not allowed."""
     show = ["scontrol", "--oneliner", "show", "job", job]
     until(lambda: is_batch_host_lost(job, command.output(show)), nap=POLL_INTERVAL_SECONDS)
     if subprocess.run(["scontrol", "requeue", job], check=False).returncode:

@@ -1,7 +1,7 @@
-"""The command lines that start ranks on nodes, and commands on one node. Starts nothing but questions for a version.
+"""The command lines that start ranks on nodes, and commands on one node. Runs only programs' version queries.
 
-The launcher must be of the same MPI as the library that mpi4py loads; else it starts so many worlds of one rank. So the
-library is asked first, and a launcher of its kind is looked for.
+The launcher must belong to the MPI library that mpi4py loads; else every rank is a job of its own. So the version of
+the library is queried first, and a launcher of that MPI is searched.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from millrace.storage import launcher_folder
 
 Kind = Literal["openmpi", "hydra", "srun"]
 
-#: Environment variable with the program that starts ranks, where the one that is found is not the right one.
+#: Environment variable with the program that starts ranks; takes precedence over the search.
 MPIRUN = "MILLRACE_MPIRUN"
 
 #: Environment variable with the remote shell, options included.
 RSH = "MILLRACE_RSH"
 
-#: A question for a password would wait for ever; a node that is gone answers nothing.
+#: The default remote shell: a password prompt would wait for ever, and a lost node never answers.
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=5"
 
-#: Open MPI starts nothing for root unless it is told so twice.
+#: Open MPI refuses to run as root unless both are set.
 ALLOW_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
-#: Where the daemons of Open MPI 5 and 4 keep their files.
+#: Variables for the folder in which the daemons of Open MPI 5 and 4 keep their files.
 FOLDERS = ("PRTE_MCA_prte_tmpdir_base", "OMPI_MCA_orte_tmpdir_base")
 
-#: Nodes whose names are looked up, to learn over what they are reached.
+#: Most nodes whose names are resolved, to find the address families by which they are reached.
 MAX_RESOLVED = 64
 
-#: Programs that may start ranks of a kind, best first, and what they call themselves.
+#: Programs that may start ranks of a kind, best first, and a pattern for their version text.
 PROGRAMS: dict[Kind, tuple[tuple[str, ...], str]] = {
     "openmpi": (("mpirun", "mpirun.openmpi", "mpiexec.openmpi", "orterun"), r"Open MPI|OpenRTE"),
     "hydra": (("mpiexec.hydra", "mpirun", "mpiexec", "mpirun.mpich"), r"HYDRA|Intel\(R\) MPI"),
     "srun": (("srun",), r"slurm"),
 }
 
-#: Variables that belong to the session or the job that we are in, not to the user's work.
+#: Variables of the session or the batch job, on which the user's work does not depend.
 OWN = re.compile(r"(OMPI_|PRTE_|PMIX_|OPAL_|PMI_|SLURM_|SLURMD_|PBS_|SSH_|XDG_|DBUS_|BASH_FUNC_).*|_|PWD|OLDPWD|SHLVL|HOSTNAME|TERM|DISPLAY|TMPDIR|LS_COLORS")  # fmt: skip
 
 
@@ -62,14 +62,14 @@ class Launcher(msgspec.Struct, frozen=True):
 
     kind: Kind
     program: str
-    #: Kind of the library that the ranks load, in the library's words.
+    #: Version text of the MPI library that the ranks load.
     library: str
     #: PMI plugin of ``srun``; empty for others.
     plugin: str = ""
 
 
 def choose_for(allocation: Allocation, environ: Mapping[str, str]) -> Launcher:
-    """A launcher of ranks on the nodes; a single one, of Slurm's, needs no MPI.
+    """Choose a launcher for ranks on the nodes; a single node of Slurm needs no MPI.
 
     Raises:
         RefusedError: There is none.
@@ -80,7 +80,7 @@ def choose_for(allocation: Allocation, environ: Mapping[str, str]) -> Launcher:
 
 
 def choose(environ: Mapping[str, str], library: str) -> Launcher:
-    """A launcher of the MPI that calls itself ``library``.
+    """Choose a launcher of the MPI with the version text ``library``.
 
     Raises:
         RefusedError: There is none.
@@ -89,7 +89,7 @@ def choose(environ: Mapping[str, str], library: str) -> Launcher:
     names, itself = PROGRAMS[kind]
     if asked := environ.get(MPIRUN):
         names = (asked,)
-    # The venv's own comes first, as mpi4py looks for its library there first.
+    # That of the venv comes first, as mpi4py searches its library there first.
     path = os.pathsep.join([str(Path(sys.prefix) / "bin"), environ.get("PATH", os.defpath)])
     seen = []
     for name in names:
@@ -114,13 +114,13 @@ def choose(environ: Mapping[str, str], library: str) -> Launcher:
 
 
 def srun_plugin(kind: Kind, said: str) -> str:
-    """The plugin with which ``srun`` starts ranks of a library; empty if it has none."""
+    """Find the plugin with which ``srun`` starts ranks of a library, in its list of plugins; empty if it has none."""
     wanted = ("pmix",) if kind == "openmpi" else ("cray_shasta", "pmi2")
     return next((name for name in wanted if re.search(rf"\b{name}\b", said)), "")
 
 
 def library_version() -> str:
-    """What the MPI library that mpi4py loads calls itself. Asked in another process: this one stays free of MPI.
+    """Query the version text of the MPI library that mpi4py loads. Another process does: this one loads no MPI.
 
     Raises:
         RefusedError: There is no MPI.
@@ -138,7 +138,7 @@ def library_version() -> str:
 
 
 def output(command: Sequence[str]) -> str:
-    """All that a command says; empty if it cannot be started."""
+    """Run a command; return its stdout and stderr as text, empty if it cannot be started or takes over 60 s."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False
@@ -149,7 +149,7 @@ def output(command: Sequence[str]) -> str:
 
 
 def _qrsh(environ: Mapping[str, str]) -> str:
-    """Grid Engine's remote shell: a job's ``PATH`` need not have it."""
+    """Find Grid Engine's remote shell, which may not be on a job's ``PATH``."""
     own = Path(environ.get("SGE_BINARY_PATH", "/"), "qrsh")
     return shutil.which("qrsh", path=environ.get("PATH")) or str(own)
 
@@ -157,10 +157,10 @@ def _qrsh(environ: Mapping[str, str]) -> str:
 def ranks(
     launcher: Launcher, allocation: Allocation, nodes: Sequence[str], words: Sequence[str], *, cwd: Path, forward: Sequence[str]
 ) -> list[str]:  # fmt: skip
-    """The command that starts ``words`` once on each of ``nodes``.
+    """Build the command that starts ``words`` once on each of ``nodes``.
 
     Args:
-        forward: Names of environment variables that the ranks are to have as this process has them.
+        forward: Names of the environment variables that the launcher passes to the ranks.
     """
     n = str(len(nodes))
     if launcher.kind == "srun":
@@ -169,7 +169,7 @@ def ranks(
             "--ntasks-per-node=1", "--overlap", "--no-kill", "--kill-on-bad-exit=1", "--cpu-bind=none", f"--chdir={cwd}", *words,
         ]  # fmt: skip
     if launcher.kind == "hydra":
-        # Variables of this process go to all ranks by themselves.
+        # Hydra passes all variables of this process to the ranks.
         return [
             launcher.program,
             "-hosts",
@@ -193,7 +193,7 @@ def ranks(
 
 
 def spare_family(nodes: Sequence[str]) -> str:
-    """The family of addresses, 6 or 4, that is not needed as all nodes have one of the other; empty: nobody knows."""
+    """Find the address family, 6 or 4, that is not needed as all nodes have the other one; empty: unknown."""
     families: list[set[socket.AddressFamily]] = []
     for node in nodes[:MAX_RESOLVED]:
         try:
@@ -208,15 +208,15 @@ def spare_family(nodes: Sequence[str]) -> str:
 def environ_of_ranks(
     environ: Mapping[str, str], token: str, launcher: Launcher, folder: Path, nodes: Sequence[str] = ()
 ) -> dict[str, str]:
-    """The environment of the launcher: the user's, and what makes launchers fit for many starts.
+    """Build the environment of the launcher: the user's, and settings that make restarts possible.
 
     Args:
-        folder: That of this start for the launcher's files, see `millrace.storage.launcher_folder`.
-        nodes: Where the ranks are to be.
+        folder: Folder of this start for the launcher's files, see ``millrace.storage.launcher_folder``.
+        nodes: The nodes of the ranks.
     """
     made = dict(environ)
     made[sweep.NAME] = token
-    # Daemons keep their files where a sweep finds them; and have the token in their arguments.
+    # Daemons keep their files where a sweep finds them, and so have the token in their arguments.
     defaults = dict.fromkeys(FOLDERS, str(folder))
     if launcher.kind == "openmpi" and not any(name in environ for name in FOLDERS):
         made[launcher_folder.VARIABLE] = str(folder)
@@ -224,27 +224,27 @@ def environ_of_ranks(
     defaults |= {"PRTE_MCA_plm_ssh_agent": shell, "OMPI_MCA_plm_rsh_agent": shell}
     if environ.get(RSH):
         defaults |= {"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": shell}
-    # The steps of a lost node keep their cores for minutes; a new start must not wait for them.
+    # Steps on a lost node keep their cores for minutes; a new start must not wait for them.
     defaults["SLURM_OVERLAP"] = "1"
     # Slurm's PMIx plugin uses two kinds of fence by default, and may let a process out of one too early: Open MPI then gets
     # a message in the middle of MPI_Init and crashes (https://github.com/open-mpi/ompi/issues/12495).
     defaults["SLURM_PMIX_FENCE"] = "tree"
     if launcher.kind == "openmpi" and (family := spare_family(nodes)):
-        # Of a node with IPv4 and IPv6, and one with IPv4 alone, Open MPI says that they do not reach each other.
+        # Open MPI reports a node with IPv4 and IPv6 and one with IPv4 alone as unreachable from each other.
         defaults |= {"OMPI_MCA_btl_tcp_disable_family": family}
     if os.geteuid() == 0:
-        # A container's only user, as a rule.
+        # Usually the only user of a container.
         defaults |= ALLOW_ROOT
     return defaults | made
 
 
 def forwarded(environ: Mapping[str, str]) -> list[str]:
-    """Names of the variables that the user's work may depend on."""
+    """Return the names of the environment variables that the user's work may depend on, sorted."""
     return sorted(name for name in environ if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) and not OWN.fullmatch(name))
 
 
 def on_node(allocation: Allocation, node: str, words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """The command that runs ``words`` on one node, with our standard input."""
+    """Build the command that runs ``words`` on one node, with the standard input of this process."""
     if allocation.kind == "slurm":
         part = het_group(environ, node)
         return [

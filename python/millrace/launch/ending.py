@@ -1,4 +1,4 @@
-"""Whether the batch system is ending the job: then what has ended is not to be started again."""
+"""The check whether the batch system is ending the job: then its ranks must not be started again."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from millrace.launch.allocation import Allocation
 
 
 def ending(allocation: Allocation, environ: Mapping[str, str]) -> str:
-    """Why Slurm ends the job, in words; empty if it does not, or nobody knows.
+    """Return the reason for which Slurm ends the job, as text; empty if it does not, or is not known to.
 
-    When another job takes the nodes, Slurm ends the steps of this one and tells the batch script nothing until the end of
-    its grace time. To a supervisor that looks like nodes that were lost.
+    At a preemption Slurm ends the steps of the job, and signals the batch script only at the end of the grace time. To a
+    supervisor that looks like lost nodes.
     """
     if allocation.kind != "slurm" or not (job := environ.get("SLURM_JOB_ID")):
         return ""
@@ -21,7 +21,7 @@ def ending(allocation: Allocation, environ: Mapping[str, str]) -> str:
 
 
 def why(said: str) -> str:
-    """Why a job ends, by what ``scontrol show job`` says of it; empty: it goes on.
+    """Parse the reason for which a job ends from the output of ``scontrol show job``; empty: it continues.
 
     >>> why("JobId=7 JobState=RUNNING PreemptTime=2026-01-02T03:04:05 EndTime=2026-01-02T03:09:05")
     'it is preempted, and ends at 2026-01-02T03:09:05'

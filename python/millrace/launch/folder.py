@@ -1,4 +1,4 @@
-"""The folder in which supervisor and coordinator of a run meet: who has it, runs it."""
+"""The folder through which supervisor and coordinator of a run communicate; its lock admits one supervisor."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from millrace.lock import Lock
 from millrace.own import why_not_own
 from millrace.waiting import until
 
-#: A file that is in it from the beginning.
+#: Name of the lock file, which exists from the beginning.
 LOCK = "lock"
 
-#: Seconds that another supervisor's guard gets to clean up, and between looks whether it has.
+#: Seconds that another supervisor's guard gets to clean up, and seconds between attempts to lock.
 TAKEOVER_SECONDS, LOOK_SECONDS = 10.0, 0.2
 
 
 def launch_folder(run_dir: Path) -> Path:
-    """Where supervisor and coordinator meet: beside the run directory, which may go before the run is at its end."""
+    """Return the path of the folder: beside the run directory, which may be removed before the run is at its end."""
     return run_dir.with_name(run_dir.name + ".launch")
 
 
 def take(folder: Path) -> Lock:
-    """Make the folder, or take over that of a dead supervisor.
+    """Make and lock the folder, or take over that of a dead supervisor; wait up to ``TAKEOVER_SECONDS``.
 
     Raises:
-        RefusedError: Another supervisor has it, or it cannot be made.
+        RefusedError: Another supervisor holds it, or it cannot be made.
     """
-    # The guard of one that was killed just now holds it until everything is cleaned up.
+    # The guard of a supervisor that was just killed holds the lock until everything is cleaned up.
     held = lock.HeldError(None)
 
     def look() -> Lock | None:
@@ -48,10 +48,15 @@ def take(folder: Path) -> Lock:
 
 
 def _taken(folder: Path) -> Lock:
-    """Make the folder, and take it."""
+    """Make the folder, and lock it.
+
+    Raises:
+        HeldError: Another process holds the lock.
+        RefusedError: The folder cannot be made, or is another user's.
+    """
     try:
         folder.mkdir(0o700, parents=True, exist_ok=True)
-        # Another's would say for the coordinator how the run has ended, and show its output.
+        # Another user's folder could forge the exit code of the run, and expose its output.
         if why := why_not_own(folder):
             raise RefusedError(f"{folder}: {why}", "name another place with --run-dir")
         return lock.take(folder / LOCK)

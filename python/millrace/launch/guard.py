@@ -1,7 +1,7 @@
-"""``python -m millrace.launch.guard``: outlives the supervisor for a moment, and ends its job whatever happened to it.
+"""``python -m millrace.launch.guard``: a process that outlives the supervisor, and then cleans up its job.
 
-It reads what it guards from standard input, and then waits for the end of it, which comes when the supervisor ends or
-dies. It is the only way in which a supervised run is cleaned up, so it is exercised by every run.
+It reads the job from standard input, and waits for the end of that, which comes when the supervisor ends or dies. Every
+supervised run is cleaned up in this way alone, so every run exercises it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ MAX_DESCRIPTOR = 256
 
 
 class Guard:
-    """The running guard; to be closed.
+    """The running guard process; to be closed.
 
     Args:
         folder: Removed at the end.
-        lock: What holds the folder, until it is removed.
-        token: What carries it is killed at the end, on all nodes.
+        lock: Descriptor that holds the lock of the folder until that is removed.
+        token: Processes that carry it are killed at the end, on all nodes.
     """
 
     def __init__(self, folder: Path, lock: int, token: str, allocation: Allocation, environ: Mapping[str, str]) -> None:
@@ -53,11 +53,11 @@ class Guard:
         self._process.stdin.flush()
 
     def close(self) -> None:
-        """End the job, and wait until nothing of it is left."""
+        """End the job; block until nothing of it is left."""
         assert self._process.stdin
         self._process.stdin.close()
         if self._process.wait():
-            clean_up(self._guarded, self._environ)  # somebody killed it
+            clean_up(self._guarded, self._environ)  # the guard was killed
 
 
 def clean_up(guarded: Mapping[str, Any], environ: Mapping[str, str]) -> None:
@@ -68,7 +68,7 @@ def clean_up(guarded: Mapping[str, Any], environ: Mapping[str, str]) -> None:
 
 
 def remove_empty(folder: Path) -> None:
-    """Remove the folder if it is still there, and holds nothing but what was open when it was removed."""
+    """Remove the folder if it still exists, with files that NFS kept in it under another name while they were open."""
     with suppress(OSError):
         remove_folder(folder)
 
@@ -81,7 +81,7 @@ def main() -> None:
     if not line:
         return
     guarded = json.loads(line)
-    # Our reader must not wait for us: standard streams are the supervisor's.
+    # Standard streams are the supervisor's: their reader must not wait for the guard.
     for descriptor in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
     sys.stdin.buffer.read()

@@ -1,7 +1,7 @@
-"""The coordinator's heartbeat, for the supervisor that started it; see `millrace.launch.watch`.
+"""The coordinator's heartbeat, for the supervisor that started it; see ``millrace.launch.watch``.
 
-It begins before what takes long on a slow disk is imported, and so imports next to nothing: a coordinator that froze
-is told from one that is slow by its beats alone, and before the first of them by what other ranks have done.
+It begins before the slow imports, so it imports little itself: only its beats tell a frozen coordinator from a slow one,
+and before the first beat, the progress of other ranks.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from millrace.launch.watch import HEARTBEAT, OTHERS, STARTING
 #: Seconds between heartbeats.
 BEAT_SECONDS = 1.0
 
-#: Seconds without a turn of the loop after which there are none.
+#: Seconds without a tick of the run's loop after which heartbeats stop.
 LONGEST_TURN_SECONDS = 10.0
 
 
 class Heart:
-    """Beats in a thread of its own.
+    """The heartbeat of a coordinator, written by a thread of its own.
 
     Args:
-        path: The file that shows it.
+        path: The heartbeat file.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
         #: Records that are done.
         self.records = 0
-        #: When the run's loop turned last; None: no loop is running, what goes on may take any time.
+        #: Time of the last tick of the run's loop; None: no loop is running, so ticks are not expected.
         self.turned: float | None = None
-        #: Whether MPI is starting, which keeps all of this process waiting until the last rank is there.
+        #: Whether MPI is starting, which blocks all threads of this process until the last rank has joined.
         self.starting = False
         self._beats = 0
         self._lock = threading.Lock()
-        #: What else is to be done at each beat.
+        #: Called at each beat.
         self.also: Callable[[], None] | None = None
         threading.Thread(target=self._serve, name="heartbeat", daemon=True).start()
 
     def beat(self) -> None:
-        """Show that this process lives."""
-        # The thread's own beat must not write over one that says more.
+        """Write one heartbeat: its number, the records done, and whether MPI is starting."""
+        # A beat of the thread must not overwrite a newer one of a caller.
         with self._lock, suppress(OSError), open(self._path, "w") as file:
             self._beats += 1
             file.write(f"{self._beats} {self.records}{f' {STARTING}' if self.starting else ''}\n")
@@ -59,14 +59,14 @@ class Heart:
             time.sleep(BEAT_SECONDS)
 
 
-#: Ranks that say that they have begun: enough, should one be lost, and few enough for any shared disk.
+#: Number of other ranks that report their start: enough if one is lost, and few enough for any shared disk.
 WITNESSES = 2
 
 _heart: Heart | None = None
 
 
 def begin(environ: Mapping[str, str]) -> Heart | None:
-    """The heart of this process, which beats from the first call on; None: it is no coordinator with a supervisor."""
+    """Start the heartbeat of this process, once; return it; None: this is no coordinator with a supervisor."""
     global _heart
     if _heart is None and environ.get(HEARTBEAT):
         job = mpi_environment.find(environ)

@@ -1,4 +1,4 @@
-"""The launcher of an MPI job: what it says in the environment of the processes that it starts, and where it is."""
+"""The launcher of an MPI job: the environment variables that it sets for its processes, and its own process."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 
 class Launched(NamedTuple):
-    """This process is one of ``size``, which ``launcher`` started."""
+    """This process as one of ``size`` that ``launcher`` started."""
 
     launcher: str
     rank: int
     size: int
 
 
-#: (launcher, variables of rank and size). The first whose variables are there counts: ``mpirun`` inside ``srun`` leaves
-#: those of both, and those of the inner one come first here.
+#: (launcher, variables of rank and size). The first whose variables are set counts: ``mpirun`` inside ``srun`` leaves
+#: those of both, and the inner one comes first here.
 LAUNCHERS = (
     ("mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("mpirun (MVAPICH)", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
@@ -26,12 +26,12 @@ LAUNCHERS = (
     ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
 
-#: Beginnings of names of variables that tell an MPI library of the job it is in.
+#: Prefixes of variables that describe the job to an MPI library.
 OF_MPI = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "OPAL_", "HYDRA_", "HYDI_", "MPIR_", "MPICH_", "MPIEXEC_", "MV2_")
 
 
 def find(environ: Mapping[str, str]) -> Launched | None:
-    """The job that this process is part of, if a launcher started it."""
+    """Find the rank and size of this process; None: no launcher started it."""
     for launcher, rank, size in LAUNCHERS:
         if launcher == "srun" and "SLURM_STEP_ID" not in environ:
             continue  # a batch script, which is no step
@@ -41,11 +41,11 @@ def find(environ: Mapping[str, str]) -> Launched | None:
 
 
 def for_tools(environ: Mapping[str, str]) -> dict[str, str]:
-    """``environ`` as a tool should see it: without the MPI job, which a tool that knows MPI would try to join."""
+    """Return ``environ`` without the variables of the MPI job, which a tool that uses MPI would try to join."""
     kept = {name: value for name, value in environ.items() if not name.startswith(OF_MPI)}
     prefixes = {environ[name] for name in ("OPAL_PREFIX", "PMIX_PREFIX", "PRTE_PREFIX") if environ.get(name)}
     if (paths := kept.get("LD_LIBRARY_PATH")) and prefixes:
-        # mpirun put its own in front.
+        # mpirun prepends its own folders.
         mine = {f"{prefix}/{folder}" for prefix in prefixes for folder in ("lib", "lib64")}
         left = [path for path in paths.split(":") if path.rstrip("/") not in mine]
         if any(left):
@@ -60,7 +60,7 @@ PROGRAMS = ("prted", "prterun", "orted", "orterun", "mpirun", "mpiexec", "hydra_
 
 
 def process(started: int | None = None) -> int | None:
-    """The process of the launcher that started a process (None: this one), perhaps by way of a shell; None: none that is known."""
+    """Find the launcher among the ancestors of process ``started`` (None: this one); None: no known launcher."""
     ancestor = os.getpid() if started is None else started
     try:
         while (ancestor := int(Path(f"/proc/{ancestor}/stat").read_text().rpartition(")")[2].split()[1])) > 1:
@@ -72,9 +72,9 @@ def process(started: int | None = None) -> int | None:
 
 
 def garbles_stdin(environ: Mapping[str, str]) -> bool:
-    """Whether what comes on standard input goes through the hands of the mpirun of Open MPI 5.
+    """Tell whether standard input is forwarded by the mpirun of Open MPI 5.
 
-    It passes on some parts many times over, and never the end (https://github.com/openpmix/prrte/issues/2579).
+    It repeats some parts many times, and never closes the pipe (https://github.com/openpmix/prrte/issues/2579).
     """
     if not environ.get("OMPI_VERSION", "").startswith("5."):
         return False

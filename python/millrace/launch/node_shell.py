@@ -1,6 +1,6 @@
-"""``python -m millrace.launch.node_shell NODE COMMAND...``: takes the place of ``ssh`` where a batch system starts processes.
+"""``python -m millrace.launch.node_shell NODE COMMAND...``: a replacement of ``ssh`` by the batch system's own command.
 
-Launchers know how to reach nodes by a remote shell, but not each batch system, nor the parts of a heterogeneous Slurm job.
+Launchers reach nodes by a remote shell, but not by every batch system, nor the components of a heterogeneous Slurm job.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from millrace.plan.slurm import het_groups
 
 
 def is_needed(allocation: Allocation, environ: Mapping[str, str]) -> bool:
-    """Whether launchers reach the nodes by this alone."""
+    """Tell whether launchers reach the nodes by this replacement only."""
     if command.RSH in environ:
         return False
     return allocation.kind in ("grid engine", "lsf") or (allocation.kind == "slurm" and bool(het_groups(environ)))
 
 
 def environ_of_launcher(kind: command.Kind, folder: Path) -> dict[str, str]:
-    """Make a launcher start its daemons by this.
+    """Build the environment that makes a launcher start its daemons by this replacement.
 
-    Those of Open MPI stay children of what the batch system watches, and all are started from here: other nodes may not
-    start any.
+    Daemons of Open MPI stay children of processes that the batch system watches, and all are started from this node:
+    other nodes may not start any.
 
     Args:
-        folder: For a script, as the launcher of MPICH takes the name of a file.
+        folder: Gets a script, as the launcher of MPICH takes the name of one file.
     """
     shell = f"{sys.executable} -P -m millrace.launch.node_shell"
     if kind == "hydra":
@@ -42,18 +42,18 @@ def environ_of_launcher(kind: command.Kind, folder: Path) -> dict[str, str]:
         "PRTE_MCA_plm": "ssh", "OMPI_MCA_plm": "rsh", "PRTE_MCA_plm_ssh_agent": shell, "OMPI_MCA_plm_rsh_agent": shell,
         "PRTE_MCA_plm_ssh_no_tree_spawn": "1", "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
         "PRTE_MCA_prte_leave_session_attached": "1", "OMPI_MCA_orte_leave_session_attached": "1",
-        # They would take the hosts that they know of for all there are.
+        # With these modules the launcher would use only the hosts that it finds by itself.
         "PRTE_MCA_ras": "^slurm,gridengine,lsf", "OMPI_MCA_ras": "^slurm,gridengine,lsf",
     }  # fmt: skip
 
 
-#: What a host of Grid Engine runs for a line of shell on its standard input. A task of a job that ends by a signal ends the
-#: job, so a shell stays around what may be swept, without the token of the run; warnings are for the job script alone.
+#: Shell code that runs a line from its standard input on a host of Grid Engine. A task that ends by a signal ends the whole
+#: job, so this shell, without the token of the run, outlives a sweep; warning signals are for the job script alone.
 IN_GRID_ENGINE = "trap : USR1 USR2; read -r line; (trap '' USR1 USR2; eval \"$line\") || exit 1"
 
 
 def split_words(words: Sequence[str]) -> tuple[str, str]:
-    """The node, and the line of shell for it, in the words that ``ssh`` would get.
+    """Split the arguments of ``ssh`` into the node and the line of shell code for it.
 
     >>> split_words(["-x", "n2", "cd", "/;", "true"])
     ('n2', 'cd /; true')
@@ -63,7 +63,7 @@ def split_words(words: Sequence[str]) -> tuple[str, str]:
 
 
 def run_on_node(allocation: Allocation, node: str, line: str, environ: Mapping[str, str]) -> int:
-    """Run a line of shell on a node; its exit code.
+    """Run a line of shell code on a node; return its exit code. Outside Grid Engine this process becomes the command.
 
     Raises:
         OSError: The batch system's command cannot be started.
@@ -77,7 +77,7 @@ def run_on_node(allocation: Allocation, node: str, line: str, environ: Mapping[s
 
 
 def main() -> int:
-    """Run on the node what the arguments say; the exit code."""
+    """Run the command in the arguments on its node; return the exit code."""
     node, line = split_words(sys.argv[1:])
     environ = {name: value for name, value in os.environ.items() if name != SUPERVISED}
     allocation = find((), environ)

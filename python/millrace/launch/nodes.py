@@ -1,4 +1,4 @@
-"""All nodes at once: ends what a job left on them, and learns which of them answer."""
+"""The sweep of all nodes at once: kills processes that a job left, and finds the nodes that answer."""
 
 from __future__ import annotations
 
@@ -18,56 +18,56 @@ from millrace.own_python import python_command
 from millrace.plan import workplace
 from millrace.waiting import until
 
-#: Seconds within which a node answers, or is taken for lost.
+#: Seconds without an answer after which a node counts as lost.
 ANSWER_SECONDS = 8.0
 
-#: The same once others have answered: at least so long, and so many times as long as they took.
+#: The same once half of the nodes have answered: at least so long, and a multiple of their median time.
 LEAST, TIMES = 5.0, 4.0
 
-#: Seconds between looks at who has answered.
+#: Seconds between polls for answers.
 LOOK_SECONDS = 0.01
 
-#: Nodes that are asked side by side.
+#: Most nodes that are asked at the same time.
 WIDTH = 64
 
 
 class Answers(NamedTuple):
-    """What became of a question to all nodes."""
+    """The answers to the sweep of all nodes."""
 
-    #: Those that answered, and see the file.
+    #: Nodes that answered, and see the file.
     alive: tuple[str, ...]
-    #: Those that answered, and do not.
+    #: Nodes that answered, and do not see it.
     lacking: tuple[str, ...]
 
 
 def sweep_all(
     allocation: Allocation, nodes: Sequence[str], token: str, environ: Mapping[str, str], file: Path | None = None
 ) -> Answers:
-    """End whatever carries ``token``, here and on all ``nodes``.
+    """Kill the processes that carry ``token``, here and on all ``nodes``; return the answers in the order of ``nodes``.
 
     Args:
-        file: What all nodes should see, if they share the folder that it is in.
+        file: A file that nodes see if they share its folder; None: not checked.
     """
-    # First here: what starts processes elsewhere goes before what it has started.
+    # This node first: a launcher has to end before the processes that it has started elsewhere.
     work = workplace.wanted_here(environ)
     sweep.sweep(token, work)
     return _Question(allocation, nodes, f"{token}\n{work}\n{file or ''}\n", environ).answers()
 
 
 class _Question:
-    """Asked of all nodes, `WIDTH` at a time."""
+    """The question to all nodes, ``WIDTH`` at a time."""
 
     def __init__(self, allocation: Allocation, nodes: Sequence[str], told: str, environ: Mapping[str, str]) -> None:
         self._allocation, self._nodes, self._told, self._environ = allocation, nodes, told, environ
         self._waiting = deque(nodes)
-        #: Who is being asked, and since when.
+        #: Nodes that are being asked: the process that does so, and its start.
         self._asked: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
         #: Seconds until each answered.
         self._answered: dict[str, float] = {}
         self._lacking: set[str] = set()
 
     def answers(self) -> Answers:
-        """Wait until all have answered, or are taken for lost."""
+        """Wait until all nodes have answered or count as lost."""
         self._ask_next()
         until(self._is_over, nap=LOOK_SECONDS)
         there = [node for node in self._nodes if node in self._answered]
@@ -84,7 +84,7 @@ class _Question:
 
     def _is_over(self) -> bool:
         answered, now = self._answered, time.monotonic()
-        # Where most have answered, those that have not are not slow but gone.
+        # Once most nodes have answered, the missing ones are lost rather than slow.
         are_most = len(answered) >= len(self._nodes) / 2
         quick = sorted(answered.values())[len(answered) // 2] if answered and are_most else ANSWER_SECONDS
         patience = min(ANSWER_SECONDS, max(LEAST, TIMES * quick))
@@ -112,7 +112,7 @@ def _ask(allocation: Allocation, node: str, told: str, environ: Mapping[str, str
     except OSError:
         return None
     assert process.stdin
-    with suppress(OSError):  # it has ended at once
+    with suppress(OSError):  # the process has ended at once
         process.stdin.write(os.fsencode(told))
         process.stdin.close()
     return process

@@ -1,7 +1,7 @@
-"""Whether the nodes of a job reach its first one: firewalls between nodes let a remote shell pass, and nothing else.
+"""The check whether the nodes of a job reach its first one by TCP: some firewalls let only a remote shell pass.
 
-``python -m millrace.launch.reachability`` listens on the first node until its standard input ends, and says where;
-``python -m millrace.launch.reachability PORT ADDRESS...`` connects from another, as MPI does: to any port, at any address.
+``python -m millrace.launch.reachability`` listens on the first node until its standard input ends, and prints port and
+addresses; ``... PORT ADDRESS...`` connects from another node, as MPI does: to any port, at any address.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from pathlib import Path
 from millrace.launch import command
 from millrace.launch.allocation import Allocation
 
-#: Seconds that a connection may take; and that a node gets for all that it tries.
+#: Seconds for one connection; and for all attempts of one node.
 CONNECT_SECONDS, ANSWER_SECONDS = 3.0, 15.0
 
-#: Nodes that are asked: what keeps all of these away keeps all away.
+#: Most nodes that are asked: a firewall that blocks all of these blocks all.
 MAX_ASKED = 32
 
-#: Exit code of a node that does not reach the first one; others say that nobody knows.
+#: Exit code of a node that does not reach the first one; any other code tells nothing.
 UNREACHED = 4
 
 
 def find_blocked(allocation: Allocation, nodes: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The nodes that do not reach the first of ``nodes`` by TCP, and why not; empty: all do, or nobody knows."""
+    """Find the nodes that do not reach the first of ``nodes`` by TCP, with the reasons; empty: all do, or unknown."""
     if len(nodes) < 2:
         return {}
     own = [sys.executable, "-P", "-m", "millrace.launch.reachability"]
@@ -47,7 +47,7 @@ def find_blocked(allocation: Allocation, nodes: Sequence[str], environ: Mapping[
 
 @contextlib.contextmanager
 def _listener(words: Sequence[str], environ: Mapping[str, str]) -> Iterator[str]:
-    """Have the first node listen, until the context ends; what it says."""
+    """Run a listener on the first node until the context ends; yield its line of port and addresses."""
     process = _started(words, environ, subprocess.PIPE)
     assert process.stdin and process.stdout
     late = threading.Timer(ANSWER_SECONDS, process.kill)
@@ -71,7 +71,7 @@ def _started(
 
 
 def _answer(process: subprocess.Popen[bytes]) -> str:
-    """What a node says that does not reach the first one; empty: it does, or does not answer."""
+    """Read the reason why a node does not reach the first one; empty: it does, or gives no answer."""
     assert process.stdout
     with process, contextlib.suppress(ValueError):
         try:
@@ -84,7 +84,7 @@ def _answer(process: subprocess.Popen[bytes]) -> str:
 
 
 def local_addresses(proc: Path = Path("/proc/net")) -> list[str]:
-    """Addresses of this machine by which others may reach it, as the kernel has them."""
+    """List the addresses by which other machines may reach this one, from the kernel's tables."""
     found: list[str] = []
     with contextlib.suppress(OSError):
         lines = (proc / "fib_trie").read_text().splitlines()
@@ -100,7 +100,7 @@ def local_addresses(proc: Path = Path("/proc/net")) -> list[str]:
 
 
 def listen() -> None:
-    """Say a port and the addresses of this machine, and take connections until standard input ends."""
+    """Print a port and the addresses of this machine, and accept connections until standard input ends."""
     dual = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual else socket.AF_INET
     with socket.create_server(("", 0), family=family, dualstack_ipv6=dual) as server:
@@ -109,7 +109,7 @@ def listen() -> None:
 
 
 def connect(port: int, addresses: Sequence[str]) -> str:
-    """Why this machine reaches none of the addresses; empty: it reaches one."""
+    """Connect to the addresses, one after the other; return why none is reached; empty: one is."""
     why = ""
     for address in addresses:
         try:
@@ -121,7 +121,7 @@ def connect(port: int, addresses: Sequence[str]) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """Listen, or connect; the exit code."""
+    """Listen or connect, by the arguments; return the exit code."""
     if not words:
         listen()
         return 0

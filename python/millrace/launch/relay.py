@@ -1,4 +1,4 @@
-"""What the ranks say, on its way to the user: output goes through once, whatever is started again."""
+"""The relay of the ranks' output to the user: each byte of standard output once, over all restarts."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-#: Open MPI frames what it has to say by lines of dashes; its daemons and libraries name themselves.
+#: Open MPI frames its messages by lines of dashes; its daemons and libraries begin lines with their names.
 FRAME = re.compile(rb"-{60,}\s*")
 LAUNCHERS = re.compile(rb"\[[^\]\s]+:\d+\] |\[[^\]\s]+\]\[\[\d+,\d+\],\d+\]|Error in MPI_|\[proxy:|\[mpiexec@|(prterun|prted|mpirun|mpiexec|srun|slurmstepd|orterun|ORTE|PRTE)\b|Abort\(")  # fmt: skip
 
-#: Lines of a launcher that are kept.
+#: Most lines of a launcher that are kept.
 KEPT = 40
 
 
 class Output:
-    """Standard output, which the coordinator writes to a file, in each start from the first byte on.
+    """The relay of standard output, which the coordinator writes to a file, in each start from the first byte on.
 
-    It cannot come by the launcher's pipe: some write words of their own there when a node is lost.
+    The launcher's pipe cannot carry it: some launchers write messages of their own there when a node is lost.
 
     Args:
         path: The file.
-        descriptor: Where its bytes go, each once.
-        begins: Called before the first of them.
+        descriptor: Receives its bytes, each once.
+        begins: Called before the first byte.
     """
 
     def __init__(self, path: Path, descriptor: int, begins: Callable[[], None] = lambda: None) -> None:
@@ -34,10 +34,10 @@ class Output:
         self.passed = 0
 
     def pump(self) -> None:
-        """Pass on what is new.
+        """Write the new bytes of the file to the descriptor.
 
         Raises:
-            BrokenPipeError: Nobody reads any more.
+            BrokenPipeError: The reader has closed the pipe.
         """
         with self._path.open("rb", buffering=0) as file:
             file.seek(self.passed)
@@ -51,26 +51,33 @@ class Output:
 
 
 class Words:
-    """What comes by the launcher's pipes, which is for standard error: what a launcher says of the end of its ranks is kept, for the case that this says why."""
+    """The relay of the launcher's pipes to standard error.
+
+    Messages of the launcher itself are kept apart, to be quoted when a start fails: they may tell the cause.
+
+    Args:
+        descriptor: Receives the lines.
+        all_of_it: Whether lines of the launcher are relayed, too.
+    """
 
     def __init__(self, descriptor: int, *, all_of_it: bool) -> None:
         self._to, self._all = descriptor, all_of_it
         self._rest = b""
         self._framed = False
-        #: The last that the launcher said in this start.
+        #: The last lines of the launcher in this start.
         self.kept: deque[str] = deque(maxlen=KEPT)
 
     def begin(self) -> None:
-        """A new start begins a line, and has said nothing."""
+        """Forget the kept lines and the partial line of an earlier start."""
         self._rest, self._framed = b"", False
         self.kept.clear()
 
     def quoted(self) -> str:
-        """What was kept, as lines to put below a message."""
+        """Return the kept lines, indented, to be put below a message."""
         return "".join(f"\n  {line}" for line in self.kept if line and not FRAME.fullmatch(line.encode()))
 
     def take(self, content: bytes) -> None:
-        """Pass on the whole lines that are the run's own; no content is the end."""
+        """Relay the complete lines of the run itself; empty content marks the end of the pipe."""
         content = content.replace(b"\0", b"")  # which Open MPI sends for a lost process
         lines = (self._rest + content).splitlines(keepends=True)
         self._rest = b""
@@ -84,5 +91,5 @@ class Words:
                 self.kept.append(line.decode(errors="replace").rstrip())
                 if not self._all:
                     continue
-            with suppress(OSError):  # words that nobody can read must not end a run that goes well
+            with suppress(OSError):  # a closed stderr must not end a run that goes well
                 os.write(self._to, line)

@@ -1,4 +1,4 @@
-"""Job scripts for Slurm and PBS that come back until the run is done. Pure text: nothing is submitted here."""
+"""Job scripts for Slurm and PBS that requeue themselves until the run is done. Pure text: nothing is submitted here."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import msgspec
 
 from millrace.errors import RefusedError
 
-#: Seconds before the wall time at which a run is asked to stop: its tools get 20 s to end what they do.
+#: Seconds before the wall time at which a run is asked to stop: its tools get 20 s to end their work.
 WARNING = 120
 
-#: Shortest wall time that leaves time to work.
+#: Shortest wall time that leaves time to work, in seconds.
 SHORTEST = 300
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What the job asks for; empty text and 0: the site's default."""
+    """The resources and options of a batch job; empty text and 0: the site's default."""
 
     nodes: int
     #: Wall time, as in ``4:00:00``.
@@ -28,18 +28,18 @@ class Request(msgspec.Struct, frozen=True):
     account: str = ""
     cpus: int = 0
     memory: str = ""
-    #: Further options of the scheduler, as they are.
+    #: Further options of the batch system, passed unchanged.
     more: tuple[str, ...] = ()
-    #: Lines of shell that come first, such as ``module load blast``.
+    #: Lines of shell code that run first, such as ``module load blast``.
     setup: tuple[str, ...] = ()
 
 
 def slurm(request: Request, words: Sequence[str], run_dir: str) -> str:
-    """The job script of ``words`` for ``sbatch``.
+    """Build the job script of ``words`` for ``sbatch``.
 
     Args:
         words: The command, ``millrace run ...``.
-        run_dir: Where its results are kept, which tells whether it gets on.
+        run_dir: Its run directory, from which the script reads the progress.
     """
     options = [
         f"--job-name={request.name}", f"--nodes={request.nodes}", "--ntasks-per-node=1", f"--time={request.time}",
@@ -83,7 +83,7 @@ exit $code
 
 
 def pbs(request: Request, words: Sequence[str], run_dir: str) -> str:
-    """The job script of ``words`` for ``qsub`` of PBS Pro and OpenPBS; see `slurm`."""
+    """Build the job script of ``words`` for ``qsub`` of PBS Pro and OpenPBS; see ``slurm``."""
     select = f"select={request.nodes}:mpiprocs=1" + (f":ncpus={request.cpus}" if request.cpus else "")
     options = [
         f"-N {request.name}", f"-l {select}{f':mem={request.memory}' if request.memory else ''}", f"-l walltime={pbs_time(request.time)}",
@@ -130,7 +130,7 @@ before=$(records_done)
 
 
 def seconds(text: str) -> int:
-    """Seconds of a wall time: minutes, ``M:SS``, ``H:MM:SS``, ``D-H``, ``D-H:MM`` or ``D-H:MM:SS``.
+    """Parse a wall time as seconds: minutes, ``M:SS``, ``H:MM:SS``, ``D-H``, ``D-H:MM`` or ``D-H:MM:SS``.
 
     >>> seconds("90"), seconds("4:00:00"), seconds("1-12"), seconds("10:30")
     (5400, 14400, 129600, 630)
@@ -156,7 +156,7 @@ def seconds(text: str) -> int:
 
 
 def pbs_time(text: str) -> str:
-    """A wall time as PBS writes it.
+    """Format a wall time for PBS, as ``H:MM:SS``.
 
     >>> pbs_time("1-12")
     '36:00:00'

@@ -1,4 +1,4 @@
-"""One start of all ranks of a run, watched until it ends one way or the other."""
+"""One start of all ranks of a run, watched until its end, its failure or its loss."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ from millrace.process_handle import open_process_end
 from millrace.storage.launcher_folder import LauncherFolder
 from millrace.waiting import Deadline, until
 
-#: Seconds between looks at the heartbeat.
+#: Seconds between reads of the heartbeat.
 TICK_SECONDS = 0.2
 
-#: Seconds between two looks beyond which this process was stopped (``scontrol suspend``, SIGSTOP), or the machine slept.
+#: Longest time between two ticks, in seconds; beyond, this process was stopped (``scontrol suspend``, SIGSTOP), or the
+#: machine slept.
 MAX_LOOK_SECONDS = 2.0
 
-#: Seconds that the launcher gets to end by itself once the run is at its end.
+#: Seconds that the launcher gets to exit by itself once the run is at its end.
 LAST_WORDS_SECONDS = 5.0
 
-#: Seconds that a run which was asked to stop gets to do so: its own time for that, and some more.
+#: Seconds that a run gets to stop after a signal: its own time limit for that, and some more.
 STOP_SECONDS = 40.0
 
 
 class Ranks(msgspec.Struct, frozen=True):
-    """What is started on each node.
+    """The ranks to start: the plan, the nodes, the command and its environment.
 
     Args:
         words: The command that becomes a rank.
@@ -53,17 +54,17 @@ class Ranks(msgspec.Struct, frozen=True):
 
 
 class Talk(msgspec.Struct, frozen=True):
-    """What is said between a supervisor and all its starts."""
+    """The channels between a supervisor and all its starts."""
 
     interrupt: Interrupt
     signs: Signs
-    #: What goes to standard output, and what the launcher and the ranks say.
+    #: The relays of standard output, and of the launcher's and the ranks' messages.
     output: Output
     said: Words
 
 
 class Start:
-    """One start of all ranks, watched until it ends one way or the other."""
+    """One start of all ranks, from the launcher's start to its end."""
 
     def __init__(
         self, ranks: Ranks, talk: Talk, launcher: command.Launcher, alive: Sequence[str], token: str, *, patience: float
@@ -81,15 +82,15 @@ class Start:
             launcher, ranks.allocation, alive, ranks.words, cwd=ranks.plan.command.cwd,
             forward=command.forwarded(environ),
         )  # fmt: skip
-        #: The run's exit code, once the coordinator has told it.
+        #: The run's exit code, once the coordinator has written it.
         self.code: int | None = None
-        #: Whether the launcher has ended, since when it could have, and until when it may, once it is asked to.
+        #: Whether the launcher has exited; the time from which it could have; its deadline once it is asked to stop.
         self._has_ended = False
         self._finished: float | None = None
         self._stopping: Deadline | None = None
         for part in (talk.signs, talk.said):
             part.begin()
-        #: When this process looked last.
+        #: Time of the last tick.
         self._looked = time.monotonic()
         self._process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ, start_new_session=True,
@@ -98,7 +99,7 @@ class Start:
         self._host_watch = batch_host.start_watch(ranks.allocation, alive, environ)
 
     def watch(self) -> str:
-        """Carry words until the start has ended; why it did, for the user. `code` is set if the run is at its end."""
+        """Relay output until the start has ended; return the reason. ``code`` is set if the run is at its end."""
         with selectors.DefaultSelector() as selector, ExitStack() as stack:
             ended = open_process_end(self._process.pid)
             stack.callback(os.close, ended)
@@ -113,7 +114,7 @@ class Start:
             return until(lambda: self._look(selector))
 
     def _look(self, selector: selectors.BaseSelector) -> str:
-        """Carry words for a moment; why the start has ended, once it has."""
+        """Relay output and check the signs of life, for one tick; return the reason once the start has ended."""
         signs = self._talk.signs
         for key, _ in selector.select(TICK_SECONDS):
             if key.data is None:
@@ -128,7 +129,7 @@ class Start:
         if self._has_ended and not _pipes_are_open(selector):
             return self._ending()
         if self.code is not None or self._has_ended:
-            # What a killed launcher has started may hold the pipes open.
+            # Children of a killed launcher may hold the pipes open.
             self._finished = self._finished or time.monotonic()
             if time.monotonic() - self._finished > LAST_WORDS_SECONDS * (1.0 if self.code is not None else 0.1):
                 return self._ending()
@@ -141,14 +142,14 @@ class Start:
         return "asked to stop" if self._is_stopped() else ""
 
     def _discount_standstill(self) -> None:
-        """Let time in which nothing of the job ran not count as silence."""
+        """Subtract time in which this process was stopped from the silence of the coordinator."""
         now = time.monotonic()
         if now - self._looked > MAX_LOOK_SECONDS:
             self._talk.signs.discount(now - self._looked)
         self._looked = now
 
     def _is_stopped(self) -> bool:
-        """Pass on what asks to stop; whether it is of no use to wait any longer."""
+        """Forward stop signals to the coordinator; return whether to wait no longer for its end."""
         signs, interrupt = self._talk.signs, self._talk.interrupt
         if not interrupt.signal:
             return False
@@ -190,7 +191,7 @@ def _pipes_are_open(selector: selectors.BaseSelector) -> bool:
 
 
 def stdin_path() -> str:
-    """The file on standard input, which each start can read from its beginning; empty if it is something else."""
+    """Find the path of the file on standard input, which each start can read anew; empty if it is no regular file."""
     with suppress(OSError):
         if stat.S_ISREG(os.fstat(0).st_mode) and not os.lseek(0, 0, os.SEEK_CUR):
             path = os.readlink("/proc/self/fd/0")

@@ -1,4 +1,4 @@
-"""Give a job script to the scheduler."""
+"""The submission of a job script to the batch system."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from millrace.errors import MillraceError, RefusedError
 
 
 def submit(command: str, script: str) -> str:
-    """Submit ``script`` with ``sbatch`` or ``qsub``, which keep a copy of it; what they say.
+    """Submit ``script`` with ``sbatch`` or ``qsub``, which copy it; return their output.
 
     Raises:
-        RefusedError: There is no such scheduler here.
-        MillraceError: It does not take the job.
+        RefusedError: The command does not exist here.
+        MillraceError: The batch system rejects the job.
     """
     try:
         done = subprocess.run([command], input=script, capture_output=True, text=True, check=False)

@@ -1,9 +1,8 @@
-"""The supervisor: starts the ranks of a run, and starts them again until the run is at its end.
+"""The supervisor: starts the ranks of a run, and restarts them until the run is at its end.
 
-It stands outside MPI, whose implementations differ in what survives a lost process, and some of which report success
-after one. So it trusts no exit status, only what the coordinator writes when everything is done. Whatever dies or
-freezes, the way on is the same: end what is left on every node, and start again, from the journals, on the nodes that
-answer.
+It runs outside MPI: implementations differ in their behaviour after a lost process, and some report success then. So it
+trusts no exit status, only the exit code that the coordinator writes at the end. Whatever dies or freezes, recovery is
+the same: kill the remaining processes on every node, and start again, from the journals, on the nodes that answer.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from millrace.report.words import count
 from millrace.rundir import RunDir
 from millrace.waiting import until
 
-#: Starts without a new result after which there is no hope.
+#: Consecutive starts without a new result after which the run is given up.
 MOST_FRUITLESS = 5
 
 
 class Supervisor:
-    """Runs one plan on an allocation; see the module."""
+    """The supervisor of one plan on an allocation; see the module."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
@@ -49,19 +48,19 @@ class Supervisor:
         self._blocked: set[str] = set()
 
     def run(self) -> int:
-        """Start, watch and start again until done; the exit code.
+        """Start, watch and restart the ranks until the run is done; return its exit code.
 
         Raises:
-            MillraceError: Nothing helps, or the run was stopped.
+            MillraceError: Restarts bring no progress, or the run was stopped by a signal.
         """
         self.rundir = RunDir(self.ranks.plan.run_dir)
         if run_folder.is_running(self.rundir):
-            run_folder.take(self.rundir, folder_mode(self.ranks.plan)).close()  # says who has it
+            run_folder.take(self.rundir, folder_mode(self.ranks.plan)).close()  # the error names its owner
         launcher = command.choose_for(self.ranks.allocation, self.ranks.environ)
         token = secrets.token_hex(8)
         with ExitStack() as stack:
             interrupt = stack.enter_context(Interrupt())
-            self._put_back(token)  # what a start that was killed had set aside
+            self._put_back(token)  # an earlier run that a killed start had set aside
             if self.ranks.plan.job.fresh:
                 with closing(run_folder.take(self.rundir, folder_mode(self.ranks.plan))):
                     earlier_run.set_aside(self.rundir)
@@ -74,7 +73,7 @@ class Supervisor:
             stack.callback(held.close)
             guard = Guard(folder, held.descriptor, token, self.ranks.allocation, self.ranks.environ)
             stack.callback(guard.close)
-            held.hand_to(guard.pid)  # which lives longer than this process, whatever happens
+            held.hand_to(guard.pid)  # the guard outlives this process, whatever happens
             held.keep(self._lost)
             output = Output(folder / "stdout", 1, partial(record_stdout, self.rundir))
             said = Words(2, all_of_it=self.ranks.plan.job.verbosity > 0)
@@ -85,7 +84,7 @@ class Supervisor:
             return self._until_done(launcher, token)
 
     def _put_back(self, token: str) -> None:
-        """Let an earlier run be there again, if nothing has begun in its place."""
+        """Restore an earlier run that was set aside, if no new one has begun in its place."""
         if self.rundir.earlier.exists():
             with suppress(RefusedError), closing(run_folder.take(self.rundir, job=token)):
                 earlier_run.put_back(self.rundir)
@@ -109,7 +108,7 @@ class Supervisor:
             if start.code is not None and (start.code or self._is_whole()):
                 self._tidy(start.code, token)
                 if lost := self._not_answering(alive):
-                    # Said when it was seen, which may be hours ago.
+                    # The loss was reported when it was seen, perhaps hours ago.
                     self._say(f"{lost} had no part in the end of this run: not answering")
                 return start.code
             self._check_wanted()
@@ -118,14 +117,18 @@ class Supervisor:
             if fruitless == 1:
                 self._find_blocked(alive)
             alive = tuple(node for node in alive if node not in self._blocked)
-            self._check_wanted()  # Slurm may have told the steps in between, of which there were none
+            self._check_wanted()  # Slurm may have ended the job between the starts, when no step was running
             if fruitless >= MOST_FRUITLESS or not alive:
                 raise self._hopeless(why, fruitless, alive)
             self._say(self._restart_words(why, alive) + (self._launchers_words(alive) if fruitless else ""))
             self._pause(fruitless - 1)
 
     def _check_wanted(self) -> None:
-        """Go on only if nobody has asked to stop, and Slurm does not end the job."""
+        """Check that no signal has asked to stop, and that Slurm does not end the job.
+
+        Raises:
+            MillraceError: The run has to stop.
+        """
         interrupt = self.talk.interrupt
         if not interrupt.signal and (ends := ending(self.ranks.allocation, self.ranks.environ)):
             self._say(f"Slurm ends this job: {ends}")
@@ -134,20 +137,20 @@ class Supervisor:
             raise interrupt.error(self.ranks.plan.run_dir)
 
     def _is_whole(self) -> bool:
-        """Whether all that went to standard output has come by here."""
+        """Tell whether all bytes for standard output have been relayed."""
         try:
             complete = self.rundir.read_complete(self.rundir.read_manifest())
         except MillraceError:
             complete = None
         if complete is None:
-            return True  # an earlier run had done everything
+            return True  # an earlier run had completed it
         wanted = sum(
             complete.outputs.get(output.name, 0) for output in self.ranks.plan.use.outputs if output.path == "-"
         )
         return self.talk.output.passed >= wanted
 
     def _tidy(self, code: int, token: str) -> None:
-        """Remove the directory of a run that is done: the coordinator leaves that to us, who know that it is."""
+        """Remove the directory of a run that is done: the coordinator leaves that to the supervisor."""
         if code == ExitCode.DONE and not self.ranks.plan.job.keep_run_dir and self.rundir.complete.exists():
             if run_folder.is_running(self.rundir, token):  # a coordinator that hangs, with everything written
                 nodes.sweep_all(self.ranks.allocation, self.ranks.allocation.nodes, token, self.ranks.environ)
@@ -156,7 +159,11 @@ class Supervisor:
             held.close()
 
     def _answering(self, token: str) -> tuple[str, ...]:
-        """End what the last start left; the nodes that answer, for which we wait if none does."""
+        """Sweep all nodes; return those that answer; if none does, wait and retry.
+
+        Raises:
+            RefusedError: Some nodes do not see the folder of the run.
+        """
         for turn in range(1, MOST_FRUITLESS + 1):
             alive, lacking = nodes.sweep_all(
                 self.ranks.allocation,
@@ -173,10 +180,10 @@ class Supervisor:
         return alive
 
     def _find_blocked(self, alive: Sequence[str]) -> None:
-        """See whether nodes that answer do not reach the first one: no further start would get on with them.
+        """Exclude nodes that answer but do not reach the first one by TCP: no start would succeed with them.
 
         Raises:
-            RefusedError: None of them does.
+            RefusedError: No node reaches the first one.
         """
         blocked = reachability.find_blocked(self.ranks.allocation, alive, self.ranks.environ)
         if not blocked:
@@ -200,7 +207,7 @@ class Supervisor:
         )
 
     def _pause(self, turn: int) -> None:
-        """Nothing before the first new start; a fault that stays gets some time to go away."""
+        """Wait before a restart: not before the first one, then 1 s, 2 s, 4 s, ... (back-off)."""
         until(lambda: self.talk.interrupt.signal, 2.0 ** (turn - 1) if turn > 0 else 0.0, nap=TICK_SECONDS)
 
     def _not_answering(self, alive: Sequence[str]) -> str:
@@ -212,7 +219,7 @@ class Supervisor:
         return f"{why}; starting again on {count(len(alive), 'node')}{gone}; what is done is kept"
 
     def _launchers_words(self, alive: Sequence[str]) -> str:
-        """What the launcher said, where it may be all that tells why a start came to nothing."""
+        """Quote the launcher's messages if nothing else explains a failed start, and they were not shown before."""
         told = self._not_answering(alive) or self.ranks.plan.job.verbosity > 0
         return "" if told else self.talk.said.quoted()
 
@@ -229,15 +236,15 @@ class Supervisor:
 
 
 def some(names: Sequence[str]) -> str:
-    """The first of many names."""
+    """Join names by commas; only the first eight of many."""
     return ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
 
 
 def run(plan: Plan, allocation: Allocation, environ: Mapping[str, str]) -> int:
-    """Run ``plan`` on ``allocation`` by starting this very command as a rank on each node; the exit code.
+    """Run ``plan`` on ``allocation``: start this same command as a rank on each node; return the exit code.
 
     Raises:
-        MillraceError: It did not get to its end.
+        MillraceError: The run did not reach its end.
     """
     if any(item.path == "-" for item in plan.use.inputs) and not stdin_path():
         raise RefusedError(
@@ -245,7 +252,7 @@ def run(plan: Plan, allocation: Allocation, environ: Mapping[str, str]) -> int:
             "write it to a file first, and read that: millrace run ... < FILE",
         )
     words = python_command("-m", "millrace", *sys.argv[1:])
-    if plan.job.work_dir:  # for all that clean up after ranks
+    if plan.job.work_dir:  # for the processes that clean up after ranks
         environ = {**environ, workplace.VARIABLE: str(plan.work_place)}
     try:
         return Supervisor(Ranks(plan, allocation, words, environ)).run()

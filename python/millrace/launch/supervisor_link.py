@@ -1,4 +1,4 @@
-"""The coordinator's words with the supervisor that started it, by files that both can see; see `millrace.launch.watch`."""
+"""The coordinator's link to the supervisor that started it: files that both can see; see ``millrace.launch.watch``."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from millrace.launch.watch import AGAIN, DONE, STDIN, STDOUT, STOP
 
 
 class Supervision:
-    """What the coordinator of a supervised run tells and hears; without a supervisor, nothing.
+    """The coordinator's link to its supervisor; without a supervisor it does nothing.
 
     Args:
-        environ: Names the files, and loses the key.
-        coordinator: Whether this process is the one that speaks.
+        environ: Names the files; the key is removed from it.
+        coordinator: Whether this process is the coordinator, which alone uses the files.
     """
 
     def __init__(self, environ: MutableMapping[str, str], *, coordinator: bool = True) -> None:
         #: Whether there is a supervisor.
         self.active = bool(environ.get(SUPERVISED))
-        #: How many times the usual time this start may take: more after each in vain. Without a supervisor there is no next.
+        #: Factor of the usual startup limit: larger after each start without progress; infinite without a supervisor, as
+        #: there is no restart.
         self.patience = float(environ.get(SUPERVISED) or "inf")
-        #: The key that the supervisor handed to all ranks of this start; empty: there is none. Tools must not have it.
+        #: The key that the supervisor handed to all ranks of this start; empty: none. Tools must not see it.
         self.key = environ.pop(KEY, "").encode()
         speaks = self.active and coordinator
         self._done, self._stop, self._stdin, self._stdout = (
@@ -39,7 +40,7 @@ class Supervision:
         self._signals = 0
 
     def begin(self) -> None:
-        """Join standard input and output to their files."""
+        """Redirect standard input and output to their files."""
         for path, how, number in ((self._stdin, os.O_RDONLY, 0), (self._stdout, os.O_WRONLY, 1)):
             if path:
                 file = os.open(path, how | os.O_CLOEXEC)
@@ -47,10 +48,10 @@ class Supervision:
                 os.close(file)
 
     def obey(self, interrupt: Interrupt) -> None:
-        """Tell ``interrupt`` of the signals that the supervisor passes on.
+        """Note the signals that the supervisor forwards in ``interrupt``.
 
-        The supervisor never sends SIGTERM. A launcher does, when it has lost a part of the job and gives up the rest;
-        its own end may come much later.
+        The supervisor never sends SIGTERM itself. A launcher does when it has lost a part of the job and abandons the rest;
+        it may exit much later.
         """
         self._interrupt = interrupt
         if self._heart:
@@ -60,7 +61,7 @@ class Supervision:
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """MPI starts in here: nothing else of this process may get a turn, so there may be no heartbeat."""
+        """Announce that MPI starts within the context: no other thread may run then, so heartbeats may be missing."""
         if not self._heart:
             yield
             return
@@ -76,26 +77,26 @@ class Supervision:
         os._exit(1)
 
     def turned(self, records: int) -> None:
-        """The loop has turned; ``records`` are done."""
+        """Record a tick of the loop; ``records`` are done."""
         if self._heart:
             self._heart.turned, self._heart.records = time.monotonic(), records
 
     def over(self) -> None:
-        """The loop has come to its end."""
+        """Record the end of the loop: ticks are not expected any more."""
         if self._heart:
             self._heart.turned = None
 
     def ended(self, code: int) -> None:
-        """The run is at its end: starting it again would change nothing."""
+        """Report the exit code: the run is at its end, and a restart would change nothing."""
         self._tell(str(code))
 
     def lost(self) -> None:
-        """A part of the job is lost: it is to be started again."""
+        """Request a restart: a part of the job is lost."""
         self._tell(AGAIN)
 
     def _tell(self, text: str) -> None:
         if self._done:
-            with suppress(OSError):  # whoever started us may have gone
+            with suppress(OSError):  # the supervisor may have ended
                 self._done.write_text(f"{text}\n")
 
     def _listen(self) -> None:

@@ -1,7 +1,7 @@
-"""``python -m millrace.launch.sweep``: ends what a job left on this node; what runs it from afar learns that the node lives.
+"""``python -m millrace.launch.sweep``: kills processes that a job left on this node; an exit shows the node is alive.
 
-The token of the job comes by standard input, as on a command line it would mark the sweeper itself; a second line names the
-folder that the user wants work directories in, a third one a file that this node should see. Imports little: it is in the way of every restart.
+Standard input has the token of the job, which in the arguments would mark the sweep itself; on a second line the user's
+folder for work directories; on a third a file that this node should see. Imports little: every restart waits for it.
 """
 
 from __future__ import annotations
@@ -29,29 +29,30 @@ NAME = "MILLRACE_LAUNCH"
 #: A token in full.
 TOKEN = r"[0-9a-f]{16}"
 
-#: What stands between words, in arguments and within one that is a whole command.
+#: Separators of words, between arguments and within one that is a whole command.
 SEPARATORS = rb"[\0\s=:'\"]+"
 
-#: Watchdogs of ranks end by themselves once their rank is gone, and clean up; see ``slot/watch.rs``.
+#: Process name of the watchdogs of ranks, which clean up and exit by themselves once their rank is gone; see
+#: ``slot/watch.rs``.
 WATCHDOG = b"millrace-watch"
 
-#: Shared memory of MPICH, which its processes leave behind if they are killed; and seconds within which it is mapped.
+#: Shared memory of MPICH, left behind by killed processes; and the age in seconds by which its owner has mapped it.
 SEGMENTS, YOUNG = "mpich_shm_*", 5.0
 
-#: Exit code of a node that answers, but does not see what it should.
+#: Exit code of a node that answers, but does not see the file that it should.
 LACKS = 3
 
-#: Longest that we wait for killed processes to be gone; one that hangs in the kernel ends when the kernel lets it.
+#: Longest wait for killed processes to be gone, in seconds; one that hangs in the kernel ends later.
 KILL_SECONDS = 6.0
 
 
 def marked(token: str) -> tuple[list[int], list[int]]:
-    """Processes of this user's job on this node: (those to kill, watchdogs)."""
+    """Find the processes of this user's job on this node: (ids to kill, ids of watchdogs)."""
     own = os.getpid()
     kill: list[int] = []
     watchdogs: list[int] = []
     for name in os.listdir("/proc"):
-        # Processes of others, and those that have just ended, cannot be read.
+        # Processes of other users, and those that have just ended, cannot be read.
         with suppress(OSError):
             if name.isdigit() and int(name) != own and is_marked(int(name), token):
                 with open(f"/proc/{name}/comm", "rb") as file:
@@ -60,15 +61,15 @@ def marked(token: str) -> tuple[list[int], list[int]]:
 
 
 def is_marked(pid: int, token: str) -> bool:
-    """Whether process ``pid`` lives, is this user's, and belongs to the job.
+    """Tell whether process ``pid`` lives, is this user's, and belongs to the job.
 
-    It does if an entry of its environment says so, or if a word of its arguments is a folder of the launcher's.
+    The mark is an entry of its environment with the token, or a word of its arguments with the launcher's folder.
 
     Raises:
-        OSError: It has ended, or is another's.
+        OSError: It has ended, or is another user's.
     """
     if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
-        return False  # and is not even read, which root could
+        return False  # root could read it, but must not kill it
     with open(f"/proc/{pid}/environ", "rb") as file:
         found = f"{NAME}={token}".encode() in file.read().split(b"\0")
     if not found:
@@ -83,9 +84,9 @@ def is_marked(pid: int, token: str) -> bool:
 
 
 def send(pid: int, token: str, number: signal.Signals) -> None:
-    """Send a signal to a process of the job. By now the number may be another's: only the one that is held gets it.
+    """Send a signal to a process of the job, through a pidfd: its id may have been reused meanwhile.
 
-    Where the kernel, or a container's profile, has no descriptors of processes, it was the one a moment ago.
+    Where the kernel, or a container's profile, has no pidfd, the mark is checked just before the signal.
     """
     with suppress(OSError), ExitStack() as stack:
         held = -1
@@ -103,10 +104,10 @@ def send(pid: int, token: str, number: signal.Signals) -> None:
 
 
 def sweep(token: str, work: str = "") -> bool:
-    """Kill what carries ``token`` on this node, and wait until it is gone; whether nothing is left.
+    """Kill the processes that carry ``token`` on this node, and wait; return whether none is left.
 
     Raises:
-        ValueError: It is no token: part of one would be part of everything.
+        ValueError: It is no full token: a part of one could match other processes.
     """
     if not re.fullmatch(TOKEN, token):
         raise ValueError("not the token of a job")
@@ -118,7 +119,7 @@ def sweep(token: str, work: str = "") -> bool:
 
 
 def _kill(token: str) -> bool:
-    """Kill what carries ``token``, and let watchdogs end; whether there was any of it."""
+    """Kill the processes that carry ``token``, and continue watchdogs; return whether there was any."""
     kill, watchdogs = marked(token)
     for pid in kill:
         send(pid, token, signal.SIGKILL)
@@ -128,12 +129,12 @@ def _kill(token: str) -> bool:
 
 
 def clean(work: str) -> None:
-    """Remove the work directories of dead runs: somebody may have killed their watchdogs.
+    """Remove work directories and shared memory of dead runs, whose watchdogs may have been killed.
 
     Args:
-        work: Where the user wants them; empty: nowhere else.
+        work: The user's folder for work directories; empty: only the usual places.
     """
-    # The rest must do without, while processes are to be killed.
+    # Imported late: killing processes comes first, and must not wait for it.
     from millrace.node import workdir
     from millrace.plan import workplace
 
@@ -145,7 +146,7 @@ def clean(work: str) -> None:
 
 
 def unused(paths: list[Path]) -> list[Path]:
-    """Those of our own files in memory that no process has, and that are not just being made."""
+    """Find this user's files in memory that no process maps, and that are older than ``YOUNG`` seconds."""
     own, now = os.geteuid(), time.time()
     found = {}
     for path in paths:
@@ -165,7 +166,7 @@ def unused(paths: list[Path]) -> list[Path]:
 
 
 def main() -> int:
-    """Sweep as standard input says; the exit code, which is `LACKS` if all is swept and a file that is asked for is not here."""
+    """Sweep as standard input says; return 0, 1 if processes are left, or ``LACKS`` if the file is missing."""
     token, work, path = (sys.stdin.readline().rstrip("\n") for _ in range(3))
     if not sweep(token.strip(), work):
         return 1

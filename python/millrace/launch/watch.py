@@ -1,4 +1,4 @@
-"""What one start of the ranks shows: heartbeats and the marker of the end. No process is touched here."""
+"""The signs of life of one start of the ranks: heartbeats and the marker of the end. No process is touched here."""
 
 from __future__ import annotations
 
@@ -7,79 +7,81 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-#: Environment variables that name the files; see `Signs`.
+#: Environment variables that name the files; see ``Signs``.
 HEARTBEAT, OTHERS, DONE, STOP, STDOUT = NAMES = (
     "MILLRACE_HEARTBEAT", "MILLRACE_OTHERS", "MILLRACE_DONE", "MILLRACE_STOP", "MILLRACE_STDOUT",
 )  # fmt: skip
 
-#: Environment variable that names the file on standard input, if there is one: launchers do not pass it on as it is.
+#: Environment variable with the path of the file on standard input, if it is one: launchers do not forward it reliably.
 STDIN = "MILLRACE_STDIN"
 
-#: What the coordinator writes in place of an exit code, if a part of the job is lost.
+#: Text that the coordinator writes in place of an exit code if a part of the job is lost.
 AGAIN = "again"
 
-#: What a heartbeat says while MPI starts.
+#: Word in a heartbeat while MPI starts.
 STARTING = "starting"
 
-#: Seconds without a heartbeat after which the coordinator is taken for frozen.
+#: Seconds without a heartbeat after which the coordinator counts as frozen.
 SILENCE_SECONDS = 10.0
 
-#: The same until its first heartbeat: the launcher reaches the nodes, Python starts.
+#: The same until its first heartbeat, while the launcher reaches the nodes and Python starts.
 START_SECONDS = 20.0
 
-#: What each node adds until MPI has started on all.
+#: Seconds that each node adds to both limits until MPI has started on all.
 START_SECONDS_PER_NODE = 0.1
 
-#: Seconds from the first word that MPI starts until it must have started on all nodes, and what each adds. The coordinator
-#: beats while it waits for a rank that froze between MPI_Init and the first call of all together, so silence tells nothing.
+#: Seconds from the first heartbeat with ``STARTING`` until MPI must have started on all nodes (each adds
+#: ``START_SECONDS_PER_NODE``). The coordinator beats while it waits for a rank that froze between MPI_Init and the first
+#: collective call, so that silence does not show it.
 MPI_SECONDS = 30.0
 
-#: The same once another rank has begun, in the times that this one took: the coordinator is not slow then. At least
-#: `SILENCE_SECONDS`, at most what it would be otherwise.
+#: Limit until the first heartbeat once another rank has begun, as a multiple of the time that this rank took: the
+#: coordinator is not slow then. At least ``SILENCE_SECONDS``, at most the usual limit.
 TIMES = 3.0
 
 
 class Signs:
-    """Files through which the coordinator speaks, in a folder that both can see.
+    """The files between supervisor and coordinator, in a folder that both can see; the supervisor's side.
 
-    ``heartbeat`` holds beats, committed records and perhaps `STARTING` as text, ``done`` the exit code once the run is at its end, or `AGAIN`,
-    ``others`` something once another rank has begun, ``stop`` the signals that we pass on, one a line; empty, they say nothing. ``stdout`` is standard output. Times are this process's alone: clocks
-    of nodes differ.
+    ``heartbeat`` holds the number of beats, the committed records and perhaps ``STARTING``, as text; ``done`` the exit code
+    at the end of the run, or ``AGAIN``; ``others`` a rank once another one has begun; ``stop`` the forwarded signals, one a
+    line. An empty file holds no information. ``stdout`` is standard output. Times are measured by this process only, as
+    clocks of nodes differ.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        #: Whether the coordinator has been heard since `begin`.
+        #: Whether the coordinator has sent a heartbeat since ``begin``.
         self.alive = False
-        #: Most committed records that were heard of, in any start.
+        #: Largest number of committed records in any heartbeat of any start.
         self.records = 0
         self._seen = (b"", 0)
         self._changed = time.monotonic()
-        #: Since when it has been starting MPI, as far as was heard; None: it is not.
+        #: Time of the first heartbeat that said that MPI starts; None: it does not.
         self._starting: float | None = None
         self._signals = 0
-        #: When the start began, and how many seconds later another rank was seen; None: not yet.
+        #: Time of the start, and the seconds until another rank was seen; None: not yet.
         self._begun = time.monotonic()
         self._others: float | None = None
 
     @property
     def environ(self) -> dict[str, str]:
-        """What tells the coordinator of the files."""
+        """The environment variables that name the files for the coordinator."""
         return {name: str(self.folder / name.partition("_")[2].lower()) for name in NAMES}
 
     def begin(self) -> None:
         """Forget the signs of an earlier start."""
         for path in self.environ.values():
-            # Empty, not absent: that a file is not there is what network disks remember longest.
+            # Empty, not absent: network filesystems cache the absence of a file longest.
             Path(path).write_bytes(b"")
         self._seen, self._changed, self.alive, self._signals = (b"", 0), time.monotonic(), False, 0
         self._starting = None
         self._begun, self._others = self._changed, None
 
     def listen(self) -> None:
-        """Read the heartbeat."""
+        """Read the heartbeat; before the first one, also the sign of another rank."""
         with suppress(OSError), open(self.folder / "heartbeat", "rb") as file:
-            # Opening asks the server of a network disk, which looking at the name does not.
+            # Opening a file asks the server of a network filesystem, which ``stat`` may not.
             seen = (file.read(64), os.fstat(file.fileno()).st_mtime_ns)
             if seen[0] and seen != self._seen:
                 self._seen, self._changed, self.alive = seen, time.monotonic(), True
@@ -93,14 +95,18 @@ class Signs:
                     self._others = time.monotonic() - self._begun
 
     def discount(self, seconds: float) -> None:
-        """Leave out time in which this process did not run: the coordinator was stopped as well, or could not be heard."""
+        """Subtract time in which this process was stopped: the coordinator was stopped, too, or its beats not read."""
         self._changed += seconds
         self._begun += seconds
         if self._starting is not None:
             self._starting += seconds
 
     def silent_for(self, n_nodes: int, patience: float) -> float:
-        """Seconds of silence, if they are too many; else 0. ``patience`` stretches the limits."""
+        """Return the seconds since the last heartbeat if they exceed the limit, else 0.
+
+        Args:
+            patience: Factor by which the limits are stretched.
+        """
         limit = SILENCE_SECONDS if self.alive else START_SECONDS
         if self._starting is not None or not self.alive:
             limit += START_SECONDS_PER_NODE * n_nodes
@@ -110,19 +116,19 @@ class Signs:
         return silence if silence > limit * patience else 0.0
 
     def waits_for_mpi(self, n_nodes: int, patience: float) -> float:
-        """Seconds that MPI has been starting, if they are too many; else 0. See `silent_for`."""
+        """Return the seconds that MPI has been starting if they exceed the limit, else 0. See ``silent_for``."""
         if self._starting is None:
             return 0.0
         took = time.monotonic() - self._starting
         return took if took > (MPI_SECONDS + START_SECONDS_PER_NODE * n_nodes) * patience else 0.0
 
     def code(self) -> int | None:
-        """The run's exit code, if it is at its end."""
+        """Read the run's exit code; None: it is not at its end."""
         text = self._done()
         return int(text) if text.isdigit() else None
 
     def again(self) -> bool:
-        """Whether the coordinator has asked for a new start."""
+        """Tell whether the coordinator has requested a restart."""
         return self._done() == AGAIN
 
     def _done(self) -> str:
@@ -132,7 +138,7 @@ class Signs:
             return ""
 
     def stop(self, signals: list[int]) -> None:
-        """Pass on the signals that have come so far."""
+        """Forward the signals received so far to the coordinator."""
         if len(signals) > self._signals:
             self._signals = len(signals)
             (self.folder / "stop").write_text("".join(f"{number}\n" for number in signals))

@@ -1,1 +1,1 @@
-"""The ways in which the processes of a job write its outputs: one file each, behind `strategy.WriteStrategy`."""
+"""The strategies of ``--write``, by which the processes of a job write its outputs; see ``strategy.WriteStrategy``."""

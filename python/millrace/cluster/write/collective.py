@@ -1,8 +1,8 @@
-"""``collective``: all processes write an extent with MPI-IO in one call, which moves the bytes to those that write them.
+"""``--write collective``: all processes write an extent in one call of MPI-IO, which redistributes the bytes.
 
-Such a call waits for every process, so none may be lost. Each reads its blocks first, says that it is `say.ReadyToWrite`,
-and then calls; the coordinator calls last, when all others have said so. It never waits for one that is lost, and they wait
-for its messages no longer than it takes the slowest of them to read.
+Such a call waits for every process, so none may be lost. Each reads its blocks first, sends ``say.ReadyToWrite``, and then
+calls; the coordinator calls last, after the messages of all others. So it never waits for a lost process, and the others
+wait for its messages only as long as the slowest of them reads.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from millrace.plan.plan import Plan
 from millrace.schedule.extents import Block, Extents, Lane, Write
 from millrace.waiting import until
 
-#: Seconds between looks at what is being written, at the end.
+#: Seconds between checks for pending writes, at the end.
 LOOK_SECONDS = 0.05
 
 
 class Collective(WriteStrategy):
-    """See above."""
+    """The strategy ``collective``; see the module."""
 
     together = True
 
@@ -38,17 +38,17 @@ class Collective(WriteStrategy):
         self._rounds: Rounds | None = None
 
     def check(self, plan: Plan) -> None:
-        """See `WriteStrategy`."""
+        """See ``WriteStrategy``."""
         refuse_lazy(plan, "collective")
 
     def extents(self, ranks: Iterable[int], *, in_turn: bool) -> Extents[_core.BlockRef]:
-        """See `WriteStrategy`."""
+        """See ``WriteStrategy``."""
         return CollectiveExtents(ranks)
 
     def open(self, crew: Membership, paths: Mapping[int, Path], own: ExtentWriter) -> None:
-        """See `WriteStrategy`."""
+        """See ``WriteStrategy``."""
         if any(len(ranks) > 1 for ranks in crew.partitions.values()):
-            # A leader that is in a call with all others passes on nothing of what the call waits for.
+            # A leader in a collective call forwards no messages, which the call may wait for.
             raise RefusedError(
                 "--write collective: not with partitions", "use --write merge, or a larger --partition-size"
             )
@@ -57,17 +57,17 @@ class Collective(WriteStrategy):
         self._crew, self._rounds = crew, Rounds(Together(crew.world, paths, own), crew.world.size - 1)
 
     def turn(self) -> None:
-        """Take part where all others wait."""
+        """Take part in the collective writes that all others wait in."""
         if self._rounds:
             self._rounds.turn()
 
     def waits(self, stream: int) -> None:
-        """See `WriteStrategy`."""
+        """See ``WriteStrategy``."""
         if self._rounds:
             self._rounds.heard(stream)
 
     def lost(self, rank: int) -> None:
-        """See `WriteStrategy`."""
+        """See ``WriteStrategy``."""
         if self._crew and self._rounds:
             self._rounds = None  # the others wait for it
             self._crew.world.broken = True
@@ -79,7 +79,7 @@ class Collective(WriteStrategy):
     def settle(
         self, is_writing: Callable[[], bool], has_failed: Callable[[], bool], carry: Callable[[float], object]
     ) -> None:
-        """See `WriteStrategy`."""
+        """See ``WriteStrategy``."""
         if not self._crew or not self._rounds:
             return
 
@@ -89,7 +89,7 @@ class Collective(WriteStrategy):
             return not is_writing()
 
         if not until(look, SILENCE_SECONDS, enough=has_failed):
-            self._crew.world.broken = True  # some wait for ever: they end with this process
+            self._crew.world.broken = True  # some wait for ever in the call, and end with this process
             return
         self._crew.tell_all(say.CloseTogether())
         self._crew.world.flush(SILENCE_SECONDS)
@@ -97,14 +97,14 @@ class Collective(WriteStrategy):
         self._rounds = None
 
     def check_end(self, crew: Membership, path: Path) -> None:
-        """See `WriteStrategy`."""
+        """See ``WriteStrategy``."""
         if len(crew.gone) < crew.world.size - 1:
-            # The MPI library chooses who writes whose bytes: nobody knows what the lost one had.
+            # The MPI library chooses which rank writes which bytes: those of the lost rank are unknown.
             raise LostError(f"a node was lost while {path} came to the disk", "the same command resumes")
 
 
 class CollectiveExtents(Extents[Block]):
-    """Who writes what of one output: every rank takes part in each extent, with what it holds."""
+    """The assignment of one output: every rank takes part in each extent, with the blocks that it holds."""
 
     def __init__(self, ranks: Iterable[int]) -> None:
         super().__init__(ranks)
@@ -133,7 +133,7 @@ class CollectiveExtents(Extents[Block]):
 
 
 class CollectiveFile:
-    """A file open for writing in all processes; each method is to be called by all of them.
+    """A file open for writing in all processes; each method is collective.
 
     Raises:
         RefusedError: MPI-IO cannot open it.
@@ -150,10 +150,10 @@ class CollectiveFile:
             ) from error
 
     def write(self, pieces: Sequence[tuple[int, bytes]]) -> None:
-        """Write these bytes at their offsets, in order; others write theirs.
+        """Write these bytes at their offsets, in order, while the other ranks write theirs.
 
         Raises:
-            MillraceError: It failed.
+            MillraceError: MPI-IO reports an error.
         """
         mpi = self._mpi
         kind: Any = mpi.BYTE
@@ -174,30 +174,30 @@ class CollectiveFile:
 
 
 class Together:
-    """The outputs that are written so, in one process."""
+    """The outputs that one process writes collectively."""
 
     def __init__(self, world: World, paths: Mapping[int, Path], parts: ExtentWriter) -> None:
         self._parts = parts
         self._files = {stream: CollectiveFile(world, path) for stream, path in sorted(paths.items())}
 
     def prepared(self) -> list[Prepared]:
-        """What this process could write now."""
+        """Return the parts that this process has read and can write now; each once."""
         return self._parts.take_prepared()
 
     def write(self, prepared: Prepared) -> None:
-        """Write together with all others."""
+        """Write a part together with all other ranks; blocks until they do."""
         self._files[prepared.stream].write(prepared.pieces)
         self._parts.wrote(prepared.stream, prepared.number)
 
     def close(self) -> None:
-        """Close all files, together with all others."""
+        """Close all files, together with all other ranks."""
         for file in self._files.values():
             file.close()
         self._files.clear()
 
 
 class Rounds:
-    """The coordinator's side: when all others are ready to write a part of a stream, it is."""
+    """The coordinator's side: it enters the collective write of a stream after all other ranks."""
 
     def __init__(self, together: Together, n_others: int) -> None:
         self._together, self._n_others = together, n_others
@@ -205,11 +205,11 @@ class Rounds:
         self._own: dict[int, Prepared] = {}
 
     def heard(self, stream: int) -> None:
-        """Another process is prepared."""
+        """Record that another process is ready to write."""
         self._ready[stream] = self._ready.get(stream, 0) + 1
 
     def turn(self) -> None:
-        """Take part where all others wait."""
+        """Write the parts that all others are ready for."""
         for prepared in self._together.prepared():
             self._own[prepared.stream] = prepared
         for stream in [stream for stream in self._own if self._ready.get(stream) == self._n_others]:
@@ -217,5 +217,5 @@ class Rounds:
             self._together.write(self._own.pop(stream))
 
     def close(self) -> None:
-        """Close all files; the others do so too."""
+        """Close all files; collective."""
         self._together.close()

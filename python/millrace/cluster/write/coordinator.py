@@ -1,4 +1,4 @@
-"""``coordinator``: the first process alone writes, as it does anyway with outputs that are not blocks one after the other."""
+"""``--write coordinator``: the coordinator alone writes all outputs, not only those that are no concatenations."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from millrace.cluster.write.strategy import WriteStrategy
 
 
 class Coordinator(WriteStrategy):
-    """See above."""
+    """The strategy ``coordinator``; see the module."""
 
     shares = False

@@ -1,4 +1,4 @@
-"""``individual``: each rank writes what it holds. All write side by side, so the file has holes until the end."""
+"""``--write individual``: all ranks write the blocks that they hold at once; the file has holes until the end."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from millrace.schedule.extents import Block, Extents, Lane, Write
 
 
 class Individual(WriteStrategy):
-    """See above."""
+    """The strategy ``individual``; see the module."""
 
     def check(self, plan: Plan) -> None:
-        """See `WriteStrategy`."""
+        """See ``WriteStrategy``."""
         refuse_lazy(plan, "individual")
 
     def extents(self, ranks: Iterable[int], *, in_turn: bool) -> Extents[_core.BlockRef]:
-        """See `WriteStrategy`."""
+        """See ``WriteStrategy``."""
         return IndividualExtents(ranks)
 
 
 class IndividualExtents(Extents[Block]):
-    """Who writes what of one output: a lane for each rank."""
+    """The assignment of one output: a lane for each rank."""
 
     def __init__(self, ranks: Iterable[int]) -> None:
         super().__init__(ranks)
@@ -49,7 +49,7 @@ class IndividualExtents(Extents[Block]):
         ]
 
     def lost(self, rank: int) -> None:
-        """See `Extents`."""
+        """See ``Extents``."""
         super().lost(rank)
         if lane := self._lanes.pop(rank, None):
             heir = self._lanes[self._idlest()]

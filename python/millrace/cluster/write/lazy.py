@@ -1,4 +1,4 @@
-"""Filesystems on which two machines must not write one file side by side."""
+"""Filesystems on which two machines must not write one file at the same time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from millrace.plan.plan import Plan
 
 
 def refuse_lazy(plan: Plan, way: str) -> None:
-    """Refuse a way in which machines write side by side.
+    """Refuse a strategy by which machines write one file at the same time.
 
     Raises:
-        RefusedError: This filesystem does not bear it.
+        RefusedError: The run directory is on a lazy filesystem (``is_lazy``).
     """
     if is_lazy(plan.run_dir):
         raise RefusedError(

@@ -1,7 +1,7 @@
-"""``merge``, the default: an extent, all that has become ready in the meantime, is written by the rank that holds most of it.
+"""``--write merge``, the default: each extent (the blocks that are ready) is written by the rank that holds most of it.
 
-It fetches the others' bytes before. Several ranks write side by side, each an extent of its own, if the filesystem bears
-it; else one after the other, so that the file never has a hole, and those who write next fetch in the meantime.
+That rank fetches the other bytes first. Several ranks write at the same time, each its own extent, where the filesystem
+allows it. Elsewhere they write one after the other, so the file never has a hole; the next writers fetch in the meantime.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from millrace import _core
 from millrace.cluster.write.strategy import WriteStrategy
 from millrace.schedule.extents import LEAST_BYTES, MOST_BYTES, Block, Extents, Lane, Write
 
-#: Extents that are under way where one is written after the other: the bytes of the next ones are fetched.
+#: Extents in flight where one is written after the other: the bytes of the next ones are fetched ahead.
 AHEAD = 3
 
 
 class Merge(WriteStrategy):
-    """See above."""
+    """The strategy ``merge``; see the module."""
 
     def extents(self, ranks: Iterable[int], *, in_turn: bool) -> Extents[_core.BlockRef]:
-        """See `WriteStrategy`."""
+        """See ``WriteStrategy``."""
         return MergedExtents(ranks, in_turn=in_turn)
 
 
 class MergedExtents(Extents[Block]):
-    """Who writes what of one output.
+    """The assignment of one output: merged extents, each for the rank that holds most of it.
 
     Args:
-        ranks: Who can write.
+        ranks: Ranks that can write.
         in_turn: Whether one extent is written after the other.
     """
 
@@ -39,7 +39,7 @@ class MergedExtents(Extents[Block]):
         super().__init__(ranks)
         self._in_turn = in_turn
         self._line: Lane[Block] = Lane()
-        #: Those handed out that must not be written yet.
+        #: Numbers of assigned extents that must not be written yet.
         self._held: set[int] = set()
 
     def _take_in(self, offset: int, block: Block, holder: int | None) -> None:
@@ -52,7 +52,7 @@ class MergedExtents(Extents[Block]):
     def _begin(self, now: float, *, last: bool) -> list[Write[Block]]:
         found, line = [], self._line
         while line.blocks and (last or line.is_ready(now)) and (idle := self._idle()):
-            # What has piled up is for all who could write now.
+            # Spread the waiting blocks over all ranks that could write now.
             share = MOST_BYTES if self._in_turn else max(LEAST_BYTES, line.size // len(idle))
             extent = [*line.take(min(share, MOST_BYTES))]
             held = self._in_turn and bool(self._in_flight)
@@ -61,7 +61,7 @@ class MergedExtents(Extents[Block]):
         return found
 
     def _idle(self) -> set[int]:
-        """Who may begin another extent now."""
+        """Return the ranks that may begin an extent now."""
         if self._in_turn and len(self._in_flight) >= AHEAD:
             return set()
         return self._ranks - {write.rank for write in self._in_flight.values()}
@@ -81,7 +81,7 @@ class MergedExtents(Extents[Block]):
         return write
 
     def released(self) -> list[Write[Block]]:
-        """Held writes whose turn has come: everything before them is written."""
+        """Release the first held write if everything before it is written; return it, or none."""
         if self._again or not self._held or len(self._held) < len(self._in_flight):
             return []
         first = min(self._held, key=lambda number: self._in_flight[number].pieces[0][0])

@@ -1,4 +1,4 @@
-"""What a node agent writes of the outputs, as the coordinator tells it."""
+"""The writer of a node agent: the parts of outputs that the coordinator assigns to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace.output.parts import LEASE_SECONDS, ExtentWriter, number_of, paths_
 if TYPE_CHECKING:
     from millrace.cluster.write.collective import Together
 
-#: What the coordinator says of it.
+#: Messages of the coordinator about output parts.
 Order = say.Write | say.WriteNow | say.OpenTogether | say.CloseTogether
 
 
@@ -23,8 +23,8 @@ class PartWriter:
     """The parts of outputs that one node agent writes.
 
     Args:
-        tell: Says something to the coordinator.
-        wake: Called when there is something to tell; from another thread.
+        tell: Sends a message to the coordinator.
+        wake: Called from another thread when there is something to report.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class PartWriter:
         self._world, self._tell = world, tell
         cwd, run_dir = Path(setup.cwd), Path(setup.run_dir)
         self._paths = paths_of(setup.use.outputs, setup.shared, cwd)
-        #: Outputs that are here the same files as at the coordinator.
+        #: Outputs that are the same files here as at the coordinator.
         self.sees = frozenset(
             stream for stream, path in self._paths.items() if number_of(path, run_dir) == setup.shared[stream]
         )
@@ -44,12 +44,12 @@ class PartWriter:
             self.heard()
 
     def heard(self) -> None:
-        """The coordinator was heard: what it has given to this process is not another's yet."""
+        """Renew the lease on assigned parts: the coordinator lives, so it has not reassigned them."""
         if self._parts:
             self._parts.allow(LEASE_SECONDS)
 
     def obey(self, order: Order) -> bool:
-        """Do what the coordinator says; false if it may not say that now."""
+        """Execute a message of the coordinator; return false if it is not allowed in this state."""
         match order:
             case say.Write(part) if self._parts:
                 self._parts.put(part)
@@ -67,10 +67,10 @@ class PartWriter:
         return True
 
     def turn(self) -> None:
-        """Tell what was written, and take part where all write.
+        """Report written parts, and take part in collective writes.
 
         Raises:
-            MillraceError: Something could not be written.
+            MillraceError: A part could not be written.
         """
         if not self._parts:
             return
@@ -81,10 +81,10 @@ class PartWriter:
         if self._together:
             for prepared in self._together.prepared():
                 self._tell(say.ReadyToWrite(prepared.stream))
-                self._world.flush(SILENCE_SECONDS)  # nothing leaves this process during the call
+                self._world.flush(SILENCE_SECONDS)  # no message is sent during the call
                 self._together.write(prepared)
 
     def close(self) -> None:
-        """Bring to the disk what was written."""
+        """Sync the written parts to disk."""
         if self._parts:
             self._parts.close()

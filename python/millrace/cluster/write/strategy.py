@@ -1,4 +1,4 @@
-"""What a way to write the outputs owes to the rest. What a way does not need, it leaves as it is here."""
+"""The interface of the strategies of ``--write``; its methods do nothing unless overridden."""
 
 from __future__ import annotations
 
@@ -13,64 +13,64 @@ from millrace.schedule.extents import Extents
 
 
 class WriteStrategy:
-    """One way in which the processes of a job write its outputs, as the coordinator sees it."""
+    """A strategy by which the processes of a job write its outputs; the coordinator's side."""
 
     #: Whether processes other than the coordinator write.
     shares = True
 
-    #: Whether each part is written by all processes in one call.
+    #: Whether all processes write each part in one collective call.
     together = False
 
     def check(self, plan: Plan) -> None:
-        """See whether outputs can be written so.
+        """Check that the filesystem of the run allows this strategy.
 
         Raises:
-            RefusedError: Not where this run's are.
+            RefusedError: It does not.
         """
 
     def extents(self, ranks: Iterable[int], *, in_turn: bool) -> Extents[_core.BlockRef] | None:
-        """Who writes what of one output; None: the coordinator alone.
+        """Create the assignment of one output to ranks; None: the coordinator writes it alone.
 
         Args:
-            ranks: Who can write.
+            ranks: Ranks that can write.
             in_turn: Whether one machine must not write while another does.
         """
         return None
 
     def open(self, crew: Membership, paths: Mapping[int, Path], own: ExtentWriter) -> None:
-        """These outputs, at least one, are to be written so; ``own`` writes what is this process's to write.
+        """Open outputs, at least one; ``own`` writes the parts of this process.
 
         Raises:
-            RefusedError: It is not possible among these processes.
+            RefusedError: These processes cannot use this strategy.
         """
 
     def turn(self) -> None:
-        """Do what is to be done beside the writes that are handed out."""
+        """Take part in collective writes that all others are ready for."""
 
     def waits(self, stream: int) -> None:
-        """Hear that another process waits in a call in which all write."""
+        """Record that another process waits in a collective write."""
 
     def lost(self, rank: int) -> None:
-        """Do without a process.
+        """Continue without a lost process.
 
         Raises:
-            LostError: That is not possible.
+            LostError: This strategy needs all processes.
         """
 
     def settle(
         self, is_writing: Callable[[], bool], has_failed: Callable[[], bool], carry: Callable[[float], object]
     ) -> None:
-        """Let nobody wait in a call in which all write; nothing more is handed out.
+        """Finish the collective writes in progress; no further part is assigned.
 
         Args:
-            is_writing: Whether parts are still being written.
-            has_failed: Whether no more can be written here.
-            carry: Carries messages, for at most so many seconds.
+            is_writing: Tells whether parts are still being written.
+            has_failed: Tells whether this process cannot write any more.
+            carry: Carries messages, for at most the given seconds.
         """
 
     def check_end(self, crew: Membership, path: Path) -> None:
-        """See that it is known what of ``path`` is on the disk, now that all have said goodbye.
+        """Check that all bytes of ``path`` are known to be on disk, after all ``say.Bye``.
 
         Raises:
-            LostError: It is not.
+            LostError: They are not.
         """

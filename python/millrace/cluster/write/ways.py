@@ -1,4 +1,4 @@
-"""The way in which a job writes its outputs, as the user wants it."""
+"""The choice of the write strategy by ``--write``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from millrace.plan.plan import Plan
 
 
 def strategy_of(plan: Plan) -> WriteStrategy:
-    """The way of ``--write``.
+    """Choose the strategy that ``--write`` names.
 
     Raises:
-        RefusedError: Not that way on this filesystem.
+        RefusedError: The filesystem of the run does not allow it.
     """
     found = _named(plan.job.write)
     found.check(plan)
