@@ -1,4 +1,4 @@
-"""What the blocks of journals hold, whichever node wrote them."""
+"""Access to the bytes of blocks in journals, whichever node wrote them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from millrace import _core
 from millrace.errors import CorruptError
 from millrace.waiting import until
 
-#: How long a journal may look shorter than its node says, in seconds, and how often it is looked at.
+#: Maximum time that a journal may look shorter than its node reports, and the poll interval, in seconds.
 SEEN_WITHIN, LOOK_AGAIN = 10.0, 0.05
 
 
 @contextmanager
 def views(blocks: Sequence[_core.BlockRef]) -> Iterator[list[memoryview]]:
-    """What ``blocks`` hold, checked, without reading it into memory of our own: it may be gigabytes.
+    """Yield the checked bytes of ``blocks`` as memory maps, without copying them: they may be gigabytes.
 
     Raises:
-        CorruptError: A block is not what was committed.
+        CorruptError: The checksum of a block is wrong.
     """
     maps: list[mmap.mmap] = []
     found: list[memoryview] = []
@@ -49,9 +49,10 @@ def views(blocks: Sequence[_core.BlockRef]) -> Iterator[list[memoryview]]:
 
 
 def opened(block: _core.BlockRef) -> BinaryIO:
-    """The journal that holds ``block``, of this node or of another one.
+    """Open the journal that holds ``block``, of this node or of another one.
 
-    What another one has written and told of may not be seen at once on a network filesystem: opened again, it is.
+    On a network filesystem, bytes that another node has reported may not be visible at once: the file is opened again
+    until they are.
 
     Raises:
         CorruptError: The block is cut off.

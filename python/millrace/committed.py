@@ -1,4 +1,4 @@
-"""What is known of records that are done or given up."""
+"""Records that are done or quarantined, as far as their results are committed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Committed(Protocol):
-    """The records ``[first, last)``: a `millrace._core.TaskRef`, or several."""
+    """The committed result of records ``[first, last)``: a ``millrace._core.TaskRef``, or several."""
 
     @property
     def first(self) -> int: ...
@@ -27,7 +27,7 @@ class Committed(Protocol):
 
 
 def n_records(tasks: Iterable[Committed]) -> int:
-    """How many records they are of."""
+    """Return the number of records of ``tasks``."""
     return sum(task.last - task.first for task in tasks)
 
 
@@ -42,7 +42,7 @@ class Gathered(msgspec.Struct, frozen=True):
 
 
 def gathered(slices: Mapping[int, _core.TaskRef]) -> Gathered:
-    """The result of a record from all of its slices, by number."""
+    """Gather the result of a record from all of its slices, by number."""
     one = slices[0]
     blocks = [block for number in sorted(slices) for block in slices[number].blocks]
     return Gathered(one.first, one.last, one.inputs, blocks)

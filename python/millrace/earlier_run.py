@@ -1,4 +1,4 @@
-"""A run that a fresh start is to replace: set aside in its folder until nothing can refuse that any more."""
+"""Backup of a run that a fresh start is to replace, in its folder, until nothing can refuse the start any more."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from millrace.rundir import RunDir, delete
 
 
 def set_aside(rundir: RunDir) -> None:
-    """Make room for a fresh start: what is there goes, but a run waits in `earlier` for `put_back` or `forget`.
+    """Make room for a fresh start: delete the content, but keep a run in ``earlier`` for ``put_back`` or ``forget``.
 
-    What says that there is a run is moved first: killed halfway, the rest is moved back.
+    The manifest is moved first: after a kill, the rest is moved back.
     """
     if not _is_folder(rundir.earlier):
         delete(rundir.earlier)
@@ -23,14 +23,14 @@ def set_aside(rundir: RunDir) -> None:
 
 
 def put_back(rundir: RunDir) -> bool:
-    """Let the run that was set aside be there again, in the place of one that has not begun; whether there was one.
+    """Restore the run that was set aside, in place of one that has not begun; return whether there was one.
 
-    What says that there is a run goes last and comes last.
+    The manifest is deleted last and restored last.
     """
     if not _is_folder(rundir.earlier):
         return False
     manifest = rundir.earlier / rundir.manifest.name
-    if not manifest.exists():  # all of it is back, or it is forgotten
+    if not manifest.exists():  # all of it is restored, or it is being deleted
         delete(rundir.earlier)
         return False
     if rundir.manifest.exists():
@@ -42,7 +42,7 @@ def put_back(rundir: RunDir) -> bool:
 
 
 def forget(rundir: RunDir) -> None:
-    """The run that was set aside is not wanted any more. What says that it is there goes first."""
+    """Delete the run that was set aside, its manifest first."""
     if _is_folder(rundir.earlier):
         delete(rundir.earlier / rundir.manifest.name)
     delete(rundir.earlier)
@@ -53,7 +53,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _entries(rundir: RunDir) -> list[Path]:
-    """All but the lock and `earlier`; what says that there is a run last."""
+    """Return all entries but the lock and ``earlier``; the manifest last."""
     own = ("lock", "lock.taking", rundir.earlier.name)
     return sorted(
         (entry for entry in rundir.path.iterdir() if entry.name not in own), key=lambda entry: entry == rundir.manifest

@@ -1,4 +1,4 @@
-"""What is kept of a run that has ended, so that it can be looked at when its run directory is gone."""
+"""History of runs: a record of each ended run, which remains when its run directory is gone."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from millrace.storage import past
 
 
 def remember(plan: Plan, rundir: RunDir, manifest: Manifest, code: int, message: str = "") -> Summary:
-    """Keep the event log, which is closed, and what the run was, unless it is a step of something else; returns the figures of the log.
+    """Save the closed event log and the facts of the run, and return the figures of the log.
+
+    Nothing is saved of a step of another job.
 
     Args:
         code: The exit code of this start.
-        message: Why it did not get to its end.
+        message: Why it stopped early; empty if it did not.
     """
     counted = summarise(read_typed(rundir.events))
     if not plan.listed:

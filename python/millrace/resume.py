@@ -1,4 +1,4 @@
-"""What an earlier run left, and whether this one may go on from there."""
+"""State that an earlier run left, and the check whether this run may resume it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from millrace.tools.joins import words
 
 
 def take_over(plan: Plan, rundir: RunDir) -> tuple[Manifest, bool]:
-    """Make the run directory this run's, or find that it is already; returns the manifest, and whether it resumes.
+    """Begin a run in the run directory, or resume the same run; return the manifest, and whether it resumes.
 
     Raises:
         RefusedError: It holds another run, and the user did not say ``--fresh``.
@@ -56,20 +56,20 @@ def take_over(plan: Plan, rundir: RunDir) -> tuple[Manifest, bool]:
 
 
 def _where_typed(use: ToolUse) -> ToolUse:
-    """What is done, without the pipes through which outputs go in this start alone."""
+    """Return ``use`` without the pipes through which outputs go in this start alone."""
     outputs = tuple(msgspec.structs.replace(output, to="") for output in use.outputs)
     return msgspec.structs.replace(use, outputs=outputs)
 
 
 def forget_unsure(manifest: Manifest, identity: str, rundir: RunDir) -> Manifest:
-    """Drop the last results of an earlier start if databases may have been replaced and put back behind its back.
+    """Drop the unsynced results of an earlier start if databases may have been replaced and restored meanwhile.
 
     Args:
-        identity: What databases and inputs are now, to the last detail.
+        identity: Identity of databases and inputs now, to the last detail.
     """
     if manifest.world != identity:
         for path in rundir.journals():
-            with suppress(_core.CorruptJournal, IsADirectoryError):  # which is told when it is opened
+            with suppress(_core.CorruptJournal, IsADirectoryError):  # reported when the journal is opened
                 _core.forget_unsynced(path)
         manifest = msgspec.structs.replace(manifest, world=identity)
         rundir.write_manifest(manifest)
@@ -77,7 +77,7 @@ def forget_unsure(manifest: Manifest, identity: str, rundir: RunDir) -> Manifest
 
 
 def differences(earlier: Manifest, now: Manifest) -> list[str]:
-    """What changed between two manifests that matters for the result, in words."""
+    """Describe the changes between two manifests that matter for the result."""
     found = []
     if earlier.argv != now.argv:
         found.append(f"command: was {' '.join(earlier.argv)}\n           now {' '.join(now.argv)}")
@@ -87,7 +87,7 @@ def differences(earlier: Manifest, now: Manifest) -> list[str]:
         found.append(f"millrace: was {earlier.millrace}, now {now.millrace}")
     for name in sorted(earlier.fingerprints.keys() | now.fingerprints.keys()):
         was, is_now = earlier.fingerprints.get(name, "not there"), now.fingerprints.get(name, "not there")
-        # A pipe in the place of a file: what comes is compared batch by batch.
+        # A pipe in the place of a file: its content is compared batch by batch.
         unknown = name == fingerprint.STANDARD_INPUT and "not there" in (was, is_now)
         if was != is_now and not unknown:
             found.append(f"{name}: was {was}, now {is_now}")
@@ -102,10 +102,10 @@ def differences(earlier: Manifest, now: Manifest) -> list[str]:
         for path, was in joins[0].items():
             if was != joins[1][path]:
                 found.append(f"how {path} is joined: was {words(was)}, now {words(joins[1][path])}")
-    # Another database, or command, has other fragments, too: that is told by now.
+    # Another database or command has other fragments, too, and is reported above.
     if not found and earlier.use.fragmented != now.use.fragmented:
         found.append("--fragments: as many, but of other parts of the database, or searched otherwise")
-    # Environment and hints of an adapter may differ without changing a byte; what is joined how may not.
+    # Environment and hints of an adapter may differ without changing a byte; outputs and their joins may not.
     if not found and _what_is_done(earlier.use) != _what_is_done(now.use):
         found.append("inputs or outputs of the job")
     return found
@@ -117,35 +117,35 @@ def _what_is_done(use: ToolUse) -> tuple[object, ...]:
 
 
 def fragments_of(manifest: Manifest) -> int:
-    """In how many fragments the database is searched."""
+    """Return the number of fragments in which the database is searched."""
     return len(manifest.use.fragmented.fragments) if manifest.use.fragmented else 1
 
 
 def as_before(plan: Plan, rundir: RunDir) -> Plan:
-    """``plan`` with the fragments of the run that it resumes, unless the user has asked for a number of them.
+    """Return ``plan`` with the fragments of the run that it resumes, unless the user set their number.
 
-    What was decided may have depended on what has changed since, such as the slots or the memory.
+    The earlier decision may have depended on the slots or the memory at that time.
     """
     if plan.job.fragments != "auto" or plan.job.fresh or not rundir.holds_a_run():
         return plan
     earlier = rundir.read_manifest()
     if earlier.argv != plan.command.argv:
-        return plan  # refused in a moment
+        return plan  # refused later
     use = msgspec.structs.replace(plan.use, fragmented=earlier.use.fragmented)
     return msgspec.structs.replace(plan, use=use)
 
 
 def outputs_are_there(plan: Plan, rundir: RunDir, complete: Complete) -> bool:
-    """Whether all that a complete run wrote still has its size; what went to standard output is gone.
+    """Tell whether all outputs of a complete run still have their size; a non-empty standard output is gone.
 
-    What is in folders is known from the journals: of a run that is kept they are all there.
+    The content of folders is known from the journals: a run that is kept has all of them.
     """
     if complete.kept:
         try:
             if lacking(plan, committed(rundir, complete.run_id)):
                 return False
         except (OSError, _core.CorruptJournal):
-            return False  # told when they are opened
+            return False  # reported when they are opened
     for output in plan.use.outputs:
         path = destination(output, plan.command.cwd)
         size = complete.outputs.get(output.name)
@@ -158,34 +158,34 @@ def outputs_are_there(plan: Plan, rundir: RunDir, complete: Complete) -> bool:
 
 
 def chosen(tasks: Sequence[_core.TaskRef], retry_quarantined: bool) -> list[Committed]:
-    """The committed tasks that count, in input order: without those that are to be tried again."""
+    """Return the committed tasks that count, in input order; quarantined ones not if they are to be retried."""
     return effective_tasks(task for task in tasks if not (retry_quarantined and task.quarantined))
 
 
 def done_extents(tasks: Sequence[Committed]) -> list[tuple[int, int, Sequence[tuple[int, int]]]]:
-    """(first, last, digests of the inputs) of committed tasks."""
+    """Return (first, last, digests of the inputs) of committed tasks."""
     return [(task.first, task.last, task.inputs) for task in tasks]
 
 
 class Begun(msgspec.Struct):
-    """A batch of which an earlier run has searched some fragments."""
+    """A batch that an earlier run has searched in some fragments."""
 
     first: int
     last: int
     inputs: Sequence[tuple[int, int]]
-    #: What was found, by fragment.
+    #: Candidates by fragment.
     found: dict[int, _core.BlockRef]
 
 
 def begun(tasks: Sequence[_core.TaskRef], done: Sequence[Committed]) -> list[Begun]:
-    """The batches that were at work when an earlier run ended, in input order.
+    """Return the batches that were in progress when an earlier run ended, in input order.
 
     Args:
-        tasks: All that is committed, in the order of the commits.
-        done: What of it belongs to the output, in input order.
+        tasks: All committed tasks, in the order of the commits.
+        done: Those of them that belong to the output, in input order.
     """
     batches: dict[tuple[int, int], Begun] = {}
-    # The latest first: where a batch was split, its parts count, not the whole.
+    # The latest first: if a batch was split, its parts count, not the whole.
     for task in reversed(tasks):
         kind = kind_of(task.fragment)
         if not isinstance(kind, Search):

@@ -1,4 +1,4 @@
-"""The folder of a run: who has it, what may be in it, and its end."""
+"""Ownership of a run directory: its lock, its allowed content, and its removal."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from millrace.rundir import JOURNAL, RunDir, delete
 from millrace.sealed import HINT
 from millrace.waiting import until
 
-#: How names of files begin that are removed while they are open: on NFS, and on filesystems in user space.
+#: Prefixes of names that files get when they are removed while open: on NFS, and on filesystems in user space.
 STILL_OPEN = (".nfs", ".fuse_hidden")
 
-#: Seconds within which a filesystem in user space hears that a file was closed.
+#: Seconds within which a filesystem in user space learns that a file was closed.
 RELEASE_SECONDS = 2.0
 
-#: Runs that end just as this one takes the folder, each of which removes it again: more in a row do not happen.
+#: Maximum number of runs that end, and remove the folder, just as this one claims it: more in a row do not happen.
 MOST_ENDINGS = 100
 
 
 def take(rundir: RunDir, mode: int = 0o700, job: str = "", *, fresh: bool = False) -> Lock:
-    """Make the directory if needed and take it for this process.
+    """Make the directory if needed, and lock it for this process.
 
     Args:
-        mode: With which it is made, if it is not there.
-        job: See `millrace.lock.take`.
-        fresh: Whatever is in it is to go, also a folder in the place of the lock.
+        mode: Permissions with which it is made, if it is missing.
+        job: See ``millrace.lock.take``.
+        fresh: Everything in it may be deleted, also a folder in the place of the lock.
 
     Raises:
-        RefusedError: Another process has it, or it is something else's.
+        RefusedError: Another process has it, or it belongs to something else.
         CorruptError: A journal is no file.
     """
     if rundir.path.exists() and not rundir.path.is_dir():
@@ -48,9 +48,9 @@ def take(rundir: RunDir, mode: int = 0o700, job: str = "", *, fresh: bool = Fals
     for _ in range(MOST_ENDINGS):
         try:
             if (rundir.path / "lock").is_symlink():
-                (rundir.path / "lock").unlink()  # as it may lead to where nothing can be made
+                (rundir.path / "lock").unlink()  # it may point to a place that cannot be written
             rundir.path.mkdir(mode, parents=True, exist_ok=True)
-            # Another's could hold results that nobody computed, and links to files of this user.
+            # Another user's directory could hold false results, and links to files of this user.
             if why := why_not_own(rundir.path):
                 raise RefusedError(f"{rundir.path}: {why}", "name another folder with --run-dir")
             if not fresh:
@@ -60,7 +60,7 @@ def take(rundir: RunDir, mode: int = 0o700, job: str = "", *, fresh: bool = Fals
                 delete(_old_lock(rundir.path))
             return held
         except FileNotFoundError:
-            continue  # an ending run removed the folder just now
+            continue  # an ending run has just removed the folder
         except HeldError as error:
             if _ends_lost(rundir, error.owner):
                 continue
@@ -81,7 +81,7 @@ def take(rundir: RunDir, mode: int = 0o700, job: str = "", *, fresh: bool = Fals
 
 
 def _ends_lost(rundir: RunDir, owner: Owner | None) -> bool:
-    """Whether the run that has the directory was called by a program that has died, and has come to its end now."""
+    """End the run that has the directory if its caller has died; return whether it has ended."""
     if owner is None or owner.place != place() or not caller.is_lost_by(owner):
         return False
     return caller.end_lost(owner, lambda: not lock.is_held(rundir.path / "lock"))
@@ -89,18 +89,18 @@ def _ends_lost(rundir: RunDir, owner: Owner | None) -> bool:
 
 def _check_journals(rundir: RunDir) -> None:
     for path in rundir.journals():
-        with contextlib.suppress(FileNotFoundError):  # an ending run removed it just now
-            if not stat.S_ISREG(path.lstat().st_mode):  # to open a pipe would wait for ever
+        with contextlib.suppress(FileNotFoundError):  # an ending run has just removed it
+            if not stat.S_ISREG(path.lstat().st_mode):  # opening a pipe would wait for ever
                 raise CorruptError(f"{path}: is not a file, so no journal of a run", HINT)
 
 
 def is_running(rundir: RunDir, job: str = "") -> bool:
-    """Whether a process that is not of ``job`` has the directory now."""
+    """Tell whether a process that is not of ``job`` has the directory now."""
     return lock.is_held(rundir.path / "lock", job)
 
 
 def foreign(path: Path) -> str:
-    """Name of an entry that is none of ours, or empty: such a folder is not used, and never cleared."""
+    """Return the name of an entry that is not of a run, or "": a folder with one is not used, and never cleared."""
     ours = {"lock", "lock.taking", "job.json", "job.json.new", "events.jsonl", "quarantine", "complete.json",
             "complete.json.new", "programs.json", "programs.json.new", "outputs.json", "outputs.json.new", "unfit.json", "unfit.json.new", "report.html",
             "report.html.new", "earlier", "names", "written"}  # fmt: skip
@@ -117,36 +117,37 @@ def foreign(path: Path) -> str:
             "",
         )
     except OSError:
-        return ""  # not there yet; or not to be read, which taking the lock tells
+        return ""  # not there yet; or not readable, which is reported when the lock is taken
 
 
 def remove(rundir: RunDir) -> None:
     """Remove the directory of a run that is done.
 
-    What says so goes last: killed halfway, the next start finds a complete run and removes the rest.
+    The files that mark it as complete are removed last: after a kill, the next start finds a complete run and removes
+    the rest.
     """
     for entry in rundir.path.iterdir():
         if entry.name not in ("lock", rundir.manifest.name, rundir.complete.name):
             delete(entry)
     for path in (rundir.manifest, rundir.complete):
         path.unlink(missing_ok=True)
-    # A network filesystem keeps a file that is open, as this process has the lock, under another name where it was.
+    # A network filesystem keeps an open file, as the lock is in this process, under another name in its folder.
     last = _old_lock(rundir.path)
     try:
         (rundir.path / "lock").rename(last)
     except OSError:
-        last = rundir.path / "lock"  # not a folder to write in
-    delete(last)  # of which somebody may have made a folder
+        last = rundir.path / "lock"  # the parent folder is not writable
+    delete(last)  # it may be a folder, made by somebody
     remove_folder(rundir.path)
 
 
 def _old_lock(path: Path) -> Path:
-    """The name of the lock in the last moments of a run; killed in them, it leaves it to the next start."""
+    """Return the name of the lock in the last moments of a run; if killed in them, it is left to the next start."""
     return path.with_name(f".{path.name}.done")
 
 
 def remove_folder(path: Path) -> None:
-    """Remove an empty folder; where files that this process still has open stay under other names, once it closes them."""
+    """Remove an empty folder, or, while this process has removed files in it still open, once it closes them."""
     try:
         path.rmdir()
     except OSError:
@@ -156,12 +157,12 @@ def remove_folder(path: Path) -> None:
 
 
 def _remove_at_last(path: Path) -> None:
-    gc.collect()  # closes what nobody has any more
+    gc.collect()  # closes files that are no longer referenced
     until(lambda: try_remove_folder(path), RELEASE_SECONDS, nap=0.02)
 
 
 def try_remove_folder(path: Path) -> bool:
-    """Remove an emptied folder; true once it is gone, or others have put something there."""
+    """Remove an emptied folder; return True once it is gone, or others have put something there."""
     try:
         path.rmdir()
     except OSError as error:

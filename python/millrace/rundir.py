@@ -19,7 +19,7 @@ from millrace.sealed import HINT, seal, unseal
 #: Layout version of the manifest.
 VERSION = 1
 
-#: What the names of run directories end with.
+#: Suffix of the names of run directories.
 SUFFIX = ".millrace"
 
 #: Names of journals: of a run on one machine, and of a rank in the n-th start on several.
@@ -27,7 +27,7 @@ JOURNAL = re.compile(r"journal(?:-(\d+)-(\d+))?\.mrj")
 
 
 class Manifest(Frozen, frozen=True):
-    """What a run is: equal manifests mean that an earlier result may be used."""
+    """The identity of a run: if manifests are equal, an earlier result may be used."""
 
     version: int
     millrace: str
@@ -39,17 +39,18 @@ class Manifest(Frozen, frozen=True):
     #: Record boundaries that the user defined.
     record_start: str
     record_end: str
-    #: Fingerprint of everything that the result depends on, by what it is.
+    #: Fingerprints of everything that the result depends on, by name.
     fingerprints: dict[str, str]
-    #: `millrace.plan.world.identity` at the last start; empty: something has changed since, and what was not yet sure in
-    #: the journals is not to be used.
+    #: ``millrace.plan.world.identity`` at the last start; empty: something has changed since, and unsynced results in
+    #: the journals must not be used.
     world: str = ""
-    #: What of the environment a program may read; see `millrace.plan.surroundings`. Empty: a known one reads none of it.
+    #: Digests of the environment that a program may read; see ``millrace.plan.surroundings``. Empty: a known one reads
+    #: none of it.
     environ: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Complete(Frozen, frozen=True):
-    """How a run ended that got to its end."""
+    """The end of a run that was completed."""
 
     run_id: str
     #: Bytes of each output that is one file.
@@ -58,12 +59,12 @@ class Complete(Frozen, frozen=True):
     quarantined: int
     #: Whether the user wants the directory kept.
     kept: bool
-    #: Records that the outputs cover; None: the run ended under release 0.1.0, which did not note it.
+    #: Number of records that the outputs cover; None: the run ended under release 0.1.0, which did not note it.
     records: int | None = None
 
 
 class RunDir(msgspec.Struct, frozen=True):
-    """Paths in a run directory, and its small files. Who has it: `millrace.run_folder`."""
+    """Paths in a run directory, and its small files. ``millrace.run_folder`` has its ownership."""
 
     path: Path
 
@@ -77,15 +78,15 @@ class RunDir(msgspec.Struct, frozen=True):
         return self.path / "journal.mrj"
 
     def journal_of(self, start: int, rank: int) -> Path:
-        """The journal of one rank in one start on several machines.
+        """Return the journal of one rank in one start on several machines.
 
-        Each has a file of its own, which nobody ever opens again to write: a rank that was taken for dead and is
+        Each has a file of its own, which is never opened again for writing: a rank that was taken for dead and is
         not can do no harm, and no lock is needed, which not every shared filesystem has.
         """
         return self.path / f"journal-{start}-{rank}.mrj"
 
     def journals(self) -> list[Path]:
-        """All journals, in the order of the starts that wrote them."""
+        """Return all journals, in the order of the starts that wrote them."""
         found = []
         with contextlib.suppress(FileNotFoundError):
             for name in os.listdir(self.path):
@@ -94,7 +95,7 @@ class RunDir(msgspec.Struct, frozen=True):
         return [path for _, _, path in sorted(found)]
 
     def next_start(self) -> int:
-        """A number for `journal_of` that no start had before."""
+        """Return a number for ``journal_of`` that no earlier start had."""
         starts = [int(match[1] or 0) for path in self.journals() if (match := JOURNAL.fullmatch(path.name))]
         return max(starts, default=0) + 1
 
@@ -108,41 +109,41 @@ class RunDir(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> Path:
-        """Where the entries of a database are of which nodes have pieces, by name."""
+        """Positions, by name, of the entries of a database that nodes hold in pieces."""
         return self.path / "names"
 
     @property
     def programs(self) -> Path:
-        """What the program is on each architecture, by the name of it; only where a job names several."""
+        """The program on each architecture, by name; only if a job names several."""
         return self.path / "programs.json"
 
     @property
     def outputs(self) -> Path:
-        """How outputs were left by a start that stopped in order; see `millrace.output.left`."""
+        """State of the outputs after a start that stopped in order; see ``millrace.output.left``."""
         return self.path / "outputs.json"
 
     @property
     def unfit(self) -> Path:
-        """Results that do not fit the others, and are computed again; see `millrace.output.unfit`."""
+        """Results that are inconsistent with others, and are computed again; see ``millrace.output.unfit``."""
         return self.path / "unfit.json"
 
     @property
     def written(self) -> Path:
-        """It is there once something may be written to the outputs; see `millrace.output.stdout_record`."""
+        """Exists once something may have been written to the outputs; see ``millrace.output.stdout_record``."""
         return self.path / "written"
 
     @property
     def complete(self) -> Path:
-        """Exists once everything is written; holds a `Complete`."""
+        """Exists once everything is written; holds a ``Complete``."""
         return self.path / "complete.json"
 
     @property
     def earlier(self) -> Path:
-        """Where the run lies that a fresh start is to replace, until nothing can refuse that any more."""
+        """Backup of a run that a fresh start is to replace, until nothing can refuse the start any more."""
         return self.path / "earlier"
 
     def holds_results(self) -> bool:
-        """Whether something was committed that a resume could use, or may have been."""
+        """Tell whether committed results that a resume could use exist, or may exist."""
         try:
             return any(_core.scan(str(path), False).tasks for path in self.journals())
         except (OSError, _core.CorruptJournal):
@@ -152,7 +153,7 @@ class RunDir(msgspec.Struct, frozen=True):
         return self.manifest.exists()
 
     def read_manifest(self) -> Manifest:
-        """Read what the run is.
+        """Read the manifest of the run.
 
         Raises:
             RefusedError: There is no run.
@@ -170,10 +171,10 @@ class RunDir(msgspec.Struct, frozen=True):
         write_whole(self.manifest, seal(manifest))
 
     def read_complete(self, manifest: Manifest) -> Complete | None:
-        """How the run ended; None if it has not got to its end.
+        """Read the end of the run; None if it was not completed.
 
         Raises:
-            CorruptError: The file is not what was written, or of another run.
+            CorruptError: The file is damaged, or of another run.
         """
         try:
             found = unseal(self.complete, Complete, "the end of a run")
@@ -188,7 +189,7 @@ class RunDir(msgspec.Struct, frozen=True):
 
 
 def delete(path: Path) -> None:
-    """Remove what has this name, if anything has, be it a file or a folder."""
+    """Remove the file or folder at ``path``, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -196,10 +197,10 @@ def delete(path: Path) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a small file so that after a crash it is there whole, or not at all."""
+    """Write a small file atomically and durably: after a crash it is complete or missing."""
     fresh = path.with_name(path.name + ".new")
     if fresh.is_symlink() or not fresh.is_file():
-        delete(fresh)  # a folder, a pipe, or a link by which another file would be written
+        delete(fresh)  # a folder, a pipe, or a link through which another file would be written
     try:
         with fresh.open("wb") as file:
             file.write(content)
@@ -207,17 +208,17 @@ def write_whole(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         fresh.unlink(missing_ok=True)
-        error.filename = error.filename or str(path)  # writing an open file names none
+        error.filename = error.filename or str(path)  # an error of writing an open file has no name
         raise
     fresh.replace(path)
     sync_folder(path.parent)
 
 
 def sync_folder(path: Path) -> None:
-    """Wait until the names in a folder are on the disk, where its filesystem can."""
+    """Sync the names in a folder to disk, where its filesystem can."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with contextlib.suppress(OSError):  # EINVAL: not every filesystem knows how
+        with contextlib.suppress(OSError):  # EINVAL: not every filesystem supports it
             os.fsync(folder)
     finally:
         os.close(folder)

@@ -1,4 +1,4 @@
-"""Defaults of a site and of a user: small files below everything that they say for a job."""
+"""Defaults of a site and of a user: small files that the settings of a job override."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from millrace.replicas import Replica
 #: The site's file, and the environment variable that names another in its place; empty: none.
 FILE, VARIABLE = Path("/etc/millrace.toml"), "MILLRACE_CONFIG"
 
-#: The user's, in his folder of configurations.
+#: Name of the user's file, in their folder of configurations.
 OF_USER = "millrace.toml"
 
-#: What they may say.
+#: Allowed keys.
 KEYS = frozenset({"nice", "replica", "slots", "stage", "work-dir"})
 
 
 class Defaults(NamedTuple):
-    """What one file says."""
+    """The content of one file."""
 
     file: str
     values: dict[str, Any]
 
 
 def defaults(environ: Mapping[str, str]) -> list[Defaults]:
-    """What the site's file says, and the user's, whose word counts more. Those that are not there are left out.
+    """Read the site's file and the user's, in this order; the later one takes precedence. Missing files are left out.
 
     Raises:
-        RefusedError: One cannot be read, or says something else.
+        RefusedError: A file cannot be read, or has another key or a wrong value.
     """
     return [*_of_site(environ), *_of_user(environ)]
 
 
 def merged(layers: list[Defaults]) -> dict[str, Any]:
-    """What all of them say: the later counts more, except that replicas add up."""
+    """Merge the values of all files: later ones take precedence, except that replicas add up."""
     found: dict[str, Any] = {}
     for layer in layers:
         found |= layer.values
@@ -50,7 +50,7 @@ def merged(layers: list[Defaults]) -> dict[str, Any]:
 
 
 def replicas(environ: Mapping[str, str]) -> tuple[Replica, ...]:
-    """Where else files are, as site and user say.
+    """Return the replicas of files that site and user declare.
 
     Raises:
         RefusedError: A file cannot be read, or is wrong.

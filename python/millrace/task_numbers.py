@@ -1,31 +1,31 @@
-"""The journal's own numbers of kinds of tasks: what a block is of, besides its records. Nothing else counts so.
+"""Numbers of task kinds in the journal: the kind of a block, besides its records. Nothing else numbers them so.
 
-0 is what is part of the output by itself, and the numbers of fragments stand for themselves. Above these, the number of
-a slice or of a share says how many there are. Old journals have these numbers too: they stay.
+0 is a part of the output by itself, and the numbers of fragments stand for themselves. Above these, the number of
+a slice or share contains how many there are. Old journals have these numbers too: they must not change.
 """
 
 from __future__ import annotations
 
 from millrace.tasks import Compare, Finish, Kind, Rank, Search, Slice, Whole
 
-#: Bits of the number of a slice or share. The bit above says that it is a share; how many there are is above that.
+#: Bits of the number of a slice or share. The bit above says that it is a share; their total is above that.
 _BITS = 15
 
-#: Most slices of one record.
+#: Maximum number of slices of one record.
 MOST_SLICES = (1 << _BITS) - 1
 
-#: What is above this is no fragment.
+#: Largest number of a fragment or a comparison.
 _FRAGMENTS = (1 << _BITS + 1) - 1
 
-#: What is written only to be compared with results.
+#: Output that is only compared with results.
 _COMPARE = _FRAGMENTS
 
-#: The same, over what the outputs held before.
+#: The same, from a tool that found the outputs' earlier content.
 _COMPARE_OVER = _COMPARE - 1
 
 
 def number_of(kind: Kind) -> int:
-    """The number of what tasks of this kind write.
+    """Return the number of blocks from tasks of this kind.
 
     >>> [number_of(kind) for kind in (Whole(), Finish(), Search(7), Compare(), Compare(over=True), Slice(0, 2), Rank(1, 2))]
     [0, 0, 7, 65535, 65534, 131072, 163841]
@@ -44,7 +44,7 @@ def number_of(kind: Kind) -> int:
 
 
 def kind_of(number: int) -> Kind:
-    """What wrote it; of what is part of the output by itself, `Whole`.
+    """Return the kind of task that wrote a block; ``Whole`` for a part of the output by itself.
 
     >>> [kind_of(number) for number in (0, 7, 65535, 65534, 131072, 163841)]
     [Whole(), Search(fragment=7), Compare(over=False), Compare(over=True), Slice(number=0, of=2), Rank(number=1, of=2)]

@@ -1,6 +1,7 @@
-"""A task on its way from the scheduler to a slot, and what comes back. Values only.
+"""Tasks on their way from the scheduler to a slot, and the events that come back. Values only.
 
-Those that travel from process to process are arrays there of their fields in this order, see `millrace.cluster.wire`.
+Values that travel between processes are encoded as arrays of their fields, in this order; see
+``millrace.cluster.wire``.
 """
 
 from __future__ import annotations
@@ -42,32 +43,33 @@ class Slice(Frozen, frozen=True, array_like=True, tag=5):
 
 
 class Compare(Frozen, frozen=True, array_like=True, tag=6):
-    """Run the user's command on the batch, and compare what it writes with what is committed."""
+    """Run the user's command on the batch, and compare its output with the committed one."""
 
-    #: Whether the tool finds what the outputs held before the run where it writes.
+    #: Whether the tool finds, at its output paths, the content that these held before the run.
     over: bool = False
 
 
-#: What is to be done. Only what `Whole`, `Finish`, and all `Slice` of a record together write is part of the output.
+#: The kind of a task. Only what ``Whole``, ``Finish``, and all ``Slice`` of a record together write is part of the
+#: output.
 Kind = Whole | Search | Finish | Rank | Slice | Compare
 
 
 class Task(Frozen, frozen=True, array_like=True):
-    """One thing for a slot to do; the scheduler makes it, and it is carried to the slot as it is."""
+    """One thing for a slot to do; the scheduler makes it, and it is carried to the slot unchanged."""
 
     id: TaskId
     batch: BatchId
     kind: Kind
-    #: Which attempt at the batch it belongs to, from 1.
+    #: Number of the attempt at the batch, from 1.
     attempt: int = 1
-    #: Goes before those that wait.
+    #: Goes before waiting tasks.
     urgent: bool = False
-    #: Nothing is to run beside it on its node.
+    #: It must run alone on its node.
     alone: bool = False
     timeout_seconds: float | None = None
-    #: CPU time that it may use; None: any.
+    #: Maximum CPU time; None: no limit.
     cpu_limit_seconds: float | None = None
-    #: What it builds on, in order: what all fragments found, or the ranks of all shares.
+    #: Its input from other tasks, in order: candidates of all fragments, or the ranks of all shares.
     found: Sequence[_core.BlockRef] = ()
 
     @property
@@ -77,7 +79,7 @@ class Task(Frozen, frozen=True, array_like=True):
 
     @property
     def speaks(self) -> bool:
-        """Whether what the tool says on standard error is for the user; all slices of a record say the same."""
+        """Whether the tool's standard error is shown to the user; all slices of a record write the same."""
         return isinstance(self.kind, Whole | Finish) or (isinstance(self.kind, Slice) and self.kind.number == 0)
 
 
@@ -88,32 +90,32 @@ class Ending(Enum):
     #: A bad exit status, or a signal.
     FAILED = "failed"
     TIMEOUT = "timeout"
-    #: Ended by us, as it did nothing any more.
+    #: Killed by us, as it made no progress for too long.
     STILL = "still"
-    #: It failed while a filesystem was away from which it reads, and which is back.
+    #: It failed while a filesystem that it reads was gone; the filesystem is back.
     AWAY = "away"
-    #: Ended by us, as the run is to stop.
+    #: Killed by us, as the run is stopping.
     KILLED = "killed"
-    #: An output is not there.
+    #: An output is missing.
     MISSING = "missing"
-    #: An input was changed, of which the tool has but a part.
+    #: An input was changed while the tool had only a part of it.
     CHANGED = "changed"
-    #: What the tool said means failure.
+    #: The tool's error output means failure.
     SAID = "said"
-    #: The rows of a slice are not those that it is for, or there are no slices.
+    #: A slice has other rows than it should, or there are no slices.
     MISPLACED = "misplaced"
     #: An output could not be joined.
     SHAPELESS = "shapeless"
-    #: It was run in two ways, which gave other bytes.
+    #: It was run in two ways, whose outputs differ.
     UNEQUAL = "unequal"
     #: The program could not be started.
     SPAWN = "spawn"
-    #: The result could not be kept.
+    #: The result could not be saved.
     IO = "io"
 
 
 class Started(Frozen, frozen=True, array_like=True, tag=1):
-    """A slot has taken a task."""
+    """A slot started a task."""
 
     task: TaskId
     slot: SlotId
@@ -121,7 +123,7 @@ class Started(Frozen, frozen=True, array_like=True, tag=1):
 
 
 class Ended(Frozen, frozen=True, array_like=True, tag=2):
-    """A task came to its end."""
+    """A task ended."""
 
     task: TaskId
     slot: SlotId
@@ -129,7 +131,7 @@ class Ended(Frozen, frozen=True, array_like=True, tag=2):
     ending: Ending
     exit_status: int | None = None
     signal: int | None = None
-    #: What there is to say of the ending, in words.
+    #: Details of the ending, in words.
     detail: str = ""
     disk_full: bool = False
     cpu_seconds: float = 0.0
@@ -137,19 +139,19 @@ class Ended(Frozen, frozen=True, array_like=True, tag=2):
     peak_rss_bytes: int = 0
     #: Whether the kernel killed a process of it because memory ran out.
     out_of_memory: bool = False
-    #: Tasks of its node that were at work at once while it was, itself included, at most.
+    #: Maximum number of tasks that ran on its node at once while it did, itself included.
     side_by_side: int = 1
-    #: What the tool said: its first and its last 64 KiB.
+    #: Standard error of the tool: its first and its last 64 KiB.
     stderr: bytes = b""
-    #: Files that the tool wrote and nobody had asked for.
+    #: Files that the tool wrote although they are no declared outputs.
     extra: Sequence[str] = ()
     #: Whether it ran in a fork of a tool that had waited for its input.
     is_warm: bool = False
-    #: CPU seconds that such forks saved; below 0: that they cost.
+    #: CPU seconds that these forks saved; below 0: their cost.
     saved_seconds: float = 0.0
-    #: Why no task runs so any more; empty: nothing new.
+    #: Why no more tasks run in such forks; empty: no change.
     cold: str = ""
-    #: What is in the journal now.
+    #: The blocks that are in the journal now.
     committed: _core.TaskRef | None = None
 
     @property
@@ -158,13 +160,13 @@ class Ended(Frozen, frozen=True, array_like=True, tag=2):
 
 
 class Withdrawn(Frozen, frozen=True):
-    """A task comes back as it went: no slot has taken it."""
+    """A task was returned unstarted."""
 
     task: TaskId
 
 
 class SlotsChanged(Frozen, frozen=True):
-    """From now on, so many tools run side by side; as many as before where only the reason is news."""
+    """From now on, this many tools run side by side; the number may be the same and only the reason new."""
 
     slots: int
     #: The reason, in words.
@@ -172,15 +174,15 @@ class SlotsChanged(Frozen, frozen=True):
 
 
 class Woken(Frozen, frozen=True):
-    """There may be news elsewhere."""
+    """The wait ended without an event of a task: there may be events elsewhere."""
 
 
-#: What the slots tell.
+#: Events of slots.
 News = Started | Ended | Withdrawn | SlotsChanged | Woken
 
 
 def news_of(event: _core.PoolEvent) -> Started | Ended | Woken:
-    """What a pool of slots tells."""
+    """Convert an event of a slot pool."""
     task, slot = TaskId(event.id), SlotId(event.slot)
     if event.kind == "started":
         return Started(task, slot, event.ago_seconds)

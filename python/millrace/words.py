@@ -1,4 +1,4 @@
-"""Counts and sizes as people read them, for whoever says something to the user. Pure functions."""
+"""Formatting of counts and sizes for people. Pure functions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ _SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def scaled(value: float, prefixes: tuple[str, ...] = _THOUSANDS) -> str:
-    """Write ``value`` with three digits and a prefix for thousands.
+    """Format ``value`` with three digits and a prefix for thousands.
 
     >>> scaled(3.14159), scaled(999.6), scaled(48_213), scaled(7_200_000_000)
     ('3.1', '1.0 k', '48 k', '7.2 G')
@@ -25,7 +25,7 @@ def scaled(value: float, prefixes: tuple[str, ...] = _THOUSANDS) -> str:
 
 
 def size(n_bytes: float) -> str:
-    """Write a number of bytes: ``5.5 MB`` (powers of 1000, as disks are sold).
+    """Format a number of bytes: ``5.5 MB`` (powers of 1000, as disks are sold).
 
     >>> size(512), size(5_512_000)
     ('512 B', '5.5 MB')
@@ -34,7 +34,7 @@ def size(n_bytes: float) -> str:
 
 
 def count(n: int, noun: str) -> str:
-    """Write a count with its noun, in the plural where it belongs.
+    """Format a count with its noun, in the plural where needed.
 
     >>> count(1, "record"), count(12_000, "record"), count(2, "retry"), count(3, "process"), count(2, "batch")
     ('1 record', '12,000 records', '2 retries', '3 processes', '2 batches')
@@ -47,7 +47,7 @@ def count(n: int, noun: str) -> str:
 
 
 def shown(text: str) -> str:
-    r"""Text of a stranger as it can be shown: what moves the cursor, breaks a line or turns its direction is escaped.
+    r"""Escape foreign text for display: control characters, line breaks and changes of text direction.
 
     >>> shown("a\tb\r\u202ec é")
     'a\\tb\\r\\u202ec é'

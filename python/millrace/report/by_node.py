@@ -1,4 +1,4 @@
-"""What the nodes of a run did. Pure."""
+"""Figures of each node of a run. Pure."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from millrace.report.runs import Run
 
 
 class Node(msgspec.Struct, frozen=True):
-    """What the slots of one node did in the latest start."""
+    """Figures of the slots of one node in the latest start."""
 
     host: str
     slots: int
     n_tasks: int
     n_failed: int
     records: int
-    #: Share of time in which its slots had a task, as far as tasks have ended.
+    #: Share of time in which its slots had a task, counting tasks that have ended.
     busy: float
-    #: Seconds since one ended, at the latest event of the run; None: none has.
+    #: Seconds since its last task end, at the latest event of the run; None: no task has ended.
     silent: float | None
 
 
 def nodes(run: Run) -> list[Node]:
-    """The nodes of a start, in the order of their slots; of old logs, which name none, all slots as one."""
+    """Return the figures of a start's nodes, in the order of their slots.
+
+    Old logs name no nodes: all slots count as one.
+    """
     hosts: dict[str, list[range]] = {}
     first = 0
     for host, n_slots in run.head.nodes or [("all", run.head.slots)]:

@@ -1,7 +1,7 @@
-"""What the charts of the report show: runs in, a few thousand numbers out, however many tasks there were.
+"""Data of the report's charts: runs in, a few thousand numbers out, however many tasks there were.
 
-Pure functions; nothing here knows of HTML. Times lie on one axis of running time, on which each run begins
-where the one before it ended.
+Pure functions; nothing here knows HTML. Times lie on one axis of running time, on which each run begins
+at the end of the previous one.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from millrace.report import words
 from millrace.report.events import TaskEvent
 from millrace.report.runs import Run
 
-#: Above these, single batches are too narrow to see and too many to draw: shares of time are shown instead.
+#: Maximum numbers of bars and slots in the timeline; beyond these, shares of time are shown instead.
 MAX_BARS, MAX_BAR_SLOTS = 3000, 64
-#: Most rows and columns of the timeline when it shows shares.
+#: Maximum rows, and number of columns, of the timeline when it shows shares.
 MAX_ROWS, N_COLUMNS = 64, 320
-#: Points along the time axis of the other charts.
+#: Number of points along the time axis of the other charts.
 N_BINS = 160
-#: Most failed attempts that are marked one by one.
+#: Maximum number of failed attempts that are marked one by one.
 MAX_MARKS = 1000
 #: Cost classes for each power of ten.
 CLASSES_PER_DECADE = 8
@@ -30,7 +30,7 @@ CLASSES_PER_DECADE = 8
 
 @dataclass(frozen=True)
 class Axis:
-    """The time axis: where each run begins, and the unit that its numbers are shown in."""
+    """The time axis: the begin of each run, and the unit in which times are shown."""
 
     starts: tuple[float, ...]
     length: float
@@ -43,7 +43,7 @@ class Axis:
 
 
 def axis(runs: Sequence[Run]) -> Axis:
-    """Lay the runs one after another."""
+    """Lay out the runs one after another."""
     starts = tuple(accumulate((run.wall for run in runs), initial=0.0))
     length = max(starts[-1], 1e-3)
     for unit, seconds in (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)):
@@ -53,7 +53,7 @@ def axis(runs: Sequence[Run]) -> Axis:
 
 
 def charts(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return all that the charts of the page need, ready for JSON."""
+    """Return the data of all charts of the page, ready for JSON."""
     along = axis(runs)
     return {
         "unit": along.unit,
@@ -83,7 +83,7 @@ def _bars(runs: Sequence[Run], along: Axis, n_slots: int) -> dict[str, Any]:
             kind["slot"].append(task.slot)
             kind["start"].append(along.shown(start + task.start))
             kind["length"].append(along.shown(task.t - task.start))
-            # The colour is the power of ten: costs of records spread over several.
+            # The colour is the power of ten: costs of records span several.
             kind["cost"].append(round(log10(max(_cost(task), 1e-6)), 2))
             kind["text"].append(_bar_text(task, run))
     costs = sorted(kinds.get("done", {}).get("cost", []))
@@ -99,7 +99,7 @@ def _bar_text(task: TaskEvent, run: Run) -> str:
         f"{words.duration(task.t - task.start)}, {words.duration(task.cpu)} CPU",
         f"slot {task.slot + 1}, attempt {task.attempt}: {task.status}{detail}",
     )
-    # The chart reads its texts as HTML, and a tool's words may contain anything.
+    # The chart reads its texts as HTML, and a tool's output may contain anything.
     return "<br>".join(line.replace("&", "&amp;").replace("<", "&lt;") for line in lines)
 
 
@@ -135,7 +135,7 @@ def _shares(runs: Sequence[Run], along: Axis, n_slots: int) -> dict[str, Any]:
 
 
 def throughput(runs: Sequence[Run], along: Axis) -> dict[str, Any]:
-    """Return the units done a second over time, each batch's spread evenly over the time that it took."""
+    """Return the units done per second over time; each batch's units are spread evenly over its time."""
     width, n = _bins(runs, along)
     parts = (
         (start + task.start, start + task.t, float(task.units or task.records))
@@ -150,7 +150,7 @@ def throughput(runs: Sequence[Run], along: Axis) -> dict[str, Any]:
 
 
 def load(runs: Sequence[Run], along: Axis) -> dict[str, Any]:
-    """Return how many slots had a task, and how many cores the tools used, over time."""
+    """Return the number of busy slots, and of cores that the tools used, over time."""
     width, n = _bins(runs, along)
     placed = [
         (start + task.start, start + task.t, task)
@@ -168,10 +168,10 @@ def load(runs: Sequence[Run], along: Axis) -> dict[str, Any]:
 
 
 def cost(tasks: Sequence[TaskEvent]) -> dict[str, Any]:
-    """Return how many records cost how much CPU, in classes that grow by a constant factor.
+    """Return the number of records in each class of CPU cost; classes grow by a constant factor.
 
-    What is measured is a batch, so all its records count with the batch's mean. ``share`` is the part of all
-    CPU that a class took.
+    Only batches are measured, so all records of one count with its mean. ``share`` is the part of all
+    CPU time in a class.
     """
     if not tasks:
         return {"low": [], "high": [], "records": [], "share": [], "costliest": 0.0}
@@ -192,7 +192,7 @@ def cost(tasks: Sequence[TaskEvent]) -> dict[str, Any]:
 
 
 def costliest(tasks: Sequence[TaskEvent], part: float = 0.01) -> float:
-    """Return the share of all CPU that the costliest ``part`` of the records took (at least one batch)."""
+    """Return the share of all CPU time in the costliest ``part`` of the records (at least one batch)."""
     left = part * sum(task.records for task in tasks)
     taken = 0.0
     for task in sorted(tasks, key=_cost, reverse=True):
@@ -205,7 +205,7 @@ def costliest(tasks: Sequence[TaskEvent], part: float = 0.01) -> float:
 
 
 def _seconds(task: TaskEvent) -> float:
-    """CPU where it was measured, else wall time."""
+    """Return CPU seconds if measured, else wall seconds."""
     return task.cpu or task.seconds
 
 
@@ -214,7 +214,7 @@ def _cost(task: TaskEvent) -> float:
 
 
 def _bins(runs: Sequence[Run], along: Axis) -> tuple[float, int]:
-    """Return width and number of time bins: not more than tasks, or they would show only noise."""
+    """Return width and number of time bins: at most the number of tasks, or they would show only noise."""
     n_tasks = sum(len(run.tasks) for run in runs)
     n = max(min(N_BINS, n_tasks), 12)
     return along.length / n, n
@@ -225,20 +225,20 @@ def _edges(width: float, n: int, along: Axis) -> list[float]:
 
 
 def _steps(values: Iterable[float], width: float) -> list[float]:
-    """Return amounts per second as a stair: the last value twice, for the end of its step."""
+    """Return amounts per second as steps: the last value twice, for the end of its step."""
     rates = [_short(value / width) for value in values]
     return [*rates, rates[-1]]
 
 
 def _short(value: float) -> float:
-    """Keep four digits: a chart shows no more."""
+    """Round to four digits: a chart shows no more."""
     return float(f"{value:.4g}")
 
 
 def spread(parts: Iterable[tuple[float, float, float]], width: float, n: int) -> list[float]:
-    """Share out amounts (start, end, amount) evenly over their time, into ``n`` bins of ``width`` seconds.
+    """Spread amounts (start, end, amount) evenly over their time, into ``n`` bins of ``width`` seconds.
 
-    Takes a constant time for each part, however many bins it covers.
+    Takes constant time for each part, however many bins it covers.
 
     >>> spread([(0.5, 2.5, 8.0)], 1.0, 4)
     [2.0, 4.0, 2.0, 0.0]

@@ -1,4 +1,4 @@
-"""How long a run will still take, as an honest range: pure functions of what was done when."""
+"""Estimate of a run's remaining time as a range, from the progress so far. Pure functions."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import sqrt
 
-#: Time windows whose rates are compared; more would be too short to say anything, fewer too few for a spread.
+#: Number of time windows whose rates are compared: more would be too short, fewer too few for a spread.
 N_WINDOWS = 12
-#: Fewest points at which something was finished, before a word is said.
+#: Minimum number of steps of progress before there is an estimate.
 MIN_STEPS = 3
-#: How many standard errors the range reaches to either side.
+#: Number of standard errors from the middle to either end of the range.
 REACH = 2.0
 
 
 def estimate(history: Sequence[tuple[float, float]], total: float) -> tuple[float, float, float] | None:
     """Estimate the seconds that are left, as (low, likely, high).
 
-    The observed time is cut into windows; the rate of work in each is one sample. The range follows from how
-    much these samples differ: from the error of their mean, and from how much so few windows as are left may
-    still differ from it. A rate that drifts (expensive records at the end) widens the range to both ends of
-    the drift, and time that passes without anything finished counts as slow.
+    The observed time is cut into windows; the rate of work in each is one sample. The range follows from the
+    differences of these samples: from the error of their mean, and from how much the few remaining windows may still
+    differ from it. A rate that drifts (expensive records at the end) widens the range to both ends of the drift, and
+    time without progress counts as slow.
 
     Args:
         history: Pairs (elapsed seconds, amount done so far), both growing; the first may start above 0 (a
             resumed run), only differences count.
-        total: Amount in all, in the same unit.
+        total: Total amount, in the same unit.
 
     Returns:
         Seconds from the last point of ``history`` on, or None while too little was seen.
@@ -43,7 +43,7 @@ def estimate(history: Sequence[tuple[float, float]], total: float) -> tuple[floa
     rates = _rates(history, n_windows)
     mean = sum(rates) / n_windows
     recent = _mean(rates[n_windows // 2 :])
-    # The newer half counts twice: it is nearer to what comes, yet too short to be trusted alone.
+    # The newer half counts twice: it is nearer to the rest, yet too short to be trusted alone.
     likely = (mean + 2 * recent) / 3
     if likely <= 0:
         likely = mean
@@ -52,7 +52,7 @@ def estimate(history: Sequence[tuple[float, float]], total: float) -> tuple[floa
     spread = sqrt(sum((rate - mean) ** 2 for rate in rates) / max(n_windows - 1, 1))
     doubt = REACH * spread * sqrt(1 / n_windows + 1 / windows_left)
     fast = max(mean, recent) + doubt
-    # A fifth of the likely rate is as slow as twelve windows can make believable.
+    # Twelve windows cannot show that a rate below a fifth of the likely one is real.
     slow = max(min(mean, recent) - doubt, likely / 5)
     seconds = left / likely
     return (min(left / fast, seconds * 0.95), seconds, max(left / slow, seconds * 1.05))
@@ -79,7 +79,7 @@ def _at(history: Sequence[tuple[float, float]], when: float) -> float:
 
 
 class History:
-    """What was done when, kept small: at most ``limit`` points, thinned evenly as time goes on."""
+    """Amounts done over time: at most ``limit`` points, thinned evenly as time goes on."""
 
     def __init__(self, limit: int = 256) -> None:
         self._limit = limit
@@ -87,7 +87,7 @@ class History:
         self._gap = 0.0
 
     def add(self, elapsed: float, done: float) -> None:
-        """Take note of ``done`` at ``elapsed``. The newest point is always kept."""
+        """Add the point ``done`` at ``elapsed`` seconds. The newest point is always kept."""
         points = self._points
         if len(points) > 1 and elapsed - points[-2][0] < self._gap:
             points[-1] = (elapsed, done)
@@ -98,5 +98,5 @@ class History:
             self._gap = (points[-1][0] - points[0][0]) / self._limit * 2
 
     def estimate(self, total: float) -> tuple[float, float, float] | None:
-        """Estimate the seconds left; see `estimate`."""
+        """Estimate the seconds left; see ``estimate``."""
         return estimate(self._points, total)

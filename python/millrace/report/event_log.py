@@ -1,4 +1,4 @@
-"""Writes the event log. One that cannot be written any more (a full disk) keeps the reason and falls silent."""
+"""Writer of the event log. After a write error (a full disk) it keeps the reason and writes no more."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from millrace.errors import CorruptError
 from millrace.report.events import AnyEvent, EndEvent, Event, TaskEvent, readable
 from millrace.report.thinning import Thinner
 
-#: Longest time that an event waits in memory, in seconds.
+#: Maximum time that an event waits in memory, in seconds.
 FLUSH_SECONDS = 1.0
 
 
 class EventLog:
-    """Appends events to a file, about once a second. Not for threads.
+    """Appends events to a file, about once a second. Not thread-safe.
 
     Args:
-        path: Created if missing. A last line that a killed run left half written is closed with a newline, so
-            that ours begins on a line of its own.
+        path: Created if missing. An incomplete last line, left by a killed run, is closed with a newline, so
+            that new events begin on a line of their own.
 
     Raises:
-        CorruptError: It is a folder, or a link that leads nowhere.
+        CorruptError: It is a folder, a pipe, or a dangling link.
     """
 
     def __init__(self, path: Path) -> None:
-        #: Why the log fell silent; None while all is well.
+        #: Why the log writes no more; None while all is well.
         self.failure: OSError | None = None
         self._thinner = Thinner()
         self._encoder = msgspec.json.Encoder()
@@ -57,9 +57,9 @@ class EventLog:
         self.close()
 
     def write(self, event: AnyEvent, now: float) -> None:
-        """Append ``event``; of very many tasks, several share a line.
+        """Append ``event``; in large runs, several tasks share a line.
 
-        ``now`` is any clock in seconds that only grows; it decides when the file is written.
+        ``now`` is any monotonic clock in seconds; it decides when the file is written.
         """
         if self._file is None:
             return
@@ -89,7 +89,7 @@ class EventLog:
         self._waiting += b"\n"
 
     def flush(self) -> None:
-        """Hand everything to the system. Does not wait for the disk: the journal's promise is not ours."""
+        """Hand everything to the system. Does not fsync: only the journal promises durability."""
         waiting, self._waiting = memoryview(bytes(self._waiting)), bytearray()
         try:
             while waiting and self._file is not None:
@@ -99,7 +99,7 @@ class EventLog:
             self._close_file()
 
     def close(self) -> None:
-        """Write what is left and close the file. Twice is fine."""
+        """Write the rest and close the file. May be called twice."""
         self._write_rest()
         self.flush()
         self._close_file()

@@ -1,6 +1,7 @@
-"""The event log of a run, as in ``docs/events.md``: written line by line, read back whatever was cut off.
+"""The event log of a run, as in ``docs/events.md``: written line by line, read back despite incomplete lines.
 
-The log is for people and reports. What is done is decided by the journal alone. `millrace.report.event_log` writes it.
+The log is for people and reports. The journal alone decides which records are done. ``millrace.report.event_log``
+writes it.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
 
 
 class RunEvent(Event, frozen=True, kw_only=True, tag="run"):
-    """A run begins; all times up to the next such event count from here."""
+    """A run begins; all times up to the next event of this kind count from here."""
 
-    #: When, as ISO 8601 with its offset from UTC.
+    #: Time of the begin, as ISO 8601 with its offset from UTC.
     time: str = ""
     argv: list[str] = []
     tool: str = ""
     version: str = ""
     slots: int = 1
-    #: Of a task, at most.
+    #: Maximum number of threads of a task.
     threads: int = 1
-    #: What ``units`` counts: ``residues``, ``bytes`` or ``records``.
+    #: Unit of ``units``: ``residues``, ``bytes`` or ``records``.
     unit: str = "bytes"
     bytes_total: int | None = None
     records_resumed: int = 0
-    #: Host and number of slots of each process of the run, in the order in which slots are counted.
+    #: Host and number of slots of each process of the run, in the order in which slots are numbered.
     nodes: list[tuple[str, int]] = []
 
 
@@ -56,8 +57,8 @@ class TaskEvent(Event, frozen=True, kw_only=True, tag="task"):
     #: Bytes written.
     out: int = 0
     attempt: int = 1
-    #: Number of the fragment of the database that was searched, from 1, or of a slice (`millrace.task_numbers`) that was not
-    #: the last; 0: the output of these records is there.
+    #: Number of the searched fragment of the database, from 1, or of a slice (``millrace.task_numbers``) that was not
+    #: the last; 0: the output of these records is complete.
     fragment: int = 0
     #: ``done``, ``verified`` (run again to compare), ``failed``, ``timeout``, ``killed`` or ``misplaced`` (a slice that
     #: cannot be used: another task writes the record).
@@ -66,29 +67,29 @@ class TaskEvent(Event, frozen=True, kw_only=True, tag="task"):
 
     @property
     def is_failure(self) -> bool:
-        """Whether the attempt gave nothing."""
+        """Whether the attempt gave no result."""
         return self.status not in ("done", "verified")
 
     @property
     def tasks(self) -> int:
-        """How many tasks this line stands for."""
+        """Number of tasks that this line stands for."""
         return 1
 
     @property
     def records(self) -> int:
-        """How many records they had."""
+        """Number of their records."""
         return self.last - self.first
 
     @property
     def seconds(self) -> float:
-        """How long the slot was at work on them."""
+        """Seconds for which the slot worked on them."""
         return self.t - self.start
 
 
 class TasksEvent(TaskEvent, frozen=True, kw_only=True, tag="tasks"):
-    """Tasks that a slot did one after the other, all of them `TaskEvent.status`; see `millrace.report.thinning`.
+    """Tasks that a slot did one after the other, all with this ``TaskEvent.status``; see ``millrace.report.thinning``.
 
-    Amounts are sums, ``rss`` is the largest, and ``[first, last)`` encloses their records, among which others may be.
+    Amounts are sums, ``rss`` is the largest, and ``[first, last)`` encloses their records, perhaps among others.
     """
 
     n: int = 1
@@ -97,17 +98,17 @@ class TasksEvent(TaskEvent, frozen=True, kw_only=True, tag="tasks"):
 
     @property
     def tasks(self) -> int:
-        """See `TaskEvent`."""
+        """See ``TaskEvent``."""
         return self.n
 
     @property
     def records(self) -> int:
-        """See `TaskEvent`."""
+        """See ``TaskEvent``."""
         return self.n_records
 
     @property
     def seconds(self) -> float:
-        """See `TaskEvent`."""
+        """See ``TaskEvent``."""
         return self.busy
 
 
@@ -121,17 +122,17 @@ class RetryEvent(Event, frozen=True, kw_only=True, tag="retry"):
 
 
 class QuarantineEvent(Event, frozen=True, kw_only=True, tag="quarantine"):
-    """One record is given up."""
+    """One record is quarantined."""
 
     t: float = 0.0
-    #: Its ordinal, from 0.
+    #: Ordinal of the record, from 0.
     record: int = 0
     name: str = ""
     reason: str = ""
 
 
 class WarningEvent(Event, frozen=True, kw_only=True, tag="warning"):
-    """Something the user should know; ``count`` times so far."""
+    """A warning for the user, reported ``count`` times so far."""
 
     t: float = 0.0
     text: str = ""
@@ -139,21 +140,21 @@ class WarningEvent(Event, frozen=True, kw_only=True, tag="warning"):
 
 
 class VolumesEvent(Event, frozen=True, kw_only=True, tag="volumes"):
-    """How far the volumes of a database in HDFS were searched where they are, at the end of a run."""
+    """Locality of the searches in the volumes of a database in HDFS, at the end of a run."""
 
     t: float = 0.0
     searches: int = 0
-    #: Those of them on nodes that had their volume.
+    #: Searches on nodes that had their volume.
     local: int = 0
-    #: Bytes of volumes that were read from HDFS, and what searches of candidates read beyond.
+    #: Bytes of volumes that were read from HDFS, and further bytes that searches of candidates read.
     volume_bytes: int = 0
     range_bytes: int = 0
-    #: What of both came from DataNodes of other hosts, over the network.
+    #: Part of both that came from DataNodes of other hosts, over the network.
     far_bytes: int = 0
 
     @property
     def words(self) -> str:
-        """What a run says of it.
+        """The line for the user.
 
         >>> VolumesEvent(searches=32, local=31, volume_bytes=64_000_000, range_bytes=5000, far_bytes=2_000_000).words
         'fragments in HDFS: 31 of 32 searches on nodes that had theirs; 64 MB of them were fetched, 5.0 kB more for candidates; 2.0 MB of that over the network'
@@ -166,7 +167,7 @@ class VolumesEvent(Event, frozen=True, kw_only=True, tag="volumes"):
 
 
 class EndEvent(Event, frozen=True, kw_only=True, tag="end"):
-    """The run is over, and how; missing where it was killed."""
+    """The end of the run, and its status; missing if the run was killed."""
 
     t: float = 0.0
     #: ``done``, ``quarantined``, ``interrupted`` or ``stopped``.
@@ -180,7 +181,7 @@ AnyEvent = RunEvent | TaskEvent | TasksEvent | RetryEvent | QuarantineEvent | Wa
 
 
 def readable(value: Any) -> Any:
-    """``value`` with bytes of file names that are not UTF-8 written as ``\\xe9``, for readers rather than for opening."""
+    """Return ``value`` with non-UTF-8 bytes of file names written as ``\\xe9``: readable, but not for opening files."""
     match value:
         case str():
             return os.fsencode(value).decode(errors="backslashreplace")
@@ -193,10 +194,9 @@ def readable(value: Any) -> Any:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """Read the events of a log in order, lazily, leaving out lines that were cut off when a run was killed.
+    """Yield the events of a log in order, lazily, without lines that are incomplete because a run was killed.
 
-    A line that is no JSON object is what such a kill leaves: at the end of the file, or in the middle where a
-    later run went on.
+    A kill leaves a line that is no JSON object: at the end of the file, or in the middle where a later run went on.
     """
     decoder = msgspec.json.Decoder(dict[str, Any])
     with path.open("rb") as lines:
@@ -208,7 +208,7 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_typed(path: Path) -> Iterator[AnyEvent]:
-    """Read what `typed` would make of `read`, in one step: a run of many tasks ends sooner."""
+    """Yield the same as ``typed`` of ``read``, in one step: a run of many tasks ends sooner."""
     decoder = msgspec.json.Decoder(AnyEvent)
     with path.open("rb") as lines:
         for line in lines:
@@ -219,7 +219,7 @@ def read_typed(path: Path) -> Iterator[AnyEvent]:
 
 
 def typed(events: Iterable[dict[str, Any] | AnyEvent]) -> Iterator[AnyEvent]:
-    """Turn what `read` gives into event values, leaving out kinds that this version does not know."""
+    """Convert the output of ``read`` into event values, without kinds that this version does not know."""
     for event in events:
         if isinstance(event, Event):
             yield event

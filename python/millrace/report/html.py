@@ -1,4 +1,4 @@
-"""The report: one HTML page that needs nothing but itself, made from the event log of a run directory."""
+"""The report: one self-contained HTML page, made from the event log of a run directory."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from millrace.report.remarks import remarks
 from millrace.report.runs import Run, load
 from millrace.report.summary import Summary, of_runs, slowest
 
-#: Rows of the tables; the rest is only counted.
+#: Maximum rows of the tables; further ones are only counted.
 MAX_SLOWEST, MAX_QUARANTINED, MAX_RUNS, MAX_NODES = 20, 200, 50, 1024
 
 
 class Live(Frozen, frozen=True):
-    """How a page is made that asks for itself again while the run goes on."""
+    """Mode of a page that reloads itself while the run goes on."""
 
-    #: With all that it needs; else only with what changes.
+    #: Whether the page is complete; else only its changing parts.
     whole: bool
-    #: The run has ended: it does not ask any more.
+    #: The run has ended: the page does not reload any more.
     over: bool
 
 
 def write(run_dir: Path, out: Path, log: Path | None = None) -> None:
     """Write the report of ``run_dir`` to ``out``, replacing it as a whole.
 
-    Works while the run goes on, and for one that was killed.
+    Works during the run too, and for a run that was killed.
 
     Args:
-        log: Its event log, if that is elsewhere by now.
+        log: Its event log, if that was moved.
 
     Raises:
         MillraceError: There is no event log, or nothing in it.
@@ -87,10 +87,10 @@ def rendered(
     """Return a page as text.
 
     Args:
-        figures: What its charts show.
-        folders: Where the template is, if not here.
+        figures: Data of its charts.
+        folders: Folders of the template, if not here.
     """
-    # Imported here: templates and charts are needed by pages alone.
+    # Imported here: only pages need templates and charts.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
@@ -110,7 +110,7 @@ def rendered(
     return environment.get_template(template).render(
         **values,
         data=Markup(data),
-        nonce=secrets.token_urlsafe(16),  # a script that has it is one of this page, and not of a name in it
+        nonce=secrets.token_urlsafe(16),  # only scripts of this page have it, not one that a name contains
         plotly=Markup(get_plotlyjs() if live is None or live.whole else ""),
         live=live is not None,
         over=live is not None and live.over,
@@ -123,7 +123,7 @@ def _title(run: Run, run_dir: Path) -> str:
 
 
 def cards(summary: Summary) -> list[dict[str, Any]]:
-    """Return the headline figures: what, how much, and a line of detail below."""
+    """Return the headline figures: a name, a figure, and a line of detail below."""
     unit_rate = f"{words.scaled(summary.units_per_second)} {summary.unit}/s"
     return [
         {

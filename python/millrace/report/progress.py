@@ -1,7 +1,7 @@
-"""Shows a run while it lasts: a bar on a terminal, a line now and then in a log, JSON for scripts.
+"""Progress display of a run: a bar on a terminal, a line at intervals in a log, JSON for scripts.
 
-No clock of its own: `Progress.update` is called often, and the time in the snapshot decides whether anything
-is written. What is shown must never hurt the run: a stream that cannot be written to any more falls silent.
+It has no clock: ``Progress.update`` is called often, and the time in the snapshot decides whether anything is written.
+The display must never harm the run: after a write error it writes no more.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from millrace.report.eta import History
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-#: Fewest seconds between two drawings of the bar.
+#: Minimum seconds between two drawings of the bar.
 BAR_SECONDS = 0.1
-#: Fewest seconds between two lines, and most while a run goes on.
+#: Minimum seconds between two lines.
 LINE_SECONDS = 5.0
 #: Seconds after which a line is written even when less than a tenth was done.
 QUIET_SECONDS = 60.0
-#: Fewest seconds between two JSON objects.
+#: Minimum seconds between two JSON objects.
 JSON_SECONDS = 1.0
 
 
 def make(mode: ProgressMode, stream: TextIO) -> Progress:
-    """Make what ``mode`` asks for, writing to ``stream``.
+    """Make the display for ``mode``, writing to ``stream``.
 
     ``auto`` is a bar on a terminal that can move its cursor, else plain lines. ``bar`` on anything but a
-    terminal gives plain lines too: a log full of cursor movements helps nobody. ``NO_COLOR`` takes the
+    terminal gives plain lines too: cursor movements make a log unreadable. ``NO_COLOR`` removes the
     colour, not the bar.
     """
     match mode:
@@ -58,7 +58,7 @@ def _is_terminal(stream: TextIO) -> bool:
 
 
 class Progress:
-    """Shows nothing but messages; the base of those that show more. A context manager that closes itself."""
+    """Display of messages only; the base of those that show more. A context manager that closes itself."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream: TextIO | None = stream
@@ -80,11 +80,11 @@ class Progress:
         """Take the newest state; show it if it is time. Cheap enough to be called after every task."""
 
     def message(self, text: str) -> None:
-        """Write a line of its own, without disturbing what is shown."""
+        """Write a message on a line of its own, below or above the display."""
         self._write(text + "\n")
 
     def close(self) -> None:
-        """Show the last state and give the stream back. Twice is fine."""
+        """Show the last state and release the stream. May be called twice."""
 
     def _write(self, text: str) -> None:
         if self._stream is None:
@@ -93,7 +93,7 @@ class Progress:
             self._stream.write(text)
             self._stream.flush()
         except (OSError, ValueError):
-            # The terminal is gone or the pipe is closed; the run is worth more than its progress.
+            # The terminal or the pipe is closed; the run goes on without its display.
             self._stream = None
 
     def _eta(self, snapshot: Snapshot) -> tuple[float, float, float] | None:
@@ -107,7 +107,7 @@ class Progress:
         self._history.add(snapshot.elapsed, snapshot.bytes_done)
 
     def _rate(self, snapshot: Snapshot) -> str:
-        """Say the rate since the first snapshot: what an earlier run did took none of this run's time."""
+        """Return the rate since the first snapshot: this run spent no time on the work of an earlier one."""
         first = self._first
         if first is None or snapshot.elapsed <= first.elapsed:
             return ""
@@ -118,7 +118,7 @@ class Progress:
 
 
 class _Plain(Progress):
-    """A line at once, then now and then: at steps of 10 % (5 seconds apart at least), and once a minute in between."""
+    """Display of plain lines: one at once, one at each 10 % (at least 5 seconds apart), and at least one a minute."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
@@ -145,7 +145,7 @@ class _Plain(Progress):
 
 
 class _Json(Progress):
-    """One JSON object a line: ``{"event": "progress", ...}`` with the snapshot's fields, or a message."""
+    """Display of one JSON object a line: ``{"event": "progress", ...}`` with the snapshot's fields, or a message."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
@@ -173,17 +173,17 @@ class _Json(Progress):
 
 
 class _Bar(Progress):
-    """Two lines at the foot of a terminal, redrawn in place and gone at the end."""
+    """Display of two lines at the bottom of a terminal, redrawn in place and removed at the end."""
 
     def __init__(self, stream: TextIO) -> None:
-        # Imported here: rich costs more to load than the rest of the program's start.
+        # Imported here: rich takes longer to load than the rest of the program's start.
         from rich.live import Live
 
         from millrace.terminal import make_console
 
         super().__init__(stream)
-        # rich reads NO_COLOR itself. No thread refreshes: drawing happens in `update`, so nothing is drawn
-        # while the program is inside a fork or about to end.
+        # rich reads NO_COLOR itself. No thread refreshes: ``update`` draws, so nothing is drawn while the program is
+        # inside a fork or about to end.
         console = make_console(stream, force_terminal=True)
         self._live = Live(
             console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
@@ -219,7 +219,7 @@ class _Bar(Progress):
         try:
             self._live.stop()
         except (OSError, ValueError):
-            # The terminal went away (an ssh connection cut): nothing is left to tidy up.
+            # The terminal is gone (an ssh connection cut): there is nothing to clean up.
             return
 
 
@@ -231,7 +231,7 @@ def fraction(snapshot: Snapshot) -> float | None:
 
 
 def line(snapshot: Snapshot, rate: str, eta: tuple[float, float, float] | None) -> str:
-    """Say in one line where a run is."""
+    """Format the state of a run in one line."""
     share = fraction(snapshot)
     parts = [
         *([words.percent(share)] if share is not None else []),
@@ -246,7 +246,7 @@ def line(snapshot: Snapshot, rate: str, eta: tuple[float, float, float] | None) 
 
 
 def left(eta: tuple[float, float, float]) -> str:
-    """Say how long it will take: the likely time, and the range it may fall into."""
+    """Format the remaining time: the likely time and its range."""
     low, likely, high = eta
     return f"about {words.duration(likely)} left ({words.span(low, high)})"
 
@@ -269,7 +269,7 @@ def _drawing(snapshot: Snapshot, rate: str, eta: tuple[float, float, float] | No
     share = fraction(snapshot)
     counts = Text(no_wrap=True, overflow="ellipsis")
     counts.append(words.count(snapshot.records_done, "record"), "bold")
-    # What went wrong stands first: a narrow terminal cuts off the end.
+    # Failures come first: a narrow terminal cuts off the end.
     if snapshot.quarantined:
         counts.append(f" · {snapshot.quarantined:,} quarantined", "bold red")
     if snapshot.retries:

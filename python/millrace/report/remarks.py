@@ -1,4 +1,4 @@
-"""What the figures of a job say, in sentences: where its time went and what would make it faster."""
+"""Remarks on the figures of a job, in sentences: how its time was spent, and how it could be faster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millrace.report.summary import Summary
 
 
 def remarks(runs: Sequence[Run], summary: Summary) -> list[str]:
-    """Return what is worth knowing, the weightiest first; nothing is said of what is as it should be."""
+    """Return remarks, the most important first; figures without a problem have none."""
     done = [task for run in runs for task in run.done]
     busy = sum(task.seconds for run in runs for task in run.tasks)
     said = []

@@ -1,4 +1,4 @@
-"""The story that an event log tells: one run after another, on one time axis of running time."""
+"""The runs in an event log, one after another, on one time axis of running time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Run(msgspec.Struct):
     warnings: dict[str, int] = msgspec.field(default_factory=dict)
     volumes: VolumesEvent | None = None
     end: EndEvent | None = None
-    #: Time of the latest event, which is all that is known of the end of a killed run.
+    #: Time of the latest event: for a killed run, the best estimate of its end.
     seen: float = 0.0
 
     @property
@@ -41,17 +41,17 @@ class Run(msgspec.Struct):
 
     @property
     def status(self) -> str:
-        """How it ended; ``unfinished`` while it goes on or if it was killed."""
+        """Final status; ``unfinished`` while it goes on or if it was killed."""
         return self.end.status if self.end else "unfinished"
 
     @property
     def message(self) -> str:
-        """Why it did not get to its end; empty if it did, goes on, or was killed."""
+        """Why it stopped early; empty if it did not, goes on, or was killed."""
         return self.end.message if self.end else ""
 
     @property
     def done(self) -> list[TaskEvent]:
-        """Return the attempts whose output counts, each batch once."""
+        """The attempts whose output counts, each batch once."""
         once: dict[tuple[int, int], TaskEvent] = {}
         sums = []
         for task in self.tasks:
@@ -64,14 +64,14 @@ class Run(msgspec.Struct):
 
     @property
     def records_done(self) -> int:
-        """Return how many records are done after this run, those of earlier runs included."""
+        """Number of records that are done after this run, those of earlier runs included."""
         if self.end and self.end.status in ("done", "quarantined"):
-            return self.end.records_done  # one that was stopped does not know
+            return self.end.records_done  # a stopped run does not know it
         return self.head.records_resumed + sum(task.records for task in self.done)
 
 
 def load(events: Iterable[dict[str, Any] | AnyEvent]) -> list[Run]:
-    """Sort events into runs. Events before the first ``run`` event get a run of which nothing is known."""
+    """Sort events into runs. Events before the first ``run`` event get a run with default fields."""
     runs: list[Run] = []
     for event in typed(events):
         take(runs, event)
@@ -79,7 +79,7 @@ def load(events: Iterable[dict[str, Any] | AnyEvent]) -> list[Run]:
 
 
 def take(runs: list[Run], event: AnyEvent) -> None:
-    """Add the next event of a log to what those before it told."""
+    """Add the next event of a log to the last of ``runs``."""
     if isinstance(event, RunEvent):
         runs.append(Run(event))
         return
@@ -104,12 +104,12 @@ def take(runs: list[Run], event: AnyEvent) -> None:
 
 
 def still_quarantined(runs: Iterable[Run]) -> list[QuarantineEvent]:
-    """Return the records given up and not done by a later run, in input order."""
+    """Return the quarantined records that no later run has done, in input order."""
     given_up: dict[int, QuarantineEvent] = {}
     for run in runs:
-        # A run with --retry-quarantined may do what an earlier one gave up; what it gives up itself follows.
+        # A run with --retry-quarantined may do records that an earlier one quarantined; its own quarantines follow.
         for task in run.tasks if given_up else ():
-            # The first tasks of a start have lines of their own, and there are no others then.
+            # The first tasks of a start have lines of their own, and at that time there are no others.
             if task.status == "done" and not task.fragment and not isinstance(task, TasksEvent):
                 for record in [record for record in given_up if task.first <= record < task.last]:
                     del given_up[record]

@@ -11,12 +11,12 @@ from millrace.report import words
 from millrace.report.events import AnyEvent, TaskEvent
 from millrace.report.runs import Run, load, still_quarantined
 
-#: How many of the slowest batches are named.
+#: Number of slowest batches that are named.
 N_SLOWEST = 5
 
 
 class SlowBatch(Frozen, frozen=True):
-    """A batch that took long: records ``[first, last)``, counted from 0."""
+    """A slow batch: records ``[first, last)``, counted from 0."""
 
     first: int
     last: int
@@ -29,7 +29,7 @@ class SlowBatch(Frozen, frozen=True):
 
 
 class QuarantinedRecord(Frozen, frozen=True):
-    """A record that was given up; ``record`` counts from 0."""
+    """A quarantined record; ``record`` counts from 0."""
 
     record: int
     name: str
@@ -37,9 +37,9 @@ class QuarantinedRecord(Frozen, frozen=True):
 
 
 class Summary(Frozen, frozen=True):
-    """What a job did and what it cost, over all its runs. Seconds and bytes."""
+    """Results and cost of a job, over all its runs. Seconds and bytes."""
 
-    #: How the last run ended: ``done``, ``quarantined``, ``interrupted``, ``stopped``, or ``unfinished``.
+    #: Final status of the last run: ``done``, ``quarantined``, ``interrupted``, ``stopped``, or ``unfinished``.
     status: str
     tool: str
     version: str
@@ -54,7 +54,7 @@ class Summary(Frozen, frozen=True):
     #: CPU of attempts whose output was not used.
     cpu_lost: float
     records_done: int
-    #: Of these, what the last run found already done.
+    #: Part of these that the last run found already done.
     records_resumed: int
     unit: str
     units_done: int
@@ -68,12 +68,12 @@ class Summary(Frozen, frozen=True):
     #: Records, and units, per second of running time.
     records_per_second: float
     units_per_second: float
-    #: Tool CPU / (slots x threads of a task x wall): what the cores gave. Other programs on the machine lower it.
+    #: Tool CPU / (slots x threads of a task x wall): use of the cores. Other programs on the machine lower it.
     efficiency: float
-    #: Share of slots x wall in which a slot had a task: what Millrace is answerable for. Other programs make
-    #: tasks longer, not slots idle, so this does not depend on how busy the machine was.
+    #: Share of slots x wall in which a slot had a task: the part that depends on Millrace. Other programs make tasks
+    #: longer, not slots idle, so this does not depend on the load of the machine.
     occupancy: float
-    #: Seconds from the moment the first slot had nothing left to do to the end of the last run.
+    #: Seconds from the time when the first slot ran out of work to the end of the last run.
     tail: float
     slowest: tuple[SlowBatch, ...]
     quarantined: tuple[QuarantinedRecord, ...]
@@ -81,12 +81,12 @@ class Summary(Frozen, frozen=True):
 
 
 def summarise(events: Iterable[dict[str, Any] | AnyEvent]) -> Summary:
-    """Add up the events of a log (see `millrace.report.events.read`)."""
+    """Add up the events of a log (see ``millrace.report.events.read``)."""
     return of_runs(load(events))
 
 
 def of_runs(runs: list[Run]) -> Summary:
-    """Add up runs that were loaded before. No runs at all give a summary of nothing."""
+    """Add up runs that were loaded before. No runs give an empty summary."""
     tasks = [task for run in runs for task in run.tasks]
     done = [task for run in runs for task in run.done]
     wall = sum(run.wall for run in runs)
@@ -131,7 +131,7 @@ def of_runs(runs: list[Run]) -> Summary:
 
 
 def slowest(runs: list[Run], n: int) -> tuple[SlowBatch, ...]:
-    """Return the ``n`` batches that took longest, the longest first."""
+    """Return the ``n`` slowest batches, the slowest first."""
     numbered = (
         (task, index)
         for index, run in enumerate(runs)
@@ -184,14 +184,14 @@ _STATUS = {
 
 
 def text(summary: Summary) -> str:
-    """Write a summary for people: aligned lines, the last ending in a newline."""
+    """Format a summary for people: aligned lines, the last ending in a newline."""
     rows = [(head, words_) for head, words_ in _rows(summary) if words_]
     width = max(len(head) for head, _ in rows)
     return "".join(f"{head:<{width}}  {words_}\n" for head, words_ in rows)
 
 
 def _rows(s: Summary) -> list[tuple[str, str]]:
-    """Return what stands before and behind the gap, line by line; empty text leaves the line out."""
+    """Return the columns left and right of the gap, line by line; a line with empty text is left out."""
     records = words.count(s.records_done, "record")
     if s.records_resumed:
         records += f", {s.records_resumed:,} of them by earlier runs"

@@ -1,7 +1,7 @@
-"""Which tasks get a line of their own in the event log: all of a small run, and of a large one so many that the log stays small.
+"""Thinning of the event log: each task of a small run has a line; tasks of a large run share lines.
 
-Beyond the first ones, tasks that one slot did one after the other share a line, ever more of them; those that failed and
-the slowest keep theirs. A million tasks make some ten thousand lines. Nothing here knows of files.
+Beyond the first ones, tasks that one slot did one after the other share a line, ever more of them; failed tasks and
+the slowest keep theirs. A million tasks make about ten thousand lines. Nothing here knows files.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from heapq import heappush, heappushpop
 
 from millrace.report.events import TaskEvent, TasksEvent
 
-#: Tasks with a line of their own, and lines after which twice as many share one.
+#: Number of tasks with a line of their own, and of lines after which twice as many share one.
 ALONE, STEP = 10_000, 5_000
 
-#: The slowest tasks so far have lines of their own: so many at a time, and so many ever.
+#: The slowest tasks so far have lines of their own: this many at a time, and this many ever.
 SLOWEST, MOST_SLOW = 20, 1_000
 
 
 class Thinner:
-    """Takes tasks, and gives the lines that stand for them."""
+    """Takes tasks, and returns the lines that stand for them."""
 
     def __init__(self) -> None:
         self._lines = self._slow = 0
@@ -27,7 +27,7 @@ class Thinner:
         self._waiting: dict[tuple[int, str, bool], list[TaskEvent]] = {}
 
     def take(self, task: TaskEvent) -> TaskEvent | None:
-        """The next task; returns the line that is to be written now."""
+        """Add the next task; return the line to write now, or None."""
         slow = self._is_slow(task)
         if self._lines < ALONE or task.is_failure or slow:
             self._lines += 1
@@ -41,7 +41,7 @@ class Thinner:
         return summed(self._waiting.pop(key))
 
     def rest(self) -> Iterator[TaskEvent]:
-        """The lines of tasks that still wait for others."""
+        """Yield the lines of tasks that still wait for others."""
         waiting, self._waiting = self._waiting, {}
         yield from map(summed, waiting.values())
 
@@ -55,7 +55,7 @@ class Thinner:
 
 
 def summed(tasks: list[TaskEvent]) -> TaskEvent:
-    """One line for tasks of a slot, one after the other."""
+    """Sum up tasks that a slot did one after the other, as one line."""
     if len(tasks) == 1:
         return tasks[0]
     first = tasks[0]

@@ -1,4 +1,4 @@
-"""Numbers as people read them: counts, rates, durations, sizes, record ranges. Pure functions."""
+"""Formatting of numbers for people: counts, rates, durations, sizes, record ranges. Pure functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["count", "duration", "percent", "records", "scaled", "size", "span"]
 
 
 def duration(seconds: float) -> str:
-    """Write a time span with its two largest units.
+    """Format a time span with its two largest units.
 
     >>> duration(0.042), duration(8.24), duration(61), duration(3 * 3600 + 125), duration(200_000)
     ('42 ms', '8.2 s', '1 min 1 s', '3 h 2 min', '2 d 7 h')
@@ -30,7 +30,7 @@ def duration(seconds: float) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """Write a range of durations, once where both ends read alike.
+    """Format a range of durations, once if both ends read alike.
 
     >>> span(50, 80), span(3.0, 3.0)
     ('50 s to 1 min 20 s', '3.0 s')
@@ -40,7 +40,7 @@ def span(low: float, high: float) -> str:
 
 
 def records(first: int, last: int) -> str:
-    """Name the records ``[first, last)`` as people count them, from 1.
+    """Format the records ``[first, last)`` counted from 1.
 
     >>> records(0, 1), records(4, 9)
     ('record 1', 'records 5-9')
@@ -49,7 +49,7 @@ def records(first: int, last: int) -> str:
 
 
 def percent(part: float) -> str:
-    """Write a share of one as a percentage; never 100 % for what is not whole, nor 0 % for what is something.
+    """Format a share of one as a percentage; never 100 % for less than all, nor 0 % for more than nothing.
 
     >>> percent(0.5), percent(0.9999), percent(1.0), percent(0.0001)
     ('50 %', '99.9 %', '100 %', '0.1 %')

@@ -1,9 +1,10 @@
-"""How much CPU time a task may use before it is taken for one that never ends. Pure.
+"""Limit of the CPU time of a task, beyond which it is taken to be endless. Pure.
 
-Some programs never end on some input, and without ``--record-timeout`` nobody would end them. A healthy task must not be
-ended because its cost is unknown. So it is judged by CPU time alone, which does not pass while a machine is suspended or
-its storage is slow; by the slowest of at least `MIN_RECORDS` records that were done in this run, with all of the shortest task
-taken for the start; and not at all if it is larger than what was done, as cost may grow faster than size.
+Some programs never end on some input, and without ``--record-timeout`` nothing would stop them. A healthy task must not
+be killed because its cost is unknown. So the limit is on CPU time alone, which does not pass while a machine is
+suspended or its storage is slow; it follows from the slowest of at least ``MIN_RECORDS`` records that were done in this
+run, with all of the shortest task counted as the start; and a task larger than those done has no limit, as cost may
+grow faster than size.
 """
 
 from __future__ import annotations
@@ -12,25 +13,25 @@ import math
 
 import msgspec
 
-#: So many times what the slowest records measured let expect, and so much at least.
+#: The limit as a multiple of what the slowest measured records predict, and its minimum.
 FACTOR = 100.0
 MIN_LIMIT_SECONDS = 60.0
 
-#: Records and tasks that must have been done before anything is expected of others.
+#: Numbers of records and tasks that must be done before the limit applies.
 MIN_RECORDS = 100
 MIN_TASKS = 3
 
 
 class CpuLimit(msgspec.Struct):
-    """Learns from tasks that are done what CPU time others may use."""
+    """Learns from tasks that are done how much CPU time others may use."""
 
     n_tasks: int = 0
     n_records: int = 0
     #: Units of the largest task.
     largest: int = 0
-    #: CPU seconds of the task that took least: the start of the tool takes at most so long.
+    #: CPU seconds of the shortest task: an upper bound of the tool's start.
     shortest_seconds: float = math.inf
-    #: The most CPU seconds a unit that a task took.
+    #: Maximum CPU seconds per unit of a task.
     slowest: float = 0.0
 
     def observe(self, units: int, cpu_seconds: float, n_records: int) -> None:
@@ -44,7 +45,7 @@ class CpuLimit(msgspec.Struct):
         self.slowest = max(self.slowest, cpu_seconds / units)
 
     def seconds(self, units: int) -> float | None:
-        """CPU seconds that a task of so many ``units`` may use; None: any.
+        """Return the CPU seconds that a task of ``units`` may use; None: no limit.
 
         >>> limit = CpuLimit()
         >>> limit.observe(50, 1.0, 100)

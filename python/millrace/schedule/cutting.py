@@ -1,4 +1,4 @@
-"""When the next batch is cut from the input, and how large it is. Pure."""
+"""Decisions when the next batch is cut from the input, and how large it is. Pure."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from millrace.model import CostHint
 from millrace.schedule.protocol import Ask
 from millrace.schedule.sizing import MOST_READY, CostModel, is_tail, next_units, to_end
 
-#: A batch takes all that is left, if that is at most so many times its size: how much is left is an estimate, and a rest of
-#: one record would cost a start of the tool.
+#: A batch takes all that is left if that is at most this many times its size: what is left is an estimate, and a rest
+#: of one record would cost a start of the tool.
 REST = 1.05
 
-#: A batch of so many times the units that were asked for, and that others have, ends with a record that is far longer.
+#: A batch with this many times the units asked for, and the units of others, ends with a much longer record.
 FAR_LONGER = 2
 
 
 class Cutting(msgspec.Struct, dict=True):
-    """Asks for batches.
+    """Decides when batches are cut, and asks for them.
 
     Args:
-        slots: How many tasks run side by side.
+        slots: Number of tasks that run side by side.
         hint: First guess of the cost.
         fixed: The user's batch size (records, bytes) instead of measured ones; (0, 0): measure.
-        least_ahead: Batches at work at once, at least, as soon as their size is measured: where they share what is
-            read of a database, more of them read it less often.
+        least_ahead: Minimum number of batches in progress once their size is measured: where batches share reads of a
+            database, more of them read it less often.
     """
 
     slots: int
     hint: CostHint
     fixed: tuple[int, int] = (0, 0)
     least_ahead: int = 0
-    #: There is nothing more to cut.
+    #: The end of the input was reached.
     ended: bool = False
-    #: Batches that were asked for and have not come.
+    #: Batches that were asked for and are not ready.
     asked: int = 0
-    #: Units of the batch that was asked for; 0: its size is the user's.
+    #: Units of the batch that was asked for; 0: the user set its size.
     _asked_units: int = 0
     #: Units of each batch in the last round; 0 before it.
     _last_round: int = 0
-    #: Whether batches are still small beside the start, and grow: one that waits would be as small as those at work.
+    #: Whether batches are still short beside the tool's start and grow: a waiting one would be as short.
     _grows: bool = False
 
     def __post_init__(self) -> None:
@@ -53,7 +53,7 @@ class Cutting(msgspec.Struct, dict=True):
 
     @property
     def most(self) -> int:
-        """Batches in the hands of the slots and their queues, at most."""
+        """Maximum number of batches at the slots and in their queues."""
         if self.is_fixed:
             most = self.slots * (1 + self.cost.ready)
         else:
@@ -61,14 +61,14 @@ class Cutting(msgspec.Struct, dict=True):
         return max(most, self.least_ahead) if self.cost.per_unit or self.is_fixed else most
 
     def wants(self, remaining: float | None, n_batches: int) -> bool:
-        """Whether one more batch is to be cut, with ``n_batches`` here.
+        """Tell whether one more batch is to be cut while ``n_batches`` are here.
 
-        Batches are kept ready beyond those that run, so that no slot ever waits for its input: one a slot, or more if
-        they are short and their size is fixed; but none while nothing is measured, as its size would be a guess. As
-        soon as little is left, all of it.
+        Batches are kept ready beyond those that run, so that no slot waits for its input: one a slot, or more if they
+        are short and their size is fixed; but none while nothing is measured, as its size would be a guess. As soon as
+        little is left, all of it is cut.
 
         Args:
-            remaining: Units not yet cut, as estimated; None: unknown.
+            remaining: Estimated units not yet cut; None: unknown.
         """
         if self.ended or self.asked:
             return False
@@ -79,11 +79,10 @@ class Cutting(msgspec.Struct, dict=True):
         return is_tail(self.cost, self.slots, remaining, fixed=self.is_fixed)
 
     def ask(self, remaining: float | None, n_batches: int, *, several: bool) -> Ask:
-        """Ask for the next batch, of the size that is right now.
+        """Ask for the next batch, with the size that is right now.
 
         Args:
-            several: Batches whose size is no decision may be asked for together, which costs less than one after
-                another.
+            several: Batches of a fixed size may be asked for together, which costs less than one after another.
         """
         self.asked, self._asked_units = 1, 0
         if self.is_fixed:
@@ -102,15 +101,15 @@ class Cutting(msgspec.Struct, dict=True):
         return Ask(1, 0, 0)
 
     def came(self) -> None:
-        """A batch that was asked for is there."""
+        """Note that a batch that was asked for is ready."""
         self.asked -= 1
 
     def end(self) -> None:
-        """There is nothing more to cut."""
+        """Note that no more batches can be cut."""
         self.asked, self.ended = 0, True
 
     def is_far_longer(self, units: int) -> bool:
-        """Whether a batch has many more units than it was to have."""
+        """Tell whether a batch has many more units than were asked for."""
         return self._asked_units > 0 and FAR_LONGER * max(self._asked_units, self.cost.batch_units) < units
 
     def _next_units(self, remaining: float | None) -> int:
@@ -124,11 +123,11 @@ class Cutting(msgspec.Struct, dict=True):
         return math.ceil(REST * max(units, remaining)) if remaining <= REST * units else units
 
     def _within_round(self, units: int, remaining: float) -> int:
-        """``units``, or in the last round, in which each slot gets an equal part, that part."""
-        if (units + 1) * self.slots < remaining:  # units are whole
+        """Limit ``units``, in the last round, to an equal part for each slot."""
+        if (units + 1) * self.slots < remaining:  # units are integers
             self._last_round = 0
             return units
-        # None is mostly the tool's start.
+        # No batch is mostly the tool's start.
         if not self._last_round:
             self._last_round = min(units, max(math.ceil(remaining / self.slots), self.cost.start_units))
         return self._last_round

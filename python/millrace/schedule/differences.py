@@ -1,4 +1,4 @@
-"""What two outputs of the same records differ in, and what that looks like. Pure."""
+"""Search for the first difference of two outputs for the same records, and its likely cause. Pure."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-#: Lines that a header and a footer have together, at most.
+#: Maximum number of lines of a header and a footer together.
 MOST_LINES = 1000
 
 _NUMBER = re.compile(rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 
-#: A line as it is shown, at most.
+#: Maximum number of characters of a line that is shown.
 SHOWN = 100
 
 
 class Look(NamedTuple):
-    """What a difference looks like, in words, and what helps."""
+    """The likely cause of a difference, in words, and a hint."""
 
     what: str
     hint: str
 
 
 class Difference(NamedTuple):
-    """The first line that differs; counted from 0. None: there is no such line."""
+    """The first line that differs, counted from 0. ``None``: there is no such line."""
 
     line: int
-    #: In what was committed, and when it was run again.
+    #: The line as committed, and from the second execution.
     then: bytes | None
     now: bytes | None
-    #: Offset of the line in both.
+    #: Offset of the line in both outputs.
     offset: int
 
 
 def first_difference(then: bytes, now: bytes) -> Difference:
-    """The first line that is not in both.
+    """Return the first line that is not the same in both.
 
     >>> first_difference(b"a\\nb\\nc\\n", b"a\\nc\\n")
     Difference(line=1, then=b'b', now=b'c', offset=2)
@@ -58,7 +58,7 @@ def _line_at(text: bytes, start: int) -> bytes | None:
 
 
 def shown(line: bytes | None) -> str:
-    """A line for people."""
+    """Format a line for a message."""
     if line is None:
         return "(nothing)"
     text = "".join(c if c.isprintable() else "\\t" if c == "\t" else "?" for c in line.decode(errors="replace"))
@@ -66,12 +66,12 @@ def shown(line: bytes | None) -> str:
 
 
 def looks_like(then: Sequence[bytes], now: Sequence[bytes], *, repeatable: bool) -> Look:
-    """Say what a tool does whose output depends on where its input is cut.
+    """Explain a difference: why the tool's output depends on where its input is cut.
 
     Args:
-        then: What it wrote for each batch.
-        now: What it wrote for the same records in other pieces.
-        repeatable: Whether it writes the same bytes when a batch is run again as it is.
+        then: Its output for each batch.
+        now: Its output for the same records in other pieces.
+        repeatable: Whether it writes the same bytes when a batch is run again unchanged.
     """
     if not repeatable:
         return Look(
@@ -87,7 +87,7 @@ Blocks = Sequence[Sequence[bytes]]
 
 
 def _frame(then: Blocks, now: Blocks) -> Look | None:
-    """A header or a footer that is the same in each block."""
+    """Recognise a header or footer that is the same in each block."""
     blocks = [*then, *now]
     for head, foot in _frames(then, now):
         ends = {(tuple(block[:head]), tuple(block[len(block) - foot :])) for block in blocks}
@@ -97,7 +97,7 @@ def _frame(then: Blocks, now: Blocks) -> Look | None:
 
 
 def _frames(then: Blocks, now: Blocks) -> Iterator[tuple[int, int]]:
-    """Lines that a header and a footer may have: as many as the same records have less in fewer blocks."""
+    """Yield possible (header, footer) line counts: as many lines as fewer blocks of the same records lack."""
     n_blocks = len(then) - len(now)
     lines = sum(map(len, then)) - sum(map(len, now))
     if n_blocks and not lines % n_blocks and 0 < lines // n_blocks <= MOST_LINES:
@@ -106,7 +106,7 @@ def _frames(then: Blocks, now: Blocks) -> Iterator[tuple[int, int]]:
 
 
 def _unframed(blocks: Blocks, head: int, foot: int) -> list[bytes] | None:
-    """All lines without the frames; None if a block is shorter than its frame."""
+    """Return all lines without the frames; None if a block is shorter than its frame."""
     if any(len(block) < head + foot for block in blocks):
         return None
     return [line for block in blocks for line in block[head : len(block) - foot]]
@@ -135,12 +135,12 @@ def _named(block: Sequence[bytes], head: int, foot: int) -> Look:
 
 
 def _so_long(how: str, n_lines: int) -> str:
-    """A join of so many lines, of which one is what it keeps without a number."""
+    """Format a join option for ``n_lines`` lines; one line is its default."""
     return how if n_lines == 1 else f"{how}:{n_lines}"
 
 
 def _left_out(then: Blocks, now: Blocks) -> Look | None:
-    """Lines of which there are fewer, and no others."""
+    """Recognise lines that are missing while no others were added."""
     before, after = (Counter(line for block in blocks for line in block) for blocks in (then, now))
     if before == after or not (before <= after or after <= before):
         return None
@@ -151,7 +151,7 @@ def _left_out(then: Blocks, now: Blocks) -> Look | None:
 
 
 def _varying_ends(then: Blocks, now: Blocks) -> Look | None:
-    """A last or first line that says something of all records, such as a total."""
+    """Recognise a last or first line about all records, such as a total."""
     for head, foot in _frames(then, now):
         if _unframed(then, head, foot) == _unframed(now, head, foot) is not None:
             where = "at its end" if not head else "at its start" if not foot else "at its start and end"

@@ -1,6 +1,6 @@
-"""The tasks of all nodes at the coordinator, or those of a partition at its leader, and where they go. Pure.
+"""Dispatch of tasks to nodes: of a whole run at the coordinator, or of a partition at its leader. Pure.
 
-What `Placement` decides, for tasks that carry something, may be out twice, and are told of once.
+It adds payloads to the decisions of ``Placement``, and reports each task once although two copies of it may be out.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from millrace.schedule.locality import Homes
 from millrace.schedule.placement import Placement, Send
 from millrace.tasks import Task
 
-#: The node that the coordinator is on.
+#: Node of the coordinator.
 COORDINATOR = 0
 
 Load = TypeVar("Load")
 
-#: Seconds between looks for tasks that take too long while slots are idle.
+#: Interval between checks for stragglers while slots are idle.
 STRAGGLER_LOOK_SECONDS = 0.25
 
 
 class _Out(msgspec.Struct, Generic[Load]):
-    """A task that was submitted and has not come to its end."""
+    """A task that was submitted and has not ended."""
 
     load: Load
     fragment: int
@@ -34,13 +34,13 @@ class _Out(msgspec.Struct, Generic[Load]):
 
 
 class Dispatcher(Generic[Load]):
-    """Sends tasks to nodes, and tells of each once.
+    """Sends tasks to nodes, and reports the end of each once.
 
-    Whatever happens may send tasks to nodes: `take` them after each call.
+    Every method may decide that tasks are sent: call ``take`` after each call.
 
     Args:
-        fragments: Fragments of the database; 0: it is whole.
-        placement: How tasks are placed, if not as usual.
+        fragments: Number of fragments of the database; 0: it is whole.
+        placement: Placement to use instead of a new one.
     """
 
     def __init__(self, fragments: int = 0, placement: Placement | None = None) -> None:
@@ -53,7 +53,7 @@ class Dispatcher(Generic[Load]):
         self._is_held = False
 
     def take(self) -> list[tuple[Send, Load]]:
-        """What is to be sent now, and what it carries."""
+        """Return the sends decided since the last call, each with its payload."""
         found = [(send, self._out[TaskId(send.task)].load) for send in self._sends]
         self._sends.clear()
         return found
@@ -61,12 +61,12 @@ class Dispatcher(Generic[Load]):
     # Nodes
 
     def joined(self, node: int, slots: int, now: float, members: int = 1) -> None:
-        """A node is there, or has another number of slots than before; see `Placement.node_joined`."""
+        """Add a node, or change its number of slots; see ``Placement.node_joined``."""
         self._homes.joined(node, slots)
         self._note(self._placement.node_joined(node, slots, now, members))
 
     def lost(self, node: int, now: float) -> int:
-        """A node is gone; return how many tasks of its own go to others."""
+        """Remove a lost node; return the number of its tasks that are reassigned."""
         self._homes.lost(node)
         back, sends = self._placement.node_lost(node, now)
         self._note(sends)
@@ -75,10 +75,10 @@ class Dispatcher(Generic[Load]):
     # Tasks
 
     def submit(self, task: Task, load: Load, units: float, now: float) -> None:
-        """A task is to be done, of so many units of work; ``load`` is sent with it."""
+        """Submit a task of ``units`` cost units; ``load`` is the payload sent with it."""
         self._out[task.id] = _Out(load, task.fragment)
         fragment = task.fragment if task.fragment <= self._fragments else 0
-        # What is no search reads some of all volumes, which the coordinator has more of than others.
+        # A task that is no search reads parts of all volumes, of which the coordinator holds more than other nodes.
         reads_far = self._is_held and not fragment
         prefer = (COORDINATOR,) if reads_far else self._homes.of(task.fragment)
         self._note(
@@ -88,7 +88,7 @@ class Dispatcher(Generic[Load]):
         )
 
     def started(self, task: TaskId) -> bool:
-        """A slot has taken a task. Whether that is news."""
+        """Note that a slot has started a task; return whether this is the first report."""
         out = self._out.get(task)
         if out is None or out.started:
             return False
@@ -96,19 +96,19 @@ class Dispatcher(Generic[Load]):
         return True
 
     def ended(self, node: int, task: TaskId, seconds: float, now: float, *, counts: bool) -> bool:
-        """A task came to its end at a node; see `Placement.task_ended`. Whether it is the end of the task."""
+        """Note the end of a task at a node; return whether the task has ended. See ``Placement.task_ended``."""
         self._note(self._placement.task_ended(node, task, seconds, now, counts=counts))
         if task not in self._out or (not counts and self._placement.holders(task)):
-            return False  # it has ended before, or another slot may do better
+            return False  # an earlier copy has ended, or another slot may succeed
         del self._out[task]
         return True
 
     def came_back(self, node: int, task: TaskId, now: float) -> bool:
-        """A node gives a task back that none of its slots had taken. Whether no other has it."""
+        """Note that a node returned a task that none of its slots had started; return whether no other has it."""
         return self.ended(node, task, 0.0, now, counts=False)
 
     def withdraw(self) -> list[TaskId]:
-        """Take back all tasks that are not sent; they are forgotten, and nothing is run twice any more."""
+        """Forget all tasks that are not sent and return them; nothing is run twice from now on."""
         self._last = False
         back = [TaskId(task) for task in self._placement.withdraw()]
         for task in back:
@@ -116,13 +116,13 @@ class Dispatcher(Generic[Load]):
         return back
 
     def no_more(self) -> None:
-        """All tasks are there: from here on, what takes too long may be run twice."""
+        """Note that all tasks are submitted: from now on, stragglers may be duplicated."""
         self._last = True
 
     def look(self, now: float) -> None:
-        """Send what waits for a choice, and what takes too long to idle slots too; to be called now and then.
+        """Send tasks that waited for a choice, and copies of stragglers to idle slots. Call it regularly.
 
-        See `Placement.fill`, `Placement.straggling`.
+        See ``Placement.fill``, ``Placement.straggling``.
         """
         if len(self._placement.local):
             self._note(self._placement.fill(now))
@@ -130,16 +130,16 @@ class Dispatcher(Generic[Load]):
             self._looked = now
             self._note(self._placement.straggling(now))
 
-    # Fragments that storage of the nodes holds
+    # Fragments held by the nodes' storage
 
     def hold(self, replicas: Mapping[int, Replicas]) -> None:
-        """Nodes with a replica, by fragment, are these now: they search it, as far as that leaves no slot idle."""
+        """Set the nodes with a replica, by fragment: they search it as far as that leaves no slot idle."""
         self._is_held = True
         self._placement.hold(replicas)
 
     @property
     def n_local(self) -> tuple[int, int]:
-        """Searches of such fragments that were sent, and how many of them to nodes that hold the fragment."""
+        """Number of searches of such fragments that were sent, and how many of them to nodes that hold theirs."""
         local = self._placement.local
         return local.n_sent, local.n_local
 

@@ -1,8 +1,8 @@
-"""Who writes which part of an output that is the blocks of all batches, one after the other: what all ways have in common.
+"""Distribution over ranks of the writes of an output that is the blocks of all batches in order: the common part.
 
-Pure: blocks in, writes out; the clock is an argument. The coordinator knows the length of each block, so it gives
-places without having seen a byte. The ways (`millrace.cluster.write`) are those of mpiBLAST-PIO (Lin et al., "Coordinating
-Computation and I/O in Massively Parallel Sequence Search", IEEE TPDS 22(4), 2011).
+Pure: blocks in, writes out; the clock is an argument. The coordinator knows the length of each block, so it computes
+offsets without having seen a byte. The strategies (``millrace.cluster.write``) are those of mpiBLAST-PIO (Lin et al.,
+"Coordinating Computation and I/O in Massively Parallel Sequence Search", IEEE TPDS 22(4), 2011).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-#: Bytes of an extent: it waits for this many, at most `LONGEST_WAIT_SECONDS` seconds, and it ends with the block that brings it
-#: to `MOST_BYTES`. Large enough that messages do not count; small enough that all ranks have their turn.
+#: An extent waits for this many bytes, at most ``LONGEST_WAIT_SECONDS``, and ends with the block that brings it to
+#: ``MOST_BYTES``. Large enough that the cost of messages is small; small enough that all ranks take part.
 LEAST_BYTES = 4 << 20
 MOST_BYTES = 32 << 20
 LONGEST_WAIT_SECONDS = 0.5
 
 
 class Sized(Protocol):
-    """A block, as far as places go."""
+    """A block, as far as its offset is concerned."""
 
     @property
     def length(self) -> int: ...
@@ -32,12 +32,12 @@ Block = TypeVar("Block", bound=Sized)
 
 
 class Write(msgspec.Struct, Generic[Block], frozen=True):
-    """What one rank is to write: blocks, each at its offset."""
+    """One write of a rank: blocks, each at its offset."""
 
     number: int
     rank: int
     pieces: tuple[tuple[int, Block], ...]
-    #: Its bytes may be fetched, and written when `Extents.released` says so.
+    #: Whether its bytes may only be fetched now, and written when ``Extents.released`` returns it.
     held: bool = False
 
     @property
@@ -46,7 +46,7 @@ class Write(msgspec.Struct, Generic[Block], frozen=True):
 
 
 class Lane(msgspec.Struct, Generic[Block]):
-    """Blocks that wait for their turn, with their offsets and holders, in order."""
+    """Queue of blocks with their offsets and holders, in order."""
 
     blocks: deque[tuple[int, Block, int | None]] = msgspec.field(default_factory=deque)
     size: int = 0
@@ -71,54 +71,54 @@ class Lane(msgspec.Struct, Generic[Block]):
 
 
 class Extents(ABC, Generic[Block]):
-    """Hands out the writes of one output, and knows what became of them.
+    """Distributes the writes of one output over ranks, and tracks their state.
 
     Args:
-        ranks: Who can write.
+        ranks: Ranks that can write.
     """
 
     def __init__(self, ranks: Iterable[int]) -> None:
         self._ranks = set(ranks)
-        #: Bytes of all blocks so far: where the next one begins.
+        #: Bytes of all blocks so far: offset of the next one.
         self.size = 0
-        #: What is to be written again, as whoever wrote it is lost.
+        #: Writes to repeat, as their rank was lost.
         self._again: deque[Write[Block]] = deque()
-        #: Handed out and not yet written; written and not yet known to be on disk.
+        #: Issued and not yet written; written and not yet known to be on disk.
         self._in_flight: dict[int, Write[Block]] = {}
         self._unsafe: dict[int, Write[Block]] = {}
-        #: Bytes that each rank was given to write.
+        #: Bytes assigned to each rank so far.
         self._given: Counter[int] = Counter()
         self._number = 0
 
-    # What a way decides
+    # Decisions of a strategy
 
     @abstractmethod
     def _take_in(self, offset: int, block: Block, holder: int | None) -> None:
-        """Let a block wait for its turn."""
+        """Queue a block."""
 
     @abstractmethod
     def _begin(self, now: float, *, last: bool) -> list[Write[Block]]:
-        """Hand out what is to be begun at ``now``; with ``last`` nothing waits for more."""
+        """Issue the writes to begin at ``now``, in seconds; with ``last``, nothing waits for more blocks."""
 
     @property
     @abstractmethod
     def _waits(self) -> bool:
-        """Whether blocks wait for their turn."""
+        """Whether blocks are queued."""
 
     def released(self) -> list[Write[Block]]:
-        """Held writes whose turn has come."""
+        """Return held writes that may be written now."""
         return []
 
-    # What all ways do
+    # Common to all strategies
 
     def add(self, block: Block, holder: int | None) -> None:
-        """The next block of the output, in order; ``holder`` is the rank in whose journal it is, if that still runs."""
+        """Add the next block of the output, in order; ``holder`` is the live rank with its journal, or None."""
         if block.length:
             self._take_in(self.size, block, holder)
             self.size += block.length
 
     def turn(self, now: float, *, last: bool = False) -> list[Write[Block]]:
-        """What is to be begun at ``now``, in seconds; with ``last`` nothing waits for more."""
+        """Return the writes to begin at ``now``, in seconds; with ``last``, nothing waits for more blocks."""
         found = []
         while self._again:
             write = self._again.popleft()
@@ -134,43 +134,43 @@ class Extents(ABC, Generic[Block]):
     def _idlest(self) -> int:
         return min(self._ranks, key=lambda rank: (self._given[rank], rank))
 
-    # What became of it
+    # State of writes
 
     def written(self, number: int) -> None:
-        """A write has come to its end; its bytes may still be in a memory that is lost with its node."""
+        """Note that a write has ended; its bytes may still be lost from memory with its node."""
         if write := self._in_flight.pop(number, None):
             self._unsafe[number] = write
 
     def safe(self, numbers: Iterable[int]) -> None:
-        """These are on disk."""
+        """Note that these writes are on disk."""
         for number in numbers:
             self._unsafe.pop(number, None)
 
     def rank_is_safe(self, rank: int) -> None:
-        """All that ``rank`` has written is on disk."""
+        """Note that all writes of ``rank`` are on disk."""
         self._unsafe = {number: write for number, write in self._unsafe.items() if write.rank != rank}
 
     def lost(self, rank: int) -> None:
-        """Somebody else is to write what ``rank`` had, unless it is on disk."""
+        """Remove a lost rank, and reassign its writes that are not known to be on disk."""
         self._ranks.discard(rank)
         for writes in (self._unsafe, self._in_flight):
             for number in [number for number, write in writes.items() if write.rank == rank]:
                 self._again.append(self._taken_back(writes.pop(number)))
 
     def _taken_back(self, write: Write[Block]) -> Write[Block]:
-        """How it is to be written again."""
+        """Return the write as it is to be repeated."""
         return msgspec.structs.replace(write, held=False)
 
     @property
     def writing(self) -> bool:
-        """Whether something is being written."""
+        """Whether a write is in flight."""
         return bool(self._in_flight)
 
     @property
     def written_all(self) -> bool:
-        """Whether nothing waits and nothing is being written."""
+        """Whether nothing is queued and no write is in flight."""
         return not (self._again or self._in_flight or self._waits)
 
     def unsafe(self) -> list[Write[Block]]:
-        """What is written and not known to be on disk."""
+        """Return writes that have ended and are not known to be on disk."""
         return [*self._unsafe.values()]

@@ -1,4 +1,4 @@
-"""A batch in fragments of the database: which searches are handed out, and how what they found is finished. Pure."""
+"""Search of batches in fragments of the database: which searches are issued, and how candidates are finished. Pure."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from millrace.tasks import Ended, Rank, Search, Slice, Task
 if TYPE_CHECKING:
     from millrace import _core
 
-#: What an earlier run found in fragments, by the extent of the batch.
+#: Candidates that an earlier run found in fragments, by the extent of the batch.
 FoundBefore = Mapping[tuple[int, int], Mapping[int, "_core.BlockRef"]]
 
 
 class FragmentSearch:
-    """Takes batches from their first search to their result.
+    """Drives batches from their first search to their result.
 
     Args:
         fragmented: How the database is searched.
-        n_nodes: Machines that have a memory of their own for fragments.
-        begun: What an earlier run found.
+        n_nodes: Machines with separate memory for fragments.
+        begun: Candidates of an earlier run.
     """
 
     def __init__(self, fragmented: Fragmented, n_nodes: int, begun: FoundBefore) -> None:
@@ -38,46 +38,46 @@ class FragmentSearch:
         self._ways = ways_of(fragmented)
         self._in_shares = {way.kind: way for way in self._ways if isinstance(way, WayInShares)}
         self._parts: dict[BatchId, Part] = {}
-        #: Batches for which everything is found.
+        #: Batches whose candidates are complete.
         self._found_all: list[BatchId] = []
 
     # Batches
 
     def begin(self, part: Part, attempt: int) -> None:
-        """An attempt at a batch begins."""
+        """Begin an attempt at a batch."""
         self._parts[part.batch] = part
         if self._searches.begin(part.batch, attempt, self._begun.get((part.first, part.last), {})):
             self._found_all.append(part.batch)
 
     def divided(self, whole: BatchId, parts: Sequence[Part]) -> list[Order]:
-        """``whole``, which was to be finished in parts, goes on as these."""
+        """Finish the parts into which ``whole`` was divided, and return their tasks."""
         units = max(self._parts.pop(whole).units, 1)
         self._searches.divide(whole, {part.batch: part.units / units for part in parts})
         self._parts.update({part.batch: part for part in parts})
         return [self._finish_in_one(part.batch) for part in parts]
 
     def not_divided(self, batch: BatchId) -> list[Order]:
-        """The records of ``batch``, which was to be finished in parts, belong together."""
+        """Finish ``batch`` as a whole, as its records belong together, and return its task."""
         return [self._finish_in_one(batch)]
 
     def forget(self, batch: BatchId) -> None:
-        """The batch is done, split or given up."""
+        """Forget a batch that is done, split or quarantined."""
         self._parts.pop(batch, None)
         self._searches.forget(batch)
 
-    # What is to be done next
+    # Next tasks
 
     def next_search(self) -> Order | None:
-        """The next search to hand out."""
+        """Return the next search to issue, or None."""
         search = self._searches.next()
         return Order(search[0], Search(search[1]), self._searches.attempt(search[0])) if search else None
 
     def finish_next(self, slots: int, n_tasks: int, *, is_end: bool) -> Divide | list[Order]:
-        """Finish the next batch for which everything is found: first of all, as it ends a batch. Empty: there is none.
+        """Finish the next batch whose candidates are complete; empty: there is none. It goes before ``next_search``.
 
         Args:
-            slots: All slots.
-            n_tasks: Tasks that are with the slots or wait before them.
+            slots: Number of all slots.
+            n_tasks: Number of tasks that run or wait for a slot.
             is_end: There will be no more batches.
         """
         if not self._found_all:
@@ -102,10 +102,10 @@ class FragmentSearch:
     def _finish_in_one(self, batch: BatchId) -> Order:
         return Whole().order(self._ready(batch))
 
-    # How tasks end
+    # Ends of tasks
 
     def done(self, task: Task, ended: Ended) -> Committed | None:
-        """A task is done; the result of its batch, if this was the last that it waited for."""
+        """Note that a task is done; return the result of its batch if this was the last missing task."""
         batch, committed = task.batch, ended.committed
         assert committed is not None  # a task that is done has been committed
         match task.kind:
@@ -128,25 +128,25 @@ class FragmentSearch:
         return None
 
     def failed(self, batch: BatchId, setback: Setback) -> None:
-        """One of several tasks of a batch gave nothing: it begins no more of them."""
+        """Note that one of several tasks of a batch gave no result: no more of them are issued."""
         self._searches.failed(batch, setback)
 
     def settled(self, batch: BatchId) -> Setback | None:
-        """Why a batch has to begin again, once all of its tasks have ended; told once.
+        """Return, once, why a batch must begin again, after all of its tasks have ended.
 
-        After slices that were of no use, one task writes all of them.
+        After slices that could not be used, one task writes all rows.
         """
         setback = self._searches.settled(batch)
         if isinstance(setback, Misplaced):
             self._found_all.append(batch)
         return setback
 
-    # What is known
+    # State
 
     def seconds(self, batch: BatchId) -> float | None:
-        """Wall seconds that the searches of a batch take; None if an earlier run did them all."""
-        return self._searches.seconds(batch) if batch in self._parts else 0.0  # nothing was to be searched
+        """Return the wall seconds of a batch's searches; None if an earlier run did them all."""
+        return self._searches.seconds(batch) if batch in self._parts else 0.0  # there was nothing to search
 
     def share(self, batch: BatchId) -> float:
-        """How much of the work on a batch is done."""
+        """Return the fraction of the work on a batch that is done, from 0 to 1."""
         return self._searches.share(batch)

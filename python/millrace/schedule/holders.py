@@ -1,18 +1,18 @@
-"""Which nodes hold which fragments of a database, and which fragments are left to be searched. Pure."""
+"""Record of the nodes that hold each fragment of a database, and of the fragments left to search. Pure."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
-#: The nodes that have a replica of one fragment; as a mapping with the share of it that each has.
+#: The nodes that have a replica of one fragment; as a mapping, with the share of it that each has.
 Replicas = Collection[int] | Mapping[int, float]
 
 
 class Holders:
     """Fragments by the nodes that can read them from their own disks.
 
-    A node holds what its storage has a replica of, and what it has fetched for an earlier search.
+    A node holds the replicas in its storage, and fragments that it fetched for earlier searches.
 
     >>> holders = Holders({1: [7, 8], 2: [8]}); holders.add(1); holders.add(2)
     >>> sorted(holders.of_node[8]), holders.load(1, but=8)
@@ -28,46 +28,46 @@ class Holders:
         self._replicas: dict[int, Mapping[int, float]] = {}
         self._copies: dict[int, set[int]] = defaultdict(set)
         self._lost: set[int] = set()
-        #: Nodes that are there and hold it, by fragment.
+        #: Live nodes that hold it, by fragment.
         self.nodes_of: dict[int, tuple[int, ...]] = {}
-        #: What is left, in the order in which it came; a fragment is left as long as any of its searches is.
+        #: Number of searches left by fragment, in order of arrival.
         self.left: dict[int, int] = {}
-        #: What is left of each node's own.
+        #: Fragments left that each node holds.
         self.of_node: dict[int, dict[int, None]] = defaultdict(dict)
-        #: Readers that each node serves now, as far as is known.
+        #: Number of readers that each node serves now, as far as is known.
         self.serves: dict[int, int] = defaultdict(int)
         self.hold(replicas)
 
-    # Who holds what
+    # Holders of fragments
 
     def is_known(self, fragment: int) -> bool:
-        """Whether anything was ever told of where it is."""
+        """Tell whether the location of a fragment was ever reported."""
         return fragment in self._replicas
 
     def holds(self, node: int, fragment: int) -> bool:
-        """Whether a node that is there holds ``fragment``."""
+        """Tell whether a live node holds ``fragment``."""
         return node in self.nodes_of.get(fragment, ())
 
     def hold(self, replicas: Mapping[int, Replicas]) -> None:
-        """Nodes with a replica are these now; of fragments that are not among them nothing changes."""
+        """Set the nodes with a replica of these fragments; other fragments stay unchanged."""
         for fragment, nodes in replicas.items():
             self._replicas[fragment] = dict(nodes) if isinstance(nodes, Mapping) else dict.fromkeys(nodes, 1.0)
         self._settle(replicas)
 
     def fetched(self, fragment: int, node: int) -> None:
-        """A node fetches ``fragment``, and keeps it."""
+        """Note that a node fetches ``fragment`` and keeps it."""
         if self.is_known(fragment) and not self.holds(node, fragment):
             self._copies[fragment].add(node)
             self._settle([fragment])
 
     def joined(self, node: int) -> None:
-        """A node is there (again): its copies are gone, its replicas are not."""
+        """Add a node, perhaps again: its copies are gone, its replicas are not."""
         if node in self._lost:
             self._lost.remove(node)
             self._settle(self._replicas)
 
     def lost(self, node: int) -> None:
-        """A node is gone, and what it holds with it."""
+        """Remove a lost node and its copies."""
         self._lost.add(node)
         for copies in self._copies.values():
             copies.discard(node)
@@ -87,16 +87,16 @@ class Holders:
         for node in self.nodes_of.get(fragment, ()):
             self.of_node[node][fragment] = None
 
-    # What is left
+    # Fragments left
 
     def add(self, fragment: int) -> None:
-        """One more search of ``fragment`` is to be handed out."""
+        """Add a waiting search of ``fragment``."""
         self.left[fragment] = self.left.get(fragment, 0) + 1
         if self.left[fragment] == 1:
             self._list(fragment)
 
     def take(self, fragment: int) -> None:
-        """A search of ``fragment`` is handed out."""
+        """Remove a waiting search of ``fragment``, which was sent."""
         self.left[fragment] -= 1
         if not self.left[fragment]:
             del self.left[fragment]
@@ -104,16 +104,16 @@ class Holders:
                 self.of_node[node].pop(fragment, None)
 
     def clear(self) -> None:
-        """Nothing is left."""
+        """Remove all waiting searches."""
         self.left.clear()
         self.of_node.clear()
 
     def load(self, fragment: int, but: int = -1) -> list[int]:
-        """How many fragments each of its other holders has left."""
+        """Return for each other holder of ``fragment`` the number of fragments it has left."""
         return [len(self.of_node[node]) for node in self.nodes_of.get(fragment, ()) if node != but]
 
     def nearest(self, node: int) -> list[int]:
-        """What is left of a node's own, as far as it holds as much of it as of any other.
+        """Return the fragments left of which a node holds the largest share.
 
         >>> holders = Holders({1: {7: 0.8}, 2: {7: 1.0, 8: 0.8}}); holders.add(1); holders.add(2)
         >>> holders.nearest(7), holders.nearest(8), holders.nearest(9)

@@ -1,33 +1,33 @@
-"""The way to the end after a signal. Pure."""
+"""The steps that end a run after a signal. Pure."""
 
 from __future__ import annotations
 
 from millrace.schedule.protocol import Kill, Withdraw
 
-#: Seconds that running tools get to end after the first signal.
+#: Seconds that running tools may go on after the first signal.
 GRACE_SECONDS = 20.0
 
 
 class Interruption:
-    """Nothing new is begun after the first signal; after a second one, or when time is up, what runs is ended."""
+    """Starts nothing new after the first signal; after a second one, or the grace time, kills running tools."""
 
     def __init__(self) -> None:
         self._since: float | None = None
         self._killed = False
 
     def __bool__(self) -> bool:
-        """Whether there was a signal."""
+        """Return whether there was a signal."""
         return self._since is not None
 
     def signalled(self, now: float) -> list[Withdraw | Kill]:
-        """There is a signal; what is to be done."""
+        """Handle a signal; return the actions."""
         if self._since is not None:
             return self._kill()
         self._since = now
         return [Withdraw()]
 
     def turn(self, now: float) -> list[Withdraw | Kill]:
-        """What is to be done as time goes by."""
+        """Return the actions that are due at ``now``."""
         return self._kill() if self._since is not None and now > self._since + GRACE_SECONDS else []
 
     def _kill(self) -> list[Withdraw | Kill]:

@@ -1,4 +1,4 @@
-"""The lives of batches: which runs next, again, in parts, or not at all. Pure: no clock, no file, no process."""
+"""The life of each batch: which one runs next, is retried, split or quarantined. Pure: no clock, file or process."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class Run(msgspec.Struct, frozen=True):
     batch: BatchId
     attempt: int
     urgent: bool = False
-    #: Nothing is to run beside it on its node.
+    #: It must run alone on its node.
     alone: bool = False
 
 
-#: What becomes of a batch next.
+#: The next step for a batch.
 Step = Run | Split | Quarantine | Release | Stop
 
 
 class _State(Enum):
-    #: Cut, and not yet given to a slot.
+    #: Cut, and not yet submitted.
     READY = 1
-    #: At a slot, or in the queue before it.
+    #: Submitted: at a slot, or in the queue before it.
     RUNNING = 2
-    #: Failed, and held back until it is known whether the tool works at all.
+    #: Failed, and held until it is known whether the tool works at all.
     HELD = 3
 
 
@@ -43,49 +43,49 @@ class _Batch(msgspec.Struct):
     units: int
     attempt: int = 0
     state: _State = _State.READY
-    #: No more retries of the whole: on its way down to the culprit.
+    #: No more retries as a whole: it is being split down to the culprit record.
     suspect: bool = False
-    #: Its last one, or that of the batch of which it was cut off.
+    #: Its last failure, or that of the batch from which it was cut.
     failure: Failure | None = None
     #: How often memory ran out for it.
     starved: int = 0
 
 
-#: So many different single records that fail alike, and none that succeeds, mean that the tool does not work. Records
-#: without any units do not count: a tool that works may fail on each of them.
+#: The tool does not work if this many single records fail alike and none succeeds. Records without any units do not
+#: count: a working tool may fail on each of them.
 WITNESSES = 3
 
-#: The same for records that fail in different ways: a message may hold something random.
+#: The same for records that fail in different ways: a message may contain something random.
 MOST_WITNESSES = 10
 
-#: So many units of a file, which are about bytes, are cut in a few milliseconds.
+#: A file with at most this many units (about bytes) left is cut within a few milliseconds.
 GATHERED_UNITS = 1 << 20
 
-#: Memory runs out for a batch so often before nothing is let run beside it.
+#: A batch runs alone after memory ran out for it this often.
 MOST_CROWDED = 2
 
-#: So many records for each of which there is not enough memory, and more of them than are done, are no matter of records.
+#: Memory, not the records, is the reason if it is too small for this many records, and for more than are done.
 MOST_STARVED = 10
 
 
 def _kind(failure: Failure) -> tuple[Result, str]:
-    """What is the same of failures that are alike."""
+    """Return the key that failures of one kind share."""
     return failure.result, failure.signature
 
 
 class Lives:
-    """Decides for each batch, from the time when it is cut until it is done or given up.
+    """Decides for each batch, from the time when it is cut until it is done or quarantined.
 
     Near the end all that is left is cut, and the largest batch goes first: a long record that starts last ends last.
     Source: R. L. Graham, Bounds on multiprocessing timing anomalies, SIAM J. Appl. Math. 17(2), 1969 (largest
     processing time first).
 
     Args:
-        cutting: Which batches are asked for.
+        cutting: Decides which batches are asked for.
         retries: Further attempts at a failing batch before it is split, and at a single record.
-        stop_on_failure: End the run at the first record that is given up.
-        proven: The tool is known to work: some record was done before.
-        limit: How many records may be given up.
+        stop_on_failure: Stop the run at the first record that would be quarantined.
+        proven: The tool is known to work: a record was done before.
+        limit: How many records may be quarantined.
     """
 
     def __init__(
@@ -96,24 +96,24 @@ class Lives:
         self.limit = limit or QuarantineLimit()
         self._batches: dict[BatchId, _Batch] = {}
         self._held: deque[BatchId] = deque()
-        #: Batches that wait for a place in the queues of the slots: (-units, batch), a heap.
+        #: Batches that wait to be submitted: a heap of (-units, batch).
         self._ready: list[tuple[int, BatchId]] = []
-        #: Whether so little is left to cut that batches wait until all of it is, for the largest to go first.
+        #: Whether so little is left that batches wait until all of it is cut, so that the largest goes first.
         self._gathers = False
-        #: Single records that failed while nothing had succeeded, and how.
+        #: Single records that failed while nothing had succeeded, with their failures.
         self._witnesses: dict[BatchId, Failure] = {}
-        #: Single records for which there is not enough memory.
+        #: Number of single records for which memory is too small.
         self._starved = 0
 
     @property
     def done(self) -> bool:
-        """Everything was cut and came to its end."""
+        """Whether all of the input was cut and every batch is done or quarantined."""
         return self.cutting.ended and not self._batches and not self.cutting.asked
 
     # Batches
 
     def ask(self, remaining: float | None, *, several: bool = False) -> Ask | None:
-        """One more batch to cut, or several; None if enough are ready. See `Cutting`.
+        """One more batch to cut, or several; None if enough are ready. See ``Cutting``.
 
         Args:
             several: The input is a file, of which the next batches are there in a moment.
@@ -126,14 +126,14 @@ class Lives:
             return self.cutting.ask(remaining, here, several=several)
         if any(batch not in self._witnesses for batch in self._batches):
             return None
-        # All that there is has failed: one more record may tell whether anything works.
+        # Everything so far has failed: one more record may show whether anything works.
         return None if self.cutting.ended or self.cutting.asked else self.cutting.ask_for_one()
 
     def batch_cut(self, part: Part, *, stays_whole: bool = False) -> list[Step]:
-        """A batch that was asked for is ready.
+        """Add a batch that was asked for.
 
         Args:
-            stays_whole: It is not to be cut again.
+            stays_whole: It must not be split for its size.
         """
         self.cutting.came()
         batch, records = part.batch, part.records
@@ -142,11 +142,11 @@ class Lives:
             self._hold(batch)
             return self._verdict()
         if records > 1 and self.cutting.is_far_longer(part.units) and not stays_whole:
-            return [Split(batch, records - 1)]  # the last one is the long one
+            return [Split(batch, records - 1)]  # the last record is the long one
         return self._add([batch])
 
     def _add(self, batches: Iterable[BatchId]) -> list[Step]:
-        """Batches may be run."""
+        """Run batches of one very long record at once, and queue the others."""
         steps: list[Step] = []
         for batch in batches:
             item = self._batches[batch]
@@ -157,23 +157,23 @@ class Lives:
         return steps if self._gathers else steps + self._hand_out()
 
     def turn(self) -> list[Step]:
-        """All that happened was told; what waited for a batch that does not come any more is to be run."""
+        """Start batches that waited for one that does not come any more. Call it after all other events."""
         return [] if self._gathers and self.cutting.asked else self._hand_out()
 
     def _hand_out(self) -> list[Step]:
-        """Give batches that are ready to the slots and their queues, the largest first."""
+        """Submit ready batches to the slots and their queues, the largest first."""
         steps: list[Step] = []
         while self._ready and len(self._batches) - len(self._ready) < self.cutting.most + len(self._held):
             steps.append(self._run(heapq.heappop(self._ready)[1]))
         return steps
 
     def input_ended(self) -> list[Step]:
-        """There is nothing more to cut."""
+        """Note that no more batches can be cut."""
         self.cutting.end()
         return self._verdict()
 
     def batch_split(self, whole: BatchId, parts: Sequence[Part]) -> list[Step]:
-        """``whole`` is now ``parts``."""
+        """Replace ``whole``, which was split, by ``parts``."""
         item = self._batches.pop(whole)
         fresh = item.state is _State.READY
         for part in parts:
@@ -182,13 +182,13 @@ class Lives:
             return self._add(part.batch for part in parts)
         if self.proven:
             return [self._run(part.batch, urgent=True) for part in parts]
-        # The first record alone bears witness; the rest waits for the verdict.
+        # The first record alone tests the tool; the rest waits for its result.
         for part in parts[1:]:
             self._hold(part.batch)
         return [self._run(parts[0].batch, urgent=True)]
 
     def batch_divided(self, whole: BatchId, parts: Sequence[Part]) -> None:
-        """``whole``, which is at work, goes on as ``parts``."""
+        """Replace ``whole``, which is in progress, by ``parts`` in the same state."""
         item = self._batches.pop(whole)
         for part in parts:
             self._batches[part.batch] = _Batch(
@@ -198,10 +198,10 @@ class Lives:
     # Results
 
     def attempt_done(self, batch: BatchId, seconds: float | None) -> list[Step]:
-        """An attempt gave the result.
+        """Release a batch whose attempt gave the result, and learn from its time.
 
         Args:
-            seconds: Wall time of the attempt, for the cost model; None if it is not known.
+            seconds: Wall time of the attempt, for the cost model; None: unknown.
         """
         item = self._batches.pop(batch)
         self._witnesses.pop(batch, None)
@@ -211,7 +211,7 @@ class Lives:
         return [Release(batch), *self._prove(), *self._hand_out()]
 
     def attempt_failed(self, batch: BatchId, failure: Failure) -> list[Step]:
-        """An attempt gave nothing."""
+        """Retry, split or hold a batch whose attempt gave no result, or stop the run."""
         item, result = self._batches[batch], failure.result
         item.failure = failure
         if result.is_of_the_tool:
@@ -246,17 +246,17 @@ class Lives:
         return [Quarantine(batch, failure)]
 
     def batch_quarantined(self, batch: BatchId) -> list[Step]:
-        """The quarantine of ``batch`` is committed."""
+        """Release ``batch``, whose quarantine is committed."""
         del self._batches[batch]
         return [Release(batch), *self._verdict(), *self._hand_out()]
 
     def _suspect_tool(self, batch: BatchId, failure: Failure) -> list[Step]:
-        """Nothing has succeeded yet: find out with single records whether anything can."""
+        """Hold a batch that failed before anything succeeded: single records test whether the tool works."""
         item = self._batches[batch]
         self._hold(batch)
         if item.records <= 1:
             self._witnesses[batch] = failure
-        # One that is ready takes its place: it may work.
+        # A ready batch takes its place: it may succeed.
         return [*self._hand_out(), *self._verdict()]
 
     def _verdict(self) -> list[Step]:
@@ -280,7 +280,7 @@ class Lives:
             return []
         if len({_kind(failure) for failure in self._witnesses.values()}) > 1:
             return self._prove()  # few records, each bad in its own way
-        # Every record there is has failed alike. They are few, and perhaps what failed was the machine, for once.
+        # All records have failed alike. They are few: perhaps the machine failed once, so each is retried.
         for batch, failure in self._witnesses.items():
             if failure.result in (Result.FAILED, Result.STARVED) and self._batches[batch].attempt <= self.retries:
                 del self._witnesses[batch]
@@ -293,12 +293,12 @@ class Lives:
         return len(said) >= (WITNESSES if len(set(said)) == 1 else MOST_WITNESSES)
 
     def _stop(self) -> Stop:
-        """No witness was done."""
+        """Stop the run: no record succeeded."""
         batch, failure = next(iter(self._witnesses.items()))
         return Stop(batch, Why.MEMORY if failure.result is Result.STARVED else Why.TOOL, failure)
 
     def _prove(self) -> list[Step]:
-        """The tool works: failures are the records' own from now on."""
+        """Note that the tool works: from now on, failures are due to the records."""
         self.proven = True
         held, self._held = list(self._held), deque()
         steps: list[Step] = []

@@ -1,8 +1,10 @@
-"""Which fragment a node searches next, by who holds what: rules, and the searches that wait for nodes by one of them. Pure.
+"""Choice of the fragment that a node searches next: rules by the holders of fragments, and a queue that uses one. Pure.
 
-Of a node's own those come first of which it holds most: parts of a volume may be in different places. Rules know who holds what, and what is left; not how long a search takes. `bench.locality` compares them.
+A node searches first the fragments of which it holds the largest share: parts of a volume may be in different places.
+Rules know the holders and the fragments left, not the time of a search. ``bench.locality`` compares them.
 
-Sources: the schedulers of SDAFT (scalable data access for parallel BLAST on HDFS) and PIO, as published, for `sdaft` and `pio`.
+Sources: the schedulers of SDAFT (scalable data access for parallel BLAST on HDFS) and PIO, as published, for ``sdaft``
+and ``pio``.
 """
 
 from __future__ import annotations
@@ -13,15 +15,15 @@ from collections.abc import Callable, Mapping
 from millrace.schedule.holders import Holders, Replicas
 from millrace.schedule.waiting import PlacedTask
 
-#: The next fragment for a node, of those that are left, of which there are some.
+#: Chooses the next fragment for a node from those that are left; at least one is.
 Rule = Callable[[int, Holders], int]
 
-#: Bytes a second of a disk and of a link (1 Gbit/s): what `cost` takes them for, in the same time for all.
+#: Bytes per second that ``cost`` assumes of a disk and of a link (1 Gbit/s).
 DISK, LINK = 100e6, 125e6
 
 
 def sdaft(node: int, holders: Holders) -> int:
-    """Of the node's own that whose least loaded other holder has most left; if none is its own, the most redundant of all.
+    """Choose, of the node's own fragments or else of all, the one whose least loaded other holder has most left.
 
     >>> holders = Holders({1: [7, 8], 2: [7, 9], 3: [9]})
     >>> for fragment in (1, 2, 3): holders.add(fragment)
@@ -34,7 +36,7 @@ def sdaft(node: int, holders: Holders) -> int:
 
 
 def pio(node: int, holders: Holders) -> int:
-    """Of the node's own that which the fewest others could take; else that which most hold.
+    """Choose the node's own fragment that the fewest others could search; without own ones, the one that most could.
 
     >>> holders = Holders({1: [7, 8], 2: [7]}); holders.add(1); holders.add(2)
     >>> pio(7, holders), pio(8, holders), pio(9, holders)
@@ -50,7 +52,7 @@ def pio(node: int, holders: Holders) -> int:
 
 
 def cost(node: int, holders: Holders) -> int:
-    """The least time to read as things are now; of equals that which the fewest nodes could take that have little else.
+    """Choose the fragment with the least read time now; of equals, the one whose holders have most else to do.
 
     >>> holders = Holders({1: [7], 2: [8]}); holders.add(1); holders.add(2); holders.serves[7] = 3
     >>> cost(7, holders), cost(9, holders)
@@ -59,7 +61,7 @@ def cost(node: int, holders: Holders) -> int:
 
     def key(fragment: int) -> tuple[float, float, int]:
         if fragment in holders.of_node[node]:
-            # Left to others is what they could take as well, and have little else to do.
+            # Fragments that others hold as well, and have little else to do, are left to them.
             return 1 / DISK, -sum(holders.load(fragment, node)), fragment
         serving = min((holders.serves[other] for other in holders.nodes_of.get(fragment, ())), default=0)
         return 1 / min(DISK, LINK / (serving + 1)), -sum(holders.load(fragment)), fragment
@@ -67,47 +69,48 @@ def cost(node: int, holders: Holders) -> int:
     return min(holders.nearest(node) or holders.left, key=key)
 
 
-#: All of them, by name.
+#: All rules by name.
 RULES: dict[str, Rule] = {"sdaft": sdaft, "pio": pio, "cost": cost}
 
 
 class LocalFirst:
-    """Searches that wait for nodes, in fragments of which it is known where they are.
+    """Queue of searches in fragments whose holders are known.
 
     Args:
-        rule: As local as the others in the simulator, and ends first.
+        rule: The default is as local as the others in the simulator, and ends first.
     """
 
     def __init__(self, rule: Rule = sdaft) -> None:
         self._rule = rule
         self.holders = Holders()
         self._waiting: dict[int, deque[PlacedTask]] = {}
-        #: Searches that were handed out, and those of them that their nodes held.
+        #: Number of searches that were sent, and of those sent to a node that held the fragment.
         self.n_sent = self.n_local = 0
 
     def __len__(self) -> int:
-        """Searches that wait."""
+        """Return the number of waiting searches."""
         return sum(self.holders.left.values())
 
     def hold(self, replicas: Mapping[int, Replicas]) -> None:
-        """See `Holders.hold`."""
+        """Set the nodes with a replica; see ``Holders.hold``."""
         self.holders.hold(replicas)
 
     def add(self, task: PlacedTask) -> None:
-        """A search waits."""
+        """Queue a search."""
         self._waiting.setdefault(task.fragment, deque()).append(task)
         self.holders.add(task.fragment)
 
     def take(self, node: int, *, idle: bool) -> PlacedTask | None:
-        """The search that a node gets.
+        """Remove and return the next search for a node, or None.
 
         Args:
-            idle: A slot is idle there, for which any will do; else only what it holds, as others may hold the rest.
+            idle: A slot is idle there, so any search will do; else only fragments that it holds: others may hold the
+                rest.
         """
         holders = self.holders
         if not (holders.left if idle else holders.of_node[node]):
             return None
-        # What nobody holds has to be fetched in any case.
+        # A fragment without holders must be fetched in any case.
         orphan = (
             None if holders.of_node[node] else next((each for each in holders.left if not holders.nodes_of[each]), None)
         )
@@ -116,12 +119,12 @@ class LocalFirst:
         return self._waiting[fragment].popleft()
 
     def sent(self, fragment: int, node: int) -> None:
-        """A search goes to a node, which has the fragment from then on."""
+        """Note that a search goes to a node, which holds the fragment from then on."""
         self.n_sent += 1
         self.n_local += self.holders.holds(node, fragment)
         self.holders.fetched(fragment, node)
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Remove all waiting searches."""
         self._waiting.clear()
         self.holders.clear()

@@ -1,4 +1,4 @@
-"""Which node keeps which fragments of a database in memory, so that it is given them again. Pure."""
+"""Affinity of nodes and fragments: a node searches again the fragments that it keeps in memory. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class Homes:
     """Fragments settle on the nodes that searched them first.
 
     A node is home to its share of the fragments, and a fragment has its share of the slots: with more fragments than
-    nodes, the memory of all nodes together holds the database; with fewer, several nodes hold each. What a node
-    searches beyond that, because it had nothing else to do, changes nothing: its memory is for what it will see again.
+    nodes, the memory of all nodes together holds the database; with fewer, several nodes hold each. Further searches by
+    an otherwise idle node change nothing: its memory is for the fragments that it will search again.
 
     >>> homes = Homes(4)
     >>> for node in (1, 2): homes.joined(node, slots=8)
@@ -20,7 +20,7 @@ class Homes:
     [(1,), (2,), (1,), ()]
 
     Args:
-        fragments: How many there are, numbered from 1; 0: the database is whole, and nothing has a home.
+        fragments: Number of fragments, which are numbered from 1; 0: the database is whole, and nothing has a home.
     """
 
     def __init__(self, fragments: int) -> None:
@@ -31,24 +31,24 @@ class Homes:
         self._all = 0
 
     def joined(self, node: int, slots: int) -> None:
-        """A node is there, or has another number of slots than before."""
+        """Add a node, or change its number of slots."""
         self._nodes.setdefault(node, set())
         self._slots[node] = slots
         self._all = sum(self._slots.values())
 
     def lost(self, node: int) -> None:
-        """A node is gone; what it was home to is free."""
+        """Remove a lost node; its fragments may settle elsewhere."""
         for fragment in self._nodes.pop(node, ()):
             self._at[fragment].remove(node)
         self._slots.pop(node, None)
         self._all = sum(self._slots.values())
 
     def of(self, fragment: int) -> tuple[int, ...]:
-        """The nodes that are home to ``fragment``; what is the number of none is at home nowhere."""
+        """Return the home nodes of ``fragment``; none for a number that is no fragment."""
         return tuple(self._at[fragment]) if 0 < fragment <= self._n else ()
 
     def sent(self, fragment: int, node: int) -> None:
-        """A node is about to search ``fragment``, and keeps it if it has room for one more."""
+        """Note that a node is about to search ``fragment``; it becomes a home if it has room for one more."""
         own = self._nodes.get(node)
         if not 0 < fragment <= self._n or own is None or fragment in own:
             return

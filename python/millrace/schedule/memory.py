@@ -1,46 +1,46 @@
-"""How many tools run side by side on a node where memory runs out. Pure: what became of a task in, how many from now on out.
+"""Limit of the tools that run side by side on a node where memory runs out. Pure: ends of tasks in, the limit out.
 
-While nothing is killed for lack of memory, nothing changes. A kill beside others brings the number down, to between
-half and three quarters, by what the tool took and what there is. As long as what the tools take shows that there is
-room for more, it grows again.
+While nothing is killed for lack of memory, nothing changes. A kill beside other tasks lowers the limit, to between half
+and three quarters, by the memory of the tool and of the node. As long as the measured memory of the tools leaves room
+for more, the limit grows again.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-#: Part of the memory that tools may take together, as measured, for more of them to be let in.
+#: Maximum share of the memory that tools may take together, as measured, for the limit to grow.
 ROOM = 0.9
 
-#: Tasks done in a row, for each of those that are let in, before more are.
+#: Tasks that must be done in a row, for each allowed tool, before the limit grows.
 CALM = 16
 
 
 class Allowance(msgspec.Struct, dict=True):
-    """How many tools may run side by side.
+    """Limit of the tools that may run side by side.
 
     Args:
-        slots: Slots of the node.
-        limit_bytes: Memory that there is.
+        slots: Number of slots of the node.
+        limit_bytes: Memory of the node, in bytes.
     """
 
     slots: int
     limit_bytes: int
-    #: Tasks done in a row, and the most memory that one of them took.
+    #: Number of tasks done in a row, and the peak memory of them, in bytes.
     _calm: int = 0
     _peak: int = 0
 
     def __post_init__(self) -> None:
-        #: Tools side by side, at most.
+        #: Maximum number of tools that run side by side.
         self.allowed = self.slots
 
     def ended(self, *, out_of_memory: bool, side_by_side: int, peak_bytes: int) -> bool:
-        """A task came to its end. Whether `allowed` is another number now.
+        """Learn from a task that ended; return whether ``allowed`` has changed.
 
         Args:
             out_of_memory: A process of it was killed for lack of memory.
-            side_by_side: Tools that ran at once while it did, itself included, at most.
-            peak_bytes: Memory that it took, at most; of one that was killed, what it had taken by then.
+            side_by_side: Maximum number of tools that ran at once while it did, itself included.
+            peak_bytes: Its peak memory in bytes; if it was killed, up to then.
         """
         before = self.allowed
         if out_of_memory:
@@ -52,7 +52,7 @@ class Allowance(msgspec.Struct, dict=True):
         return self.allowed != before
 
     def _fewer(self, side_by_side: int, peak_bytes: int) -> int:
-        """What is let in after a kill: less than ran, but one peak does not tell what all others take."""
+        """Return the limit after a kill: less than ran, though one peak does not show what all others take."""
         fits = self.limit_bytes // max(peak_bytes, 1)
         return max(1, side_by_side // 2, min(fits, side_by_side * 3 // 4))
 

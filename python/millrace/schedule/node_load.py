@@ -1,4 +1,4 @@
-"""What each node has to do, how fast it does it, and how many tasks it is sent therefore. Pure; times are seconds."""
+"""The load and speed of each node, and the number of tasks that it is sent. Pure; times are seconds."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-#: Tasks that wait at a node beyond its slots, at most so many for each slot.
+#: Maximum number of tasks that wait at a node, for each of its slots.
 MOST_AHEAD = 4
 
-#: Weight that an older observation keeps when a new one comes.
+#: Weight of older observations when a new one is measured.
 MEMORY = 0.9
 
-#: Measured speeds of nodes count within this factor of the mean: records differ too, and may have come in a row.
+#: Measured speeds are limited to this factor of the mean: records differ, and costly ones may come in a row.
 FASTEST = 8.0
 
 
@@ -26,54 +26,54 @@ class Mean(msgspec.Struct):
     tasks: float = 0.0
 
     def add(self, units: float, seconds: float) -> None:
-        """A task took so long."""
+        """Add the time of one task."""
         self.units = MEMORY * self.units + units
         self.seconds = MEMORY * self.seconds + seconds
         self.tasks = MEMORY * self.tasks + 1.0
 
     @property
     def task_seconds(self) -> float:
-        """Mean time of a task; 0 if nothing is known."""
+        """Mean time of a task; 0: unknown."""
         return self.seconds / self.tasks if self.tasks else 0.0
 
 
 class NodeLoad(msgspec.Struct):
-    """A node and the tasks that are out there."""
+    """A node and the tasks that were sent to it."""
 
     slots: int
-    #: Nodes that it stands for, if it is a partition.
+    #: Number of nodes that it stands for, if it is a partition.
     members: int = 1
-    #: Tasks that have a slot there, as far as known: since when, and whether the slot was idle before.
+    #: Tasks that have a slot there, as far as known: start time, and whether the slot was idle before.
     running: dict[int, tuple[float, bool]] = msgspec.field(default_factory=dict)
     #: Tasks that wait there, oldest first.
     queued: dict[int, None] = msgspec.field(default_factory=dict)
     measured: Mean = msgspec.field(default_factory=Mean)
     #: Seconds from the end of a task to the start of the next; 0: not measured.
     latency: float = 0.0
-    #: Tasks that it is sent at most.
+    #: Maximum number of tasks that it is sent.
     depth: int = 0
-    #: Number of the valid entry of this node among those with room.
+    #: Number of this node's valid entry in ``Room``.
     stamp: int = 0
 
     @property
     def out(self) -> int:
-        """Tasks that it has."""
+        """Number of tasks at the node."""
         return len(self.running) + len(self.queued)
 
     @property
     def idle(self) -> int:
-        """Slots without a task."""
+        """Number of slots without a task."""
         return max(self.slots - len(self.running), 0)
 
     def take(self, task: int, now: float) -> None:
-        """A task is sent there."""
+        """Add a task that is sent to the node."""
         if len(self.running) < self.slots:
             self.running[task] = (now, True)
         else:
             self.queued[task] = None
 
     def give(self, task: int, now: float) -> float | None:
-        """A task has ended; return when it was sent, if it was to an idle slot."""
+        """Remove a task that has ended; return its send time if it was sent to an idle slot."""
         since, found_idle = self.running.pop(task, (0.0, False))
         if self.queued:
             self.queued.pop(task, None)
@@ -81,7 +81,7 @@ class NodeLoad(msgspec.Struct):
         return since if found_idle else None
 
     def start(self, now: float) -> None:
-        """Free slots take what waits there."""
+        """Move waiting tasks to free slots."""
         while self.queued and len(self.running) < self.slots:
             following = next(iter(self.queued))
             del self.queued[following]
@@ -89,12 +89,12 @@ class NodeLoad(msgspec.Struct):
 
 
 class Speeds:
-    """How fast nodes are, measured from the tasks that end.
+    """Speeds of the nodes, measured from the tasks that end.
 
     Args:
         latency_seconds: First guess of the time from the end of a task to the start of the next one that was not
             waiting at the node; replaced by measurement.
-        most_ahead: Tasks that wait at a node at most, for each of its slots; 0: no prefetch.
+        most_ahead: Maximum number of tasks that wait at a node, for each of its slots; 0: no prefetch.
     """
 
     def __init__(self, latency_seconds: float, most_ahead: int) -> None:
@@ -107,7 +107,7 @@ class Speeds:
         return self._all.units > 0
 
     def measure(self, node: NodeLoad, units: float, seconds: float, delay: float | None) -> None:
-        """A task of so many units took so long; ``delay``: seconds besides, if it was sent to an idle slot."""
+        """Learn from a task of ``units``; ``delay``: seconds beyond its run time, if it was sent to an idle slot."""
         for mean in (node.measured, self._all):
             mean.add(units, max(seconds, 1e-6))
         if delay is not None:
@@ -115,11 +115,11 @@ class Speeds:
         node.depth = self.depth(node)
 
     def latency(self, node: NodeLoad) -> float:
-        """Seconds from the end of a task there to the start of the next, if that has to be sent first."""
+        """Return the seconds from the end of a task there to the start of a next one that must be sent first."""
         return node.latency or self._latency_seconds
 
     def rate(self, node: NodeLoad) -> float:
-        """Units a second of one slot; 1 while nothing is measured."""
+        """Return the units per second of one slot; 1 while nothing is measured."""
         if not self._all.units:
             return 1.0
         mean = self._all.units / self._all.seconds
@@ -127,7 +127,7 @@ class Speeds:
         return min(max(own, mean / FASTEST), mean * FASTEST)
 
     def depth(self, node: NodeLoad) -> int:
-        """Tasks that a node is sent at most: for its slots, and for those that end while a message travels."""
+        """Return the maximum number of tasks for a node: its slots, and those that end while a message travels."""
         latency = self.latency(node)
         task_seconds = node.measured.task_seconds or self._all.task_seconds
         # As many end within the delay on average; three standard deviations more, as if ends came at random.
@@ -136,14 +136,14 @@ class Speeds:
         return node.slots + min(ahead, self._most_ahead * node.slots)
 
     def left(self, node: NodeLoad, task: int, units: float, now: float) -> float:
-        """Seconds until a task that runs there likely ends; of an overdue one, as much as has passed."""
+        """Estimate the seconds until a running task ends; for an overdue one, its run time so far."""
         whole = units / self.rate(node)
         age = now - node.running[task][0]
         return whole - age if age < whole else age
 
 
 class Room:
-    """Nodes that can take a task, the one with the most to spare first."""
+    """Priority queue of the nodes with room for a task, the least loaded first."""
 
     def __init__(self, nodes: Mapping[int, NodeLoad], speeds: Speeds) -> None:
         self._nodes, self._speeds = nodes, speeds
@@ -151,7 +151,7 @@ class Room:
         self._heap: list[tuple[bool, float, int, int]] = []
 
     def best(self) -> int | None:
-        """The node with the most to spare."""
+        """Return the least loaded node, or None."""
         while self._heap:
             _, _, node, stamp = self._heap[0]
             if self._is_valid(node, stamp):
@@ -160,12 +160,12 @@ class Room:
         return None
 
     def key(self, node: int) -> tuple[bool, float, int]:
-        """Nodes in the order of this take tasks."""
+        """Return the sort key of a node: nodes receive tasks in this order."""
         item = self._nodes[node]
         return (not item.idle, item.out / (item.slots * self._speeds.rate(item)), node)
 
     def note(self, node: int) -> None:
-        """What ``node`` has to do has changed."""
+        """Update the entry of ``node`` after its load has changed."""
         item = self._nodes[node]
         item.stamp += 1
         if item.out >= item.depth:

@@ -1,4 +1,4 @@
-"""What is to be made a task."""
+"""Orders from which the scheduler makes tasks."""
 
 from __future__ import annotations
 

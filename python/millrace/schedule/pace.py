@@ -1,30 +1,30 @@
-"""How soon a node agent has to look up: at once where a slot may be idle, later while work waits for its slots. Pure.
+"""The poll interval of a node agent: none where a slot may be idle, longer while work waits for its slots. Pure.
 
-Slots take the next task by themselves. While tasks wait here, nobody waits for the agent, and what has happened can
-be handled and told together: one wake-up, one message. Many processes that wake up for each task would take the time
+Slots start the next task by themselves. While tasks wait at the node, nothing waits for the agent, and events can be
+handled and reported together: one wake-up, one message. Many processes that wake up for each task would take the time
 that the tools need.
 """
 
 from __future__ import annotations
 
-#: Seconds of work that wait for a slot, for each second that the agent may wait.
+#: Seconds of work that must wait for a slot for each second that the agent sleeps.
 SAFETY = 4.0
 
-#: Longest wait, in seconds.
+#: Maximum interval, in seconds.
 LONGEST = 0.05
 
-#: Shorter waits save nothing.
+#: Shorter intervals save nothing.
 SHORTEST = 0.002
 
-#: Weight that an older task time keeps when a new one comes.
+#: Weight of older task times when a new one is measured.
 MEMORY = 0.9
 
 
 class Pace:
-    """What is known of the slots of one node.
+    """Poll interval of one node, computed from the tasks that wait at it.
 
     Args:
-        slots: How many there are.
+        slots: Number of slots of the node.
     """
 
     def __init__(self, slots: int) -> None:
@@ -33,19 +33,19 @@ class Pace:
         self._seconds = 0.0
 
     def submitted(self, tasks: int = 1) -> None:
-        """So many tasks more are here."""
+        """Count tasks that arrived."""
         self._here += tasks
 
     def ended(self, seconds: float) -> None:
-        """A task is no longer here; it ran for so long, or 0: it did not run."""
+        """Count a task as gone; ``seconds`` is its run time, or 0 if it did not run."""
         self._here -= 1
         if seconds > 0:
             self._seconds = MEMORY * self._seconds + (1 - MEMORY) * seconds if self._seconds else seconds
 
     def rest(self) -> float:
-        """Seconds for which nothing that happens here, or is said, needs an answer; 0: it may need one at once.
+        """Return the seconds for which no event or message needs a reply; 0: one may need a reply at once.
 
-        As long as enough tasks wait for the slots: the time in which these come to an end, divided by `SAFETY`.
+        While enough tasks wait for the slots: the time in which these end, divided by ``SAFETY``.
         """
         waiting = self._here - self._slots
         if waiting <= 0:

@@ -1,39 +1,39 @@
-"""Whether a message is compressed before it is sent: where that is likely to bring it there sooner. Pure."""
+"""Decision whether to compress a message: where that is likely to deliver it sooner. Pure."""
 
 from __future__ import annotations
 
-#: Shorter messages are sent as they are, in bytes.
+#: Shorter messages are sent uncompressed, in bytes.
 SMALLEST = 64 << 10
 
-#: Pieces from so many bytes on tell how fast the network is; the time of shorter ones is that of looking for their end.
+#: Minimum size of a message whose time measures the network; for shorter ones it measures the polling.
 TELLING = 1 << 20
 
-#: Weight that an older observation keeps when a new one comes.
+#: Weight of older observations when a new one is measured.
 MEMORY = 0.8
 
 
 class Packing:
-    """What was measured of network and compression, in bytes a second; first guesses of the latter."""
+    """Measured bytes per second of network and compression; first guesses of the latter."""
 
     def __init__(self) -> None:
         self._network = 0.0
         self._speed = 400e6
-        #: Size after over size before.
+        #: Size after compression over size before.
         self._ratio = 0.5
 
     def sent(self, size: int, seconds: float) -> None:
-        """A piece of ``size`` bytes was under way so long, until somebody looked."""
+        """Learn from a message of ``size`` bytes that was in flight for ``seconds``, until it was polled."""
         if size >= TELLING:
-            # As fast as the fastest of late: others waited behind more, or were not looked at for a while.
+            # The fastest recent one counts: others waited behind more data, or were polled late.
             self._network = max(size / max(seconds, 1e-6), MEMORY * self._network)
 
     def packed(self, before: int, after: int, seconds: float) -> None:
-        """A message was compressed."""
+        """Learn from a message that was compressed."""
         self._speed = MEMORY * self._speed + (1 - MEMORY) * before / max(seconds, 1e-6)
         self._ratio = MEMORY * self._ratio + (1 - MEMORY) * after / before
 
     def pays(self, size: int) -> bool:
-        """Whether to compress a message of ``size`` bytes; never while nothing is known of the network."""
+        """Tell whether to compress a message of ``size`` bytes; never while the network is not measured."""
         if size < SMALLEST or not self._network:
             return False
         return size / self._speed + size * self._ratio / self._network < size / self._network

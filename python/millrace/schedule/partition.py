@@ -1,13 +1,13 @@
-"""When nodes form partitions, and which. Pure."""
+"""Division of nodes into partitions. Pure."""
 
 from __future__ import annotations
 
 import math
 
-#: So many nodes speak with the coordinator themselves; more form partitions.
+#: Up to this many nodes communicate with the coordinator directly; more form partitions.
 MOST_FLAT = 256
 
-#: Nodes of a partition, when the user says nothing.
+#: Nodes of a partition if the user sets no number.
 SMALLEST, LARGEST = 64, 128
 
 
@@ -17,10 +17,10 @@ def partitions(nodes: int, size: int | None = None) -> list[range]:
     The first node of each leads it. With one partition there is no level between coordinator and nodes.
 
     Args:
-        nodes: How many nodes there are, numbered from 0.
-        size: Nodes of a partition at most, as the user wants it; None: no partitions up to `MOST_FLAT` nodes,
-            then as many nodes in each as there are partitions, within `SMALLEST` and `LARGEST`, so that no
-            process speaks with many others.
+        nodes: Number of nodes, which are numbered from 0.
+        size: Maximum number of nodes of a partition, set by the user; None: no partitions up to ``MOST_FLAT`` nodes,
+            then as many nodes in each as there are partitions, within ``SMALLEST`` and ``LARGEST``, so that no
+            process communicates with many others.
 
     Raises:
         ValueError: ``nodes`` or ``size`` is below 1.
@@ -41,9 +41,9 @@ def partitions(nodes: int, size: int | None = None) -> list[range]:
 
 
 def routes(nodes: int, size: int | None = None) -> dict[int, int]:
-    """With whom the coordinator, node 0, speaks to reach each other node: with itself, or the leader of its partition.
+    """Return the node by which the coordinator, node 0, reaches each other node: itself or its partition's leader.
 
-    The coordinator leads the first partition, so its nodes need nobody between.
+    The coordinator leads the first partition, so it reaches these nodes directly.
 
     >>> routes(7, 3)
     {1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4}

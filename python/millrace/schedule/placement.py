@@ -1,13 +1,12 @@
-"""Which node gets which task: the same class places over partitions at the root, over nodes in a partition.
+"""Placement of tasks on nodes: over partitions at the root, and by the same class over nodes in a partition.
 
-Pure: what happened comes in with its time, what to send goes out. Times are seconds on any one clock.
+Pure: events come in with their time, sends go out. Times are seconds on any one clock.
 
-A node is sent as many tasks as it has slots, and so many more that no slot waits for the network: those that end
-while a message is under way. Task times and the delay of messages are measured from what comes back.
+A node is sent as many tasks as it has slots, and as many more as end while a message travels, so that no slot waits
+for the network. Task times and the delay of messages are measured from the replies.
 
-How to use it: carry out every `Send` in the order given, and report every end. A task may be out twice (a duplicate
-near the end); its first end counts. Call `Placement.straggling` now
-and then once no more tasks will come.
+Usage: carry out every ``Send`` in the order given, and report every end. A task may be out twice (a duplicate near the
+end); its first end counts. Call ``Placement.straggling`` regularly once no more tasks will come.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from millrace.schedule.waiting import PlacedTask, Waiting
 
 
 class Send(NamedTuple):
-    """Send ``task`` to ``node``; ``duplicate``: it is out elsewhere too, and the first end counts."""
+    """Send ``task`` to ``node``; ``duplicate``: another node has it too, and the first end counts."""
 
     node: int
     task: int
@@ -33,13 +32,13 @@ class Send(NamedTuple):
 class Placement:
     """Places tasks on nodes.
 
-    While a task waits, no slot is idle and urgent tasks go first. A task goes to a node that it prefers when that
-    leaves no slot idle, and is then passed over by at most as many later tasks as there are slots. Searches of fragments
-    of which it is known who holds them (`hold`) wait for `fill`, so that each node has the choice of all of them.
+    While a task waits, no slot is idle, and urgent tasks go first. A task goes to a node that it prefers when that
+    leaves no slot idle, and at most as many later tasks pass it as there are slots. Searches of fragments with known
+    holders (``hold``) wait for ``fill``, so that each node can choose among all of them.
 
     Args:
-        latency_seconds: See `Speeds`.
-        most_ahead: See `Speeds`.
+        latency_seconds: See ``Speeds``.
+        most_ahead: See ``Speeds``.
     """
 
     def __init__(self, latency_seconds: float = 0.005, most_ahead: int = MOST_AHEAD) -> None:
@@ -47,42 +46,42 @@ class Placement:
         self._tasks: dict[int, PlacedTask] = {}
         self._slots, self._serial = 0, 0
         self._waiting = Waiting()
-        #: Searches of fragments of which it is known who holds them.
+        #: Searches of fragments with known holders.
         self.local = LocalFirst()
         self._speeds = Speeds(latency_seconds, most_ahead)
         self._room = Room(self._nodes, self._speeds)
 
-    # What is known
+    # State
 
     @property
     def waiting(self) -> int:
-        """Tasks that are not sent."""
+        """Number of tasks that are not sent."""
         return self._waiting.count + len(self.local)
 
     @property
     def slots(self) -> int:
-        """Slots of all nodes."""
+        """Number of slots of all nodes."""
         return self._slots
 
     def depth(self, node: int) -> int:
-        """Tasks that ``node`` is sent at most."""
+        """Return the maximum number of tasks that ``node`` is sent."""
         return self._nodes[node].depth
 
     def is_open(self, task: int) -> bool:
-        """Whether ``task`` waits or is out, and has not ended anywhere."""
+        """Tell whether ``task`` waits or is out, and has not ended anywhere."""
         return task in self._tasks and not self._tasks[task].ended
 
     def holders(self, task: int) -> tuple[int, ...]:
-        """Nodes at which ``task`` is out, also after its first end."""
+        """Return the nodes that have ``task``, also after its first end."""
         return tuple(self._tasks[task].nodes) if task in self._tasks else ()
 
     # Nodes
 
     def node_joined(self, node: int, slots: int, now: float, members: int = 1) -> list[Send]:
-        """A node is there, or has another number of slots than before.
+        """Add a node, or change its number of slots.
 
         Args:
-            members: Nodes that it stands for, if it is a partition; each of them gets a task ahead.
+            members: Number of nodes that it stands for, if it is a partition; each of them gets a task ahead.
 
         Raises:
             ValueError: ``slots`` is below 1.
@@ -99,10 +98,10 @@ class Placement:
         return self._fill(node, now)
 
     def node_lost(self, node: int, now: float) -> tuple[list[int], list[Send]]:
-        """A node is gone.
+        """Remove a lost node.
 
         Returns:
-            Tasks that were out there alone, which wait again, before all others; and what to send.
+            Tasks that only this node had, which wait again, before all others; and the sends.
         """
         item = self._nodes.pop(node, None)
         if item is None:
@@ -122,18 +121,18 @@ class Placement:
         return [task.number for task in back], self.fill(now)
 
     def fill(self, now: float) -> list[Send]:
-        """Send what waits to nodes that have room."""
+        """Send waiting tasks to nodes that have room."""
         sends: list[Send] = []
         # One at a time: a whole queue for one node would leave slots of others idle.
         while (best := self._room.best()) is not None and (sent := self._fill(best, now, most=1)):
             sends.extend(sent)
-        # What is left is nothing for the one with most room, and may be something for the next.
+        # The node with most room may take none of the rest, while the next one may.
         for node in sorted(self._nodes, key=self._room.key) if len(self.local) else ():
             sends += self._fill(node, now)
         return sends
 
     def hold(self, replicas: Mapping[int, Replicas]) -> None:
-        """Nodes with a replica, by fragment, are these now."""
+        """Set the nodes with a replica, by fragment."""
         self.local.hold(replicas)
 
     # Tasks
@@ -149,15 +148,15 @@ class Placement:
         fragment: int = 0,
         once: bool = False,
     ) -> list[Send]:
-        """A task is to be sent: at once where there is room, else when there is.
+        """Add a task: it is sent at once if there is room, else when there is.
 
         Args:
             task: Its number; no other task ever had it.
-            units: Cost units, the same for all tasks (see `CostHint.unit`).
-            urgent: Before all that is not urgent.
-            prefer: Nodes where it is cheaper, such as those that hold its database fragment.
-            fragment: That which it searches. If it is known who holds it, it waits for the next `fill`; else 0.
-            once: It is not run twice, however long it takes.
+            units: Cost units, the same unit for all tasks (see ``CostHint.unit``).
+            urgent: Goes before all that is not urgent.
+            prefer: Nodes where it costs less, such as those that hold its database fragment.
+            fragment: Fragment that it searches. If its holders are known, it waits for the next ``fill``; else 0.
+            once: It is not duplicated, however long it takes.
 
         Raises:
             ValueError: The task is known already.
@@ -177,11 +176,11 @@ class Placement:
         return [self._send(node, item, now)]
 
     def task_ended(self, node: int, task: int, seconds: float, now: float, *, counts: bool = True) -> list[Send]:
-        """A task came to its end at a node, well or not; the end of a node that was lost changes nothing.
+        """Note that a task ended at a node, well or not; the end at a node that was lost changes nothing.
 
         Args:
-            seconds: Wall time of its run there; 0: it did not run, and says nothing of the node.
-            counts: False: it gave nothing, so a copy that is out elsewhere is waited for.
+            seconds: Wall time of its run there; 0: it did not run, so nothing is measured.
+            counts: False: it gave no result, so another copy of it is awaited.
         """
         item = self._nodes.get(node)
         if item is None or not (task in item.running or task in item.queued):
@@ -197,7 +196,7 @@ class Placement:
         return self._fill(node, now)
 
     def withdraw(self) -> list[int]:
-        """Take back all tasks that are not sent; they are forgotten."""
+        """Forget all tasks that are not sent, and return them."""
         waiting = [task.number for task in self._tasks.values() if task.waiting]
         for number in waiting:
             del self._tasks[number]
@@ -206,17 +205,17 @@ class Placement:
         return waiting
 
     def straggling(self, now: float) -> list[Send]:
-        """Duplicate tasks on idle slots where that is likely to end sooner. Only for when no more tasks will come."""
+        """Duplicate tasks on idle slots where that likely ends sooner. Call it only when no more tasks will come."""
         if self.waiting or not self._speeds.is_known:
             return []
         return [
             self._send(node, task, now) for node, task in stragglers.copies(self._nodes, self._tasks, self._speeds, now)
         ]
 
-    # Choosing
+    # Choice of nodes
 
     def _place(self, task: PlacedTask, urgent: bool) -> int | None:
-        """The node that a new task goes to at once, if any."""
+        """Return the node to which a new task goes at once, if any."""
         best = self._room.best()
         if best is None:
             return None
@@ -228,10 +227,10 @@ class Placement:
                 return preferred
         if urgent or self._nodes[best].idle or not living:
             return best
-        return None  # its nodes have a queue in which there will be room soon, and no slot is idle
+        return None  # no slot is idle, and its preferred nodes will soon have room
 
     def _fill(self, node: int, now: float, most: int = 0) -> list[Send]:
-        """Send what waits to a node until it has enough, or ``most`` tasks."""
+        """Send waiting tasks to a node until it has enough, or ``most`` tasks."""
         item = self._nodes[node]
         sends: list[Send] = []
         while item.out < item.depth and (not most or len(sends) < most):
@@ -243,7 +242,7 @@ class Placement:
         return sends
 
     def _take(self, node: int, *, idle: bool) -> PlacedTask | None:
-        """The next task for a node with room."""
+        """Remove and return the next task for a node with room."""
         if self._waiting.count and (task := self._waiting.take(node, self._slots, idle=idle)):
             return task
         local = self.local.take(node, idle=idle) if len(self.local) else None

@@ -1,4 +1,4 @@
-"""What the scheduler is told and what it wants done: values only. How a task ends is in `millrace.tasks`."""
+"""Events that the scheduler receives and actions that it returns. Values only; task endings: see ``millrace.tasks``."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from millrace.tasks import Ended, SlotsChanged, Task, Withdrawn
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A batch as the scheduler knows it: records ``[first, last)`` and what they cost."""
+    """A batch as the scheduler knows it: records ``[first, last)`` and their cost."""
 
     batch: BatchId
     first: int
     last: int
     units: int
-    #: Whether it may be cut in two; else its records belong together and count as one.
+    #: Whether it may be split; if not, its records belong together and count as one.
     is_divisible: bool = True
 
     @property
     def records(self) -> int:
-        """Records that can stand alone."""
+        """Number of records that can stand alone."""
         return self.last - self.first if self.is_divisible else 1
 
 
@@ -33,103 +33,103 @@ class Result(Enum):
 
     DONE = "done"
     FAILED = "failed"
-    #: Took longer than the user allows: not tried again as it is.
+    #: Exceeded the user's time limit: not retried unchanged.
     TIMED_OUT = "timed out"
-    #: Did nothing any more: says little of its records.
+    #: Made no progress for too long: says little about its records.
     STILL = "still"
-    #: What it reads was away: says nothing of its records.
+    #: A filesystem that it reads was gone: says nothing about its records.
     AWAY = "away"
-    #: Memory ran out, while others ran beside it: says nothing of its records.
+    #: Out of memory beside other tasks: says nothing about its records.
     CROWDED = "crowded"
-    #: Memory ran out, though nothing ran beside it.
+    #: Out of memory while running alone.
     STARVED = "starved"
-    #: Wrote to its input: no result of it is to be had.
+    #: Wrote to its input: no result can be had.
     CHANGED = "changed"
-    #: Failed in a way that has nothing to do with records.
+    #: Failed for a reason that has nothing to do with records.
     FATAL = "fatal"
 
     @property
     def is_of_the_tool(self) -> bool:
-        """Whether it shows by itself that the tool cannot do this work, whatever the records."""
+        """Whether this alone shows that the tool cannot do the work, whatever the records."""
         return self in (Result.CHANGED, Result.FATAL)
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why a task failed."""
+    """How and why a task failed."""
 
     result: Result
-    #: What makes two failures alike: status and message without names and numbers.
+    #: Equal for failures of one kind: status and message without names and numbers.
     signature: str = ""
-    #: In words: how it ended, and in further lines what the tool said.
+    #: In words: how it ended, then in further lines the tool's error output.
     reason: str = ""
-    #: With which the tool ended by itself; None: it did not.
+    #: Exit status of the tool; None: it did not exit by itself.
     exit_status: int | None = None
-    #: Whether it died by a signal, or a process did that a shell had started for it.
+    #: Whether the tool, or a process that its shell started, was killed by a signal.
     died: bool = False
-    #: Whether a file became larger than the limit of the system.
+    #: Whether a file exceeded the system's size limit.
     is_too_large: bool = False
 
 
-# What happens
+# Events
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """The run begins: the first batches are about to be asked for."""
+    """The run began: the first batches are about to be asked for."""
 
 
 class BatchCut(msgspec.Struct, frozen=True):
-    """A batch that was asked for is there."""
+    """A batch that was asked for is ready."""
 
     part: Part
 
 
 class InputEnded(msgspec.Struct, frozen=True):
-    """There is nothing more to cut."""
+    """The end of the input was reached: no more batches can be cut."""
 
 
 class BatchSplit(msgspec.Struct, frozen=True):
-    """The answer to `Split`: ``whole`` is now ``parts``, or one part that cannot be cut."""
+    """Reply to ``Split``: ``whole`` was replaced by ``parts``, or by one part that cannot be cut."""
 
     whole: BatchId
     parts: Sequence[Part]
 
 
 class BatchDivided(msgspec.Struct, frozen=True):
-    """The answer to `Divide`: ``whole``, which is at work, goes on as ``parts``; none: it cannot be divided."""
+    """Reply to ``Divide``: ``whole``, which is in progress, was replaced by ``parts``; none: it cannot be divided."""
 
     whole: BatchId
     parts: Sequence[Part]
 
 
 class BatchQuarantined(msgspec.Struct, frozen=True):
-    """The answer to `Quarantine`: it is committed."""
+    """Reply to ``Quarantine``: the quarantine is committed."""
 
     batch: BatchId
 
 
 class TaskFailed(msgspec.Struct, frozen=True):
-    """A task ended, and gave nothing."""
+    """A task ended without a result."""
 
     task: TaskId
     failure: Failure
 
 
 class LookWanted(msgspec.Struct, frozen=True):
-    """Records are to be run again, to compare what the tool writes; the answer is `Looked`."""
+    """A second execution of records was asked for, to compare the tool's output; the reply is ``Looked``."""
 
     part: Part
     attempt: int
     urgent: bool
-    #: See `millrace.tasks.Compare`.
+    #: See ``millrace.tasks.Compare``.
     over: bool = False
 
 
 class Interrupted(msgspec.Struct, frozen=True):
-    """The run is to stop: for the first time soon, then at once."""
+    """A signal asked the run to stop: the first one soon, the second one at once."""
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """All that has happened was told: what is decided as late as possible is decided now."""
+    """All pending events were reported: decisions that are made as late as possible are made now."""
 
 
 Happened = (
@@ -138,11 +138,11 @@ Happened = (
 )  # fmt: skip
 
 
-# What is to be done
+# Actions
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """Cut so many batches; each ends with the record that reaches a limit. 0: no limit."""
+    """Cut this many batches; each ends with the record that reaches a limit. 0: no limit."""
 
     records: int
     units: int
@@ -151,92 +151,92 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Submit(msgspec.Struct, frozen=True):
-    """Give a task to the slots."""
+    """Submit a task to the slots."""
 
     task: Task
 
 
 class Split(msgspec.Struct, frozen=True):
-    """Cut a batch in two after its first ``records``, then tell `BatchSplit`."""
+    """Cut a batch in two after its first ``records``, then report ``BatchSplit``."""
 
     batch: BatchId
     records: int
-    #: That it is cut for; None: it is cut for another reason.
+    #: Failure because of which it is cut; None: it is cut for another reason.
     failure: Failure | None = None
 
 
 class Divide(msgspec.Struct, frozen=True):
-    """Cut a batch in so many parts of about the same number of records, then tell `BatchDivided`."""
+    """Cut a batch into parts with about equal numbers of records, then report ``BatchDivided``."""
 
     batch: BatchId
     n_parts: int
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """Say that a batch is tried again."""
+    """Report that a batch is tried again."""
 
     batch: BatchId
     failure: Failure
 
 
 class Output(msgspec.Struct, frozen=True):
-    """A batch is done: put its result into the output."""
+    """Commit the result of a batch to the output."""
 
     batch: BatchId
     result: Committed
-    #: That its last task took, and of CPU time.
+    #: Wall time and CPU time of its last task.
     seconds: float
     cpu_seconds: float
 
 
 class Quarantine(msgspec.Struct, frozen=True):
-    """Give up a batch of one record, keep it aside with its error, then tell `BatchQuarantined`."""
+    """Quarantine a batch of one record with its error, then report ``BatchQuarantined``."""
 
     batch: BatchId
-    #: The last of it.
+    #: Its last failure.
     failure: Failure
 
 
 class Release(msgspec.Struct, frozen=True):
-    """The bytes of a batch are no longer needed."""
+    """Free the bytes of a batch."""
 
     batch: BatchId
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """What was run again for comparison gave this; None: it failed."""
+    """Report the result of a second execution to the verifier; None: it failed."""
 
     batch: BatchId
     result: Committed | None
 
 
 class Withdraw(msgspec.Struct, frozen=True):
-    """Take back what no slot has taken, and tell `millrace.tasks.Withdrawn` of each."""
+    """Take back the tasks that no slot has started, and report ``millrace.tasks.Withdrawn`` for each."""
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """End what runs."""
+    """Kill the running tools."""
 
 
 class Why(Enum):
-    """Why a run ends before its time."""
+    """Reasons for stopping a run early."""
 
     #: The tool cannot work at all.
     TOOL = "tool"
-    #: Nor with the memory that there is.
+    #: The tool cannot work in the available memory.
     MEMORY = "memory"
-    #: A record failed, and the user wants no failures.
+    #: A record failed, and the user allows no failures.
     RECORD = "record"
-    #: More records failed than may be given up.
+    #: More records failed than may be quarantined.
     MANY = "many"
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """End the run."""
+    """Stop the run."""
 
     batch: BatchId
     why: Why
-    #: That of ``batch``, which shows why.
+    #: Failure of ``batch`` that is the reason.
     failure: Failure
 
 

@@ -1,4 +1,4 @@
-"""How many records may be given up before the run stops: what fails for many is no fault of theirs. Pure."""
+"""Limit of the quarantined records, beyond which the run stops: a failure of many records is not their fault. Pure."""
 
 from __future__ import annotations
 
@@ -6,57 +6,58 @@ from collections import Counter
 
 import msgspec
 
-#: By default a run stops beyond this share of the records that came to their end, and not before so many.
+#: By default a run stops when more than this share of the ended records, and more than this many, are quarantined.
 SHARE = 0.01
 LEAST_RECORDS = 100
 
-#: It stops earlier if so many failed in the same way, and they are more than this share.
+#: It stops earlier if at least this many failed in the same way, and they are more than this share.
 ALIKE_RECORDS = 10
 ALIKE_SHARE = 0.1
 
-#: And if so many failed in the same way while no record was done, however many were done before.
+#: It also stops if this many failed in the same way while no record was done, however many were done before.
 IN_A_ROW = 50
 
-#: And if so many died by a signal, and they are more than this share: a database that is cut off, memory, or the tool itself.
+#: It also stops if this many, and more than this share, died by a signal: the cause is a truncated database, memory, or
+#: the tool.
 DIED_RECORDS = 3
 DIED_SHARE = 0.001
 
 
 class QuarantineLimit(msgspec.Struct):
-    """Counts records that are done and given up.
+    """Counts records that are done and quarantined.
 
     Args:
-        most: The user's number of records; None: not said.
-        share: The user's share of the records that came to their end, of a hundred at least; None: not said.
+        most: The user's maximum number of records; None: not set.
+        share: The user's maximum share of the ended records, of a hundred at least; None: not set.
     """
 
     most: int | None = None
     share: float | None = None
     n_ended: int = 0
     n_given_up: int = 0
-    #: Of these, those on which the tool died by a signal.
+    #: Those of them on which the tool died by a signal.
     n_died: int = 0
     _alike: Counter[str] = msgspec.field(default_factory=Counter)
-    #: How often each way to fail was seen since a record was done.
+    #: Number of failures of each kind since a record was done.
     _in_a_row: Counter[str] = msgspec.field(default_factory=Counter)
 
     def done(self, n_records: int) -> None:
-        """So many records are done."""
+        """Count records that are done."""
         self.n_ended += n_records
         self._in_a_row.clear()
 
     @property
     def n_done(self) -> int:
-        """Records that are done."""
+        """Number of records that are done."""
         return self.n_ended - self.n_given_up
 
     def resumed(self, n_ended: int, n_given_up: int) -> None:
-        """With earlier runs so many came to their end, of which so many were given up."""
+        """Add the ended and quarantined records of earlier runs."""
         self.n_ended += n_ended
         self.n_given_up += n_given_up
 
     def give_up(self, signature: str, *, died: bool = False) -> bool:
-        """One more record failed, in the way that ``signature`` tells; returns whether that is too many.
+        """Count one more quarantined record, whose failure has this ``signature``; return whether that is too many.
 
         Args:
             died: The tool died by a signal.

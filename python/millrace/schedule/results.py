@@ -1,4 +1,4 @@
-"""What the end of a task says of its batch. Pure."""
+"""Classification of failed tasks by their endings. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RESULTS = {Ending.CHANGED: Result.CHANGED, Ending.STILL: Result.STILL, Ending.T
 
 
 def result_of(ended: Ended, fatal_statuses: Container[int]) -> Result:
-    """What becomes of a batch of which a task failed.
+    """Return the result of an attempt that has a failed task.
 
     Args:
         fatal_statuses: Exit statuses of the tool that say "not the record's fault".
@@ -27,14 +27,14 @@ def result_of(ended: Ended, fatal_statuses: Container[int]) -> Result:
 
 
 def is_too_large(ended: Ended) -> bool:
-    """Whether the tool, or what a shell has started for it, died as a file became larger than the limit of the system."""
+    """Tell whether the tool, or a process that its shell started, died at the system's limit of file sizes."""
     return signal.SIGXFSZ in (ended.signal, (ended.exit_status or 0) - 128)
 
 
-#: What the system sends to a process that does what it cannot do; a shell adds 128.
+#: Signals that the system sends for invalid operations; a shell adds 128.
 _CRASHES = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
 
 
 def has_died(ended: Ended) -> bool:
-    """Whether the tool, or what a shell has started for it, died as it did what no program may do."""
+    """Tell whether the tool, or a process that its shell started, died by an invalid operation."""
     return ended.ending is Ending.FAILED and (ended.signal in _CRASHES or (ended.exit_status or 0) - 128 in _CRASHES)

@@ -1,4 +1,4 @@
-"""Which fragment of a database is searched next. Pure."""
+"""Choice of the fragment of a database that is searched next. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 
 class SharedScan:
-    """Hands out searches (batch, fragment) so that a fragment is used by all batches while it is in memory.
+    """Issues searches (batch, fragment) so that all batches use a fragment while it is in memory.
 
-    The scan stands at one fragment until no batch waits for it, then goes on to the next one that a batch waits for,
-    round and round. A batch joins wherever the scan stands, and has seen every fragment after one round: no batch
-    waits longer, as only so many are at work at a time.
+    The scan stays at one fragment until no batch waits for it, then goes on to the next one that a batch waits for,
+    round and round. A batch joins at the current fragment, and has seen every fragment after one round: no batch waits
+    longer, as the number of batches in progress is limited.
 
-    On several nodes, each of which keeps some fragments in its memory, the scan stands at as many places at once, which
-    take turns: so each node finds tasks against what it has.
+    On several nodes, each of which keeps some fragments in its memory, the scan has as many positions at once, which
+    take turns: so each node finds tasks for its fragments.
 
     Source: circular shared scans, as in QPipe (Harizopoulos, Shkapenyuk, Ailamaki, SIGMOD 2005).
 
@@ -26,7 +26,7 @@ class SharedScan:
 
     Args:
         n_fragments: Fragments are numbered from 1 to this.
-        places: Where the scan stands at once, at most.
+        places: Maximum number of positions of the scan.
     """
 
     def __init__(self, n_fragments: int, places: int = 1) -> None:
@@ -35,29 +35,29 @@ class SharedScan:
         self._at = deque(place * n_fragments // places for place in range(places))
 
     def add(self, batch: int, fragments: Iterable[int]) -> None:
-        """Let ``batch`` wait for its search in ``fragments``."""
+        """Queue the searches of ``batch`` in ``fragments``."""
         for fragment in fragments:
             self._waiting[fragment - 1].append(batch)
 
     def drop(self, batch: int) -> None:
-        """Forget what ``batch`` waits for."""
+        """Remove the waiting searches of ``batch``."""
         for waiting in self._waiting:
             if batch in waiting:
                 waiting.remove(batch)
 
     def next(self) -> tuple[int, int] | None:
-        """The next search as (batch, fragment); None if no batch waits."""
+        """Return the next search as (batch, fragment); None if no batch waits."""
         at = self._at.popleft()
         waits = [at] if self._waiting[at] else [each for each in self._from(at) if self._waiting[each]]
-        # Rather where no other place is; where one is, before nothing is done.
+        # A fragment without another position is preferred; one with another position is better than none.
         at = next((each for each in waits if each not in self._at), waits[0] if waits else at)
         self._at.append(at)
         return (self._waiting[at].popleft(), at + 1) if waits else None
 
     def _from(self, at: int) -> Iterable[int]:
-        """All fragments, from one of them on."""
+        """Return all fragments, beginning with ``at``."""
         return (*range(at, len(self._waiting)), *range(at))
 
     def __len__(self) -> int:
-        """Searches not yet handed out."""
+        """Return the number of searches not yet issued."""
         return sum(map(len, self._waiting))

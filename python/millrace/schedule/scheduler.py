@@ -1,7 +1,8 @@
-"""The life of every batch and task of a run: events in, actions out. Pure: no I/O, and ``now`` is an argument.
+"""The scheduler of a run: it owns the life of every batch and task. Pure: no I/O, and ``now`` is an argument.
 
-The engine, the simulator and the tests drive the same object. `Lives` decides which batch is run, again, in parts, or not
-at all; `Cutting` what is cut; `FragmentSearch` how a batch is searched in fragments and finished; here this becomes tasks.
+The engine, the simulator and the tests drive the same object: events in, actions out. ``Lives`` decides which batch
+runs, is retried, split or quarantined; ``Cutting`` decides the size of the next batch; ``FragmentSearch`` decides how a
+batch is searched in fragments and finished. This module turns their decisions into tasks.
 """
 
 from __future__ import annotations
@@ -53,37 +54,37 @@ from millrace.tasks import Compare, Ended, Ending, Rank, Search, Slice, SlotsCha
 if TYPE_CHECKING:
     from millrace.schedule.sizing import CostModel
 
-#: Batches that share a scan around a database in fragments, at least.
+#: Minimum number of batches that share one scan around a database in fragments.
 BATCHES_A_SCAN = 16
 
-#: Searches that nodes may choose from.
+#: Maximum number of submitted searches among which nodes choose.
 MOST_TO_CHOOSE_FROM = 1 << 14
 
-#: Seconds at most that the first searches of fragments wait for more batches.
+#: Maximum time that the first searches of fragments wait for more batches.
 GATHER_SECONDS = 0.5
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is like."""
+    """Settings of a run that the scheduler depends on."""
 
     slots: int
     cost: CostHint = CostHint()
-    #: The user's batch size (records, bytes); (0, 0): as measured.
+    #: Batch size set by the user, as (records, bytes); (0, 0): sized by measured cost.
     batch_size: tuple[int, int] = (0, 0)
     #: Further attempts at a failing batch before it is split, and at a single record.
     retries: int = 1
     stop_on_failure: bool = False
-    #: Seconds that a record may take; None: any time.
+    #: Time limit of one record; None: no limit.
     record_timeout_seconds: float | None = None
     #: Whether an earlier run of the same command had results.
     is_proven: bool = False
-    #: Whether the inputs are files, of which the next batches are there in a moment.
+    #: Whether the inputs are files, so that the next batches can be read at once.
     is_file: bool = True
-    #: How the database is searched in fragments; None: as a whole.
+    #: How the database is searched in fragments; None: it is searched as a whole.
     fragmented: Fragmented | None = None
-    #: Machines that have a memory of their own for fragments.
+    #: Machines with separate memory for fragments.
     n_nodes: int = 1
-    #: What an earlier run found in fragments.
+    #: Candidates that an earlier run found in fragments.
     begun: FoundBefore = {}
 
     @property
@@ -95,10 +96,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scheduler:
-    """Owns the life of every batch and task.
+    """State machine of all batches and tasks: events in, actions out.
 
-    Carry out the actions in the order given, and tell what each calls for. After an `Ask`, tell `BatchCut` as often as
-    it says, or `InputEnded`. Tell `Turn` whenever all else was told.
+    Carry out the actions in the order given, and report their results as events. After an ``Ask``, report ``BatchCut``
+    for each batch asked for, or ``InputEnded``. Report ``Turn`` after all other events.
     """
 
     def __init__(self, settings: Settings, limit: QuarantineLimit | None = None) -> None:
@@ -114,48 +115,48 @@ class Scheduler:
         self._gather_until = 0.0
         self._ids: Iterator[TaskId] = map(TaskId, count(1))
         self._parts: dict[BatchId, Part] = {}
-        #: What is with the slots or waits before them.
+        #: Tasks that run or wait for a slot.
         self._tasks: dict[TaskId, Task] = {}
-        #: Batches beside which nothing is to run.
+        #: Batches that must run alone on their node.
         self._alone: set[BatchId] = set()
         self._cpu_limit = CpuLimit()
         self._interruption = Interruption()
-        #: Tasks that are done, and attempts after the first.
+        #: Number of retries.
         self.n_retries = 0
 
-    # What is known
+    # State
 
     @property
     def is_done(self) -> bool:
-        """Whether everything is done or given up, or after an interrupt, whether nothing runs any more."""
+        """Whether all batches are done or quarantined; after an interrupt, whether no task runs any more."""
         return not self._tasks if self._interruption else self._lives.done
 
     @property
     def cost(self) -> CostModel:
-        """What tasks have cost."""
+        """The cost model, fitted to the tasks of this run."""
         return self._cutting.cost
 
     def task(self, number: TaskId) -> Task:
-        """A task that has not ended."""
+        """Return a task that has not ended."""
         return self._tasks[number]
 
     def share(self, batch: BatchId) -> float:
-        """How much of the work on a batch is done that is not yet."""
+        """Return the fraction of the work on an unfinished batch that is done, from 0 to 1."""
         return self._fragments.share(batch) if self._fragments else 0.0
 
-    # What happens
+    # Events
 
     def ask(self, remaining: float | None) -> Ask | None:
-        """Batches to cut now, if some are wanted.
+        """Return how many batches to cut now, or None if enough are ready.
 
         Args:
-            remaining: Units not yet cut, as estimated; None: unknown.
+            remaining: Estimated units not yet cut; None: unknown.
         """
-        # What a pipe has is taken as it comes.
+        # From a pipe, batches are asked for one at a time.
         return None if self._interruption else self._lives.ask(remaining, several=self._settings.is_file)
 
     def handle(self, event: Happened, now: float) -> list[Action]:
-        """Take in what has happened; what is to be done. ``now``: seconds on any clock."""
+        """Apply an event and return the actions to carry out. ``now``: seconds on any one clock."""
         match event:
             case Begun():
                 self._gather_until = now + GATHER_SECONDS
@@ -196,7 +197,7 @@ class Scheduler:
         return self._steps(self._lives.batch_split(whole, parts))
 
     def _batch_divided(self, whole: BatchId, parts: Sequence[Part]) -> list[Action]:
-        assert self._fragments  # else there is nothing to divide
+        assert self._fragments  # only a search in fragments asks for this
         if parts:
             self._lives.batch_divided(whole, parts)
             self._parts.update({part.batch: part for part in parts})
@@ -207,12 +208,12 @@ class Scheduler:
         return [*map(self._submit, orders), *self._hand_out()]
 
     def _steps(self, steps: Sequence[Step]) -> list[Action]:
-        """What becomes of batches, as actions."""
+        """Turn the steps of ``Lives`` into actions and submitted tasks."""
         actions: list[Action] = []
         for step in steps:
             match step:
                 case Run() | Split() if self._interruption:
-                    pass  # a run that is to stop begins nothing new
+                    pass  # an interrupted run starts nothing new
                 case Run():
                     actions += self._run(step)
                 case Release(batch):
@@ -226,7 +227,7 @@ class Scheduler:
         part = self._parts[run.batch]
         if run.alone:
             self._alone.add(run.batch)
-        # Of nothing, the whole database is as good as fragments.
+        # An empty batch has no candidates to find: the whole database costs no more than fragments.
         if not self._fragments or part.first == part.last:
             return [self._submit(Order(run.batch, Whole(), run.attempt, run.urgent))]
         self._fragments.begin(part, run.attempt)
@@ -252,18 +253,17 @@ class Scheduler:
         return Submit(task)
 
     def _turn(self, now: float) -> list[Action]:
-        """Decide what is decided late: which search of a fragment is next, and how many tasks write a result."""
+        """Make the late decisions: the next search of a fragment, and the number of tasks that write a result."""
         if self._interruption:
             return [*self._interruption.turn(now)]
         actions = self._steps(self._lives.turn())
         if self._cutting.asked and self._settings.is_file and now < self._gather_until:
-            # The first batches are there in a moment, and then see each fragment together; or the end is, and then
-            # slots without work are known.
+            # Wait a moment: the first batches then share each fragment; or the input ends, which shows idle slots.
             return actions
         return [*actions, *self._hand_out()]
 
     def _hand_out(self) -> list[Action]:
-        """Hand out finishes, and of searches one more than the slots work at, or all from which nodes may choose by what they hold."""
+        """Submit finishes, then searches: one more than the slots work on, or all if nodes choose by what they hold."""
         actions: list[Action] = []
         if not self._fragments or self._interruption:
             return actions
@@ -281,7 +281,7 @@ class Scheduler:
     def _ended(self, ended: Ended) -> list[Action]:
         task = self._tasks.pop(ended.task)
         if ended.ending is Ending.KILLED:
-            return []  # the run is to stop
+            return []  # the run is stopping
         if isinstance(task.kind, Compare):
             self._forget(task.batch)
             return [Looked(task.batch, ended.committed)]
@@ -312,13 +312,13 @@ class Scheduler:
         return self._attempt_failed(task.batch, failure)
 
     def _set_back(self, batch: BatchId, setback: Failure | Misplaced) -> list[Action]:
-        """A task of several did not give what it is for."""
-        assert self._fragments  # else there is one
+        """Note that one of several tasks of a batch gave no result."""
+        assert self._fragments  # only a search in fragments has several tasks a batch
         self._fragments.failed(batch, setback)
         return self._settle(batch)
 
     def _settle(self, batch: BatchId) -> list[Action]:
-        """Once all tasks of a batch have ended, of which one failed, the attempt has failed."""
+        """Fail the attempt once all tasks of a batch have ended and one of them failed."""
         setback = self._fragments.settled(batch) if self._fragments else None
         return self._attempt_failed(batch, setback) if isinstance(setback, Failure) else []
 

@@ -1,4 +1,4 @@
-"""What each batch has found in the fragments of the database so far, and what it still has to search. Pure."""
+"""Progress of each batch in the fragments of the database: candidates found, and searches left. Pure."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ if TYPE_CHECKING:
 
 
 class Misplaced:
-    """Subjects cannot be ranked, or a slice is not what it was taken for."""
+    """A setback: subjects cannot be ranked, or a slice is not the expected one."""
 
 
-#: Why a batch cannot go on as it was meant to.
+#: Reason why a batch cannot go on as planned.
 Setback = Failure | Misplaced
 
 
 class _Batch(msgspec.Struct):
     """One batch from its first search to its end."""
 
-    #: What was found, by fragment.
+    #: Candidates by fragment.
     found: dict[int, _core.BlockRef]
-    #: Which attempt at the batch this is, from 1.
+    #: Number of the attempt at the batch, from 1.
     attempt: int = 1
-    #: Its tasks that have not come to their end, of those of which it has several.
+    #: Number of its tasks that have not ended, of searches, ranks or slices.
     running: int = 0
-    #: Wall seconds of its searches in this run, and how many they were.
+    #: Wall seconds, and number, of its searches in this run.
     seconds: float = 0.0
     searched: int = 0
-    #: What has been written of the slices of its one record, or found of their ranks; None: it was never written in slices.
+    #: Slices or ranks of its one record that are committed, by number; None: it was never written in slices.
     shares: dict[int, _core.TaskRef] | None = None
-    #: The ranks of all subjects, as soon as they are known and until slices are written by them.
+    #: The ranks of all subjects, from when they are known until slices are written by them.
     ranks: Sequence[_core.BlockRef] = ()
     #: The first setback, until its other tasks have ended.
     setback: Setback | None = None
 
 
 class Searches(msgspec.Struct, dict=True):
-    """The searches of all batches at work.
+    """The searches of all batches in progress.
 
     Args:
         n: Number of fragments.
@@ -60,18 +60,18 @@ class Searches(msgspec.Struct, dict=True):
         self.scan = SharedScan(self.n, self.nodes)
 
     def begin(self, batch: BatchId, attempt: int, found: Mapping[int, _core.BlockRef]) -> bool:
-        """An attempt at ``batch`` begins; what earlier ones found counts. Whether everything is found already."""
+        """Begin an attempt at ``batch``; earlier candidates count. Return whether they are complete."""
         item = self._batches.setdefault(batch, _Batch(dict(found)))
         item.attempt = attempt
         self.scan.add(batch, [fragment for fragment in range(1, self.n + 1) if fragment not in item.found])
         return len(item.found) == self.n
 
     def attempt(self, batch: BatchId) -> int:
-        """Which attempt at ``batch`` its searches belong to."""
+        """Return the number of the attempt to which searches of ``batch`` belong."""
         return self._batches[batch].attempt
 
     def next(self) -> tuple[BatchId, int] | None:
-        """The next search to hand out, as (batch, fragment)."""
+        """Return the next search to issue, as (batch, fragment)."""
         search = self.scan.next()
         if not search:
             return None
@@ -80,7 +80,7 @@ class Searches(msgspec.Struct, dict=True):
         return batch, fragment
 
     def found(self, batch: BatchId, fragment: int, block: _core.BlockRef, seconds: float) -> bool:
-        """A search is committed. Whether everything is found."""
+        """Note that a search is committed; return whether the candidates are complete."""
         item = self._batches[batch]
         item.running -= 1
         item.found[fragment] = block
@@ -89,14 +89,14 @@ class Searches(msgspec.Struct, dict=True):
         return not item.setback and len(item.found) == self.n
 
     def failed(self, batch: BatchId, setback: Setback) -> None:
-        """A task of several failed: no more of the batch are handed out, and `settled` tells when the others have ended."""
+        """Note that one of several tasks failed: no more of the batch are issued. ``settled`` returns it in the end."""
         item = self._batches[batch]
         item.running -= 1
         item.setback = item.setback or setback
         self.scan.drop(batch)
 
     def settled(self, batch: BatchId) -> Setback | None:
-        """The first setback of a batch of which nothing runs any more; told once."""
+        """Return, once, the first setback of a batch none of whose tasks runs any more."""
         item = self._batches[batch]
         if item.running or not item.setback:
             return None
@@ -104,7 +104,7 @@ class Searches(msgspec.Struct, dict=True):
         return setback
 
     def ready(self, batch: BatchId, n_records: int) -> Ready:
-        """``batch``, for which everything is found; its ranks are taken."""
+        """Return ``batch``, whose candidates are complete, ready to be finished; its ranks are removed here."""
         item = self._batches[batch]
         ranks, item.ranks = item.ranks, ()
         found = [item.found[fragment] for fragment in sorted(item.found)]
@@ -112,41 +112,41 @@ class Searches(msgspec.Struct, dict=True):
         return Ready(batch, item.attempt, n_records, found, seconds, ranks, item.shares is not None)
 
     def begin_shares(self, batch: BatchId, n: int) -> None:
-        """``batch``, for which everything is found, is finished by ``n`` tasks, a share each."""
+        """Begin to finish ``batch``, whose candidates are complete, by ``n`` tasks with a share each."""
         item = self._batches[batch]
         item.shares, item.running = {}, n
 
     def share_done(
         self, batch: BatchId, number: int, of: int, task: _core.TaskRef
     ) -> Mapping[int, _core.TaskRef] | None:
-        """A share is committed; all of them, if this was the last one missing."""
+        """Note that a share is committed; return all of them if this was the last one missing."""
         item = self._batches[batch]
-        assert item.shares is not None  # see `begin_shares`
+        assert item.shares is not None  # see ``begin_shares``
         item.running -= 1
         item.shares[number] = task
         return item.shares if len(item.shares) == of and not item.setback else None
 
     def ranked(self, batch: BatchId, ranks: Sequence[_core.BlockRef]) -> None:
-        """The ranks of all subjects of ``batch`` are known."""
+        """Set the ranks of all subjects of ``batch``."""
         self._batches[batch].ranks = ranks
 
     def divide(self, batch: BatchId, shares: Mapping[BatchId, float]) -> None:
-        """``batch``, for which everything is found, goes on as parts of it, with their shares of its time."""
+        """Replace ``batch``, whose candidates are complete, by its parts, with their shares of its time."""
         whole = self._batches.pop(batch)
         for part, share in shares.items():
             self._batches[part] = _Batch(whole.found, whole.attempt, 0, whole.seconds * share, whole.searched)
 
     def seconds(self, batch: BatchId) -> float | None:
-        """Wall seconds that the searches of a batch take; None if an earlier run did them all."""
+        """Return the wall seconds of the searches of a batch; None if an earlier run did them all."""
         item = self._batches[batch]
         return item.seconds * self.n / item.searched if item.searched else None
 
     def share(self, batch: BatchId) -> float:
-        """How much of the work on ``batch`` is done, the search of the candidates included."""
+        """Return the fraction of the work on ``batch`` that is done, the search of the candidates included."""
         item = self._batches.get(batch)
         return len(item.found) / (self.n + 1) if item else 0.0
 
     def forget(self, batch: BatchId) -> None:
-        """The batch is done, split or given up."""
+        """Forget a batch that is done, split or quarantined."""
         if self._batches.pop(batch, None):
             self.scan.drop(batch)

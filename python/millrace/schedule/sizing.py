@@ -1,4 +1,4 @@
-"""How large the next batch is: from the measured cost, large while much is left, tapering to the tool's start."""
+"""Size of the next batch, from the measured cost: large while much is left, tapering to the tool's start."""
 
 from __future__ import annotations
 
@@ -14,82 +14,83 @@ from millrace.model import CostHint, Learnt
 #: expected, the others have work meanwhile. Errors of n records even out with sqrt(n).
 SPREAD = 0.5
 
-#: Seconds that a batch takes at most, so that a crash loses little and output keeps flowing; and, of a tool that takes
-#: long to start, so many starts: they cost 2.5 %.
+#: Maximum time of a batch, so that a crash loses little and output keeps flowing; and for a tool that starts slowly,
+#: maximum number of its starts: these cost 2.5 %.
 LONGEST_SECONDS = 30.0
 LONGEST_STARTS = 40.0
 
-#: While it is not known what the start costs, so many times the most that it can be: what the shortest task took.
+#: Maximum time while the start's cost is unknown, as a multiple of its upper bound: the shortest task's time.
 LONGEST_GUESS = 4.0
 
-#: The same when the end is not known (a pipe): then the tail may come at any time.
+#: Maximum time if the end is not known (a pipe): the tail may come at any time.
 LONGEST_UNKNOWN_SECONDS = 5.0
 
 #: A batch lasts at least this many times the tool's start, unless that would leave slots without work.
 WORTHWHILE = 5.0
 
-#: In the first round of a run, a slot's share is one batch, if what would be kept back for a second one takes less than so
-#: many starts.
+#: In the first round of a run, a slot's share is one batch if the part kept back for a second one would take less than
+#: this many starts.
 KEPT_BACK = 2.0
 
-#: The rest for the only slot is one batch, even if it is larger than one may be by this part.
+#: The rest for the only slot is one batch, even if it exceeds the maximum by this part.
 LAST_PART = 0.25
 
-#: Of an input of known records, a batch takes all that is left, if that is less than so many times its size.
+#: If the records of the input are known, a batch takes all that is left if that is less than this many times its size.
 LEFT_OVER = 1.5
 
-#: Seconds that a coordinator needs for a message of a task. A batch lasts at least so long for each slot: tasks of
-#: many slots would come back faster than they are handled.
+#: Time that a coordinator needs for a message of a task. A batch lasts at least this long for each slot: tasks of many
+#: slots would come back faster than they are handled.
 HANDLING_SECONDS = 50e-6
 
-#: A batch is at most so many times as large as the largest that was measured: small ones say little of large ones.
+#: Maximum size of a batch as a multiple of the largest measured one: small ones predict large ones badly.
 GROWTH = 8.0
 
-#: Bytes of a batch at most: more than one of these a slot lies in memory, and the next is read while one runs. More for
-#: few slots whose tool takes so many seconds to start; all slots together have at most so many bytes then.
+#: Maximum bytes of a batch: more than one of these a slot is in memory, and the next is read while one runs. More is
+#: allowed for few slots whose tool takes at least ``LONG_START`` to start; all slots together then have at most
+#: ``MOST_BYTES_OF_ALL``.
 MOST_BYTES = 16 << 20
 LONG_START = 0.1
 MOST_BYTES_OF_ALL = 512 << 20
 
-#: A batch of what is cut beforehand is at most this part of what is left for one slot.
+#: Maximum size of a batch that is cut beforehand, as a part of what is left for one slot.
 TAIL_PART = 0.5
 
-#: Starts of the tool for each slot, about, that small batches of what is cut beforehand cost more.
+#: About how many starts of the tool, for each slot, small batches cut beforehand cost more.
 TAIL_STARTS = 5
 
 #: Seconds of work for each slot that are cut beforehand: a record that takes longer may still end last.
 TAIL_SECONDS = 60.0
 
-#: Bytes, or units of about a byte, of what is cut beforehand at the end of the input, at most.
+#: Maximum bytes, or units of about a byte, that are cut beforehand at the end of the input.
 MOST_TAIL = 256 << 20
 
-#: Seconds of work that wait for a slot, in short batches; and at most so many batches and units.
+#: Seconds of work that wait for a slot, in short batches; and the maximum numbers of these batches and units.
 READY_SECONDS = 0.2
 MOST_READY = 32
 READY_UNITS = 1 << 20
 
-#: Weight that an older observation keeps when a new one comes.
+#: Weight of older observations when a new one is measured.
 MEMORY = 0.95
 
 #: Units of the first batches, before anything is measured: a record may take a millisecond or a minute.
 PROBE_UNITS = 1000
 
-#: Tasks that what was learnt in earlier runs counts for, at most: this run may be another.
+#: Maximum number of tasks that the history of earlier runs counts for: this run may differ.
 MOST_LEARNT = 4.0
 
 
 class CostModel(msgspec.Struct):
-    """Seconds of a task = startup + units * per_unit, fitted by least squares with forgetting."""
+    """Model of a task's time: startup + units * per_unit, fitted by least squares with forgetting."""
 
     hint: CostHint
     startup: float = 0.0
     #: Seconds per cost unit; 0 while nothing is known.
     per_unit: float = 0.0
-    #: Units of the largest batch measured.
+    #: Units of the largest measured batch.
     largest: int = 0
-    #: Units of a record, on average.
+    #: Mean units of a record.
     record_units: float = 1.0
-    #: Seconds that the start can take at most, as far as that is known; ``startup`` is the least.
+    #: Upper bound of the start's seconds, as far as known; ``startup`` is the lower bound.
     longest_startup: float = math.inf
     _sums: tuple[float, ...] = (0.0,) * 5
     _plain: tuple[float, ...] = (0.0,) * 4
@@ -110,7 +111,7 @@ class CostModel(msgspec.Struct):
 
     @property
     def learnt(self) -> Learnt | None:
-        """What later runs may begin with; None if nothing was measured."""
+        """The sums with which later runs may begin; None if nothing was measured."""
         if not self._is_new:
             return None
         return Learnt(sums=self._sums, plain=self._plain, shortest=self._shortest, largest=self.largest)
@@ -123,7 +124,7 @@ class CostModel(msgspec.Struct):
         self._shortest = min(self._shortest, seconds)
         self.largest = max(self.largest, units)
         self._is_new = True
-        # Records differ, so a task's error grows with its length: short tasks tell the start, long ones the slope.
+        # Records differ, so a task's error grows with its length: short tasks show the start, long ones the slope.
         weight = seconds**-2
         self._sums = _add(
             self._sums, weight, units * weight, seconds * weight, units**2 * weight, units * seconds * weight
@@ -136,15 +137,15 @@ class CostModel(msgspec.Struct):
         spread = n * xx - x * x
         known = min(self._known_start(), self._shortest)
         least, most = known, self._shortest
-        # Batches of alike size cannot tell start from slope: keep the start that is known, fit the slope.
+        # Batches of similar size cannot separate start from slope: keep the known start, fit the slope.
         if spread > 0.05 * n * xx:
             slope = (n * xy - x * y) / spread
             start = (y - slope * x) / n
             if (tasks := self._plain[0]) > 2:
-                # The weights make all sizes count alike, so what is left over is the relative error of a task.
+                # The weights make all sizes count alike, so the residual is the relative error of a task.
                 left_over = max(tasks - start * y - slope * xy, 0.0)
                 error = 2 * math.sqrt(left_over / (tasks - 2) * xx / spread)
-                # A busy machine hides the start in the noise: what is known of the tool is not given up.
+                # A busy machine hides the start in the noise: keep the known start of the tool.
                 least, most = max(least, start - error), min(most, start + error)
         self.startup = min(least, self._shortest)
         self.longest_startup = max(most, known)
@@ -153,7 +154,7 @@ class CostModel(msgspec.Struct):
         self.per_unit = max((y - self.startup * n) / x, 1e-12)
 
     def _known_start(self) -> float:
-        """Seconds of the start, by what is known of the tool: in seconds, or in units, which options change less."""
+        """Return the start in seconds, as known of the tool: in seconds, or in units, which options change less."""
         n, units, seconds, _ = self._plain
         if not self.hint.start_units:
             return self.hint.startup_seconds
@@ -161,13 +162,13 @@ class CostModel(msgspec.Struct):
 
     @property
     def batch_units(self) -> float:
-        """Units of a batch, on average; 0 while nothing is known."""
+        """Mean units of a batch; 0 while nothing is known."""
         n, units, _, _ = self._plain
         return units / n if n else 0.0
 
     @property
     def ready(self) -> int:
-        """Batches that wait for a slot so that it never waits for them: one, more if they are short and small."""
+        """Number of batches to keep waiting for each slot: one, more if they are short and small."""
         n, units, seconds, _ = self._plain
         if not n or self.hint.unit == "records":
             return 1
@@ -180,15 +181,15 @@ class CostModel(msgspec.Struct):
 
     @property
     def longest(self) -> float:
-        """Seconds that a batch takes at most."""
+        """Maximum seconds of a batch."""
         return max(LONGEST_SECONDS, LONGEST_STARTS * self.startup, LONGEST_GUESS * self.longest_startup)
 
     def is_mostly_start(self, units: int) -> bool:
-        """Whether a batch is small beside the start because nothing larger was measured yet."""
+        """Tell whether a batch is short beside the start because nothing larger was measured yet."""
         return GROWTH * self.largest <= units and units * self.per_unit < WORTHWHILE * self.startup
 
     def most_bytes(self, slots: int) -> int:
-        """Bytes of a batch at most."""
+        """Return the maximum bytes of a batch."""
         if self.startup < LONG_START:
             return MOST_BYTES
         return max(MOST_BYTES, MOST_BYTES_OF_ALL // (2 * slots))
@@ -199,12 +200,12 @@ def _add(sums: tuple[float, ...], *new: float) -> tuple[float, ...]:
 
 
 def next_units(model: CostModel, slots: int, remaining: float | None) -> int:
-    """Units of the next batch.
+    """Return the units of the next batch.
 
     Args:
-        model: What is known of the cost.
-        slots: How many tasks run side by side.
-        remaining: Units not yet cut, as estimated; None: unknown.
+        model: The cost model.
+        slots: Number of tasks that run side by side.
+        remaining: Estimated units not yet cut; None: unknown.
 
     Returns:
         At least 1; a batch ends with the record that reaches it.
@@ -220,10 +221,10 @@ def next_units(model: CostModel, slots: int, remaining: float | None) -> int:
     else:
         units = max(_part(model, slots, remaining) * remaining / slots, worthwhile)
     most = model.longest / model.per_unit
-    if model.largest or slots > 1:  # where nothing was measured, what is known of the start is a guess
+    if model.largest or slots > 1:  # before the first measurement, the known start is a guess
         most = min(most, max(GROWTH * model.largest, LONGEST_STARTS * hint.start_units))
     if slots == 1 and remaining is not None:
-        # Nobody waits, so sizes need not shrink: as few batches as may be, of one size.
+        # The only slot: sizes need not shrink, so use as few batches as possible, of one size.
         most = remaining / max(1, math.ceil(remaining / most - LAST_PART))
     units = min(units, most)
     if hint.pass_units and units > 2 * hint.pass_units:
@@ -232,21 +233,21 @@ def next_units(model: CostModel, slots: int, remaining: float | None) -> int:
 
 
 def _part(model: CostModel, slots: int, remaining: float) -> float:
-    """How much of a slot's share of what is left is in its next batch."""
+    """Return the part of a slot's share of what is left that goes into its next batch."""
     if slots == 1:
-        return 1.0  # nobody waits for it
+        return 1.0  # no other slot waits for it
     share = remaining / slots
     records = max(share / model.record_units, 1.0)
     part = 1.0 / (1.0 + SPREAD / math.sqrt(records))
     if is_tail(model, slots, remaining):
         return min(part, TAIL_PART)
     kept_back = (1.0 - part) * share * model.per_unit
-    # Later on, slots are not all free at the same time, and only small batches even that out.
+    # Later, slots become free at different times, and only small batches even that out.
     return 1.0 if model.learnt is None and kept_back <= KEPT_BACK * model.startup else part
 
 
 def to_end(ends: Sequence[int], remaining: float, units: int) -> int:
-    """Units of a batch of about ``units`` that ends with a record, where the size of each is known.
+    """Return the units, near ``units``, of a batch that ends with a record, where the size of each record is known.
 
     Args:
         ends: Units of the input up to the end of each record.
@@ -265,20 +266,20 @@ def to_end(ends: Sequence[int], remaining: float, units: int) -> int:
 
 
 def is_tail(model: CostModel, slots: int, remaining: float, *, fixed: bool = False) -> bool:
-    """Whether so little is left that all of it is cut beforehand.
+    """Tell whether so little is left that all of it is cut beforehand.
 
-    With measured sizes: what does not take long, once no size depends on what is measured later; and only if there are
-    records for which the others would wait longer than more starts of the tool take. With the user's sizes: what the
-    slots may have in their queues.
+    With measured sizes: a rest that does not take long, once no size depends on later measurements; and only if there
+    are records for which the others would wait longer than more starts of the tool take. With the user's sizes: as much
+    as the slots may have in their queues.
 
     Args:
-        model: What is known of the cost.
-        slots: How many tasks run side by side.
-        remaining: Units not yet cut, as estimated.
-        fixed: The user said how large batches are.
+        model: The cost model.
+        slots: Number of tasks that run side by side.
+        remaining: Estimated units not yet cut.
+        fixed: The user set the size of batches.
     """
     if not model.per_unit or model.hint.unit == "records" or remaining > min(slots * MOST_BYTES, MOST_TAIL):
-        return False  # records of unknown size: none of them goes first
+        return False  # the sizes of records are unknown: no batch can go first
     if fixed:
         return remaining <= slots * MOST_READY * model.batch_units
     waiting = (1 - 1 / slots) * model.hint.longest * model.per_unit

@@ -1,6 +1,6 @@
-"""Which tasks are run twice near the end, because that is likely to end sooner. Pure.
+"""Choice of stragglers: tasks that are duplicated near the end, as that likely ends sooner. Pure.
 
-Source: backup tasks of MapReduce (Dean and Ghemawat 2004, 3.6); the comparison of what is left with a new run is that
+Source: backup tasks of MapReduce (Dean and Ghemawat 2004, 3.6); the comparison of the time left with a new run is that
 of LATE (Zaharia et al. 2008).
 """
 
@@ -15,11 +15,11 @@ from millrace.schedule.waiting import PlacedTask
 def copies(
     nodes: Mapping[int, NodeLoad], tasks: Mapping[int, PlacedTask], speeds: Speeds, now: float
 ) -> Iterator[tuple[int, PlacedTask]]:
-    """(node, task) of copies to be sent, each before the next is asked for.
+    """Yield (node, task) of the copies to send; send each before the next is asked for.
 
-    A task is out twice at most. It is copied if what is left of it is likely longer than a run from its start on the
-    node with the idle slot: it waits behind others, its node is slow, or it is overdue. Of an overdue task, as much is
-    taken to be left as has passed.
+    A task is out twice at most. It is copied if its time left is likely longer than a run from its start on the node
+    with the idle slot: it waits behind others, its node is slow, or it is overdue. The time left of an overdue task is
+    estimated as its run time so far.
     """
     idle = [(speeds.rate(item), node) for node, item in nodes.items() if item.idle]
     if not idle:
@@ -50,8 +50,8 @@ def copies(
 
 
 def _left(item: NodeLoad, tasks: Mapping[int, PlacedTask], speeds: Speeds, now: float) -> dict[int, float]:
-    """Seconds until each task at a node likely ends."""
+    """Return the estimated seconds until each task at a node ends."""
     running = {number: speeds.left(item, number, tasks[number].units, now) for number in item.running}
-    # What waits there waits at least for the first slot: a node that stands still never has one.
+    # A waiting task waits at least for the first slot: a node that is stuck never has one.
     wait = min(running.values(), default=0.0)
     return running | {number: wait + tasks[number].units / speeds.rate(item) for number in item.queued}

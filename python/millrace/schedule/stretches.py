@@ -1,9 +1,9 @@
-"""Which stretches of the input are run again at other boundaries, and at which ones. Pure.
+"""The stretches of the input that verification runs again at other batch boundaries. Pure.
 
-A stretch is a run of records whose batches are committed: as a rule two neighbours. What the tool writes for the same
-records in other pieces must join to the same bytes. The first two batches, more if these are a few records, and the last
-two always are a stretch; others are chosen by their first record, so that a resumed run chooses alike. Stretches overlap:
-if all batches are chosen, each border between two of them is within one.
+A stretch is a run of records whose batches are committed: as a rule two neighbours. The tool's outputs for the same
+records in other pieces must join to the same bytes. The first two batches, more if these are a few records, and the
+last two always are a stretch; others are chosen by their first record, so that a resumed run chooses alike. Stretches
+overlap: if all batches are chosen, each border between two of them is within one.
 """
 
 from __future__ import annotations
@@ -17,94 +17,94 @@ import msgspec
 #: First record and the one after the last.
 Extent = tuple[int, int]
 
-#: Share of the input that is looked at, besides both ends, if the user names none.
+#: Share of the input that is verified, besides both ends, if the user sets none.
 SHARE = 0.1
 
-#: A machine may be so many times slower than an idle one: see `effort`.
+#: Maximum factor by which a busy machine is slower than an idle one: see ``effort``.
 BUSY = 10.0
 
-#: What that may cost, as part of the time that the tool takes, but for so many seconds.
+#: Maximum cost of verification, as a share of the tool's time, and the seconds that are free.
 COST, FREE_SECONDS = 0.01, 0.2
 
-#: CPU time and seconds that the tool takes in all, and bytes of input, up to which all of the input is run again in one
-#: piece, if the user names no share: that is the serial run itself. On a machine that is busy with other things a task takes
-#: long, and does no more work.
+#: Up to this CPU time and time of the tool in all, and bytes of input, all of the input is run again in one piece, if
+#: the user sets no share: that is the serial run itself. On a busy machine a task takes long, and does no more work.
 WHOLE_CPU_SECONDS, WHOLE_SECONDS, WHOLE_BYTES = 0.5, 5.0, 1 << 20
 
-#: Records up to which the start takes further batches, if the user names no share: two records tell little.
+#: The start takes further batches up to this many records, if the user sets no share: two records show little.
 START_RECORDS = 12
 
-#: The start does not wait longer for further batches, as from a pipe on which little comes in.
+#: Maximum time that the start waits for further batches, as from a slow pipe.
 START_PATIENCE_SECONDS = 1.0
 
-#: Bytes after which a batch that is to be looked at is closed, if the user names no share.
+#: Bytes after which a batch that is to be verified is closed, if the user sets no share.
 SHORT_BYTES = 16 << 10
 
-#: Seconds that records run alone may take in a stretch, and how many there are at most.
+#: Maximum time, and number, of records that are run alone in a stretch.
 ALONE_SECONDS, MOST_ALONE = 0.5, 8
 
-#: Seconds of a stretch from which on it is run again in one way alone, and has two batches.
+#: From this time on, a stretch is run again in one way only, and has two batches.
 SLOW_SECONDS = 5.0
 
 
 def effort(seconds: float, cpu_seconds: float) -> float:
-    """About how many seconds the tool would have taken on an idle machine.
+    """Estimate the seconds that the tool would have taken on an idle machine.
 
-    A busy machine makes it slow, not its work more. A tool that only waits, for a server say, takes long on any machine.
+    A busy machine makes the tool slow, not its work larger. A tool that only waits, for a server say, takes long on any
+    machine.
     """
     return max(min(seconds, cpu_seconds), seconds / BUSY)
 
 
 def is_chosen(first: int, share: float, key: bytes) -> bool:
-    """Whether a stretch begins with the batch whose first record is ``first``."""
+    """Tell whether a stretch begins with the batch whose first record is ``first``."""
     digest = blake2b(first.to_bytes(8, "little"), key=key, digest_size=8).digest()
     # A chosen batch takes its neighbour with it, which may be chosen, too.
     return first == 0 or int.from_bytes(digest, "little") < (1 - math.sqrt(1 - share)) * 2**64
 
 
 class Choice(msgspec.Struct):
-    """Says of each batch in input order, by its first record, whether it is part of a stretch.
+    """Choice of the batches, in input order and by their first record, that are part of a stretch.
 
     Args:
-        share: Of the input that is looked at.
-        key: As in `Stretches`.
+        share: Share of the input that is verified.
+        key: As in ``Stretches``.
         start: Records up to which the start goes on after its second batch.
     """
 
     share: float
     key: bytes
     start: int = START_RECORDS
-    #: Batches of the start so far; 0: it is over.
+    #: Number of batches of the start so far; 0: it is over.
     _n_of_start: int = 0
-    #: Whether a stretch begins with the batch before.
+    #: Whether a stretch begins with the previous batch.
     _has_begun: bool = False
 
     def next(self, first: int) -> bool:
-        """Whether the batch that is cut next, from record ``first``, is part of a stretch."""
+        """Advance to the batch from record ``first``; return whether it is part of a stretch."""
         is_part = self.start_goes_on(first) or self._has_begun or self.begins(first)
         self._n_of_start = self._n_of_start + 1 if first == 0 or self.start_goes_on(first) else 0
         self._has_begun = self.begins(first)
         return is_part
 
     def begins(self, first: int) -> bool:
-        """Whether a stretch begins with the batch from record ``first``."""
+        """Tell whether a stretch begins with the batch from record ``first``."""
         return is_chosen(first, self.share, self.key)
 
     def start_goes_on(self, first: int) -> bool:
-        """Whether the batch from record ``first`` belongs to the start, as the one before."""
+        """Tell whether the batch from record ``first`` belongs to the start, as the previous one does."""
         return self._n_of_start == 1 or (self._n_of_start > 1 and first < self.start)
 
     def passed(self) -> None:
-        """Records were read past that an earlier run has committed."""
+        """Note that records committed by an earlier run were skipped."""
         self._n_of_start, self._has_begun = 0, False
 
 
 class Stretches(msgspec.Struct):
-    """Told of batches as they are cut, in input order, and as they are committed, in any order.
+    """Chooses stretches from batches that are cut, in input order, and committed, in any order.
 
     Args:
-        share: Of the input that is looked at; None: `SHARE`, if it costs little; 0: nothing is.
-        key: What makes the choice of this run.
+        share: Share of the input that is verified; None: ``SHARE``, if it costs little; 0: none.
+        key: Random key on which the choice of this run depends.
         divisible: Whether the tool takes more than one record at a time.
         one_is_serial: Whether a task for all of the input is the serial run itself.
     """
@@ -113,22 +113,22 @@ class Stretches(msgspec.Struct):
     key: bytes
     divisible: bool = True
     one_is_serial: bool = True
-    #: The committed batches that are needed, or may be, and their `effort`.
+    #: The committed batches that are or may be needed, and their ``effort``.
     kept: dict[Extent, float] = msgspec.field(default_factory=dict)
-    #: Batches whose bytes are the same at other boundaries: see `equal`.
+    #: Batches whose bytes are the same at other boundaries: see ``equal``.
     checked: set[Extent] = msgspec.field(default_factory=set)
     n_committed: int = 0
     _choice: Choice = msgspec.field(default_factory=lambda: Choice(0.0, b""))
-    #: Of the start, while it is being cut.
+    #: Batches of the start, while it is being cut.
     _head: list[Extent] = msgspec.field(default_factory=list)
-    #: The batch before, if a stretch begins with it.
+    #: The previous batch, if a stretch begins with it.
     _before: Extent | None = None
-    #: Chosen, and not yet all committed.
+    #: Chosen stretches that are not yet fully committed.
     _open: list[Extent] = msgspec.field(default_factory=list)
     _given_out: list[Extent] = msgspec.field(default_factory=list)
-    #: The last two of those that are committed.
+    #: The last two committed batches.
     _last: list[Extent] = msgspec.field(default_factory=list)
-    #: Since when all of it is committed, if it is.
+    #: Time since when all of the start is committed, if it is.
     _idle_since: float | None = None
     _has_begun: bool = False
     _has_end: bool = False
@@ -139,7 +139,7 @@ class Stretches(msgspec.Struct):
     _bytes: int = 0
     #: Batches on which the tool failed, and was then run on parts of them.
     _suspects: list[Extent] = msgspec.field(default_factory=list)
-    #: All stretches that were given out.
+    #: All stretches that were issued.
     _looked_at: set[Extent] = msgspec.field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -148,7 +148,7 @@ class Stretches(msgspec.Struct):
     # Batches as they are cut
 
     def cut(self, first: int, last: int) -> bool:
-        """The next batch in input order; whether it is part of a stretch."""
+        """Add the next batch in input order; return whether it is part of a stretch."""
         self._has_begun = True
         if self.share == 0 or first == last:
             return False
@@ -168,7 +168,7 @@ class Stretches(msgspec.Struct):
         return is_part
 
     def passed(self, first: int, last: int) -> None:
-        """The next batch in input order has no bytes that could be looked at."""
+        """Skip the next batch in input order, whose bytes cannot be verified."""
         self._has_begun = True
         self._choice.passed()
         self._before = None
@@ -182,7 +182,7 @@ class Stretches(msgspec.Struct):
     # Batches as they are committed
 
     def committed(self, first: int, last: int, seconds: float, n_bytes: int = 0, cpu_seconds: float = 0.0) -> None:
-        """A batch of ``n_bytes`` is committed; the tool took so long for it, and so much CPU time."""
+        """Note that a batch of ``n_bytes`` is committed, and the time and CPU time that the tool took for it."""
         if self.share == 0 or first == last:
             return
         self.n_committed += 1
@@ -198,7 +198,7 @@ class Stretches(msgspec.Struct):
         self._drop()
 
     def given_up(self, first: int, last: int) -> None:
-        """Records have no result: a stretch with them is not looked at, but for the start up to there."""
+        """Drop stretches with records that have no result, except for the start before them."""
         if self._head and first < self._head[-1][1] and self._head[0][0] < last:
             self._choice.passed()
             self._close()
@@ -211,20 +211,20 @@ class Stretches(msgspec.Struct):
             self._open.append((0, first))
 
     def suspect(self, first: int, last: int) -> None:
-        """The tool has failed on this batch, and is run on parts of it: once they are all done, it is run on the whole again."""
+        """Note that the tool failed on a batch and runs on parts of it: once they are done, the whole is run again."""
         if self.share == 0 or any(each[0] <= first and last <= each[1] for each in self._suspects):
-            return  # not at all, or it is part of one
+            return  # verification is off, or it is part of a suspect batch
         self._suspects.append((first, last))
         if not any(each[0] <= first and last <= each[1] for each in self._at_work):
             self._open.append((first, last))
 
     def has_suspect(self, first: int, last: int) -> bool:
-        """Whether these records have in them a batch on which the tool has failed, and on parts of it not yet."""
+        """Tell whether these records contain a batch on which the tool has failed, though not yet on its parts."""
         return any(first <= each[0] and each[1] <= last for each in self._suspects)
 
     @property
     def _is_small(self) -> bool:
-        """Whether all of the input can be looked at, as far as it is committed."""
+        """Whether all that is committed of the input can be verified."""
         is_short = self._cpu_seconds <= WHOLE_CPU_SECONDS and self._seconds <= WHOLE_SECONDS
         is_free = is_short and self._bytes <= WHOLE_BYTES
         return self.share is None and self.divisible and is_free and not self._has_end
@@ -244,7 +244,7 @@ class Stretches(msgspec.Struct):
 
     @property
     def start_is_open(self) -> bool:
-        """Whether the start of the input is still to be looked at."""
+        """Whether the start of the input is still to be verified."""
         if self.share == 0:
             return False
         return not self._has_begun or any(first == 0 for first, _ in self._at_work)
@@ -254,17 +254,17 @@ class Stretches(msgspec.Struct):
         return *self._open, *self._given_out, *self._head, *([self._before] if self._before else [])
 
     def ready(self, total: int | None, now: float, *, done: bool) -> list[tuple[Extent, ...]]:
-        """Stretches to look at now, as the batches they consist of; each is to be `released` in the end.
+        """Return the stretches to verify now, each as its batches; release each in the end with ``released``.
 
         Args:
-            total: Records of the input, once all of it is cut; None before.
+            total: Number of records of the input, once all of it is cut; None before.
             now: Seconds since the run began.
-            done: Everything is committed or given up.
+            done: Everything is committed or quarantined.
         """
         if total is not None:
             self._has_begun = True
             if len(self._head) == 1:
-                self._head = []  # it is the last one, which the end has
+                self._head = []  # it is the last one, which belongs to the end
             self._before = None
             self._close()
         elif len(self._head) > 1 and all(each in self.kept for each in self._head):
@@ -294,7 +294,7 @@ class Stretches(msgspec.Struct):
         return found
 
     def _batches_of(self, stretch: Extent) -> tuple[Extent, ...]:
-        """The committed batches of a stretch, two of a start that is slow; none if one is missing."""
+        """Return the committed batches of a stretch, two of a slow start; none if one is missing."""
         found, seconds = list[Extent](), 0.0
         for extent in sorted(each for each in self.kept if stretch[0] <= each[0] and each[1] <= stretch[1]):
             if extent[0] != (found[-1][1] if found else stretch[0]):
@@ -306,7 +306,7 @@ class Stretches(msgspec.Struct):
         return tuple(found) if found and found[-1][1] == stretch[1] else ()
 
     def _add_the_end(self, total: int, *, done: bool) -> None:
-        """The last two batches are a stretch, once it is known that they are the last."""
+        """Add the last two batches as a stretch, once they are known to be the last."""
         if not self._last or self._has_end:
             return
         if self._is_small and not done:
@@ -342,11 +342,11 @@ class Stretches(msgspec.Struct):
         return True
 
     def equal(self, batches: Sequence[Extent]) -> None:
-        """What was written for this stretch is the same at other boundaries."""
+        """Note that a stretch has the same output at other boundaries."""
         self.checked.update(batches)
 
     def released(self, batches: Sequence[Extent]) -> None:
-        """The bytes of a stretch are not needed any more."""
+        """Release the bytes of a stretch."""
         self._given_out.remove((batches[0][0], batches[-1][1]))
         self._drop()
 
@@ -354,13 +354,13 @@ class Stretches(msgspec.Struct):
 def variants(
     batches: Sequence[Extent], seconds: float, *, at_start: bool, at_end: bool, whole: bool
 ) -> list[list[int]]:
-    """How many records the pieces of a stretch have, in each way in which it is run again.
+    """Return the ways to run a stretch again, each as the numbers of records of its pieces.
 
-    All as one piece shows what the tool writes at each start or end, counts, or carries over the boundary; records of
+    One piece for all shows what the tool writes at each start or end, counts, or carries over the boundary; records of
     their own at both ends of the input show what it carries over each record, and what it does at its first.
 
     Args:
-        seconds: That the tool took for these batches, as `effort` has it.
+        seconds: Time of the tool for these batches, by ``effort``.
         whole: Whether the tool takes more than one record at a time.
 
     >>> variants([(0, 3), (3, 9)], 0.1, at_start=True, at_end=False, whole=True)

@@ -1,4 +1,4 @@
-"""Tasks that wait to be sent to a node, in the order in which nodes get them. Pure."""
+"""Queue of the tasks that wait to be sent to a node. Pure."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ import msgspec
 
 
 class PlacedTask(msgspec.Struct):
-    """A task as far as its placement goes."""
+    """A task as far as its placement is concerned."""
 
     number: int
-    #: Cost units, the same for all tasks.
+    #: Cost units, the same unit for all tasks.
     units: float
-    #: Place in the order of arrival.
+    #: Position in the order of arrival.
     serial: int
-    #: Nodes where it is cheaper.
+    #: Nodes where it costs less.
     prefer: tuple[int, ...] = ()
     #: Fragment of the database that it searches; 0: none.
     fragment: int = 0
-    #: Never out twice.
+    #: Must never be duplicated.
     once: bool = False
     waiting: bool = False
     ended: bool = False
-    #: Where it is out.
+    #: Nodes that it was sent to.
     nodes: list[int] = msgspec.field(default_factory=list)
 
 
 class Waiting:
-    """Urgent tasks first, then the oldest; a node finds those that prefer it without a look at all others."""
+    """Urgent tasks first, then the oldest; each node finds its preferred tasks without a scan of all others."""
 
     def __init__(self) -> None:
-        #: How many tasks wait.
+        #: Number of waiting tasks.
         self.count = 0
-        # Oldest first. What was taken out of one is skipped when it is met in another.
+        # Oldest first. A task that was removed from one queue is skipped when it is met in another.
         self._urgent: deque[PlacedTask] = deque()
         self._plain: deque[PlacedTask] = deque()  # all that are not urgent
-        self._free: deque[PlacedTask] = deque()  # of these, those without a living node that they prefer
-        self._preferring: dict[int, deque[PlacedTask]] = {}  # of these, by node
+        self._free: deque[PlacedTask] = deque()  # of these, those that no live node prefers
+        self._preferring: dict[int, deque[PlacedTask]] = {}  # of these, by preferred node
 
     def node_joined(self, node: int) -> None:
-        """Tasks may prefer ``node`` from now on."""
+        """Add a node, which tasks may prefer from now on."""
         self._preferring.setdefault(node, deque())
 
     def node_lost(self, node: int) -> None:
-        """Free the tasks that prefer ``node`` and no other node that is there."""
+        """Remove a node, and free the tasks that prefer it and no other live node."""
         orphans = [task for task in self._preferring.pop(node) if task.waiting and not self._living(task)]
         if orphans:
             self._free = deque(sorted([*self._free, *orphans], key=lambda task: task.serial))
@@ -54,7 +54,7 @@ class Waiting:
         return [node for node in task.prefer if node in self._preferring]
 
     def add(self, task: PlacedTask, *, urgent: bool) -> None:
-        """A task is to wait."""
+        """Queue a task."""
         task.waiting = True
         self.count += 1
         if urgent:
@@ -68,18 +68,18 @@ class Waiting:
             self._free.append(task)
 
     def put_back(self, tasks: Sequence[PlacedTask]) -> None:
-        """Tasks that were sent wait again, before all others."""
+        """Return sent tasks to the queue, before all others."""
         for task in reversed(tasks):
             task.waiting = True
             self._urgent.appendleft(task)
         self.count += len(tasks)
 
     def take(self, node: int, most_passed: int, *, idle: bool) -> PlacedTask | None:
-        """Take the task that a node with room gets.
+        """Remove and return the task for a node with room, or None.
 
         Args:
-            most_passed: A task is passed over by so many later ones at most.
-            idle: A slot is idle there, which takes any task; else only what the node is preferred by or what is free.
+            most_passed: Maximum number of later tasks that may pass a task.
+            idle: A slot is idle there, which takes any task; else only a task that prefers the node, or that is free.
         """
         task = self._choose(node, most_passed, idle=idle)
         if task is not None:
@@ -99,14 +99,14 @@ class Waiting:
         return oldest if idle else None
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all tasks."""
         self.count = 0
         for queue in (self._urgent, self._plain, self._free, *self._preferring.values()):
             queue.clear()
 
 
 def _head(queue: deque[PlacedTask]) -> PlacedTask | None:
-    """The oldest task of a queue that still waits."""
+    """Return the oldest task of a queue that still waits."""
     while queue and not queue[0].waiting:
         queue.popleft()
     return queue[0] if queue else None

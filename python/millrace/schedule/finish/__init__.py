@@ -1,1 +1,1 @@
-"""The ways to finish a batch for which everything is found in the fragments of a database: one file each. Pure."""
+"""The strategies to finish a batch whose candidates are complete: one file each. Pure."""

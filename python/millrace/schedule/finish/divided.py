@@ -1,4 +1,4 @@
-"""A batch of several queries, finished as several smaller ones, all at once."""
+"""The strategy that finishes a batch of several queries as several smaller ones, all at once."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from millrace.schedule.protocol import Divide
 
 
 def finish_parts(n_queries: int, found_bytes: int, idle: int) -> int:
-    """In how many parts the candidates of a batch are searched, by query, all at once.
+    """Return the number of parts in which the candidates of a batch are searched, by query, all at once.
 
-    More than one only for slots that would have nothing to do; the search of one query is never cut.
+    More than one only for otherwise idle slots; the search of one query is never cut.
 
     Args:
         found_bytes: Size of the lists of hits of all fragments.
-        idle: Slots that nothing waits for.
+        idle: Number of slots for which no task waits.
 
     >>> finish_parts(100, 10 << 20, 4), finish_parts(3, 10 << 20, 4), finish_parts(100, 600 << 10, 4)
     (4, 3, 2)
@@ -23,7 +23,7 @@ def finish_parts(n_queries: int, found_bytes: int, idle: int) -> int:
 
 
 class Divided(Way):
-    """Cuts the batch by its queries, where slots would have nothing to do; each part is then finished as a whole."""
+    """Divides the batch by its queries, where slots would be idle; each part is then finished as a whole."""
 
     def begin(self, ready: Ready, slots: Slots) -> Divide | None:
         n_parts = finish_parts(ready.n_records, ready.found_bytes, slots.n_idle)

@@ -1,4 +1,4 @@
-"""The ranks of all subjects of one query, found by several tasks: a share of its candidates each."""
+"""The strategy in which several tasks find the ranks of all subjects of one query: a share of its candidates each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RankShares(WayInShares):
-    """Finds the ranks by which slices are written, where the candidates do not tell them."""
+    """Finds the ranks by which slices are written, where the candidates do not contain them."""
 
     kind = Rank
 

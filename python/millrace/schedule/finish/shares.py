@@ -1,4 +1,4 @@
-"""In how many tasks the candidates of one query are searched. Pure."""
+"""Number of tasks in which the candidates of one query are searched. Pure."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from millrace.tasks import Rank, Slice
 if TYPE_CHECKING:
     from millrace import _core
 
-#: Bytes of a list of hits, about a hundred for each, from which on a search of its candidates takes much longer than
-#: the tool's start.
+#: From this size of a list of hits on, about a hundred bytes for each hit, a search of its candidates takes much longer
+#: than the tool's start.
 WORTH_A_SEARCH = 1 << 18
 
-#: Seconds of the searches of a query, in all fragments, for which its candidates are worth another slice: there are few
-#: with very many rows each, too.
+#: Search time of a query, in all fragments, that is worth another slice: few candidates may have very many rows each,
+#: too.
 SECONDS_A_SLICE = 2.0
 
-#: Slices for each slot that has nothing else to do: how many rows a subject has is not known before.
+#: Slices for each idle slot: the number of rows of a subject is not known before.
 SLICES_A_SLOT = 3
 
-#: How many times more a slice must be worth if slots have other things to do: the query may take longer than they have.
+#: Factor by which a slice must be worth more while slots are busy: the query may take longer than their work.
 WORTH_WHEN_BUSY = 32
 
 
 def n_slices(found_bytes: int, seconds: float, idle: int, slots: int, passes: int = 1) -> int:
-    """In how many slices the candidates of one query are searched; 1: all in one.
+    """Return the number of slices in which the candidates of one query are searched; 1: no slices.
 
     Args:
         found_bytes: Size of the lists of hits of all fragments.
-        seconds: Time that the searches of the fragments have taken.
-        idle: Slots that nothing waits for.
-        slots: All slots.
+        seconds: Time of the searches of the fragments.
+        idle: Number of slots for which no task waits.
+        slots: Number of all slots.
         passes: How often each candidate is searched if there are slices.
 
     >>> n_slices(2 << 20, 3.0, 4, 8), n_slices(600 << 10, 9.0, 4, 8), n_slices(99 << 20, 9.0, 4, 8)
@@ -52,9 +52,9 @@ def n_slices(found_bytes: int, seconds: float, idle: int, slots: int, passes: in
 
 
 def worthwhile(ready: Ready, slots: Slots, passes: int) -> int:
-    """In how many slices or shares ``ready`` is searched; 1: all in one.
+    """Return the number of slices or shares in which ``ready`` is searched; 1: no slices.
 
-    Only one query is; and whatever went wrong with slices before, the next time it is all in one.
+    Only a single query is sliced; after a setback with slices, the next attempt has none.
     """
     if ready.n_records != 1 or ready.was_sliced:
         return 1
@@ -62,5 +62,5 @@ def worthwhile(ready: Ready, slots: Slots, passes: int) -> int:
 
 
 def in_shares(kind: type[Rank | Slice], ready: Ready, n: int, found: Sequence[_core.BlockRef]) -> list[Order]:
-    """``n`` tasks of one kind, one for each share, all of which build on ``found``."""
+    """Make ``n`` tasks of one kind, one for each share, all based on ``found``."""
     return [Order(ready.batch, kind(number, n), ready.attempt, True, found) for number in range(n)]

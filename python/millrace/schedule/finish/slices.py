@@ -1,4 +1,4 @@
-"""One query, of which several tasks write the rows: a slice each."""
+"""The strategy in which several tasks write the rows of one query: a slice each."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Slices(WayInShares):
-    """Writes the rows in slices: by the candidates, or by the ranks of the subjects, which are known then.
+    """Writes the rows in slices: by the candidates, or by the ranks of the subjects once they are known.
 
     Args:
-        needs_ranks: The candidates do not tell the ranks of subjects.
+        needs_ranks: The candidates do not contain the ranks of subjects.
     """
 
     kind = Slice

@@ -1,4 +1,4 @@
-"""What a way to finish a batch is given, and what it answers."""
+"""Interface of the strategies to finish a batch: their input and their output."""
 
 from __future__ import annotations
 
@@ -17,55 +17,55 @@ if TYPE_CHECKING:
 
 
 class Ready(NamedTuple):
-    """A batch for which everything is found."""
+    """A batch whose candidates are complete."""
 
     batch: BatchId
-    #: Which attempt at the batch its tasks belong to, from 1.
+    #: Number of the attempt to which its tasks belong, from 1.
     attempt: int
     n_records: int
-    #: What all fragments found, in their order.
+    #: Candidates of all fragments, in their order.
     found: Sequence[_core.BlockRef]
-    #: Wall seconds that its searches took; 0: an earlier run did them all.
+    #: Wall seconds of its searches; 0: an earlier run did them all.
     seconds: float = 0.0
-    #: The ranks of all subjects, share by share; empty: they are not known.
+    #: The ranks of all subjects, share by share; empty: not known.
     ranks: Sequence[_core.BlockRef] = ()
-    #: Whether it was to be written in slices before, of which something came in between.
+    #: Whether an earlier plan to write it in slices had a setback.
     was_sliced: bool = False
 
     @property
     def found_bytes(self) -> int:
-        """Size of what all fragments found."""
+        """Size of the candidates of all fragments, in bytes."""
         return sum(block.length for block in self.found)
 
 
 class Slots(NamedTuple):
-    """Where tasks run."""
+    """Numbers of slots."""
 
     n: int
-    #: Those that nothing waits for; below 0: more waits than there are.
+    #: Number of slots for which no task waits; below 0: more tasks wait than there are slots.
     n_idle: int
 
 
 class Ranks(NamedTuple):
-    """The ranks of all subjects of a batch, which is to be finished by them."""
+    """The ranks of all subjects of a batch, by which it is finished."""
 
     blocks: Sequence[_core.BlockRef]
 
 
 class Way(ABC):
-    """A way to finish a batch."""
+    """A strategy to finish a batch."""
 
     @abstractmethod
     def begin(self, ready: Ready, slots: Slots) -> Divide | list[Order] | None:
-        """The tasks that finish ``ready``; None: it is not to be finished in this way."""
+        """Return the tasks that finish ``ready``; None: this strategy does not apply."""
 
 
 class WayInShares(Way):
-    """A way by several tasks of one kind, each of which does a share."""
+    """A strategy with several tasks of one kind, each of which does a share."""
 
-    #: The kind of its tasks, which no other way has.
+    #: The kind of its tasks, which no other strategy has.
     kind: type[Rank | Slice]
 
     @abstractmethod
     def end(self, shares: Mapping[int, _core.TaskRef]) -> Committed | Ranks:
-        """What all shares of a batch together are, given by their numbers, from 0."""
+        """Combine all shares of a batch, by their numbers from 0, into its result or its ranks."""

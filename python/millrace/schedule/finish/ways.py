@@ -1,4 +1,4 @@
-"""Which ways there are to finish a batch, in the order in which they are asked."""
+"""The strategies to finish a batch, in the order in which they are tried."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millrace.schedule.finish.whole import Whole
 
 
 def ways_of(fragmented: Fragmented) -> Sequence[Way]:
-    """The ways that a database in fragments allows; the last one finishes any batch."""
+    """Return the strategies that a database in fragments allows; the last one finishes any batch."""
     ways: list[Way] = [Divided()] if fragmented.divisible else []
     if ranked := fragmented.ranked:
         needs_ranks = bool(ranked.argv)

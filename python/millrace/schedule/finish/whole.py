@@ -1,4 +1,4 @@
-"""One task that runs the user's command with all candidates as the database."""
+"""The strategy in which one task runs the user's command with all candidates as the database."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ class Whole(Way):
         return [self.order(ready)]
 
     def order(self, ready: Ready) -> Order:
-        """The one task, which goes before those that wait: it ends a batch."""
+        """Make the one task, which goes before those that wait: it ends a batch."""
         return Order(ready.batch, Finish(), ready.attempt, True, ready.found)
