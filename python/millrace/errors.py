@@ -1,4 +1,4 @@
-"""What can go wrong, and the exit code that says so."""
+"""Errors, and the exit code of each."""
 
 from enum import IntEnum
 
@@ -14,24 +14,24 @@ class ExitCode(IntEnum):
     REFUSED = 2
     #: Done, except for quarantined records, which the summary names.
     QUARANTINED = 3
-    #: The tool itself cannot run as asked (missing database, bad option), or has more to say than what is kept; its own
-    #: words are shown.
+    #: The tool itself cannot run as asked (missing database, bad option), or writes more than is collected; its own
+    #: message is shown.
     TOOL = 4
-    #: A journal or an input does not hold what was once committed or read, or the tool's output depends on where its
+    #: A journal or an input differs from the bytes once committed or read, or the tool's output depends on where its
     #: input is cut.
     CORRUPT = 5
 
 
 class MillraceError(Exception):
-    """An error that ends the command: where, what, and a hint.
+    """An error that ends the command: place and problem, and a hint.
 
     Args:
         message: Place and problem, lower case, no full stop.
-        hint: What would help, or empty.
+        hint: A remedy, or empty.
     """
 
     exit_code = ExitCode.STOPPED
-    #: Whether what was done of the run holds, so that the same command goes on from there.
+    #: Whether the results so far stay valid, so that the same command continues from there.
     keeps_results = True
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -41,7 +41,7 @@ class MillraceError(Exception):
 
     @property
     def status(self) -> int:
-        """The exit status of a command that ends with this."""
+        """The exit status of a command that ends with this error."""
         return self.exit_code
 
     def __str__(self) -> str:
@@ -49,62 +49,62 @@ class MillraceError(Exception):
 
 
 def parted(text: str) -> tuple[str, str]:
-    """Message and hint of the text of a `MillraceError`; the hint may be empty."""
+    """Split the text of a ``MillraceError`` into message and hint; the hint may be empty."""
     message, _, hint = text.partition("\n\nhint: ")
     return message, hint
 
 
 class RefusedError(MillraceError):
-    """Wrong use, or something that cannot be exact; nothing was started."""
+    """Wrong use, or a command that cannot be exact; nothing was started."""
 
     exit_code = ExitCode.REFUSED
 
 
 class LostError(MillraceError):
-    """A process or node of the run is gone; what is left can start again from the journals."""
+    """A process or node of the run is lost; a new start continues from the journals."""
 
 
 class ToolError(MillraceError):
-    """The tool cannot do this work at all, whatever the record."""
+    """The tool cannot run at all, whatever the record."""
 
     exit_code = ExitCode.TOOL
 
 
 class CorruptError(MillraceError):
-    """Stored or read bytes are not what they were."""
+    """Stored or read bytes have changed."""
 
     exit_code = ExitCode.CORRUPT
 
 
 class UnservedError(CorruptError):
-    """A filesystem that nobody serves tells nothing of its files; it may come back."""
+    """A filesystem does not answer, as its server is down; it may come back."""
 
     exit_code = ExitCode.STOPPED
 
 
 class MisfitError(CorruptError):
-    """Results that are sound alone cannot be joined."""
+    """Results that are valid alone cannot be joined."""
 
 
 class UnverifiedError(MillraceError):
-    """The tool gave other bytes for the same records in other pieces: its output cannot be the serial one."""
+    """The tool gave other bytes for the same records cut elsewhere: its output cannot be the serial one."""
 
     exit_code = ExitCode.CORRUPT
 
 
 class LostOutputError(ToolError):
-    """The tool wrote what nobody collects: what was kept of the run is not its result."""
+    """The tool wrote output that is not collected: the results of the run are incomplete."""
 
     keeps_results = False
 
 
 class TogetherError(UnverifiedError):
-    """The tool fails on records together, and on no part of them: what the parts gave is not its result."""
+    """The tool fails on records together, and on no part of them: the parts' results are not the serial output."""
 
     keeps_results = False
 
 
 class UnequalError(UnverifiedError):
-    """The tool gave other bytes in a fork than in a process of its own: no result of the run is to be believed."""
+    """The tool gave other bytes in a fork than in a process of its own: no result of the run is valid."""
 
     keeps_results = False

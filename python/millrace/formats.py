@@ -1,4 +1,4 @@
-"""The record formats: their names, which files hold them, and how the format of an input is found."""
+"""The record formats: their names, their file suffixes, and the detection of an input's format."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 from millrace import _core
 from millrace.errors import RefusedError
 
-#: Suffixes of compressed files; what is in them is told by their bytes, not by these.
+#: Suffixes of compressed files; the compression itself is detected by their first bytes.
 COMPRESSED = (".gz", ".bgz", ".zst", ".bz2", ".xz")
 
 
 def unpacked_name(name: str) -> str:
-    """The name of a compressed file as its content is called.
+    """Return a file name without the suffix of a compression.
 
     >>> unpacked_name("a.fa.gz"), unpacked_name("a.fa")
     ('a.fa', 'a.fa')
@@ -29,11 +29,11 @@ class RecordFormat(msgspec.Struct, frozen=True):
     description: str
     #: File name suffixes, lower case, without that of a compression.
     suffixes: tuple[str, ...] = ()
-    #: What a record's cost is counted in: ``residues`` or ``bytes``.
+    #: Unit of a record's cost: ``residues`` or ``bytes``.
     unit: str = "bytes"
-    #: Whether an input begins with a header, which is no record: each part of the input begins with it.
+    #: Whether an input begins with a header, which is no record; each part of the input begins with it.
     has_header: bool = False
-    #: How outputs are joined if the user does not say it; see `millrace.tools.joins`.
+    #: Default way of joining outputs; see ``millrace.tools.joins``.
     join: str = "concat"
 
 
@@ -77,20 +77,20 @@ _BY_SUFFIX = {suffix: known.name for known in FORMATS.values() for suffix in kno
 
 
 def detect(path: str) -> str | None:
-    """Find the format of an input by its name, then by its first bytes.
+    """Detect the format of an input by its name, then by its first bytes.
 
-    The name decides, with two exceptions, where the bytes do if they leave no doubt: a suffix that says no
-    more than text (``.txt``, ``.tsv``, ``.list``), and sequences, as FASTA and FASTQ are often named for each
-    other. A pipe is judged by its name alone: reading from it would take bytes away.
+    The name decides, with two exceptions, where unambiguous bytes decide: a suffix that means only text (``.txt``,
+    ``.tsv``, ``.list``), and sequences, as FASTA and FASTQ files often have each other's suffix. Of a pipe only the
+    name is used: reading would consume bytes.
 
     Args:
         path: Path as the user typed it; ``-`` is standard input.
 
     Returns:
-        Name of the format, None if neither tells.
+        Name of the format, None if it is unknown.
 
     Raises:
-        OSError: The file is there but cannot be read.
+        OSError: The file exists but cannot be read.
     """
     named = by_suffix(path)
     found = _core.sniff(path) if path != "-" and Path(path).is_file() else None
@@ -100,22 +100,21 @@ def detect(path: str) -> str | None:
 
 
 def has_header(name: str) -> bool:
-    """Whether inputs of the format begin with a header; False for a format that is not known yet."""
+    """Tell whether inputs of the format begin with a header; False for an unknown format."""
     return name in FORMATS and FORMATS[name].has_header
 
 
 def parse_input(text: str, cwd: Path) -> tuple[str, str]:
     """Split ``FILE[:FORMAT]`` as the user typed it in ``cwd``.
 
-    File names may hold colons. What stands after the last one is a format if it is the name of one, unless
-    only the whole text is a file; and it is a mistyped format if only what stands before it is a file (or
-    ``-``).
+    File names may have colons. The text after the last one is a format if it is the name of one, unless only the whole
+    text is a file. It is a mistyped format if only the text before it is a file (or ``-``).
 
     Returns:
         The path, and the format's name or "".
 
     Raises:
-        RefusedError: A format that does not exist; offers the nearest.
+        RefusedError: The format does not exist; offers the nearest.
     """
     path, colon, name = text.rpartition(":")
     if not colon or not path:
@@ -129,10 +128,10 @@ def parse_input(text: str, cwd: Path) -> tuple[str, str]:
 
 
 def check(name: str) -> str:
-    """Return ``name`` if it is that of a format.
+    """Return ``name`` if it is a known format.
 
     Raises:
-        RefusedError: It is not; offers the nearest.
+        RefusedError: It is unknown; offers the nearest.
     """
     if name in FORMATS:
         return name
@@ -146,7 +145,7 @@ def check(name: str) -> str:
 
 
 def by_suffix(path: str) -> str | None:
-    """The format that a name tells, below the suffix of a compression; None: it tells none."""
+    """Return the format of a file suffix, below that of a compression; None: unknown."""
     plain = Path(path.lower())
     if plain.suffix in COMPRESSED:
         plain = plain.with_suffix("")

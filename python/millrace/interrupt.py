@@ -1,4 +1,4 @@
-"""Signals: the first asks to stop, the second means now."""
+"""Signals that stop a run: the first asks to stop, the second stops at once."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 from millrace.errors import MillraceError
 
-#: What schedulers send before they kill: at the end of the wall time, before ``qdel`` or a kill, at the end of the CPU time.
+#: Warnings of schedulers: at the end of the wall time, before ``qdel`` or a kill, at the end of the CPU time.
 WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *WARNINGS)
 
-#: The first interrupt that came before a run takes signals over.
+#: Interrupts received before a run handles signals.
 _early: list[int] = []
 
 
 def end_quietly(number: int, _: FrameType | None) -> None:
-    """The handler of SIGINT until a run takes signals over, as Python's own; what drops the exception is not the end of it.
+    """Handle SIGINT until a run handles signals, as Python does; remember it in case the exception is dropped.
 
     Raises:
         KeyboardInterrupt: Always.
@@ -39,16 +39,17 @@ class StoppedBySignal(MillraceError):
 
     @property
     def status(self) -> int:
-        """See `MillraceError`."""
+        """See ``MillraceError``."""
         return 128 + self.number
 
 
 class Interrupt:
-    """Counts the signals that ask to stop; use as a context.
+    """A counter of the signals that ask to stop; use as a context.
 
     Args:
-        supervised: A supervisor takes the signals, and tells. What comes here comes from a launcher that ends its job
-            because it has lost a part of it: SIGTERM ends this process at once, the others mean nothing.
+        supervised: A supervisor handles the signals, and forwards requests. Signals received here come from a launcher
+            that ends its job because it has lost a part of it: SIGTERM ends this process at once, the others are
+            ignored.
     """
 
     def __init__(self, *, supervised: bool = False) -> None:
@@ -62,7 +63,7 @@ class Interrupt:
             # A signal that the parent had us ignore (nohup) stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._handler(number))
-        if _early and not self._supervised:  # code that Python calls while it looks something up may drop an exception
+        if _early and not self._supervised:  # an exception raised in a lookup hook of Python may be dropped
             self.note(_early[0])
         return self
 
@@ -79,7 +80,7 @@ class Interrupt:
         self.note(number)
 
     def note(self, number: int) -> None:
-        """Somebody asks to stop, as if by this signal."""
+        """Count a request to stop, as if by this signal."""
         self.signal = self.signal or number
         self.count += 1
 
@@ -88,7 +89,7 @@ class Interrupt:
         return signal.Signals(self.signal).name
 
     def error(self, run_dir: Path) -> MillraceError:
-        """What to say at the end of an interrupted run."""
+        """Make the final error of an interrupted run."""
         return StoppedBySignal(
             f"stopped by {self.name}; everything done so far is kept in {run_dir}",
             "type the same command again: it resumes",
@@ -97,12 +98,12 @@ class Interrupt:
 
 
 def number_told(number: int) -> int:
-    """The signal of which the exit code tells: a scheduler's warning ends a run as SIGTERM does."""
+    """Return the signal for the exit code: a scheduler's warning counts as SIGTERM."""
     return signal.SIGTERM if number in WARNINGS else number
 
 
 def nobody_reads(run_dir: Path) -> StoppedBySignal:
-    """The end of a run whose standard output was closed, as by ``head``."""
+    """Make the error of a run whose standard output was closed, as by ``head``."""
     return StoppedBySignal(
         f"nobody reads standard output any more; everything done so far is kept in {run_dir}",
         f"the same command resumes; to drop it: rm -r {shlex.quote(str(run_dir))}",

@@ -1,4 +1,4 @@
-"""The job: everything a user can say, from the command line or a TOML file, checked in one place."""
+"""The job: all settings of a user, from the command line or a TOML file, checked in one place."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from millrace.errors import RefusedError
 from millrace.replicas import Replica
 from millrace.replicas import check as check_replicas
 
-#: Far above the cores of any one machine; a slip of the finger ends here, not in an exhausted memory.
+#: Far above the cores of any one machine; a typing error ends here, not in exhausted memory.
 MOST_SLOTS = 16384
 
 #: Records or units of size in a fixed batch; keeps sums within 64 bits.
 MOST_BATCH = 2**32
 
-#: Far above what helps: each costs a start of the tool a batch.
+#: Far above a useful number: each fragment costs one start of the tool for each batch.
 MOST_FRAGMENTS = 4096
 
 Slots = Annotated[int, msgspec.Meta(ge=1, le=MOST_SLOTS)]
@@ -32,9 +32,9 @@ ProgressMode = Literal["auto", "bar", "plain", "json", "none"]
 
 
 class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
-    """What is different on nodes of one architecture."""
+    """Settings for nodes of one architecture."""
 
-    #: The program there: a path, or a name to be found on that node's ``PATH``.
+    #: The program there: a path, or a name on that node's ``PATH``.
     exe: Annotated[str, msgspec.Meta(min_length=1)]
 
 
@@ -42,7 +42,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     """One job. A TOML file has the same names as the command line's options, and ``command``."""
 
     command: tuple[str, ...]
-    #: The known tool that the command's program is, whatever its name.
+    #: Name of the known tool, if the command's program has another name.
     known_as: str = msgspec.field(default="", name="as")
     slots: Slots | None = None
     run_dir: str = ""
@@ -50,10 +50,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     fresh: bool = False
     input: tuple[str, ...] = ()
     output: tuple[str, ...] = ()
-    #: How outputs are joined: `millrace.tools.joins`.
+    #: Ways of joining outputs: ``millrace.tools.joins``.
     join: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
-    #: Exit statuses besides 0 with which the tool ends well.
+    #: Exit statuses besides 0 that mean success.
     ok_status: tuple[ExitStatus, ...] = ()
     format: str = ""
     #: The program stays alive and takes records one by one (``docs/records.md``).
@@ -67,28 +67,28 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     retries: Annotated[int, msgspec.Meta(ge=0)] = 1
     record_timeout: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     on_failure: Literal["quarantine", "stop"] = "quarantine"
-    #: Records that may be given up: ``auto``, a number, or a share (``2%``).
+    #: Most records to quarantine: ``auto``, a number, or a share (``2%``).
     max_quarantined: str = "auto"
     retry_quarantined: bool = False
     keep_run_dir: bool = False
-    #: Longest time that a committed result waits for the disk.
+    #: Longest time in seconds until a committed result is synced to the disk.
     sync: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 1.0
-    #: The user says that the program treats each record by itself.
+    #: The user asserts that the program treats each record by itself.
     independent: bool = False
-    #: Share of the input that is run again, cut elsewhere; None: a little of it if the tool is not known.
+    #: Share of the input that is run again, cut elsewhere; None: a small share if the tool is unknown.
     verify: Fraction | None = None
     progress: ProgressMode = "auto"
-    #: Where nodes keep copies of databases: ``auto``, ``ram``, ``disk``, ``off`` or a folder.
+    #: Location of database copies on nodes: ``auto``, ``ram``, ``disk``, ``off`` or a folder.
     stage: str = "auto"
-    #: Who writes the outputs of a run on several nodes: `millrace.schedule.extents`.
+    #: Way of writing the outputs of a run on several nodes: ``millrace.schedule.extents``.
     write: Literal["auto", "merge", "individual", "collective", "coordinator"] = "auto"
     #: Nodes to spread the run over, as ``a,b,c`` or ``n[1-8]``.
     hosts: tuple[str, ...] = ()
-    #: By the name that ``uname -m`` says.
+    #: By architecture, as named by ``uname -m``.
     arch: dict[str, Arch] = {}
-    #: Nodes that one of them leads; None: none up to some hundred nodes, then as many as do well.
+    #: Nodes in a partition with a leader; None: no partitions up to some hundred nodes, then a chosen size.
     partition_size: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    #: Where else the bytes of files are.
+    #: Rules for replicas of files.
     replica: tuple[Replica, ...] = ()
     nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 0
     #: -1 quiet, 0 normal, 1 verbose, 2 with the debug log.
@@ -96,11 +96,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
     @property
     def progress_shown(self) -> ProgressMode:
-        """How progress is shown: not at all where the user wants quiet, and says nothing else."""
+        """The progress display: none if the user wants quiet, and asks for no other."""
         return "none" if self.verbosity < 0 and self.progress == "auto" else self.progress
 
     def program_on(self, machine: str) -> str:
-        """The program on nodes of an architecture: what is named for it, else the first word of the command."""
+        """Return the program for an architecture: the one set for it, else the first word of the command."""
         return self.arch[machine].exe if machine in self.arch else self.command[0]
 
     @property
@@ -110,7 +110,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
     @property
     def quarantine_limit(self) -> tuple[int | None, float | None]:
-        """(records, share) that may be given up; both None for ``auto``."""
+        """(records, share) that may be quarantined; both None for ``auto``."""
         return parse_quarantine_limit(self.max_quarantined)
 
     @property
@@ -120,7 +120,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
 
 def parse_batch(text: str) -> tuple[int, int]:
-    """``auto`` is (0, 0); ``100`` is (100 records, 0); ``64K``, ``10M``, ``1G`` is (0, bytes).
+    """Parse ``auto`` into (0, 0), ``100`` into (100 records, 0), ``64K``, ``10M``, ``1G`` into (0, bytes).
 
     Raises:
         RefusedError: It is none of these.
@@ -143,7 +143,7 @@ def parse_batch(text: str) -> tuple[int, int]:
 
 
 def parse_quarantine_limit(text: str) -> tuple[int | None, float | None]:
-    """``auto`` is (None, None); ``100`` is (100, None); ``2%``, ``0.5%`` is (None, share).
+    """Parse ``auto`` into (None, None), ``100`` into (100, None), ``2%``, ``0.5%`` into (None, share).
 
     Raises:
         RefusedError: It is none of these.
@@ -161,7 +161,7 @@ def parse_quarantine_limit(text: str) -> tuple[int | None, float | None]:
 
 
 def parse_fragments(text: str) -> tuple[int, int]:
-    """``auto`` is (0, 0); ``8`` is (8 fragments, 0); ``500M``, ``2G`` is (0, bytes).
+    """Parse ``auto`` into (0, 0), ``8`` into (8 fragments, 0), ``500M``, ``2G`` into (0, bytes).
 
     Raises:
         RefusedError: It is none of these.
@@ -180,7 +180,7 @@ def parse_fragments(text: str) -> tuple[int, int]:
 
 
 def check_stage(text: str) -> None:
-    """See that ``text`` names a place for copies of databases.
+    """Check that ``text`` names a location for copies of databases.
 
     Raises:
         RefusedError: It does not.
@@ -196,7 +196,7 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
     """Check ``values`` (names as in a TOML file) and make a job of them.
 
     Raises:
-        RefusedError: An unknown name (the nearest known one is offered), or a wrong value.
+        RefusedError: A name is unknown (offers the nearest known one), or a value is wrong.
     """
     prefix = f"{where}: " if where else ""
     check_known(values, {field.encode_name for field in msgspec.structs.fields(Job)}, where)
@@ -239,7 +239,7 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
 
 
 def words_of(command: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], prefix: str = "") -> tuple[str, ...]:
-    """The words of a command; a text is split as a shell does.
+    """Split a command into words, as a shell does.
 
     Raises:
         RefusedError: A quotation is not closed.
@@ -260,10 +260,10 @@ def words_of(command: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
 
 
 def check_known(values: Iterable[str], known: Collection[str], where: str = "") -> None:
-    """Refuse a key that is not known, and offer the nearest that is.
+    """Refuse an unknown key, and offer the nearest known one.
 
     Raises:
-        RefusedError: There is one.
+        RefusedError: A key is unknown.
     """
     for name in values:
         if name not in known:
@@ -280,9 +280,9 @@ def from_toml(path: Path) -> dict[str, Any]:
     """Read a job file.
 
     Raises:
-        RefusedError: It cannot be read, or is no TOML.
+        RefusedError: It cannot be read, or is not TOML.
     """
-    import tomllib  # costs more than it is worth where no file is given
+    import tomllib  # slow to import, and seldom needed
 
     try:
         with path.open("rb") as file:
@@ -295,7 +295,7 @@ def from_toml(path: Path) -> dict[str, Any]:
         ) from error
 
 
-#: What msgspec calls the types, for people.
+#: Readable names of msgspec's types.
 _TYPES = {
     "int": "a whole number",
     "float": "a number",
@@ -306,11 +306,11 @@ _TYPES = {
 
 
 def _readable(message: str, values: dict[str, Any]) -> str:
-    """msgspec's words with the place first: ``slots: expected a whole number >= 1, found 0``."""
+    """Rewrite a msgspec error with the place first: ``slots: expected a whole number >= 1, found 0``."""
     text, _, place = message.partition(" - at `$.")
     place = place.rstrip("`").split("[")[0]
     text = text.partition(", got")[0]
     text = re.sub(r"`(\w+)(?: \| null)?`", lambda found: _TYPES.get(found[1], found[1]), text)
-    # What a rule has for a place may be a URL with a password.
+    # The place in a rule may be a URL with a password.
     found = f", found {values[place]!r}" if place in values and place != "replica" else ""
     return f"{place + ': ' if place else ''}{text[:1].lower()}{text[1:]}{found}"

@@ -1,9 +1,9 @@
-"""A file that one process has at a time, also where ``flock`` is missing or known to one machine alone.
+"""A file lock for one process at a time, also where ``flock`` is missing or known to one machine alone.
 
-``flock`` ends with its process, whatever happens to it, and needs no clock: it says no if anybody has the file. Only,
-a filesystem that many machines share may not have it, or may not tell the other machines. So the file also says who
-has it, and shows a sign of life every few seconds. Whether a process of this machine lives, the kernel knows; one of
-another machine is taken for dead when it has been silent for long.
+``flock`` ends with its process, however it dies, and needs no clock: it fails if any process holds the file. But a
+filesystem that many machines share may not have it, or may not pass it on to other machines. So the file also names its
+owner, and gets a heartbeat every few seconds. The kernel tells whether an owner on this machine is alive; one on
+another machine is taken for dead after a long silence.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from millrace.lock_gate import alone
 from millrace.lock_owner import STALE_SECONDS, Owner, holder, of_process, place, read, write
 from millrace.waiting import until
 
-#: Seconds between signs of life.
+#: Seconds between heartbeats.
 BEAT_SECONDS = 5.0
 
-#: Seconds between looks at who has the file.
+#: Seconds between two tries to get the file.
 LOOK_SECONDS = 0.5
 
-#: Seconds after which who has the file does not only look at it (`is_held`).
+#: Seconds after which a ``flock`` is taken for a lock, not for the short check of ``is_held``.
 MOMENT_SECONDS = 0.5
 
 
 class HeldError(Exception):
-    """Another process has the file."""
+    """Another process holds the file."""
 
     def __init__(self, owner: Owner | None) -> None:
         super().__init__(owner)
@@ -39,41 +39,41 @@ class HeldError(Exception):
 
     @property
     def words(self) -> str:
-        """Who has it, for people."""
+        """The owner, for messages."""
         return f"process {self.owner.pid} on {self.owner.host}" if self.owner else "process unknown"
 
 
 class Lock:
-    """A file that is ours until `close`. Made by `take`."""
+    """A file held by this process until ``close``. Made by ``take``."""
 
     def __init__(self, path: Path, descriptor: int, owner: Owner, *, certain: bool) -> None:
         self.path, self.descriptor = path, descriptor
-        #: Whether whoever had it before is known to be at its end; else it may be frozen, and go on one day.
+        #: Whether the previous owner is known to be dead; else it may be frozen, and continue later.
         self.certain = certain
         self._owner = owner
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
 
     def keep(self, lost: Callable[[str], None]) -> None:
-        """Show signs of life from now on; starts a thread.
+        """Start a thread that sends heartbeats.
 
         Args:
-            lost: Called with who has the file, if another took it as we had been silent for too long.
+            lost: Called with a description of the new owner if another process took the file after too long a silence.
         """
         self._thread = threading.Thread(target=self._beat, args=(lost,), name="lock", daemon=True)
         self._thread.start()
 
     def is_ours(self) -> bool:
-        """Whether nobody has taken it from us."""
+        """Tell whether no other process has taken the file."""
         return read(self.path) in (None, self._owner)
 
     def hand_to(self, pid: int) -> None:
-        """Let another process of this machine, which has the descriptor too, be the owner: it lives longer."""
+        """Make another process of this machine, which has the descriptor too, the owner: it lives longer."""
         self._owner = of_process(pid, self._owner.job)
         write(self.descriptor, self._owner)
 
     def close(self) -> None:
-        """Give the file back."""
+        """Release the file."""
         self._end.set()
         if self._thread:
             self._thread.join()
@@ -84,7 +84,7 @@ class Lock:
 
     def _beat(self, lost: Callable[[str], None]) -> None:
         while not self._end.wait(BEAT_SECONDS):
-            with suppress(OSError):  # the next time, perhaps
+            with suppress(OSError):  # retried at the next heartbeat
                 os.utime(self.descriptor)
             other = read(self.path)
             if other and other != self._owner:
@@ -93,18 +93,18 @@ class Lock:
 
 
 def take(path: Path, job: str = "") -> Lock:
-    """Take the file for this process, making it if it is not there.
+    """Acquire the file for this process; make it if missing.
 
-    Waits for at most `STALE_SECONDS` seconds where the last owner, of another machine, may be dead.
+    Waits at most ``STALE_SECONDS`` seconds if the last owner, on another machine, may be dead.
 
     Args:
-        job: What all processes of a supervised job share: no two of them want the file at the same time, and those
-            that are lost may be on machines that nobody can ask.
+        job: Name shared by all processes of a supervised job: no two of them want the file at the same time, and a lost
+            one may be on a machine that cannot be asked.
 
     Raises:
-        HeldError: Another process has it.
-        FileNotFoundError: There is no such folder, perhaps since a moment ago.
-        IsADirectoryError: It is a folder, or what is made beside it while somebody looks.
+        HeldError: Another process holds it.
+        FileNotFoundError: The folder does not exist, or was removed just now.
+        IsADirectoryError: The file, or the gate file beside it, is a folder.
         OSError: The file cannot be made.
     """
     seen: float | None = None
@@ -115,13 +115,20 @@ def take(path: Path, job: str = "") -> Lock:
         return lock
 
     lock = until(look, nap=LOOK_SECONDS)
-    assert lock  # it waits until there is one
+    assert lock  # ``until`` has no timeout here
     return lock
 
 
 def _look(path: Path, job: str, seen: float | None) -> tuple[Lock | None, float | None]:
-    """The lock, if it can be had now, and the owner's last sign of life; ``seen``: that of the last look."""
-    # Whoever can open it can keep it locked for ever.
+    """Try once to get the lock.
+
+    Args:
+        seen: Time of the owner's last heartbeat at the previous try.
+
+    Returns:
+        The lock if it is free, and the time of the owner's last heartbeat.
+    """
+    # A process that can open it could hold its lock for ever.
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         lock = _try(path, descriptor, job, seen)
@@ -139,7 +146,11 @@ def _look(path: Path, job: str, seen: float | None) -> tuple[Lock | None, float 
 
 
 def _try(path: Path, descriptor: int, job: str, seen: float | None) -> Lock | None:
-    """The lock; None: look again, as the owner may be dead. ``seen``: its last sign of life when we looked last."""
+    """Lock an open file; None: try again, as the owner may be dead.
+
+    Args:
+        seen: Time of the owner's last heartbeat at the previous try.
+    """
     if not until(lambda: flock(descriptor, fcntl.LOCK_EX) is not False, MOMENT_SECONDS, nap=MOMENT_SECONDS / 25):
         raise HeldError(holder(descriptor))
     with alone(path) as now:
@@ -154,13 +165,13 @@ def _try(path: Path, descriptor: int, job: str, seen: float | None) -> Lock | No
                     raise HeldError(owner)
                 return None
         ours = of_process(os.getpid(), job)
-        with suppress(OSError):  # a full disk: where flock works, it is enough
+        with suppress(OSError):  # a full disk: ``flock`` is enough where it works
             write(descriptor, ours)
         return Lock(path, descriptor, ours, certain=certain)
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether this is the file there still; a file that was removed is a lock on nothing."""
+    """Tell whether the open file is still at its path; a lock on a removed file protects nothing."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except OSError:
@@ -168,7 +179,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def is_held(path: Path, job: str = "") -> bool:
-    """Whether a process has the file now, as far as can be told without changing anything."""
+    """Tell whether a process holds the file now, as far as can be read without changing anything."""
 
     def look(descriptor: int) -> bool:
         if flock(descriptor, fcntl.LOCK_SH) is False:
@@ -180,9 +191,9 @@ def is_held(path: Path, job: str = "") -> bool:
 
 
 def shows_life(path: Path) -> bool:
-    """Whether whoever has the file shows signs of life.
+    """Tell whether the owner of the file is alive.
 
-    Takes no lock, not even for a moment, so that it can be asked often: a process that starts is never in its way.
+    Takes no lock, not even briefly, so it can be called often: it never blocks a process that starts.
     """
 
     def look(descriptor: int) -> bool:
@@ -193,7 +204,7 @@ def shows_life(path: Path) -> bool:
 
 
 def _looked_at(path: Path, look: Callable[[int], bool]) -> bool:
-    """What a look at the open file says; of another user's: whether it is locked; False: it is not there."""
+    """Return ``look`` of the open file; of another user's file, whether it is locked; False: it does not exist."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except PermissionError:
@@ -213,7 +224,7 @@ def _lives(owner: Owner, descriptor: int) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process of this machine holds a lock on a file, which need not be one that we may open."""
+    """Tell whether a process of this machine holds a lock on a file; the file need not be readable for us."""
     try:
         about = path.stat()
         name = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"
@@ -223,17 +234,17 @@ def is_locked(path: Path) -> bool:
 
 
 def flock(descriptor: int, how: int) -> bool | None:
-    """Whether the descriptor has the lock now; None: the filesystem has no such thing."""
+    """Try to lock the descriptor; return whether it is locked now, None if the filesystem has no locks."""
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
         return True
     except BlockingIOError:
         return False
     except OSError:
-        return None  # ENOSYS, ENOTSUP, ENOLCK, and what else a filesystem finds to say
+        return None  # ENOSYS, ENOTSUP, ENOLCK, and other errors of filesystems
 
 
 def wait_for(descriptor: int, how: int) -> None:
-    """Wait until the descriptor has the lock; where the filesystem has no such thing, go on without."""
+    """Wait until the descriptor is locked; continue without a lock where the filesystem has none."""
     with suppress(OSError):
         fcntl.flock(descriptor, how)

@@ -1,4 +1,4 @@
-"""One process at a time looks at a file and writes into it; a process that was killed meanwhile leaves the gate open."""
+"""A gate file: one process at a time reads and writes the lock file; a killed process leaves no closed gate."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from millrace.lock_owner import STALE_SECONDS, of_process, place, read, write
 from millrace.waiting import until
 
-#: Seconds between looks at whether another process looks at the file in this moment.
+#: Seconds between two tries to make the gate file.
 GATE_SECONDS = 0.01
 
 
 @contextmanager
 def alone(path: Path) -> Iterator[float]:
-    """Let one process at a time look at the file and write into it; gives the time by the filesystem's clock."""
+    """Let one process at a time read and write the file; yields the time by the filesystem's clock."""
     gate = path.with_name(f"{path.name}.taking")
     descriptor = -1
 
@@ -42,15 +42,15 @@ def alone(path: Path) -> Iterator[float]:
 
 
 def _open_gate(gate: Path) -> None:
-    """Remove what a process left that was killed in the moment that it takes to look.
+    """Remove the gate file of a process that was killed while it held the gate.
 
     Raises:
-        IsADirectoryError: It is a folder, which nobody will remove.
+        IsADirectoryError: It is a folder, which Millrace never removes.
     """
     try:
         about = gate.lstat()
     except OSError:
-        return  # it has gone
+        return  # it was removed meanwhile
     if stat.S_ISDIR(about.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(gate))
     dead = not stat.S_ISREG(about.st_mode)  # a link or a pipe: no process of ours has made it

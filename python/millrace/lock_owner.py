@@ -1,4 +1,4 @@
-"""Who has something: a process, written into a file so that those of other machines can tell whether it lives."""
+"""The owner of a file: a process, described so that processes on other machines can tell whether it is alive."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ STALE_SECONDS = 30.0
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """A process, as others can find it."""
+    """A process, identified for all machines."""
 
     pid: int
-    #: Clock ticks between the start of the machine and that of the process: numbers are used again.
+    #: Start of the process in clock ticks since the start of the machine: process numbers are reused.
     started: int
     host: str
-    #: Names the table of processes in which the number counts, wherever in the world.
+    #: World-wide name of the process table to which the number belongs.
     place: str
-    #: What all processes of a supervised job share; empty: it is none.
+    #: Name shared by all processes of a supervised job; empty: none.
     job: str = ""
 
     def is_alive_here(self) -> bool:
-        """Whether it lives; only for one of this `place`."""
+        """Tell whether the process is alive; valid only if its ``place`` is this one."""
         return started(self.pid) == self.started
 
 
 def of_process(pid: int, job: str = "") -> Owner:
-    """A process of this machine as an owner."""
+    """Describe a process of this machine as an owner."""
     return Owner(pid, started(pid) or 0, os.uname().nodename, place(), job)
 
 
 def place() -> str:
-    """What tells this table of processes from all others: the kernel that runs, and the name space in it."""
+    """Return the name of this process table: the boot id of the kernel, and the PID namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.stat('/proc/self/ns/pid').st_ino}"
@@ -44,7 +44,7 @@ def place() -> str:
 
 
 def started(pid: int) -> int | None:
-    """When a process was started, in clock ticks; None: there is none."""
+    """Return the start time of a process in clock ticks; None: it does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -54,7 +54,7 @@ def started(pid: int) -> int | None:
 
 
 def write_owner(path: Path) -> None:
-    """Say in a file of its own that this process has something."""
+    """Write a file of its own that names this process as the owner."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         write(descriptor, of_process(os.getpid()))
@@ -63,15 +63,15 @@ def write_owner(path: Path) -> None:
 
 
 def owner_lives(path: Path) -> bool:
-    """Whether the process lives, as far as can be told, that `write_owner` was called by."""
+    """Tell whether the process that called ``write_owner`` is alive, as far as can be told."""
     owner = read(path)
     return owner is not None and (owner.place != place() or owner.is_alive_here())
 
 
 def read(path: Path) -> Owner | None:
-    """Who has the file, or had it when it died."""
+    """Read the owner of a file, alive or dead; None: it names none."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # should it be a pipe
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # in case it is a pipe
     except OSError:
         return None
     try:
@@ -81,15 +81,15 @@ def read(path: Path) -> Owner | None:
 
 
 def holder(descriptor: int) -> Owner | None:
-    """Who has the open file, by what it says."""
+    """Read the owner from an open file."""
     try:
         return Owner(**json.loads(os.pread(descriptor, 4096, 0)))
     except (OSError, ValueError, TypeError):
-        return None  # nobody, or a disk that was full
+        return None  # empty, or cut off by a full disk
 
 
 def write(descriptor: int, owner: Owner) -> None:
-    """Let the open file say who has it."""
+    """Write the owner into an open file."""
     text = json.dumps(msgspec.structs.asdict(owner)).encode() + b"\n"
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, text, 0)

@@ -1,7 +1,9 @@
-"""Folders that are this user's alone. Imports next to nothing: sweeps and restarts wait for it.
+"""Permissions: files and folders that other users cannot have written.
 
-In ``/tmp`` and ``/dev/shm`` everybody can make anything by any name. So what a name there seems to say is believed only
-of a folder that nobody else can have made, and in which nobody else can have put anything.
+Imports almost nothing: sweeps and restarts wait for it.
+
+In ``/tmp`` and ``/dev/shm`` every user can make any name. So a name there is trusted only if it is a folder that no
+other user can have made, and in which no other user can have put anything.
 """
 
 from __future__ import annotations
@@ -12,16 +14,16 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-#: Users that the machine itself knows.
+#: Number of all user ids of a machine.
 ALL = 2**32 - 1
 
 
 def open_private(path: Path) -> int:
-    """Open a folder that is this user's and closed to all others; the descriptor is the folder that was looked at.
+    """Open a folder that is this user's and closed to all others; the descriptor is the checked folder.
 
     Raises:
-        PermissionError: It is another's, or others may look into it.
-        OSError: It cannot be opened, or is something else than a folder, such as a link to one.
+        PermissionError: It is another user's, or others may read it.
+        OSError: It cannot be opened, or is not a folder, such as a link to one.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     about = os.fstat(descriptor)
@@ -32,12 +34,12 @@ def open_private(path: Path) -> int:
 
 
 def take_private(path: Path, *, is_users: bool = False) -> None:
-    """Make a folder that is closed to all others; one that is there already is taken over if nobody else can have filled it.
+    """Make a folder that is closed to all others, or take over an existing one that no other user can have filled.
 
-    Whatever is made in it by any name is then this user's, without a link of somebody else's in the way.
+    Any name made in it is then this user's; no link of another user is in the way.
 
     Args:
-        is_users: The user has named it, so one that is there stays as open to readers as it is.
+        is_users: The user has named the folder, so an existing one stays as readable as it is.
 
     Raises:
         PermissionError: Another user may have put something there, or it is a link or a file; says which.
@@ -64,23 +66,23 @@ def take_private(path: Path, *, is_users: bool = False) -> None:
         if about.st_mode & stat.S_IWOTH:
             raise PermissionError(errno.EPERM, "can be written by every user", str(path))
         if about.st_mode & 0o077 and not is_users:
-            with suppress(OSError):  # a disk that knows no modes
+            with suppress(OSError):  # a filesystem without modes
                 os.fchmod(folder, 0o700)
     finally:
         os.close(folder)
 
 
 def open_beneath(folder: Path, name: str) -> int:
-    """Open a file below ``folder`` for writing, making it and the folders on the way; nothing outside can be reached.
+    """Open a file below ``folder`` for writing; make it and its folders. No path outside can be reached.
 
     Args:
-        name: From a journal or a pack, so anything: it is followed part by part, and through no link.
+        name: From a journal or a pack, so untrusted: it is opened part by part, and no link is followed.
 
     Returns:
-        Descriptor of a regular file, whose content is as it was.
+        Descriptor of a regular file, whose content is unchanged.
 
     Raises:
-        PermissionError: The name leaves the folder, by its words or by a link.
+        PermissionError: The name leads out of the folder, by its parts or by a link.
         OSError: The file cannot be made.
     """
     parts = name.split("/")
@@ -109,12 +111,12 @@ def open_beneath(folder: Path, name: str) -> int:
 
 
 def why_not_own(path: Path) -> str:
-    """Why what is in a folder may be somebody else's doing; empty: only this user, or a group of his, can have put it there.
+    """Return why another user may have written into a folder; empty: only this user, or a group of theirs, can.
 
-    Another's link to a folder of this user is not this user's, unless it is root's.
+    Another user's link to a folder of this user does not count as this user's, unless it is root's.
 
     Raises:
-        OSError: It cannot be looked at.
+        OSError: It cannot be checked.
     """
     about = os.stat(path)
     if os.lstat(path).st_uid not in (0, about.st_uid) or (
@@ -127,12 +129,12 @@ def why_not_own(path: Path) -> str:
 
 
 def why_not_trusted(path: Path) -> str:
-    """Why another user may have written a file, or what is in a folder; empty: only this user, a group of theirs, or root can.
+    """Return why another user may have written a file, or into a folder; empty: only user, group or root can.
 
-    A link counts as well as the file to which it leads.
+    Both a link and its target are checked.
 
     Raises:
-        OSError: It cannot be looked at.
+        OSError: It cannot be checked.
     """
     for about in (os.lstat(path), os.stat(path)):
         if about.st_uid not in (os.geteuid(), *_roots()) and not _is_of_all(path, about.st_uid):
@@ -143,16 +145,16 @@ def why_not_trusted(path: Path) -> str:
 
 
 def _is_of_all(path: Path, owner: int) -> bool:
-    """Whether this disk gives everything to ``owner``; only a folder can tell."""
+    """Tell whether this filesystem gives all files to ``owner``; tested in the folder."""
     folder = path if path.is_dir() else path.parent
     return os.stat(folder).st_uid == owner and _all_are_one(folder, owner)
 
 
 def why_open(folder: Path) -> str:
-    """Why somebody else could rename and replace what this user makes in ``folder``; empty: only root could.
+    """Return why another user could rename or replace this user's files in ``folder``; empty: only root could.
 
     Raises:
-        OSError: It cannot be looked at.
+        OSError: It cannot be checked.
     """
     about = os.stat(folder)
     if about.st_uid not in (os.geteuid(), *_roots()):
@@ -163,7 +165,7 @@ def why_open(folder: Path) -> str:
 
 
 def _roots() -> set[int]:
-    """Numbers that stand for root: in a container that knows only its own users, also that of all others."""
+    """Return the ids that stand for root; in a container that maps only its own users, also the overflow id."""
     with open("/proc/self/uid_map") as file:
         if any(line.split()[0] == "0" and line.split()[2] == str(ALL) for line in file):
             return {0}
@@ -172,7 +174,7 @@ def _roots() -> set[int]:
 
 
 def is_own(path: Path) -> bool:
-    """Whether only this user, or a group of his, can have put there what is in a folder, or the first one above it that is there."""
+    """Tell whether only this user, or their group, can have filled a folder, or its nearest existing parent."""
     while True:
         try:
             about = os.stat(path)
@@ -185,7 +187,7 @@ def is_own(path: Path) -> bool:
 
 
 def replace_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write a file as a whole. What a writer that was killed has left goes; a link that somebody has put there is not followed.
+    """Write a file atomically; remove the unfinished file of a killed writer, and follow no link of another user.
 
     Raises:
         OSError: It cannot be written.
@@ -195,7 +197,7 @@ def replace_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
     try:
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
             file.write(content)
-        with suppress(FileNotFoundError):  # somebody else has written it at the same time
+        with suppress(FileNotFoundError):  # another process has written it at the same time
             new.replace(path)
     except BaseException:
         new.unlink(missing_ok=True)
@@ -203,7 +205,7 @@ def replace_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 
 def _all_are_one(path: Path, owner: int) -> bool:
-    """Whether the disk gives whatever this user makes there to ``owner``, as a server that knows no users does."""
+    """Tell whether the filesystem gives new files to ``owner``, as a server that squashes all users does."""
     probe = path / f".{os.urandom(8).hex()}"
     try:
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

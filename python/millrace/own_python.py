@@ -1,6 +1,6 @@
-"""How Millrace's own processes are started, so that a `PYTHONPATH` or `PYTHONHOME` for the tool does not change them.
+"""Start of Millrace's own Python processes, unchanged by a ``PYTHONPATH`` or ``PYTHONHOME`` for the tool.
 
-Nothing is imported here but what Python has loaded by itself.
+Imports only modules that Python has loaded by itself.
 """
 
 import os
@@ -9,17 +9,17 @@ from collections.abc import Mapping
 
 
 def python_command(*words: str) -> list[str]:
-    """Return the command that runs this Python again, with no module of the working folder in its way.
+    """Return the command that runs this Python again, ignoring modules of the working folder.
 
-    One that was started with ``-E``, as a ``PYTHONHOME`` is of another Python, starts its children so.
+    A process started with ``-E``, because a ``PYTHONHOME`` is of another Python, starts its children with it.
     """
     return [sys.executable, *(["-E"] if sys.flags.ignore_environment else []), "-P", *words]
 
 
 def put_user_modules_last(environ: Mapping[str, str]) -> None:
-    """Find Millrace's own modules before those of ``PYTHONPATH``, which may be of another Python.
+    """Move the folders of ``PYTHONPATH``, which may be of another Python, to the end of ``sys.path``.
 
-    They are still found, as Millrace itself may be there; and the tool's environment is as it was.
+    They stay, as Millrace itself may be there; the tool's environment stays unchanged.
     """
     if sys.flags.ignore_environment or not environ.get("PYTHONPATH"):
         return

@@ -1,7 +1,7 @@
-"""Processes by descriptors (pidfd), whose number cannot become another process's.
+"""Process handles: descriptors (pidfd), which never refer to a later process with the same number.
 
-A Python that was built where headers of the kernel were old has no name for the system calls, such as those of conda; the
-kernel has them all the same.
+A Python that was built with old kernel headers, such as conda's, has no functions for these system calls. The kernel
+has them all the same.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import signal
 import threading
 from contextlib import suppress
 
-#: Numbers of the system calls, which are the same on all architectures since Linux 5.1.
+#: Numbers of the system calls, the same on all architectures since Linux 5.1.
 PIDFD_SEND_SIGNAL, PIDFD_OPEN = 424, 434
 
 
 def open_process_handle(pid: int) -> int:
-    """A descriptor of process ``pid``, which is closed when another program is executed. It is readable once the process has ended.
+    """Open a descriptor of process ``pid``, closed on exec; it becomes readable once the process has ended.
 
     Raises:
-        OSError: There is no such process, or the kernel has no such descriptors.
+        OSError: The process does not exist, or the kernel has no such descriptors.
     """
     if hasattr(os, "pidfd_open"):
         return os.pidfd_open(pid)
@@ -27,16 +27,16 @@ def open_process_handle(pid: int) -> int:
 
 
 def open_process_end(pid: int) -> int:
-    """Open a descriptor that becomes readable once a child of ours has ended; it does not reap the child.
+    """Open a descriptor that becomes readable once a child has ended; the child is not reaped.
 
-    Kernels before 5.3, and containers whose profile does not know ``pidfd_open``, leave that to a thread.
+    A thread does this on kernels before 5.3 and in containers whose profile refuses ``pidfd_open``.
     """
     with suppress(OSError):
         return open_process_handle(pid)
     reading, writing = os.pipe()
 
     def wait() -> None:
-        with suppress(ChildProcessError):  # somebody has reaped it, so it has ended
+        with suppress(ChildProcessError):  # it was reaped, so it has ended
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         os.close(writing)
 
@@ -48,7 +48,7 @@ def signal_process(handle: int, number: int) -> None:
     """Send a signal to the process of a handle.
 
     Raises:
-        OSError: It has ended, or is another user's.
+        OSError: The process has ended, or is another user's.
     """
     if hasattr(signal, "pidfd_send_signal"):
         signal.pidfd_send_signal(handle, number)
@@ -57,7 +57,7 @@ def signal_process(handle: int, number: int) -> None:
 
 
 def _call_kernel(number: int, *words: int | None) -> int:
-    import ctypes  # few Pythons need it
+    import ctypes  # seldom needed
 
     library = ctypes.CDLL(None, use_errno=True)
     found: int = library.syscall(ctypes.c_long(number), *words)

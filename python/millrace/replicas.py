@@ -1,4 +1,4 @@
-"""Where else the bytes of a file are: rules that site, user and job files say. Pure.
+"""Rules for replicas of files, from site, user and job files; and checks of URLs in commands. Pure.
 
 A rule's ``*`` stands for the same letters, without ``/``, in the path and in each place.
 """
@@ -17,13 +17,13 @@ from millrace.errors import RefusedError
 #: Kinds of URL that can be read.
 SCHEMES = ("file", "hdfs", "http", "https", "s3", "sftp")
 
-#: How the URLs begin that are taken for files of a command; others are for the tool.
+#: Prefixes of URLs that are taken for files of a command; others are for the tool.
 FETCHED = tuple(f"{scheme}://" for scheme in SCHEMES if scheme != "file")
 
-#: What stands before a path in an argument: ``--db=``, or ``-o`` right before a URL.
+#: Option before a path in the same argument: ``--db=``, or ``-o`` right before a URL.
 _OPTION = rf"--?[A-Za-z][\w-]*=|-[A-Za-z](?={'|'.join(FETCHED)})"
 
-#: Parts of the names of a URL's parameters that are as good as a password.
+#: Parts of names of URL parameters that act as a password.
 _SECRET = r"(?i)sig|token|key|pass|pwd|secret|credential|auth"
 
 _HINT = (
@@ -33,17 +33,17 @@ _HINT = (
 
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
-    """The bytes of ``path`` are also at each of these places."""
+    """A rule: the bytes of ``path`` are also at each of these places."""
 
     path: Annotated[str, msgspec.Meta(min_length=1)]
     at: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...]
 
 
 def check(rules: Iterable[Replica], where: str = "") -> None:
-    """See that the rules can be followed.
+    """Check that the rules are valid.
 
     Raises:
-        RefusedError: One of them cannot.
+        RefusedError: A rule is invalid.
     """
     for rule in rules:
         try:
@@ -68,7 +68,7 @@ def _check(rule: Replica) -> None:
 
 
 def is_url(text: str) -> bool:
-    """Whether it is meant as a URL.
+    """Tell whether a text is meant as a URL.
 
     >>> is_url("s3://bucket/nr.faa"), is_url("/db/nr.faa"), is_url("db:nr")
     (True, False, False)
@@ -77,7 +77,7 @@ def is_url(text: str) -> bool:
 
 
 def option_of(word: str) -> str:
-    """What stands before the value in the same argument.
+    """Return the option before the value in the same argument; empty: none.
 
     >>> option_of("--db=s3://bucket/nr"), option_of("-Os3://bucket/out.sdf"), option_of("s3://bucket/nr?a=b")
     ('--db=', '-O', '')
@@ -86,7 +86,7 @@ def option_of(word: str) -> str:
 
 
 def are_named(words: Iterable[str]) -> bool:
-    """Whether arguments name files by URLs.
+    """Tell whether arguments name files by URLs.
 
     >>> are_named(["-db", "s3://bucket/nr"]), are_named(["-db", "nr", "cat https://host/x"])
     (True, True)
@@ -95,13 +95,13 @@ def are_named(words: Iterable[str]) -> bool:
 
 
 def check_named(words: Iterable[str], known_tool: bool) -> None:
-    """See that a command's URLs may be written down with it, in reports and logs, and can be read.
+    """Check that a command's URLs can be read, and may be written down in reports and logs.
 
     Args:
         known_tool: Whether Millrace knows the tool: then no argument is a URL for the tool itself.
 
     Raises:
-        RefusedError: One has something behind ``?``, which no list of words tells from a password, or cannot be read.
+        RefusedError: A URL cannot be read, or has a query (``?``), which no list of words can tell from a password.
     """
     for word in words:
         value = word[len(option_of(word)) :]
@@ -126,7 +126,7 @@ def check_named(words: Iterable[str], known_tool: bool) -> None:
 
 
 def check_place(text: str) -> None:
-    """See that it is an absolute path, or a URL that can be read and holds no credentials.
+    """Check that a text is an absolute path, or a readable URL without credentials.
 
     Raises:
         RefusedError: It is neither.
@@ -156,7 +156,7 @@ def check_place(text: str) -> None:
 
 
 def shown(place: str) -> str:
-    """A place as everybody may see it.
+    """Return a place without credentials, as it may be shown.
 
     >>> shown("https://me:secret@host/nr.faa?token=abc"), shown("sftp://me@host/nr.faa")
     ('https://host/nr.faa?...', 'sftp://me@host/nr.faa')
@@ -177,7 +177,7 @@ def shown(place: str) -> str:
 
 
 def of(path: str, rules: Sequence[Replica]) -> tuple[str, ...]:
-    """The places where the bytes of a file also are, in the order of the rules.
+    """Return the places of a file's replicas, in the order of the rules.
 
     Args:
         path: Absolute.

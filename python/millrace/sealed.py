@@ -1,5 +1,4 @@
-"""The small files of a run directory: JSON that tells by a checksum whether it is what was written, and by a schema whether
-it is what is meant."""
+"""The small files of a run directory: JSON with a checksum against changes and a schema against other contents."""
 
 from __future__ import annotations
 
@@ -17,46 +16,49 @@ from millrace.errors import CorruptError
 
 Kind = TypeVar("Kind")
 
-#: How such a file begins; the checksum is that of all that follows.
+#: First bytes of such a file; the checksum covers all bytes after this match.
 _SEAL = re.compile(rb'\{\n  "checksum": "([0-9a-f]{8})",\n')
 
-#: Two threads that have msgspec learn the same type at once end the process (seen with 0.22: SIGSEGV, one in
-#: twenty starts of four threads).
+#: If msgspec compiles one type in two threads at once, the process crashes (seen with 0.22: SIGSEGV, one in twenty
+#: starts of four threads).
 _FIRST = threading.Lock()
 
 HINT = "start over with --fresh"
 
-#: Fields of inputs that earlier releases wrote: what a batch has to hold is said by ``content`` now.
+#: Fields of inputs that earlier releases wrote; ``content`` replaces them.
 FORMER_FIELDS = frozenset({"glue_empty"})
 
 
 def to_json(value: Any) -> bytes:
-    """Indented JSON. Bytes of file names that are not UTF-8 come back as they were: ``json`` can write and read
-    the lone surrogates that stand for them, ``msgspec`` cannot."""
+    """Return ``value`` as indented JSON.
+
+    Bytes of file names that are not UTF-8 survive: ``json`` writes and reads the lone surrogates that stand for them,
+    ``msgspec`` does not.
+    """
     return json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=2).encode()
 
 
 def seal(value: Any) -> bytes:
-    """``value``, an object that is not empty, as the bytes of a file."""
+    """Return ``value``, an object that is not empty, as the bytes of a file with its checksum."""
     rest = to_json(value).removeprefix(b"{\n")
     return b'{\n  "checksum": "%08x",\n' % _core.crc32c(rest) + rest
 
 
 def unseal(path: Path, kind: type[Kind], what: str, version: int = 0) -> Kind:
-    """Read what `seal` wrote.
+    """Read a file of ``seal`` and check it.
 
     Args:
-        what: What the file is, for messages.
-        version: What its field ``version`` must be, if it has one.
+        what: Description of the file, for messages.
+        version: Required value of its field ``version``, if it has one.
 
     Raises:
-        FileNotFoundError: It is not there.
-        CorruptError: It is not what was written.
+        FileNotFoundError: The file does not exist.
+        CorruptError: It cannot be read, or differs from the file that was written.
     """
     try:
         with open(
             path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
-        ) as file:  # should it be a pipe
+        ) as file:  # in case it is a pipe
             text = file.read()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(error.errno, error.strerror, str(path)) from error
@@ -81,7 +83,7 @@ def unseal(path: Path, kind: type[Kind], what: str, version: int = 0) -> Kind:
 
 
 def _without_former_fields(value: Any) -> Any:
-    """Leave out the fields that files of earlier releases have, and that mean nothing any more."""
+    """Remove the fields of earlier releases that have no meaning any more."""
     if isinstance(value, dict):
         return {name: _without_former_fields(each) for name, each in value.items() if name not in FORMER_FIELDS}
     return [_without_former_fields(each) for each in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""The user's folders of small things that outlive a run, none of them needed."""
+"""The user's folders of small files that outlive a run; none of them is needed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from millrace.own import is_own
 
 
 def folder(environ: Mapping[str, str]) -> Path | None:
-    """Where they are that were learnt of runs, there or not; None for a user without a home of his own."""
+    """Return the folder of facts learnt from runs, existing or not; None for a user without a home folder."""
     return _of_user(environ, "XDG_STATE_HOME", Path(".local", "state"))
 
 
 def cache(environ: Mapping[str, str]) -> Path | None:
-    """Where they are that can be found out again, there or not; None for a user without a home of his own."""
+    """Return the folder of data that can be measured again, existing or not; None for a user without a home folder."""
     return _of_user(environ, "XDG_CACHE_HOME", Path(".cache"))
 
 
@@ -24,5 +24,5 @@ def _of_user(environ: Mapping[str, str], variable: str, usual: Path) -> Path | N
     except RuntimeError:
         return None
     found = home / "millrace"
-    # Where ``sudo`` keeps HOME, it is another user's, who could make anything there.
+    # Where ``sudo`` keeps HOME, it belongs to another user, who could make any file there.
     return found if home.is_absolute() and is_own(found) else None

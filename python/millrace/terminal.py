@@ -1,7 +1,7 @@
-"""The one place through which words reach a terminal: what would steer it is shown, and not sent.
+"""The one way of text to a terminal: control characters are shown, not sent.
 
-Names of records, files and hosts, and the words of tools, run directories and packs, may be a stranger's. Escape sequences in them
-could change a title, paste keys, or paint over what Millrace has said.
+Names of records, files and hosts, and texts of tools, run directories and packs, may come from strangers. Their escape
+sequences could change a title, paste keys, or overwrite messages of Millrace.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: What may steer a terminal or turn the direction of text: control characters but for line ends and tabs, and marks of Unicode
-#: that are not seen.
+#: Characters that may steer a terminal or turn the direction of text: control characters except line ends and tabs,
+#: and invisible marks of Unicode.
 _STEERING = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202f\u205f-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
 
 
 def escape(text: str) -> str:
-    r"""Show what would steer a terminal, as JSON writes it: a document of JSON stays the same one.
+    r"""Escape the characters that could steer a terminal, as JSON does: a JSON document keeps its meaning.
 
     >>> escape("a\tb\n"), escape("\x1b[2J\r\u202ec é")
     ('a\tb\n', '\\u001b[2J\\u000d\\u202ec é')
@@ -36,14 +36,14 @@ def _written(found: re.Match[str]) -> str:
 
 
 class _PlainStream(io.TextIOWrapper):
-    """Text in the place of another stream with the same buffer."""
+    """A text stream over the buffer of another one."""
 
-    #: That stream, kept, as one that goes closes its buffer.
+    #: The other stream, kept alive, as its destructor closes the buffer.
     below: TextIO | None = None
 
 
 class EscapingStream(_PlainStream):
-    """Text that is escaped on its way; bytes that go to its `buffer` are not."""
+    """A text stream that escapes; bytes written to its ``buffer`` are not escaped."""
 
     _plain: _PlainStream | None = None
 
@@ -54,7 +54,7 @@ class EscapingStream(_PlainStream):
 
     @property
     def plain(self) -> TextIO:
-        """The same for whoever escapes what is a stranger's, and steers the terminal: nothing is held back in it."""
+        """The same stream without escaping, unbuffered, for code that escapes by itself and steers the terminal."""
         if self._plain is None:
             self._plain = _PlainStream(self.buffer, encoding=self.encoding, errors=self.errors, write_through=True)
             self._plain.below = self
@@ -62,7 +62,7 @@ class EscapingStream(_PlainStream):
 
 
 def unescaped(stream: TextIO) -> TextIO:
-    """A stream that writes as it is told."""
+    """Return the stream without escaping."""
     if not isinstance(stream, EscapingStream):
         return stream
     stream.flush()
@@ -70,7 +70,10 @@ def unescaped(stream: TextIO) -> TextIO:
 
 
 def standard_output() -> TextIO:
-    """Standard output with names escaped; on a terminal also the bytes of names that are not UTF-8, which elsewhere are given on."""
+    """Return standard output with names escaped.
+
+    On a terminal, bytes of names that are not UTF-8 are escaped too; elsewhere they are passed on.
+    """
     there = sys.stdout
     if isinstance(there, EscapingStream) or not isinstance(there, io.TextIOWrapper):
         return there
@@ -83,9 +86,9 @@ def standard_output() -> TextIO:
 
 
 def make_console(stream: TextIO, *, force_terminal: bool | None = None) -> Console:
-    """A console of rich that escapes what it draws, and sends its own sequences as they are.
+    """Make a console of rich that escapes text and sends rich's own sequences unchanged.
 
-    A broken pipe is an error as any other: rich would point standard output, which may carry results, elsewhere and exit.
+    A broken pipe raises as any other error: rich would redirect standard output, which may carry results, and exit.
     """
     from collections.abc import Iterable
 

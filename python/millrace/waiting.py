@@ -1,7 +1,8 @@
-"""Waiting: the one loop in which a process looks for something, and the one idea of when it ends.
+"""Waiting: the one polling loop, with one rule for its end.
 
-Whoever waits looks, and looks again after a nap, until there is something, until the time is over, or until nobody wants it
-any more, as after a second Ctrl-C. What makes waiting useless, such as a node that is lost, is an error: the look raises it.
+The loop calls a function, pauses, and calls it again until it returns something, the time is over, or the result is not
+wanted any more, as after a second Ctrl-C. If waiting has become useless, as after the loss of a node, the function
+raises.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ Found = TypeVar("Found")
 
 
 class Deadline:
-    """So many seconds from now; `math.inf`: never."""
+    """A point in time, a number of seconds from now; ``math.inf``: never."""
 
     def __init__(self, seconds: float = math.inf) -> None:
         self._seconds = seconds
         self.restart()
 
     def restart(self) -> None:
-        """Begin anew: something has moved."""
+        """Restart the time: there was progress."""
         self._at = time.monotonic() + self._seconds
 
     @property
@@ -31,12 +32,12 @@ class Deadline:
 
 
 class Naps:
-    """Pauses between looks, which grow while nothing comes.
+    """Pauses between polls, which grow while nothing comes.
 
     Args:
         shortest: The first one, in seconds.
-        longest: They do not grow beyond, in seconds; None: they do not grow.
-        growth: How many times longer each is than the one before.
+        longest: Upper limit in seconds; None: pauses do not grow.
+        growth: Factor from one pause to the next.
 
     >>> naps = Naps(0.001, 0.003)
     >>> for _ in range(2):
@@ -50,15 +51,15 @@ class Naps:
 
     def __init__(self, shortest: float, longest: float | None = None, growth: float = 2.0) -> None:
         self._shortest, self._longest, self._growth = shortest, longest or shortest, growth
-        #: The next one.
+        #: Length of the next pause.
         self.seconds = shortest
 
     def something_came(self, shortest: float | None = None) -> None:
-        """Look soon again: after ``shortest`` seconds, where it is not the usual time."""
+        """Reset the next pause to ``shortest`` seconds, by default the usual shortest one."""
         self.seconds = self._shortest if shortest is None else shortest
 
     def nothing_came(self) -> None:
-        """The next nap is longer."""
+        """Lengthen the next pause."""
         self.seconds = min(self.seconds * self._growth, self._longest)
 
 
@@ -66,13 +67,13 @@ def until(
     look: Callable[[], Found], seconds: float = math.inf, *, nap: float | Naps = 0.0,
     enough: Callable[[], object] = bool,
 ) -> Found:  # fmt: skip
-    """Look until there is something; return what there is, which is nothing (false) if waiting ended before.
+    """Poll until there is a result; return it, or the last false result if waiting ended before.
 
     Args:
-        look: Looks once. It raises what makes waiting useless.
-        seconds: After which nobody waits any more; at least one look is taken.
-        nap: Seconds between looks; 0: the look itself takes its time.
-        enough: Whether nobody wants it any more.
+        look: Called at each poll. Raises if waiting has become useless.
+        seconds: Timeout; ``look`` is called at least once.
+        nap: Seconds between polls; 0: ``look`` blocks by itself.
+        enough: Tells whether the result is not wanted any more.
 
     >>> ticks = iter([0, 0, 3])
     >>> until(lambda: next(ticks), nap=0.0001)

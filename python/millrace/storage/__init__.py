@@ -1,4 +1,4 @@
-"""Where files are read from: places, what they cost, copies on each node, how they get there, and how tools come to read them."""
+"""Storage: places of files, their costs, copies on each node, how copies are made and how tools read them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 
 
 def best_path(name: str | os.PathLike[str], readers: int = 1) -> str:
-    """The path or URL from which a file is read at the least cost, by what `millrace data probe` measured.
+    """Return the path or URL from which a file is read at the least cost, as measured by ``millrace data probe``.
 
     Args:
-        name: A path, for which site and user may say other places (``[[replica]]``), or a URL.
-        readers: Those who will read at the same time, on all nodes.
+        name: A path, for which site and user may name other places (``[[replica]]``), or a URL.
+        readers: Number of simultaneous readers on all nodes.
 
     Raises:
         MillraceError: No place has the file.

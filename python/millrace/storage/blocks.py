@@ -1,9 +1,9 @@
-"""Where the blocks of a file in HDFS are: the DataNodes that hold them, as the NameNode tells by WebHDFS.
+"""Locations of HDFS blocks: the DataNodes that hold them, asked from the NameNode over WebHDFS.
 
-Nothing is read there but names: files are read by `millrace.storage.clients.hdfs`, which has no such question.
+Only metadata is read here. ``millrace.storage.clients.hdfs`` reads the files; its client has no call for locations.
 
-Source: the WebHDFS REST API of Apache Hadoop (``GETFILEBLOCKLOCATIONS``, since 3.0; ``GET_BLOCK_LOCATIONS`` before), and
-``hdfs-default.xml`` for the addresses of the NameNodes.
+Source: the WebHDFS REST API of Apache Hadoop (``GETFILEBLOCKLOCATIONS``, since 3.0; ``GET_BLOCK_LOCATIONS`` before),
+and ``hdfs-default.xml`` for the addresses of the NameNodes.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 from millrace.errors import MillraceError
 from millrace.model import Fetched
 
-#: Seconds that a NameNode may take for an answer.
+#: Timeout of one request to a NameNode.
 PATIENCE_SECONDS = 10.0
 
-#: Files that are asked for at the same time.
+#: Files whose blocks are asked for at the same time.
 ASKED_AT_ONCE = 8
 
-#: Questions about distance that may stay without an answer.
+#: Unanswered requests for block locations after which no more are sent.
 QUESTIONS = 3
 
-#: Port of WebHDFS, if the settings name none.
+#: Ports of WebHDFS (HTTP, HTTPS) if the settings name none.
 PORT, SECURE_PORT = 9870, 9871
 
-#: A proxy is for the world outside.
+#: Uses no proxy: NameNodes and DataNodes are on the site's own network.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -51,7 +51,7 @@ class Block(NamedTuple):
 
 
 def settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """What ``core-site.xml`` and ``hdfs-site.xml`` say, of ``HADOOP_CONF_DIR`` or ``HADOOP_HOME``."""
+    """Read ``core-site.xml`` and ``hdfs-site.xml`` of ``HADOOP_CONF_DIR`` or ``HADOOP_HOME`` into one dict."""
     folder = environ.get("HADOOP_CONF_DIR") or os.path.join(environ.get("HADOOP_HOME", ""), "etc/hadoop")
     found: dict[str, str] = {}
     for name in ("core-site.xml", "hdfs-site.xml"):
@@ -61,13 +61,13 @@ def settings(environ: Mapping[str, str]) -> dict[str, str]:
         try:
             items = list(ElementTree.parse(path).getroot().iter("property"))
         except ElementTree.ParseError:
-            continue  # hdfs-native says what is wrong with it
+            continue  # hdfs-native reports the syntax error
         found |= {item.findtext("name", "").strip(): item.findtext("value", "").strip() for item in items}
     return found
 
 
 def name_nodes(url: str, known: Mapping[str, str]) -> list[str]:
-    """Where the NameNodes of a URL answer WebHDFS, the first one to be asked first. Pure.
+    """List the WebHDFS addresses of a URL's NameNodes, in the order in which to ask them. Pure.
 
     >>> name_nodes("hdfs://nn:8020/db", {}), name_nodes("hdfs://nn/db", {"dfs.namenode.http-address": "0.0.0.0:50070"})
     (['http://nn:9870'], ['http://nn:50070'])
@@ -88,16 +88,16 @@ def name_nodes(url: str, known: Mapping[str, str]) -> list[str]:
     for suffix in suffixes:
         there, _, number = known.get(f"{key}{suffix}", "").rpartition(":")
         if suffix and not there:
-            continue  # no name that could be asked
+            continue  # no address is configured
         found.append(f"{scheme}://{host if there in ('', '0.0.0.0') else there}:{number or port}")
     return found
 
 
 def of_files(urls: Iterable[str], environ: Mapping[str, str]) -> dict[str, list[Block]]:
-    """The blocks of files in HDFS, by URL, asked for side by side.
+    """Locate the blocks of HDFS files, by URL; the files are asked for in parallel.
 
     Raises:
-        MillraceError: No NameNode answers, or a file is not there.
+        MillraceError: No NameNode answers, or a file does not exist.
     """
     known = settings(environ)
     wanted = list(dict.fromkeys(urls))
@@ -106,7 +106,7 @@ def of_files(urls: Iterable[str], environ: Mapping[str, str]) -> dict[str, list[
 
 
 def within(found: Iterable[Block], first: int, last: int) -> list[Block]:
-    """What blocks of a file hold of a half-open range of it. Pure.
+    """Cut the blocks of a file to the half-open range ``[first, last)``. Pure.
 
     >>> within([Block(0, 10, frozenset()), Block(10, 5, frozenset()), Block(15, 5, frozenset())], 8, 12)
     [Block(offset=8, length=2, hosts=frozenset()), Block(offset=10, length=2, hosts=frozenset())]
@@ -125,7 +125,7 @@ def _of_file(url: str, known: Mapping[str, str]) -> list[Block]:
             except (OSError, ValueError, KeyError, TypeError) as error:
                 why = f"{node}: {error}"
                 if not isinstance(error, urllib.error.HTTPError):
-                    break  # nobody there; else it may know the older question, or be a standby
+                    break  # no server; an HTTP error may mean an older release or a standby
     raise MillraceError(f"{url}: where its blocks are cannot be told: {why}", "set dfs.namenode.http-address in HADOOP_CONF_DIR/hdfs-site.xml")  # fmt: skip
 
 
@@ -141,11 +141,11 @@ def _asking(address: str, question: str) -> str:
 
 
 def redirected(address: str, question: str) -> str:
-    """Where a NameNode sends who would write.
+    """Return the DataNode URL to which a NameNode redirects a write.
 
     Raises:
         OSError: It does not answer, or refuses.
-        ValueError: It sends nobody anywhere.
+        ValueError: It does not redirect.
     """
     try:
         with OPENER.open(urllib.request.Request(_asking(address, question), method="PUT"), timeout=PATIENCE_SECONDS):
@@ -158,10 +158,10 @@ def redirected(address: str, question: str) -> str:
 
 
 def parse(answer: Mapping[str, Any]) -> list[Block]:
-    """The blocks that either answer tells of. Pure.
+    """Parse the answer of either request into blocks. Pure.
 
     Raises:
-        KeyError: It is another answer.
+        KeyError: The answer has neither form.
     """
     if "BlockLocations" in answer:
         blocks = answer["BlockLocations"]["BlockLocation"]
@@ -178,7 +178,7 @@ def _block(offset: int, length: int, names: Iterable[str]) -> Block:
 
 
 def elsewhere(found: Iterable[Block], ranges: Iterable[tuple[int, int]], here: frozenset[str]) -> int:
-    """Bytes of half-open ranges of a file that no DataNode by one of the names of this host holds. Pure.
+    """Count the bytes of half-open ranges that no DataNode on this host holds; ``here``: the host's names. Pure.
 
     >>> elsewhere([Block(0, 10, frozenset({"a"})), Block(10, 5, frozenset({"b"}))], [(8, 12), (14, 15)], frozenset({"a"}))
     3
@@ -194,16 +194,16 @@ def elsewhere(found: Iterable[Block], ranges: Iterable[tuple[int, int]], here: f
 
 
 class Distance:
-    """How much of what this host reads from HDFS comes from others.
+    """Counter of the bytes that this host reads from DataNodes of other hosts.
 
-    What cannot be told counts as far. Where no NameNode answers, some times over, it is not asked any more.
+    Bytes of unknown location count as remote. After ``QUESTIONS`` requests without an answer no more are sent.
     """
 
     def __init__(self) -> None:
         self._left = QUESTIONS
 
     def far(self, file: Fetched, ranges: Sequence[tuple[int, int]]) -> int:
-        """How much of half-open ranges of a file came from DataNodes of other hosts."""
+        """Return how many bytes of half-open ranges of a file came from DataNodes of other hosts."""
         found: list[Block] = []
         if self._left:
             try:
@@ -214,12 +214,12 @@ class Distance:
 
 
 def short(host: str) -> str:
-    """A name without its domain; an address as it is."""
+    """Return a host name without its domain; an address unchanged."""
     return host if host.replace(".", "").isdigit() else host.partition(".")[0]
 
 
 def names_of(host: str) -> frozenset[str]:
-    """By which a DataNode may call a host: its names, whole and without the domain, and its addresses."""
+    """List the names by which a DataNode may call a host: full name, name without domain, addresses."""
     found = {host.lower(), host.lower().partition(".")[0]}
     with suppress(OSError):
         name, others, addresses = socket.gethostbyname_ex(host)
@@ -228,7 +228,7 @@ def names_of(host: str) -> frozenset[str]:
 
 
 def holders(files: Iterable[list[Block]]) -> dict[str, int]:
-    """Bytes of these files that each DataNode holds, by each of its names. Pure.
+    """Sum the bytes of these files that each DataNode holds, by each of its names. Pure.
 
     >>> holders([[Block(0, 10, frozenset({"a"})), Block(10, 5, frozenset({"a", "b"}))]]) == {"a": 15, "b": 5}
     True
@@ -242,7 +242,7 @@ def holders(files: Iterable[list[Block]]) -> dict[str, int]:
 
 
 def common(files: Iterable[list[Block]]) -> frozenset[str]:
-    """The names of the DataNodes that hold all blocks of these files. Pure.
+    """Return the names of the DataNodes that hold all blocks of these files. Pure.
 
     >>> sorted(common([[Block(0, 10, frozenset({"a", "b"}))], [Block(0, 5, frozenset({"b", "c"}))], []]))
     ['b']

@@ -1,9 +1,9 @@
-"""Files from one process to all others, each of which passes on what it gets: a chain, cut into pieces.
+"""Broadcast of files from one process to all others: a chain, cut into pieces.
 
-Each process receives every piece once and sends it once, so the time is that of one copy over the slowest link, plus one
-piece for each link, however many there are. A piece that is here is passed on, and written while the processor still has
-it in its cache: by the thread that received it if copies are in memory, else, as a disk may take its time, by one of its
-own. Another one reads ahead. Nothing knows what carries the pieces.
+Each process receives every piece once and sends it once. The time is that of one copy over the slowest link, plus one
+piece for each link, however long the chain. A received piece is forwarded, and written while it is still in the
+processor's cache: by the receiving thread if copies are in memory, else, as a disk may block, by a thread of its own.
+Another thread reads ahead. The transport is given as a ``Link``; nothing here depends on it.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from millrace.plan.filesystems import IN_MEMORY, kind
 #: Bytes of a piece; see ``bench/broadcast.py``.
 PIECE = 1 << 20
 
-#: What is wrong with a source that somebody writes or replaces, and what helps.
+#: Error text and hint for a source that is written or replaced during the copy.
 CHANGED = "it changed while it was copied to the nodes"
 HINT = "leave databases alone while they are in use; then type the same command again"
 
-#: Pieces that one process has at a time.
+#: Pieces that one process buffers at a time.
 DEPTH = 4
 
 
 class Request(Protocol):
-    """A piece that is under way."""
+    """A transfer of one piece in flight."""
 
     def Test(self) -> bool: ...
 
 
 class Link(Protocol):
-    """The processes before and after this one in the chain. Pieces arrive in the order in which they are sent."""
+    """The neighbours of this process in the chain. Pieces arrive in the order in which they are sent."""
 
     def receive(self, buffer: memoryview) -> Request: ...
     def send(self, buffer: memoryview) -> Request: ...
@@ -58,7 +58,7 @@ class _Piece:
 
 
 def cut(sizes: Sequence[int], piece: int = PIECE) -> list[_Piece]:
-    """The pieces of files of these sizes.
+    """Cut files of these sizes into pieces; the checksum is the last piece.
 
     >>> [(each.index, each.offset, each.length) for each in cut([5, 3], 4)]
     [(0, 0, 4), (0, 4, 1), (1, 0, 3), (-1, 0, 4)]
@@ -68,16 +68,16 @@ def cut(sizes: Sequence[int], piece: int = PIECE) -> list[_Piece]:
 
 
 class Relay:
-    """This process's part.
+    """The part of one process in the broadcast.
 
     Args:
         sizes: Bytes of each file.
         link: The neighbours; None: there are none.
-        sources: For the first process, the files; else it receives.
-        changed: Which of the sources is not what it was, asked when all are read; empty: none.
+        sources: Paths of the files, for the first process; the others receive.
+        changed: Returns the path of a source that has changed, or an empty text; called when all sources are read.
         targets: Descriptors of this process's own copies, None for those that it does not keep.
-        last: Whether nobody comes after it.
-        in_memory: Whether the targets are in memory, where writing never waits.
+        last: Whether this process is the end of the chain.
+        in_memory: Whether the targets are in memory, where writing never blocks.
     """
 
     def __init__(
@@ -93,32 +93,32 @@ class Relay:
         self._writer = _Writer(
             self._pieces, self._buffers, self._step, targets, check=not sources, threaded=not in_memory
         )
-        #: Pieces that a buffer was given to, that are here, and that were sent on.
+        #: Counts of pieces: with a buffer, received, and forwarded.
         self._begun = self._here = self._sent = 0
         self._coming: deque[Request] = deque()
         self._going: deque[Request] = deque()
 
     @property
     def moved(self) -> int:
-        """Steps done so far, which grows as long as anything goes on."""
+        """Steps done so far; grows as long as the broadcast makes progress."""
         return self._here + self._sent + self._writer.written
 
     @property
     def done(self) -> bool:
-        """Whether everything was passed on, and this process's own copies are whole or given up."""
+        """Whether every piece was forwarded, and this process's own copies are complete or given up."""
         return min(self._sent, self._writer.written) == len(self._pieces)
 
     @property
     def why_not(self) -> str:
-        """Why this process's own copies are not whole; empty: they are."""
+        """Why this process's own copies are incomplete; empty: they are complete."""
         return self._writer.error
 
     def turn(self) -> bool:
-        """Do what can be done now, with one piece at most; whether anything could.
+        """Take the steps possible without blocking, with at most one piece; return whether there were any.
 
         Raises:
             OSError: A source cannot be read.
-            CorruptError: A source is not what it was.
+            CorruptError: A source has changed.
         """
         before = self.moved, self._begun
         free = min(self._sent, self._writer.written) + len(self._buffers)
@@ -135,12 +135,12 @@ class Relay:
         return before != (self.moved, self._begun)
 
     def wait(self, timeout_seconds: float) -> None:
-        """Wait until reading or writing has got on, at most so long. Pieces from others come unheard."""
+        """Wait until reading or writing has progressed, at most so long. Receiving a piece does not end the wait."""
         self._step.wait(timeout_seconds)
         self._step.clear()
 
     def close(self) -> None:
-        """End the threads. What is still under way has to end with the process."""
+        """End the threads. Transfers still in flight end with the process."""
         if self._reader:
             self._reader.close()
         self._writer.close()
@@ -165,9 +165,9 @@ class Relay:
 
 
 def _buffers(n: int, size: int) -> list[memoryview]:
-    """Memory for ``n`` pieces of at most ``size`` bytes, in few large pages where the system has them.
+    """Allocate memory for ``n`` pieces of at most ``size`` bytes, in few large pages where the system has them.
 
-    Two processes on a node copy from one to the other by way of the kernel, which looks up each page.
+    A copy between two processes of a node goes through the kernel, which looks up each page.
     """
     memory = mmap.mmap(-1, n * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError):
@@ -177,7 +177,7 @@ def _buffers(n: int, size: int) -> list[memoryview]:
 
 
 class _Worker:
-    """Handles pieces in order, in a thread of its own if it is ``threaded``."""
+    """A handler of pieces, in order; in a thread of its own if ``threaded``."""
 
     def __init__(
         self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], step: threading.Event, name: str,
@@ -186,14 +186,14 @@ class _Worker:
         self._pieces, self._buffers, self._step = pieces, buffers, step
         self._waiting: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._closed = False
-        #: Of all pieces so far: CRC-32C over the one before and that of the piece.
+        #: Checksum of all pieces so far: CRC-32C over the previous checksum and that of the piece.
         self._sum = 0
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True) if threaded else None
         if self._thread:
             self._thread.start()
 
     def put(self, number: int) -> None:
-        """Handle this piece, now or soon."""
+        """Handle this piece: now without a thread, else soon."""
         if self._thread:
             self._waiting.put(number)
         else:
@@ -222,7 +222,7 @@ class _Worker:
 
 
 class _Reader(_Worker):
-    """Reads ahead: at once what is in memory, as another thread costs more than the copy; the rest in a thread."""
+    """A reader ahead: cached bytes at once, as a thread costs more than the copy; the rest in a thread."""
 
     def __init__(
         self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], step: threading.Event, sources: Sequence[str],
@@ -243,15 +243,15 @@ class _Reader(_Worker):
     def _at_once(self, number: int) -> bool:
         piece = self._pieces[number]
         if self._n < number or self._open[0] != piece.index:
-            return False  # the thread has something to do, or is to open the file
+            return False  # the thread is busy, or has to open the file
         if not self._in_memory and not hasattr(os, "RWF_NOWAIT"):
-            return False  # a Python that was built where headers of the C library were old cannot say that
+            return False  # this Python was built with old headers of the C library
         buffer = self._buffers[number % len(self._buffers)][: piece.length]
         try:
             if os.preadv(self._open[1], [buffer], piece.offset, 0 if self._in_memory else os.RWF_NOWAIT) < piece.length:
                 return False
         except OSError:
-            return False  # it would have to wait, or the filesystem cannot tell
+            return False  # it would block, or the filesystem does not support the flag
         self._add(buffer)
         self._n += 1
         return True
@@ -269,7 +269,7 @@ class _Reader(_Worker):
     def _handle(self, piece: _Piece, buffer: memoryview) -> None:
         try:
             if piece.index < 0:
-                # Without the checksum no copy of these bytes gets its name, on any node.
+                # Without the checksum no node publishes its copy of these bytes.
                 if path := self._changed():
                     raise CorruptError(f"{path}: {CHANGED}", HINT)
                 struct.pack_into("<I", buffer, 0, self._sum)
@@ -307,20 +307,20 @@ class _Reading:
 
 
 class _Writer(_Worker):
-    """Writes the copies, and compares the checksum."""
+    """The writer of this process's copies, which also compares the checksum."""
 
     def __init__(
         self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], step: threading.Event, targets: Sequence[int | None],
         *, check: bool, threaded: bool,
     ) -> None:  # fmt: skip
         self._targets, self._check = targets, check
-        #: Pieces that need their buffer no more.
+        #: Pieces whose buffer is free again.
         self.written = 0
         self.error = ""
         super().__init__(pieces, buffers, step, "write copies", threaded=threaded)
 
     def _handle(self, piece: _Piece, buffer: memoryview) -> None:
-        if not self.error:  # else it still passes on
+        if not self.error:  # after an error pieces are still forwarded
             try:
                 self._write(piece, buffer)
             except OSError as error:

@@ -1,8 +1,9 @@
-"""The copies that a node keeps, for this job and the next ones.
+"""The cache of a node: copies of files, kept for this job and later ones.
 
-One folder a user in memory, and one on disk. A file's name says what it is a copy of (`millrace.plan.staging.File.key`),
-so it is never out of date, only of no more use. One that is not whole has a name that begins with a dot. Locks say what
-lives: a shared one on a copy that a job uses, an exclusive one on one that is being made; they end with their process.
+One folder for each user in memory, and one on disk. A file's name is derived from its source
+(``millrace.plan.staging.File.key``), so a copy is never out of date, only unused. The name of an incomplete copy begins
+with a dot. Locks mark use: a shared one on a copy that a job uses, an exclusive one on a copy in the making; both end
+with their process.
 """
 
 from __future__ import annotations
@@ -41,20 +42,20 @@ class Cache:
 
     Args:
         place: The folder in which this user's folder of copies is made.
-        fetched: Whether copies are of what is behind URLs: these a group may share, if the site wants that.
+        fetched: Whether copies are of files behind URLs: a group may share these, if the site wants that.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: The folder cannot be made.
     """
 
     def __init__(self, place: Path, fetched: bool = False) -> None:
         self._whose = (of_group(place) if fetched else None) or Whose(own_folder(place))
         self.folder = self._whose.folder
-        #: Descriptors whose shared locks keep copies from being removed, by key.
+        #: Descriptors, by key, whose shared locks protect copies from removal.
         self._held: dict[str, int] = {}
 
     def look(self, files: Sequence[File]) -> Place:
-        """Take those of ``files`` that are there into use, and count the others. Sweeps away what died half done."""
+        """Hold the present ones of ``files`` and measure the folder. Removes incomplete copies of dead processes."""
         with self._locked():
             held = {file.key for file in files if self._hold(file)}
             busy = idle = unwritten = 0
@@ -73,20 +74,24 @@ class Cache:
             )
 
     def begin(self, files: Sequence[File], budget: int) -> list[Part]:
-        """Begin copies, removing the longest unused ones where room is needed.
+        """Start copies; remove the least recently used ones where room is needed.
 
         Args:
             budget: Most bytes that all copies may fill.
 
         Raises:
-            NoRoom: They do not fit.
+            NoRoom: The copies do not fit.
         """
         with self._locked():
             self._make_room(sum(file.size for file in files), budget)
             return [self._part(file) for file in files]
 
     def claim(self, file: File, budget: int) -> Part | Busy | None:
-        """Fetch a copy, from where one who died had got to; or wait for the one who does; None: it is there, and in use now.
+        """Claim a copy for fetching.
+
+        Returns:
+            A part to fetch, which may hold what a dead process had fetched; ``Busy`` if another process fetches it;
+            None if it is present, and now held.
 
         Raises:
             NoRoom: It does not fit.
@@ -99,13 +104,13 @@ class Cache:
             alone = lock.flock(descriptor, fcntl.LOCK_EX)
             if alone is False:
                 return Busy(descriptor)
-            if self._whose.is_others(descriptor):  # who may still have it open
+            if self._whose.is_others(descriptor):  # its owner may still have it open
                 os.close(descriptor)
                 path.unlink()
                 descriptor = high(self._whose.growing(path))
                 alone = lock.flock(descriptor, fcntl.LOCK_EX)
             try:
-                if alone is None:  # without locks nobody can tell who fetches: each one for itself
+                if alone is None:  # without locks each process fetches its own copy
                     path.unlink()
                     os.close(descriptor)
                     self._make_room(max(0, file.size), budget)
@@ -129,11 +134,11 @@ class Cache:
             self.drop(part)
 
     def leave(self, part: Part) -> None:
-        """Let another one go on with a copy."""
+        """Release an incomplete copy, so that another process can continue it."""
         os.close(part.descriptor)
 
     def finish(self, part: Part) -> None:
-        """Give a copy that is whole its name, and take it into use; if another job was faster, take that one's."""
+        """Publish a complete copy under its name, and hold it; if another job was faster, hold that job's."""
         os.fchmod(part.descriptor, part.file.mode | stat.S_IRUSR | self._whose.bits)
         os.utime(part.descriptor, ns=(time.time_ns(), part.file.mtime_ns))
         with self._locked():
@@ -143,28 +148,28 @@ class Cache:
                 if self._hold(part.file):
                     self.drop(part)
                     return
-                part.path.replace(self.path_of(part.file))  # what another member has put there is not it
+                part.path.replace(self.path_of(part.file))  # the other member's file is not this copy
             else:
                 part.path.unlink()
             lock.wait_for(part.descriptor, fcntl.LOCK_SH)
             self._held[part.file.key] = part.descriptor
 
     def tell(self, file: File, about: bytes) -> None:
-        """Write down what is known of a copy, before it gets its name."""
+        """Write the provenance of a copy, before the copy is published."""
         self._whose.write(about_of(self.path_of(file)), about)
 
     def drop(self, part: Part) -> None:
-        """Give up a copy that is not whole."""
+        """Discard an incomplete copy."""
         part.path.unlink(missing_ok=True)
         os.close(part.descriptor)
 
     def take(self, file: File) -> bool:
-        """Take a copy into use; whether it is there."""
+        """Hold a copy; return whether it is present."""
         with self._locked():
             return self._hold(file)
 
     def forget(self, key: str) -> None:
-        """Remove a copy that is of no more use here, unless another process uses it."""
+        """Release a copy and remove it, unless another process uses it."""
         if (descriptor := self._held.pop(key, None)) is not None:
             os.close(descriptor)
         self.evict(self.folder / key)
@@ -173,11 +178,11 @@ class Cache:
         return self.folder / file.key
 
     def fetched_path_of(self, file: File) -> Path:
-        """Where a copy grows while it is fetched; its length tells what is there."""
+        """Return the path of a copy while it is fetched; its length is the number of bytes fetched."""
         return self.folder / f".{file.key}.{boot()}{FETCH}"
 
     def close(self) -> None:
-        """Let others remove what was in use."""
+        """Release all held copies, so that other processes can remove them."""
         for descriptor in self._held.values():
             os.close(descriptor)
         self._held.clear()
@@ -190,11 +195,11 @@ class Cache:
         except OSError:
             return False
         if self._whose.is_others(descriptor) and not is_as_told(descriptor, about_of(self.path_of(file))):
-            if lock.flock(descriptor, fcntl.LOCK_EX):  # nobody uses it
+            if lock.flock(descriptor, fcntl.LOCK_EX):  # no process uses it
                 remove(self.path_of(file))
             os.close(descriptor)
             return False
-        if 0 <= file.size != os.fstat(descriptor).st_size:  # nothing of ours does that
+        if 0 <= file.size != os.fstat(descriptor).st_size:  # not written by Millrace
             os.close(descriptor)
             self.path_of(file).unlink()
             return False
@@ -209,16 +214,16 @@ class Cache:
         descriptor = high(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         self._whose.open_up(descriptor)
         lock.wait_for(descriptor, fcntl.LOCK_EX)
-        os.ftruncate(descriptor, max(0, file.size))  # others count it as if it were whole
+        os.ftruncate(descriptor, max(0, file.size))  # other processes count its full size
         return Part(file, path, descriptor)
 
     def entries(self) -> list[Entry]:
-        """What is there now."""
+        """List the present copies, complete or not."""
         with self._locked():
             return list(entries(self.folder))
 
     def evict(self, path: str | Path) -> bool:
-        """Remove a copy that nobody uses; whether it could be removed."""
+        """Remove a copy that no process uses; return whether it is gone."""
         with self._locked():
             found = next((each for each in entries(self.folder) if each.path == Path(path)), None)
             if found is None or found.in_use:
@@ -244,7 +249,7 @@ class Cache:
     def _locked(self) -> Iterator[None]:
         descriptor = self._whose.gate()
         try:
-            lock.wait_for(descriptor, fcntl.LOCK_EX)  # held for moments only
+            lock.wait_for(descriptor, fcntl.LOCK_EX)  # held only briefly
             yield
         finally:
             os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The files in a folder of copies: what their names say, and which processes have them."""
+"""The files in a cache folder: the meaning of their names, and the locks of processes that use them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from typing import Protocol
 
 from millrace import lock
 
-#: File whose lock is held by whoever changes what is in the folder.
+#: File whose lock is held while the folder is changed.
 LOCK = ".lock"
 
-#: Ending of a copy that is being made.
+#: Suffix of a copy in the making.
 PART = ".part"
 
-#: Ending of one that is fetched from a server: if its maker dies, another one goes on with it.
+#: Suffix of a copy that is fetched from a server: if its process dies, another one continues.
 FETCH = ".fetch"
 
-#: Ending of what is known of a copy that was fetched.
+#: Suffix of the provenance of a fetched copy.
 ABOUT = ".about"
 
 
 class File(Protocol):
-    """What a copy is of."""
+    """The source of a copy."""
 
     @property
     def key(self) -> str: ...
@@ -41,7 +41,7 @@ class File(Protocol):
 
 
 class NoRoom(OSError):
-    """The copies do not fit."""
+    """The copies do not fit into their folder."""
 
     def __init__(self, text: str) -> None:
         super().__init__(errno.ENOSPC, text)
@@ -49,7 +49,7 @@ class NoRoom(OSError):
 
 @dataclass(frozen=True)
 class Part:
-    """A copy that is being made: its lock is held."""
+    """An incomplete copy, locked by this process."""
 
     file: File
     path: Path
@@ -58,19 +58,19 @@ class Part:
 
 @dataclass(frozen=True)
 class Busy:
-    """Another process fetches the copy: its lock, to wait for."""
+    """A copy that another process fetches, as a descriptor to wait on."""
 
     descriptor: int
 
     def wait(self) -> None:
-        """Wait until it has done so, or given up."""
+        """Wait until the other process has fetched the copy, or given up."""
         lock.wait_for(self.descriptor, fcntl.LOCK_SH)
         os.close(self.descriptor)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A file in the folder of copies."""
+    """A copy in the cache folder, complete or not."""
 
     path: Path
     size: int
@@ -84,7 +84,7 @@ class Entry:
 
 
 def entries(folder: Path) -> Iterator[Entry]:
-    """Each copy, whole or not, and whether a process has it. Sweeps away what nobody can go on with."""
+    """Yield each copy, complete or not, with its use. Removes files that no process can continue."""
     names = os.listdir(folder)
     for name in names:
         if name == LOCK:
@@ -97,7 +97,7 @@ def entries(folder: Path) -> Iterator[Entry]:
 
 
 def _is_needed(name: str, names: list[str]) -> bool:
-    """Whether there is a copy, whole or not, of which this file tells."""
+    """Tell whether the copy of this provenance file exists, complete or not."""
     copy = name[: -len(ABOUT)]
     return copy[1:] in names or any(each.startswith(f"{copy}.") and each.endswith(FETCH) for each in names)
 
@@ -105,7 +105,7 @@ def _is_needed(name: str, names: list[str]) -> bool:
 def _entry(path: Path) -> Entry | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:  # in a group's folder: no copy of ours
+    except OSError:  # in a group's folder: unreadable for this user
         return None
     try:
         in_use = not _can_lock(descriptor)
@@ -113,7 +113,7 @@ def _entry(path: Path) -> Entry | None:
             path.unlink()
             return None
         about = os.fstat(descriptor)
-        # What is reserved counts as if it were there.
+        # Reserved bytes count as used.
         size = max(about.st_size, about.st_blocks * 512) if path.name.endswith(FETCH) else about.st_size
         return Entry(path, size, about.st_atime_ns, _unwritten(about), in_use)
     finally:
@@ -121,32 +121,36 @@ def _entry(path: Path) -> Entry | None:
 
 
 def _is_of_no_use(name: str) -> bool:
-    """Whether its maker's death ends it: always, or as what was not written when the power failed may be missing."""
+    """Tell whether an unlocked file cannot be continued.
+
+    Never by another process (``PART``), or not after a restart of the machine, when unsynced bytes may be missing
+    (``FETCH``).
+    """
     return name.endswith(PART) or (name.endswith(FETCH) and not name.endswith(boot() + FETCH))
 
 
 def about_of(path: Path) -> Path:
-    """Where it stands what is known of a copy."""
+    """Return the path of a copy's provenance file."""
     return path.with_name(f".{path.name}{ABOUT}")
 
 
 def remove(path: Path) -> None:
-    """Remove a copy, and what is known of it."""
+    """Remove a copy and its provenance file."""
     path.unlink()
     about_of(path).unlink(missing_ok=True)
 
 
 def free_bytes(folder: Path) -> int:
-    """Room that is left to this user on the disk of a folder."""
+    """Return the bytes that this user can still write on the filesystem of a folder."""
     about = os.statvfs(folder)
     return about.f_bavail * about.f_frsize
 
 
 def reserve(descriptor: int, size: int) -> None:
-    """Take the room for a file before it is written, without making it longer; where that cannot be, go on.
+    """Reserve disk space for a file without changing its length, where the filesystem supports it.
 
     Raises:
-        OSError: There is no such room.
+        OSError: The disk has not enough space.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.fallocate(descriptor, 1, ctypes.c_long(0), ctypes.c_long(size)) and ctypes.get_errno() == errno.ENOSPC:
@@ -154,7 +158,7 @@ def reserve(descriptor: int, size: int) -> None:
 
 
 def boot() -> str:
-    """Tells this start of the machine from others."""
+    """Return an id of the current start of this machine."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
     except OSError:
@@ -162,9 +166,9 @@ def boot() -> str:
 
 
 def high(descriptor: int) -> int:
-    """Move a descriptor above the soft limit, if it is allowed there: a database may have more files than the limit.
+    """Move a descriptor above the soft limit, if allowed: a database may have more files than that limit.
 
-    The limit stays as it is for all others, and for the tools.
+    The limit itself stays unchanged, also for the tools.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
@@ -179,10 +183,10 @@ def high(descriptor: int) -> int:
 
 
 def _unwritten(about: os.stat_result) -> int:
-    """Bytes of a file that have no room on the filesystem yet."""
+    """Count the bytes of a file that have no disk space yet."""
     return max(0, about.st_size - about.st_blocks * 512)
 
 
 def _can_lock(descriptor: int) -> bool:
-    """Whether no process has the copy; where there are no locks nobody knows, and it stays."""
+    """Tell whether no process uses the copy; False where the filesystem has no locks, so that the copy stays."""
     return lock.flock(descriptor, fcntl.LOCK_EX) is True

@@ -1,7 +1,8 @@
-"""Whose folder of copies is used: this user's own, or one that the site has made for a group.
+"""The folder of copies: this user's own, or one that the site has made for a group.
 
-Who may write in a folder can put anything there. So the folder of a group counts only if root has made it, which nobody
-else can, and a copy of another member only if its bytes are those of which the member wrote down the digest.
+A user with write access to a folder can put anything there. So the folder of a group is used only if it is root's,
+which no other user can forge, and a copy of another member only if its bytes have the digest that the member wrote
+down.
 """
 
 from __future__ import annotations
@@ -19,33 +20,33 @@ import msgspec
 from millrace.own import open_private, replace_whole
 from millrace.storage.cache_files import LOCK
 
-#: How the name of a folder of copies begins.
+#: Prefix of the name of a folder of copies.
 FOLDER = "millrace-stage-"
 
-#: What is behind that in the name of a group's.
+#: Rest of the name of a group's folder.
 GROUP = "group"
 
 
 @dataclass(frozen=True)
 class Whose:
-    """A folder of copies, and whether members of a group share it."""
+    """A folder of copies, and whether the members of a group share it."""
 
     folder: Path
     is_shared: bool = False
 
     @property
     def bits(self) -> int:
-        """What others may do with a copy."""
+        """Mode bits by which others may read a copy."""
         return stat.S_IRGRP if self.is_shared else 0
 
     def gate(self) -> int:
-        """Open what is locked by whoever changes what is there: of a group the folder, which all members can open."""
+        """Open the file to lock while the folder is changed; in a group the folder itself, as all members can."""
         if self.is_shared:
             return os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         return os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def growing(self, path: Path) -> int:
-        """Open what is fetched, for writing unless it is another member's."""
+        """Open a copy that is fetched: for writing, or for reading if it is another member's."""
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except PermissionError:
@@ -56,12 +57,12 @@ class Whose:
         return descriptor
 
     def write(self, path: Path, content: bytes) -> None:
-        """Write a small file as a whole."""
+        """Write a small file atomically."""
         replace_whole(path, content, 0o600)
         path.chmod(0o600 | self.bits)
 
     def is_others(self, descriptor: int) -> bool:
-        """Whether a file is another member's."""
+        """Tell whether a file belongs to another member."""
         return self.is_shared and os.fstat(descriptor).st_uid != os.geteuid()
 
     def open_up(self, descriptor: int) -> None:
@@ -71,10 +72,10 @@ class Whose:
 
 
 def own_folder(place: Path) -> Path:
-    """This user's folder of copies in ``place``, made if it is not there.
+    """Return this user's folder of copies in ``place``; make it if missing.
 
-    Somebody else may have taken its name, which everybody can tell. Then one by another name is taken, which the next
-    job finds by its owner.
+    Another user may have taken its predictable name. Then a folder with a random suffix is made, which the next job
+    finds by its owner.
     """
     usual = place / f"{FOLDER}{os.geteuid()}"
     with suppress(FileExistsError):
@@ -87,10 +88,10 @@ def own_folder(place: Path) -> Path:
 
 
 def of_group(place: Path) -> Whose | None:
-    """The folder of copies that the site has made for a group of this user in ``place``; None: there is none.
+    """Return the group folder of copies in ``place`` that the site has made for this user; None: there is none.
 
-    It is root's, keeps the group of what is made in it (setgid), lets members remove what is another's (not sticky), and
-    is closed to all others.
+    It is root's, passes its group on (setgid), lets members remove files of others (not sticky), and is closed to all
+    other users.
     """
     folder = place / f"{FOLDER}{GROUP}"
     try:
@@ -105,7 +106,7 @@ def of_group(place: Path) -> Whose | None:
 
 
 def is_as_told(descriptor: int, about: Path) -> bool:
-    """Whether a copy of another member has the bytes of which he wrote down the digest."""
+    """Tell whether another member's copy has the SHA-256 digest in its provenance file ``about``."""
     try:
         told = msgspec.json.decode(about.read_bytes())["sha256"]
         with open(os.dup(descriptor), "rb", buffering=0) as file:

@@ -1,4 +1,4 @@
-"""Which places have the bytes of a file now, and which of them is the cheapest."""
+"""The choice among the places of a file: which have its bytes now, and which is the cheapest."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from millrace.storage.clients.base import About
 
 
 class Found(Frozen, frozen=True):
-    """A place that may have the file."""
+    """A place that may have the file, and its answer."""
 
     place: str
     about: About | None
-    #: Why it cannot be read from there, in words; empty: it can.
+    #: Why the file cannot be read from there; empty: it can.
     why_not: str = ""
 
 
 def absolute(name: str) -> str:
-    """The path, or URL, that a user means."""
+    """Return a URL as it is, a path as an absolute one."""
     return name if replicas.is_url(name) else os.path.abspath(name)
 
 
 def look(name: str, rules: Sequence[replicas.Replica]) -> list[Found]:
-    """Ask all places of a file at the same time: the one that is named first, then those of the rules.
+    """Ask all places of a file in parallel: the named one first, then those of the rules.
 
-    The first that answers tells which bytes are meant: a place that has others is not one of the file's.
+    The first that answers defines the bytes. A place with another size or checksum is marked as unusable.
     """
     places = [name, *replicas.of(name, rules)]
     with ThreadPoolExecutor(len(places)) as pool:
@@ -45,10 +45,10 @@ def look(name: str, rules: Sequence[replicas.Replica]) -> list[Found]:
 
 
 def offers(found: Sequence[Found], readers: int, environ: Mapping[str, str]) -> list[Offer]:
-    """What the bytes cost at the places that have them.
+    """List the costs of the bytes at the places that have them.
 
     Args:
-        readers: Those of the whole run. Of a filesystem of a node's own only this node reads, with its cores.
+        readers: Number of readers of the whole run. On a node's own filesystem only the cores of this node count.
     """
     table = cost_table.read(environ)
     here = min(readers, cores.usable(environ)[0])
@@ -63,10 +63,10 @@ def offers(found: Sequence[Found], readers: int, environ: Mapping[str, str]) -> 
 
 
 def best(name: str, readers: int, rules: Sequence[replicas.Replica], environ: Mapping[str, str]) -> Offer:
-    """The place from which the bytes of a file cost least.
+    """Return the place from which the bytes of a file cost least.
 
     Raises:
-        RefusedError: No place has them.
+        RefusedError: No place has the file.
     """
     found = look(absolute(name), rules)
     if offer := cheapest(offers(found, readers, environ)):
@@ -76,7 +76,7 @@ def best(name: str, readers: int, rules: Sequence[replicas.Replica], environ: Ma
 
 
 def examples(rules: Sequence[replicas.Replica]) -> list[str]:
-    """One file, a large one, at each place of the rules that can be listed."""
+    """List one large file at each place of the rules that can be listed."""
     found = []
     for place in dict.fromkeys(place for rule in rules for place in rule.at):
         if "*" not in place:
@@ -114,5 +114,5 @@ def _compare(found: Found, original: About | None) -> Found:
 
 
 def _differ(one: str, other: str) -> bool:
-    """Whether two checksums are of different bytes; those of different kinds do not tell."""
+    """Tell whether two checksums of the same kind differ; False for different kinds."""
     return one != other and one.partition(":")[0] == other.partition(":")[0]

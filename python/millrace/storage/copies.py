@@ -1,4 +1,4 @@
-"""The copies that a node keeps, for people: which they are, and whether they are what they should be."""
+"""The cached copies of a node as ``millrace data`` lists and verifies them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from millrace.storage.cache_files import about_of
 from millrace.storage.cache_folder import of_group
 from millrace.storage.fetch import Kept, digest_of
 
-#: What is said of a copy whose bytes are not those that came.
+#: Result for a copy whose bytes have changed since it was fetched.
 DAMAGED = "damaged"
 
 
 class Copy(Frozen, frozen=True):
-    """One copy."""
+    """One copy in a cache."""
 
     path: str
     size: int
     is_whole: bool
     in_use: bool
-    #: Where it was fetched; empty for copies of files on shared storage.
+    #: Its source; empty for copies of files on shared storage.
     place: str = ""
     version: str = ""
     sha256: str = ""
@@ -37,10 +37,10 @@ class Copy(Frozen, frozen=True):
 
 
 def caches(ways: Sequence[str]) -> list[Cache]:
-    """The folders of copies that are named, or all usual ones.
+    """Open the named caches, or all usual ones.
 
     Raises:
-        RefusedError: One that is named is none.
+        RefusedError: A named one does not exist.
     """
     places = [keep.place(way) for way in ways] or [place for place in (keep.on_disk(), keep.in_memory()) if place]
     return [
@@ -51,7 +51,7 @@ def caches(ways: Sequence[str]) -> list[Cache]:
 
 
 def of(cache: Cache) -> list[Copy]:
-    """The copies in a folder, by name."""
+    """List the copies in a cache, sorted by path."""
     return sorted((_copy(entry.path, entry.size, entry.is_whole, entry.in_use) for entry in cache.entries()), key=lambda copy: copy.path)  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def _copy(path: Path, size: int, is_whole: bool, in_use: bool) -> Copy:
 
 
 def verify(copy: Copy) -> str:
-    """What the copy is, in words."""
+    """Compare a copy with its digest and with the current version at its source; return the result in words."""
     descriptor = os.open(copy.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if digest_of(descriptor, "sha256") != copy.sha256:

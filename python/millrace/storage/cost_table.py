@@ -1,4 +1,4 @@
-"""What was measured of places, as this node sees them: a small file in the user's cache folder, which may go at any time."""
+"""The table of measured costs of places, as this node sees them: a small file in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from millrace.storage.probe import Measured, probe_quickly
 
 
 def server(place: str) -> str:
-    """What readers of a place share: the server of a URL, or the filesystem of a path."""
+    """Return the resource that readers of a place share: the server of a URL, or the mount point of a path."""
     if is_url(place):
         parts = urlsplit(place)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
@@ -34,7 +34,7 @@ def server(place: str) -> str:
 
 
 def nature(place: str) -> str:
-    """Its kind, one of `millrace.plan.costs.GUESSES`."""
+    """Classify a place into one of ``millrace.plan.costs.GUESSES``."""
     if is_url(place):
         return "network"
     found = kind(Path(place))
@@ -42,20 +42,20 @@ def nature(place: str) -> str:
 
 
 def cost_of(place: str, table: Mapping[str, Measured]) -> tuple[costs.Cost, float]:
-    """(what it costs, when that was measured), the latter 0 for a guess."""
+    """Return the cost of a place and the time of its measurement, 0 for a guess."""
     if measured := table.get(server(place)):
         return measured.cost, measured.when
     return costs.guess(nature(place)), 0.0
 
 
 def path_of(environ: Mapping[str, str]) -> Path | None:
-    """This node's table, there or not; None for a user without a folder of his own."""
+    """Return the path of this node's table, existing or not; None for a user without a home folder."""
     folder = state.cache(environ)
     return folder / f"costs-{socket.gethostname()}.json" if folder else None
 
 
 def read(environ: Mapping[str, str]) -> dict[str, Measured]:
-    """What was measured, by server; empty if there is nothing that can be understood."""
+    """Read the measurements, by server; empty if the file is missing or invalid."""
     path = path_of(environ)
     with suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode(path.read_bytes(), type=dict[str, Measured]) if path else {}
@@ -63,7 +63,7 @@ def read(environ: Mapping[str, str]) -> dict[str, Measured]:
 
 
 def add(measured: Measured, environ: Mapping[str, str]) -> None:
-    """Keep what was measured, if it can be kept."""
+    """Add a measurement to the table; write errors are ignored."""
     if path := path_of(environ):
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,13 +72,13 @@ def add(measured: Measured, environ: Mapping[str, str]) -> None:
 
 
 def measure_unknown(place: str, size: int, environ: Mapping[str, str]) -> dict[str, Measured]:
-    """`read` the table, after a quick measurement of a place of which its kind tells nothing and that nobody has measured.
+    """Read the table; first measure a place quickly if its kind tells nothing and it is not in the table.
 
-    A share, or a filesystem in user space, may be anything from faster than a disk to a line into another building.
+    A network share, or a filesystem in user space, may be faster than a disk or slower than a long-distance line.
 
     Args:
         place: A file there.
-        size: Its bytes; a small one is not worth it.
+        size: Its bytes; a place of a small file is not measured.
     """
     table = read(environ)
     if size < LEAST_BYTES or is_url(place) or server(place) in table or not is_of_any_speed(kind(Path(place))):
@@ -90,12 +90,12 @@ def measure_unknown(place: str, size: int, environ: Mapping[str, str]) -> dict[s
     return table
 
 
-#: Fewest bytes of a transfer that tell something of a place, and what the last one counts against what was known.
+#: Fewest bytes of a transfer that measure a place, and the weight of the last transfer against the earlier ones.
 LEAST_BYTES, SHARE = 4 << 20, 0.3
 
 
 def learn(place: str, n_bytes: int, seconds: float, environ: Mapping[str, str]) -> None:
-    """Let a transfer by one reader correct what was measured of its place; where nothing was, nothing is learnt."""
+    """Correct the measured cost of a place by a transfer of one reader; a place without a measurement gets none."""
     measured = read(environ).get(server(place))
     if measured and n_bytes >= LEAST_BYTES and seconds > 0:
         add(

@@ -1,7 +1,7 @@
-"""Copies of files behind URLs in the cache of this node: each is downloaded once, whoever asks, and is whole or not there.
+"""Cached downloads of files behind URLs: one download a node, published only when complete.
 
-A download that is cut off goes on where it was, also in another process after ``kill -9``. Size, version, and the
-checksum where the server tells one, are compared before a copy gets its name; its name says of which version it is.
+An interrupted download continues where it was, also in another process after ``kill -9``. Size, version, and the
+checksum where the server sends one, are compared before a copy is published. Its name contains the version.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from millrace.storage.cache_files import Busy, File, NoRoom, Part
 from millrace.storage.clients.base import About, Location, LocationError, UnreachableError
 from millrace.storage.piece import Piece
 
-#: Times that a server may fail to go on, one after the other.
+#: Failures in a row, without progress, after which a download is given up.
 TRIES = 5
 
-#: Seconds before the second try, twice as many before each further one.
+#: Pause before the second try; it doubles before each further one.
 PAUSE_SECONDS = 0.2
 
 
@@ -40,21 +40,21 @@ class Remote(Frozen, frozen=True):
     version: str
     mtime_ns: int
     mode: int = 0o444
-    #: Offset of its first byte, where it is a piece of the file; None: it is the whole.
+    #: Offset of its first byte if it is a piece of the file; None: the whole file.
     first: int | None = None
 
     @property
     def key(self) -> str:
-        """Name of its copies: the same as long as the file is."""
+        """Name of its copies, the same as long as the file is unchanged."""
         words = f"{self.place}\0{self.version}" + ("" if self.first is None else f"\0{self.first}")
         digest = hashlib.sha256(words.encode(errors="surrogateescape")).hexdigest()
         return f"{digest[:24]}.{self.size:x}-{base_name(self.place)[-80:]}"
 
 
 class Kept(Frozen, frozen=True):
-    """What is known of a copy."""
+    """The provenance of a copy."""
 
-    #: As everybody may see it.
+    #: The source, without credentials.
     place: str
     version: str
     sha256: str
@@ -63,12 +63,12 @@ class Kept(Frozen, frozen=True):
 
 
 def base_name(place: str) -> str:
-    """The file's name without its folder."""
+    """Return the file's name without its folder."""
     return os.path.basename(unquote(urlsplit(place, allow_fragments=False).path)) or "file"
 
 
 def remote(place: str, about: About, first: int | None = None) -> Remote:
-    """The version of a file, or of a piece of it, that ``about`` tells of."""
+    """Make the remote file, or piece of a file, of the version in ``about``."""
     return Remote(place=place, size=about.size, version=about.version, mtime_ns=about.mtime_ns, first=first)
 
 
@@ -76,15 +76,15 @@ def fetch(
     place: str, cache: Cache, budget: int, pause: Callable[[float], None] = time.sleep, wanted: About | None = None,
     first: int | None = None,
 ) -> Path:  # fmt: skip
-    """The copy of a file, in use until the cache is closed; downloaded if it is not there.
+    """Return the copy of a file, held until the cache is closed; download it if missing.
 
     Args:
         budget: Most bytes that all copies may fill.
-        wanted: The version that is meant; None: that which is there now.
-        first: Fetch a piece of the file that begins at this offset, and has the size of ``wanted``; None: all of it.
+        wanted: The version to fetch; None: the current one.
+        first: Fetch a piece that begins at this offset and has the size of ``wanted``; None: the whole file.
 
     Raises:
-        MillraceError: It cannot be read, does not fit, or changed meanwhile.
+        MillraceError: It cannot be read, does not fit, or changed during the download.
     """
     with closing(_at(place, first, wanted)) as location:
         about = location.about()
@@ -116,7 +116,7 @@ def _at(place: str, first: int | None, wanted: About | None) -> Location:
 
 
 def _fill(location: Location, about: About, part: Part, cache: Cache, pause: Callable[[float], None]) -> None:
-    """Bring a copy to its end. What others can go on with is left to them, what is wrong is dropped."""
+    """Complete a copy. After an error it is kept for another process to continue, or dropped if it is wrong."""
     try:
         began, there = time.monotonic(), os.fstat(part.descriptor).st_size
         _download(location, about, part.descriptor, pause)
@@ -139,7 +139,7 @@ def _fill(location: Location, about: About, part: Part, cache: Cache, pause: Cal
 
 
 def _download(location: Location, about: About, descriptor: int, pause: Callable[[float], None]) -> None:
-    """Append what is missing; the length of the copy always tells what is there."""
+    """Append the missing bytes; the length of the copy is the number of bytes fetched."""
     failed = 0
     while (began := os.fstat(descriptor).st_size) < about.size:
         at = began
@@ -156,7 +156,7 @@ def _download(location: Location, about: About, descriptor: int, pause: Callable
 
 
 def append(descriptor: int, piece: bytes, at: int) -> int:
-    """Write all of a piece; its length."""
+    """Write all of a piece at an offset; return its length."""
     done = 0
     while done < len(piece):
         done += os.pwrite(descriptor, memoryview(piece)[done:], at + done)
@@ -164,7 +164,7 @@ def append(descriptor: int, piece: bytes, at: int) -> int:
 
 
 def _check(location: Location, about: About, descriptor: int) -> str:
-    """Compare size and checksum; the copy's own SHA-256."""
+    """Compare size and checksum of a copy; return its SHA-256."""
     if os.fstat(descriptor).st_size != about.size:
         raise CorruptError(f"{location.shown}: gave more than {about.size:,} bytes", "try again, or use another place")
     digest = digest_of(descriptor, "sha256")
@@ -177,19 +177,19 @@ def _check(location: Location, about: About, descriptor: int) -> str:
 
 
 def digest_of(descriptor: int, kind: str) -> str:
-    """The digest of a whole file."""
+    """Compute the digest of a whole file."""
     with open(os.dup(descriptor), "rb", buffering=0) as file:
         file.seek(0)
         return hashlib.file_digest(file, kind).hexdigest()
 
 
 def is_full(error: OSError) -> bool:
-    """Whether it says that there is no room."""
+    """Tell whether an error means that the disk or the quota is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def no_room(file: File, place: str, size: int) -> MillraceError:
-    """What is said where a copy does not fit."""
+    """Make the error for a copy that does not fit."""
     words = f"for its {size:,} bytes" if size else "for what is in it"
     return MillraceError(
         f"{file.key.partition('-')[2] or place}: no room {words}",

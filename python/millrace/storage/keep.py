@@ -1,4 +1,4 @@
-"""Where a node keeps copies, and how much of it they may fill."""
+"""The location of a node's cached copies, and the space that they may fill."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millrace.storage.cache import Cache
 
 
 def in_memory() -> Path | None:
-    """The folder for copies in memory; None: there is none."""
+    """Return the folder for copies in memory; None: there is none."""
     for place in workplace.MEMORY:
         if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
             return Path(place)
@@ -21,16 +21,16 @@ def in_memory() -> Path | None:
 
 
 def on_disk() -> Path | None:
-    """The folder for copies on a disk of the node's own, for temporary files; None: it is on no such disk."""
+    """Return the folder for temporary files if it is on the node's own disk, else None."""
     place = Path(workplace.temporary())
     return None if kind(place) in SHARED | IN_MEMORY else place
 
 
 def place(way: str) -> Path:
-    """The folder that ``ram``, ``disk`` or an absolute path means.
+    """Return the folder that ``ram``, ``disk`` or an absolute path means.
 
     Raises:
-        RefusedError: There is none.
+        RefusedError: There is no such folder.
     """
     found = Path(way) if way.startswith("/") else {"ram": in_memory, "disk": on_disk}.get(way, lambda: None)()
     if found is None or not found.is_dir():
@@ -41,7 +41,10 @@ def place(way: str) -> Path:
 
 
 def budget(cache: Cache) -> int:
-    """Most bytes that all copies in a folder may fill: half of the memory, or nine tenths of what a disk has free for them."""
+    """Compute the most bytes that all copies in a folder may fill.
+
+    Half of the memory, or nine tenths of the disk space that is free or used by idle copies, plus the copies in use.
+    """
     if kind(cache.folder) in IN_MEMORY:
         return int(MEMORY_SHARE * memory.usable()[0])
     now = cache.look([])

@@ -1,8 +1,9 @@
 """Folders in which an MPI launcher and its daemons keep their files on a node: one for each start of a job.
 
-A name that is used twice can be taken by somebody else in between. So each start has a fresh one, the supervisor makes
-the folder on its own node, the launcher's daemons on the others, and each rank looks whose it is before it starts MPI. Whoever
-has looked holds a lock until it ends, by which a later run tells the folder from one of a dead job.
+A name that is used twice can be taken by another user in between. So each start has a fresh one. The supervisor makes
+the folder on its own node, the launcher's daemons on the others, and each rank checks the folder's owner before it
+starts MPI. The supervisor and the ranks hold a shared lock until they end, by which a later run tells a folder in use
+from that of a dead job.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from pathlib import Path
 from millrace.errors import LostError
 from millrace.own import open_private
 
-#: Where daemons on all nodes can make one.
+#: A folder in which daemons on all nodes can make one.
 PLACE = Path("/tmp")
 
-#: How all names begin, and a name in full: the tokens of the job and of the start.
+#: Prefix of all names, and the whole name: the tokens of the job and of the start.
 PREFIX = "millrace-mpi-"
 NAME = re.compile(rf"{PREFIX}[0-9a-f]{{16}}-[0-9a-f]{{16}}")
 
-#: Environment variable that tells a rank of the folder of its start.
+#: Environment variable with the path of a rank's folder.
 VARIABLE = "MILLRACE_MPI_FOLDER"
 
-#: Seconds within which a start has come so far that somebody holds its folder, or has ended.
+#: Age from which an unlocked folder is that of a dead start.
 BEGUN_SECONDS = 600.0
 
 
@@ -38,21 +39,21 @@ class LauncherFolder:
 
     def __init__(self, token: str) -> None:
         self.path = PLACE / f"{PREFIX}{token}-{os.urandom(8).hex()}"
-        # A name that is taken is not random: this never happens by chance.
+        # The name is random: it is not taken by chance.
         self.path.mkdir(mode=0o700)
         self._held = _hold(self.path)
 
     def close(self) -> None:
-        """Remove it."""
+        """Remove the folder."""
         remove(self.path)
         os.close(self._held)
 
 
 def check(environ: Mapping[str, str]) -> None:
-    """Take the folder of the start that this rank belongs to into use; without one, nothing.
+    """Hold the folder of the start that this rank belongs to; do nothing if it has none.
 
     Raises:
-        LostError: It is somebody else's, who could change what this process reads there.
+        LostError: It is another user's, who could change the files that this process reads there.
     """
     if path := environ.get(VARIABLE):
         try:
@@ -66,25 +67,25 @@ def check(environ: Mapping[str, str]) -> None:
 
 def _hold(path: Path) -> int:
     folder = open_private(path)
-    with suppress(OSError):  # where there are no locks, nothing is swept
+    with suppress(OSError):  # without locks, nothing is swept
         fcntl.flock(folder, fcntl.LOCK_SH)
     return folder
 
 
 def beginning(token: str) -> str:
-    """How the paths of all folders of a job begin, which marks its daemons by their arguments."""
+    """Return the prefix of the paths of a job's folders, which marks its daemons by their arguments."""
     return f"{PLACE}/{PREFIX}{token}-"
 
 
 def sweep_job(token: str) -> None:
-    """Remove the folders of a job, all of whose processes here have ended."""
+    """Remove the folders of a job whose processes on this node have all ended."""
     for path in _named():
         if str(path).startswith(beginning(token)):
             remove(path)
 
 
 def sweep_dead() -> None:
-    """Remove what dead jobs of this user have left: by scancel, by a lost node."""
+    """Remove folders that dead jobs of this user have left, after scancel or the loss of a node."""
     for path in _named():
         with suppress(OSError):  # another's, in use, or removed just now
             folder = open_private(path)
@@ -101,7 +102,7 @@ def _named() -> list[Path]:
 
 
 def remove(path: Path) -> None:
-    """Remove a folder if it is this user's alone."""
+    """Remove a folder if it belongs to this user alone."""
     with suppress(OSError):
         os.close(open_private(path))
         shutil.rmtree(path, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""A file wherever it lies: one small interface over paths and URLs.
+"""Locations: one small interface to files at paths and URLs.
 
-No library's cache is between: what is kept is kept by `millrace.storage.cache`.
+No library's cache is in between: ``millrace.storage.cache`` keeps all copies.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ CLIENTS = {
 
 
 def at(place: str) -> Location:
-    """The file or folder at a path or URL. Nothing is asked yet.
+    """Open the location of a path or URL, a file or folder. Sends no request yet.
 
     Raises:
-        RefusedError: It is no place that can be read, or its client is not installed.
+        RefusedError: It is not a readable place, or its client is not installed.
     """
     check_place(place)
     parts = urlsplit(place, allow_fragments=False)
@@ -40,10 +40,10 @@ def at(place: str) -> Location:
 
 
 def about(place: str) -> About:
-    """What the file at a place is now.
+    """Ask for the current size and version of the file at a place.
 
     Raises:
-        MillraceError: It cannot be told, and why.
+        MillraceError: The place cannot be asked, and why.
     """
     with closing(at(place)) as location:
         return location.about()

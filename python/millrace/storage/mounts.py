@@ -1,11 +1,11 @@
-"""Copies in the place of the files that they are copies of, for the tools of this process alone.
+"""Bind mounts of copies over their files, for the tools of this process alone.
 
-A tool may print the path of its database, so its arguments must stay as they are. Instead each copy is mounted over its
-file in a mount namespace that the tools are started in (`millrace._core.Pool`): same path, same bytes, whatever the tool.
-Who is not root makes the namespace inside a user namespace, which a system may forbid; in it everybody has the user and
-group that they had. Nobody else sees the mounts, and they are gone with the last process that does.
+A tool may print the path of its database, so its arguments must stay unchanged. Instead each copy is mounted over its
+file in a mount namespace in which the tools are started (``millrace._core.Pool``): same path, same bytes, for any tool.
+A user other than root makes the namespace inside a user namespace, which a system may forbid; user and group ids stay
+the same in it. No other process sees the mounts, and they end with the last process in the namespace.
 
-Run as a program, this makes the namespaces: a process that has threads cannot.
+Run as a program, this module makes the namespaces: a process with threads cannot.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ MS_BIND, MS_REC, MS_SLAVE = 1 << 12, 1 << 14, 1 << 19
 
 
 class View:
-    """The namespaces in which each copy is in the place of its file.
+    """The namespaces in which each copy is mounted over its file.
 
     Args:
         pairs: (copy, file), absolute paths.
 
     Raises:
-        OSError: It cannot be done here.
+        OSError: This machine does not allow it.
     """
 
     def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
-        import subprocess  # not in the program, which is to start fast
+        import subprocess  # not in the program, which has to start fast
 
-        #: Descriptors, in the order in which a process has to enter them.
+        #: Descriptors of the namespaces, in the order in which a process enters them.
         self.namespaces: list[int] = []
         with subprocess.Popen(
             [sys.executable, "-I", "-S", __file__],
@@ -54,13 +54,13 @@ class View:
                 self.namespaces.append(os.open(f"/proc/{maker.pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC))
 
     def close(self) -> None:
-        """Let the namespaces go once no tool is in them."""
+        """Close the namespaces; they end once no tool is in them."""
         while self.namespaces:
             os.close(self.namespaces.pop())
 
 
 def why_not(folder: str) -> str:
-    """Why files cannot be put in the place of others here, in words; empty: they can. ``folder``: for a trial."""
+    """Return why files cannot be mounted over others here; empty: they can. ``folder``: for a trial."""
     names = [os.path.join(folder, name) for name in ("copy", "file")]
     try:
         for name in names:
@@ -77,10 +77,10 @@ def why_not(folder: str) -> str:
 
 
 def make(pairs: list[list[str]]) -> list[str]:
-    """Enter new namespaces and mount the copies; the names of the namespaces.
+    """Enter new namespaces and mount the copies; return the names of the namespaces.
 
     Raises:
-        OSError: Not possible here.
+        OSError: This machine does not allow it.
     """
     user, group = os.getuid(), os.getgid()
     with open("/proc/self/mountinfo") as table:
@@ -95,7 +95,7 @@ def make(pairs: list[list[str]]) -> list[str]:
         for name, text in (("uid_map", f"{user} {user} 1"), ("setgroups", "deny"), ("gid_map", f"{group} {group} 1")):
             with open(f"/proc/self/{name}", "w") as table:
                 table.write(text)
-    # What the system mounts from now on (automounts) is seen here too, and nothing of ours outside.
+    # Later mounts of the system (automounts) are seen here too; ours are not seen outside.
     _call("mount", b"none", b"/", None, MS_REC | MS_SLAVE, None)
     for copy, file in pairs:
         _call("mount", os.fsencode(copy), os.fsencode(file), None, MS_BIND, None)

@@ -1,7 +1,7 @@
-"""Runs that have ended: what `millrace runs` lists, in the user's state folder, and never needed.
+"""History of ended runs, as listed by ``millrace runs``; kept in the user's state folder, and never needed.
 
-Each has a folder there with its logs and a small file that says what it was. The folder of all of them is made for
-this user alone, and believed only if it is. Whatever goes wrong here is no fault of a run: then nothing is kept.
+Each run has a folder there with its logs and a small description. The folder of all runs is made for this user alone,
+and used only if it is. An error here is no fault of a run: then nothing is kept.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from millrace.plan import run_place
 from millrace.rundir import SUFFIX
 from millrace.sealed import seal, unseal
 
-#: Runs that are kept, the latest ones, and bytes of all of them together.
+#: Most runs to keep, the latest ones, and most bytes of all of them together.
 MOST, MOST_BYTES = 50, 64 << 20
 
-#: Fewest letters of a name that stand for it.
+#: Fewest letters that may abbreviate a name.
 LEAST_LETTERS = 4
 
-#: How a folder that is being made begins, and seconds after which whoever made it is dead.
+#: Prefix of an unfinished folder, and the age in seconds at which its writer is taken for dead.
 _NEW, _LONGEST = ".new-", 3600.0
 
 #: The event log of a run in its folder.
@@ -48,32 +48,32 @@ class Past(Frozen, frozen=True):
     #: ``done``, ``quarantined``, ``interrupted`` or ``stopped``, and the exit code.
     status: str
     exit_code: int
-    #: Why, in the words of the end; empty if all went well.
+    #: The final error message; empty if all went well.
     message: str
     records_done: int
     quarantined: int
-    #: Starts that it took, and their running time in seconds.
+    #: Number of starts, and their running time in seconds.
     n_starts: int
     wall: float
 
     @property
     def name(self) -> str:
-        """What it is called in lists."""
+        """Its name in lists."""
         return self.run_id[:8]
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """A `Past` run, and where it is kept."""
+    """A ``Past`` run, and the folder that keeps it."""
 
     past: Past
     folder: Path
 
 
 def keep(past: Past, logs: Mapping[str, Path], environ: Mapping[str, str]) -> None:
-    """Keep ``past`` with its logs, in the place of what an earlier start of the same run left.
+    """Keep ``past`` with its logs; replaces an earlier start of the same run.
 
     Args:
-        logs: Files, and what they are called in the folder of this run.
+        logs: Files, by their names in the folder of this run.
     """
     with suppress(OSError):
         home = _home(environ, make=True)
@@ -93,13 +93,13 @@ def keep(past: Past, logs: Mapping[str, Path], environ: Mapping[str, str]) -> No
 
 
 def sweep(environ: Mapping[str, str]) -> None:
-    """Remove what died while it was made."""
+    """Remove unfinished folders whose writers have died."""
     with suppress(OSError):
         _sweep(_home(environ))
 
 
 def kept(environ: Mapping[str, str]) -> list[Kept]:
-    """All that are kept, the one that ended last at the end."""
+    """List all kept runs, the one that ended last at the end."""
     try:
         return _look(_home(environ))
     except OSError:
@@ -107,10 +107,10 @@ def kept(environ: Mapping[str, str]) -> list[Kept]:
 
 
 def find(run: str, environ: Mapping[str, str]) -> Kept:
-    """The run of this name, or of the run directory that had this path or lay beside this output; the latest, if there are several.
+    """Find a run by its name, or by the path of its run directory or of its output; the latest, if there are several.
 
     Raises:
-        RefusedError: There is none, or the beginning of a name stands for several.
+        RefusedError: There is none, or an abbreviated name is ambiguous.
     """
     runs = kept(environ)
     path = os.path.abspath(run)
@@ -125,10 +125,12 @@ def find(run: str, environ: Mapping[str, str]) -> Kept:
 
 
 def logs_of(run: str, environ: Mapping[str, str]) -> tuple[Path, Past | None]:
-    """The folder with the logs of a run: its run directory, or if that is gone what is kept of it, and what it was.
+    """Return the folder with the logs of a run, and the run if it is a kept one.
+
+    The folder is the run directory, or if that is gone the kept one.
 
     Raises:
-        RefusedError: As in `find`.
+        RefusedError: As in ``find``.
     """
     folder = run_place.of(run)
     if folder.is_dir():
@@ -138,10 +140,10 @@ def logs_of(run: str, environ: Mapping[str, str]) -> tuple[Path, Past | None]:
 
 
 def _home(environ: Mapping[str, str], *, make: bool = False) -> Path:
-    """The folder of all of them.
+    """Return the folder of all kept runs.
 
     Raises:
-        OSError: It is not there, or not this user's alone.
+        OSError: It does not exist, or is not this user's alone.
     """
     base = state.folder(environ)
     if not base:
@@ -155,11 +157,11 @@ def _home(environ: Mapping[str, str], *, make: bool = False) -> Path:
 
 
 def _entries(home: Path) -> list[Path]:
-    """Folders of runs, the latest last."""
+    """List the folders of runs, the latest last."""
     found = []
     for entry in os.scandir(home):
         if not entry.name.startswith(_NEW):
-            with suppress(FileNotFoundError):  # another run removes it just now
+            with suppress(FileNotFoundError):  # another run is removing it
                 found.append((entry.stat().st_mtime_ns, Path(entry.path)))
     return [path for _, path in sorted(found)]
 
@@ -167,13 +169,13 @@ def _entries(home: Path) -> list[Path]:
 def _look(home: Path) -> list[Kept]:
     found = []
     for folder in _entries(home):
-        with suppress(OSError, MillraceError):  # one that is removed just now, or of another release
+        with suppress(OSError, MillraceError):  # being removed, or written by another release
             found.append(Kept(unseal(folder / "run.json", Past, "a run that has ended"), folder))
     return found
 
 
 def _prune(home: Path) -> None:
-    """Remove the oldest beyond the limits, and what died while it was made."""
+    """Remove the oldest runs beyond the limits, and unfinished folders of dead writers."""
     _sweep(home)
     room = MOST_BYTES
     for number, folder in enumerate(reversed(_entries(home))):

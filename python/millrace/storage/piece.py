@@ -1,4 +1,4 @@
-"""A piece of a file, as if it were a file."""
+"""A piece of a file, as a location of its own."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from millrace.storage.clients.base import About, Location
 
 
 class Piece(Location):
-    """Some bytes of a file, of the version that the file has.
+    """A range of bytes of a file, with the version of the file.
 
     Args:
-        first: Offset of the first of them; ``size``: how many they are.
+        first: Offset of the first byte; ``size``: number of bytes.
     """
 
     def __init__(self, whole: Location, first: int, size: int) -> None:
         super().__init__(whole.url, whole.shown)
         self._whole, self._first, self._size = whole, first, size
-        #: What the place says of the file, as far as it was asked.
+        #: Status of the whole file, once asked.
         self._about: About | None = None
 
     def about(self) -> About:
@@ -29,7 +29,7 @@ class Piece(Location):
         return msgspec.structs.replace(self._about, size=self._size, checksum="")
 
     def stream(self, offset: int, length: int, about: About) -> Iterator[bytes]:
-        assert self._about  # which `about` comes from
+        assert self._about  # set by ``about``
         return self._whole.stream(self._first + offset, length, self._about)
 
     def names(self, folders: bool = False) -> list[str]:

@@ -1,7 +1,8 @@
-"""Measure what reading from a place costs, in less than five seconds.
+"""Measurement of the cost of reading from a place, in less than five seconds.
 
-Parts of a file are read at random offsets, so that neither the page cache of this node nor that of the server tells more than it
-knows. The sizes are found on the way: the largest takes some hundredths of a second. One size is not fitted, but predicted.
+Parts of a file are read at random offsets, so that the page caches of this node and of the server change the result
+little. The sizes are chosen during the measurement: the largest takes some hundredths of a second. One size is not
+fitted, but predicted.
 """
 
 from __future__ import annotations
@@ -21,21 +22,22 @@ from millrace.storage import locations
 from millrace.storage.clients.base import About, Location
 from millrace.storage.clients.local import Local
 
-#: Sizes that are tried, rising.
+#: Sizes in bytes that are tried, rising.
 LADDER = tuple(4096 * 4**k for k in range(7))
 
-#: Readers at a time.
+#: Numbers of simultaneous readers.
 READERS = (1, 4)
 
-#: Seconds beyond the shortest that the largest part should take, that one cell may take, all of them, and a quick measurement.
+#: Seconds: how much longer the largest part should take than the smallest; for one cell; for all cells; for a quick
+#: measurement.
 LARGEST_SECONDS, CELL_SECONDS, ALL_SECONDS, QUICK_SECONDS = 0.05, 0.25, 4.0, 1.0
 
-#: A part that is read again in more than this share of the time came from the place again, not from the memory of this node.
+#: A second read that takes more than this share of the first one's time came from the place, not from memory.
 AGAIN_SHARE = 0.5
 
 
 class Check(Frozen, frozen=True):
-    """What the fit says of a size that it has not seen, and what was seen."""
+    """A prediction of the fit for a size that was left out, and its measurement."""
 
     readers: int
     size: int
@@ -44,7 +46,7 @@ class Check(Frozen, frozen=True):
 
 
 class Measured(Frozen, frozen=True):
-    """What was found."""
+    """The result of a measurement."""
 
     #: The file that was read.
     place: str
@@ -53,26 +55,27 @@ class Measured(Frozen, frozen=True):
     checks: tuple[Check, ...]
     #: When, in seconds since 1970.
     when: float
-    #: Whether what was read stays in the memory of this node. Filesystems in user space often drop it when a file is opened again.
+    #: Whether read bytes stay in the memory of this node. Filesystems in user space often drop them when a file is
+    #: opened again.
     is_kept: bool = True
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads parts of one file; for one thread."""
+    """A reader of parts of one file; for one thread."""
 
     location: Location
     about: About
 
     def seconds(self, size: int, clock: Callable[[], float]) -> float:
-        """How long a part of this size takes."""
+        """Return the seconds that reading a part of this size takes."""
         offset = random.randrange((self.about.size - size) // 4096 + 1) * 4096
         if isinstance(self.location, Local):
             self.location.forget(offset, size)
         return self._read(offset, size, clock)
 
     def keeps(self, size: int, first_seconds: float, clock: Callable[[], float]) -> bool:
-        """Whether a part that takes so long at first is read from memory when its file is opened again."""
+        """Tell whether a part that took ``first_seconds`` is read from memory when its file is opened again."""
         if not isinstance(self.location, Local):
             return True
         offset = (self.about.size - size) // 2
@@ -85,7 +88,7 @@ class Reader:
 
 
 def stays_in_memory(first_seconds: float, again_seconds: Sequence[float]) -> bool:
-    """Whether the fastest of several reads of the same part was not from the place itself.
+    """Tell whether the fastest of several reads of the same part came from memory.
 
     >>> stays_in_memory(0.05, [0.06, 0.001]), stays_in_memory(0.05, [0.06, 0.05])
     (True, False)
@@ -94,10 +97,10 @@ def stays_in_memory(first_seconds: float, again_seconds: Sequence[float]) -> boo
 
 
 def probe(place: str, clock: Callable[[], float] = time.monotonic) -> Measured:
-    """Measure a place by a file in it.
+    """Measure a place by reading a file in it.
 
     Raises:
-        MillraceError: It cannot be read, or not in parts.
+        MillraceError: The file cannot be read, or not in parts.
     """
     began = clock()
     with ExitStack() as stack:
@@ -111,7 +114,7 @@ def probe(place: str, clock: Callable[[], float] = time.monotonic) -> Measured:
         for n in READERS:
             sizes = sorted({*fitted, held_out})
             if n > 1 and clock() - began + sum(max(CELL_SECONDS, n * alone[size]) for size in sizes) > ALL_SECONDS:
-                break  # too slow a place for so many readers
+                break  # the place is too slow for so many readers
             samples += [Sample(readers=n, size=size, seconds=_cell(readers[:n], size, clock)) for size in sizes]
     cost = fit(sample for sample in samples if sample.size in fitted)
     checks = tuple(
@@ -122,16 +125,16 @@ def probe(place: str, clock: Callable[[], float] = time.monotonic) -> Measured:
 
 
 def probe_quickly(place: str, clock: Callable[[], float] = time.monotonic) -> Measured:
-    """Measure a place by one reader, for about a second at most: before a run, where nobody has measured it.
+    """Measure a place with one reader in about a second: before a run, if it was never measured.
 
     Raises:
-        MillraceError: As for `probe`.
+        MillraceError: As for ``probe``.
     """
     with closing(locations.at(place)) as location:
         about = _about(location)
         reader = Reader(location, about)
         alone = _climb(reader, about.size, clock, QUICK_SECONDS)
-        # The largest is read on for a while: servers that limit rates let more pass at first than they do in the end.
+        # The largest is read for longer: servers that limit rates send more at first than later.
         least, largest = min(alone), max(alone)
         alone[largest] = _cell([reader], largest, clock)
         cost = fit_ends(*(Sample(readers=1, size=size, seconds=alone[size]) for size in (least, largest)))
@@ -140,7 +143,7 @@ def probe_quickly(place: str, clock: Callable[[], float] = time.monotonic) -> Me
 
 
 def fit_ends(least: Sample, largest: Sample) -> Cost:
-    """Fit the line through two samples; where it does not start at 0 or later, the larger one counts alone.
+    """Fit the line through two samples; if it would start below 0, fit the larger one alone.
 
     >>> least, largest = (Sample(readers=1, size=n, seconds=t) for n, t in ((4096, 0.0002), (262144, 0.25)))
     >>> fit_ends(least, largest).seconds(1_048_576, 1)
@@ -167,14 +170,14 @@ def _keeps(reader: Reader, alone: dict[int, float], clock: Callable[[], float]) 
 def _climb(
     reader: Reader, size: int, clock: Callable[[], float], most_seconds: float = ALL_SECONDS
 ) -> dict[int, float]:
-    """What one reader takes for each size, up to the one that takes long enough to tell the bandwidth."""
+    """Time each size with one reader, up to the first that takes long enough to measure the bandwidth."""
     began = clock()
     reader.seconds(LADDER[0], clock)  # the first one opens the connection
     found: dict[int, float] = {}
     for each in LADDER:
         if each > size:
             break
-        # What was slow once may be so by chance.
+        # One slow read may be chance.
         found[each] = min(reader.seconds(each, clock) for _ in range(2))
         if found[each] > found[LADDER[0]] + LARGEST_SECONDS:
             break
@@ -184,17 +187,20 @@ def _climb(
 
 
 def _sizes(top: int) -> tuple[set[int], int]:
-    """(sizes to fit, the one to predict), for this highest step of the ladder; if it is low the highest but one is both."""
+    """Choose the sizes to fit and the one to predict, for this highest step of the ladder.
+
+    On a low ladder the last step but one is both.
+    """
     fitted = {LADDER[k] for k in (0, top - 1, top) if k >= 0}
     held_out = LADDER[top - 2] if top > 2 else LADDER[max(0, top - 1)]
     return (fitted if top > 2 else {LADDER[0], LADDER[top]}), held_out
 
 
 def _cell(readers: list[Reader], size: int, clock: Callable[[], float]) -> float:
-    """What a part of one size takes each of these readers, who read at the same time until the cell is over.
+    """Return the seconds that a part of one size takes each reader, while all read at once until the cell ends.
 
-    Alone it is the median. Those who share a link do not get the same of it: who is lucky ends sooner, and more often, so
-    that the median would flatter. What all of them got in all of the time does not.
+    For one reader this is the median. Readers that share a link get unequal shares of it: a favoured one finishes
+    sooner and more often, so the median would be too low. Total time divided by total parts has no such bias.
     """
     found: list[float] = []
     times: list[float] = []

@@ -1,4 +1,4 @@
-"""What places have the databases of a run, and what these cost: the facts for `millrace.plan.sources`."""
+"""Sources of a run's databases and their costs: the facts for ``millrace.plan.sources``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from millrace.storage import choice, cost_table, fetch, keep
 from millrace.storage.cache import Cache
 from millrace.storage.probe import Measured
 
-#: Files of which all places are asked at the same time.
+#: Files whose places are asked at the same time.
 ASKED_AT_ONCE = 8
 
 #: Parts of a file that are compared with those of its replica, and bytes of each.
@@ -27,7 +27,7 @@ SAMPLES, SAMPLE_BYTES = 16, 64 << 10
 
 
 class Known(NamedTuple):
-    """The question, and the cheapest replica of each file, by its path; empty: not all files have one."""
+    """The question, and the cheapest replica of each file, by its path; empty: some file has none."""
 
     question: Question
     elsewhere: Mapping[str, str]
@@ -36,11 +36,11 @@ class Known(NamedTuple):
 def look(
     files: Sequence[File], nodes: int, reads: int, rules: Sequence[replicas.Replica], environ: Mapping[str, str]
 ) -> Known:
-    """Ask all places of the files, and look up what reading there costs; a share that nobody has measured is measured now.
+    """Ask all places of the files and look up their costs; measure a network share that is not in the table.
 
     Args:
         files: At least one, the largest first.
-        reads: How often the tasks of a node read all of them: `millrace.plan.reads`.
+        reads: How often the tasks of a node read all files: ``millrace.plan.reads``.
     """
     table = cost_table.measure_unknown(files[0].path, files[0].size, environ)
     total = sum(file.size for file in files)
@@ -78,18 +78,18 @@ def _replicas(files: Sequence[File], rules: Sequence[replicas.Replica], environ:
 
 
 def bring(elsewhere: Mapping[str, str], way: str) -> tuple[dict[str, str], Cache | None]:
-    """Where to read each file instead, by its path: a replica's own path, or a copy of what is behind a URL.
+    """Return the path from which to read each file instead: its replica, or a copy of a replica behind a URL.
 
-    A replica that is not what the file is, as far as samples of both tell, is not used.
+    A replica that differs from the file in sampled parts is not used.
 
     Args:
         way: ``--stage``.
 
     Returns:
-        The paths, and the cache that holds the copies, to be closed when these have been read.
+        The new paths, by the old ones, and the cache that holds the copies; close it when they have been read.
 
     Raises:
-        MillraceError: A replica cannot be read, or is not the file.
+        MillraceError: A replica cannot be read, or differs from the file.
     """
     cache = None
     found = {}
@@ -113,7 +113,7 @@ def bring(elsewhere: Mapping[str, str], way: str) -> tuple[dict[str, str], Cache
 
 
 def _same(one: Path, other: Path) -> bool:
-    """Whether samples of two files are the same."""
+    """Tell whether two files have the same size and the same bytes in all samples."""
     with suppress(OSError), open(one, "rb") as first, open(other, "rb") as second:
         n_bytes = os.fstat(first.fileno()).st_size
         if os.fstat(second.fileno()).st_size != n_bytes:

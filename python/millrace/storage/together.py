@@ -1,7 +1,7 @@
-"""A new folder of HDFS whose files lie together: all of one group have a copy on one DataNode, and groups are spread evenly.
+"""Colocation of files in a new HDFS folder: a group's files share one DataNode, and groups are spread evenly.
 
-HDFS places each file by itself, but the first copy on the DataNode that writes it. WebHDFS writes by a DataNode, which the
-NameNode draws; here it is chosen. Where the other copies go is for the NameNode to say.
+HDFS places each file by itself, but the first copy on the DataNode that writes it. WebHDFS writes through a DataNode
+that the NameNode draws; here it is chosen. The NameNode places the other copies.
 
 Source: the WebHDFS REST API of Apache Hadoop (``CREATE``), and the list of DataNodes that its own web pages show
 (``NameNodeInfo`` of ``/jmx``).
@@ -26,10 +26,10 @@ from millrace.storage import blocks
 from millrace.storage.clients.base import PIECE_BYTES, UnreachableError
 from millrace.storage.clients.hdfs import Hdfs
 
-#: DataNodes that are written to at the same time.
+#: Groups that are written at the same time.
 WRITTEN_AT_ONCE = 8
 
-#: Seconds that a DataNode may take for a step of a write.
+#: Timeout of a DataNode for one step of a write.
 PATIENCE_SECONDS = 300.0
 
 _ELSE = "make a folder of this machine, and copy that: hdfs dfs -put, which places each file by itself"
@@ -39,26 +39,26 @@ class DataNode(NamedTuple):
     """A DataNode that takes new blocks."""
 
     name: str
-    #: Of its WebHDFS.
+    #: Address of its WebHDFS.
     address: str
     free: int
 
 
 class Placed(NamedTuple):
-    """What was put where."""
+    """The placement that was achieved."""
 
-    #: Groups that each DataNode has written.
+    #: Number of groups that each DataNode has written.
     on: list[int]
-    #: Groups of which a DataNode has all.
+    #: Number of groups with all their blocks on one DataNode.
     n_together: int
 
 
 class NewFolder:
-    """The folder is there with all its files when `put` returns, and else not at all. Use as a context.
+    """A new HDFS folder: complete when ``put`` returns, otherwise absent. Use as a context.
 
     Args:
-        url: Of HDFS; nothing may be there but an empty folder.
-        environ: Says where its settings are.
+        url: Of HDFS; at most an empty folder may exist there.
+        environ: Names the folder of the Hadoop settings.
 
     Raises:
         MillraceError: It cannot be written there, and why; nothing is left.
@@ -83,11 +83,11 @@ class NewFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(MillraceError):  # what cannot be removed now is removed by the next one
+        with suppress(MillraceError):  # if it cannot be removed now, the next run does it
             self._folder.discard(self._begun)
 
     def _asked(self, name_nodes: Sequence[str]) -> tuple[str, str]:
-        """Where a NameNode sends who would write a file, and which one it is."""
+        """Return the URL to which a NameNode redirects a write, and the address of that NameNode."""
         why = "no NameNode is known of it"
         for node in name_nodes:
             try:
@@ -101,13 +101,13 @@ class NewFolder:
         raise RefusedError(f"{self._shown}: which DataNode gets a file cannot be chosen: {why}", f"set dfs.namenode.http-address in HADOOP_CONF_DIR/hdfs-site.xml; or {_ELSE}")  # fmt: skip
 
     def put(self, groups: Sequence[Sequence[Path]], others: Sequence[Path]) -> Placed:
-        """Write the files of each group through one DataNode, look whether all are whole, and let the folder be seen.
+        """Write each group through one DataNode, check that all files are complete, and publish the folder.
 
         Args:
-            others: Files that are of no group.
+            others: Files without a group.
 
         Raises:
-            MillraceError: They cannot be written, and why.
+            MillraceError: A file cannot be written, and why.
         """
         chosen = spread([sum(path.stat().st_size for path in files) for files in groups], self._nodes)
         with ThreadPoolExecutor(WRITTEN_AT_ONCE) as pool:
@@ -126,7 +126,7 @@ class NewFolder:
         return Placed([*Counter(nodes).values()], self._n_together(groups))
 
     def _put(self, files: Sequence[Path], node: DataNode) -> str:
-        """Write through ``node``, or through another one if it does not answer; which it was."""
+        """Write through ``node``, or through another one if it does not answer; return the name of the writer."""
         others = [each for each in self._nodes if each != node]
         for each in (node, *others):
             try:
@@ -141,8 +141,8 @@ class NewFolder:
 
     def _write(self, path: Path, node: DataNode) -> None:
         parts = urlsplit(self._redirect)
-        query = parts.query.replace("overwrite=false", "overwrite=true")  # what another DataNode has left of it
-        query = query.replace("createparent=true", "createparent=false")  # a write that comes late, to what was removed
+        query = parts.query.replace("overwrite=false", "overwrite=true")  # a part left by another DataNode
+        query = query.replace("createparent=true", "createparent=false")  # a late write after the folder was removed
         place = parts._replace(
             netloc=node.address, path=f"/webhdfs/v1{quote(self._begun)}/{quote(path.name)}", query=query
         )
@@ -159,7 +159,7 @@ class NewFolder:
                 yield piece
 
     def _told(self, error: urllib.error.HTTPError) -> MillraceError:
-        """What a DataNode has said, in our words."""
+        """Translate the error of a DataNode into a message of Millrace."""
         with error:
             said = error.read()
         try:
@@ -175,7 +175,7 @@ class NewFolder:
 
 
 def _live(name_node: str, place: str) -> str:
-    """What a NameNode says of its live DataNodes."""
+    """Ask a NameNode for its live DataNodes; return its JSON text."""
     question = f"{name_node}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo"
     try:
         with blocks.OPENER.open(question, timeout=blocks.PATIENCE_SECONDS) as answer:
@@ -188,7 +188,7 @@ def _live(name_node: str, place: str) -> str:
 
 
 def data_nodes(live: str, scheme: str) -> list[DataNode]:
-    """The DataNodes that take new blocks, of what a NameNode says of those that live. Pure.
+    """Parse a NameNode's list of live DataNodes; keep those that take new blocks. Pure.
 
     >>> data_nodes('{"n1:9866": {"infoAddr": "10.0.0.1:9864", "remaining": 7, "adminState": "In Service"}, "n2:9866": '
     ...     '{"infoAddr": "10.0.0.2:9864", "remaining": 7, "adminState": "Decommissioned"}}', "http")
@@ -203,7 +203,7 @@ def data_nodes(live: str, scheme: str) -> list[DataNode]:
 
 
 def spread(sizes: Sequence[int], nodes: Sequence[DataNode]) -> list[DataNode]:
-    """A DataNode for each group of files: as evenly as their sizes let it, and where most is free. Pure.
+    """Choose a DataNode for each group of files: sizes balanced, more free space preferred. Pure.
 
     >>> one, two = DataNode("one", "", 100), DataNode("two", "", 200)
     >>> [each.name for each in spread([10, 10, 8, 9], [one, two])]

@@ -1,4 +1,4 @@
-"""Copies of what is packed at its place: unpacked once, when it arrives, and kept in that form alone."""
+"""Cached copies of compressed files and archives: unpacked once, on arrival; only the unpacked files are kept."""
 
 from __future__ import annotations
 
@@ -26,43 +26,43 @@ from millrace.storage.cache import Cache
 from millrace.storage.cache_files import Busy, NoRoom, Part
 from millrace.storage.clients.base import About
 
-#: Endings of one packed file.
+#: Suffixes of a compressed file.
 PACKED = (".gz", ".bgz", ".bz2", ".xz", ".zst")
 
-#: Of many.
+#: Suffix of an archive of many files.
 ARCHIVE = ".tar.gz"
 
-#: How what zstd has packed begins.
+#: First bytes of a zstd frame.
 ZSTD = b"\x28\xb5\x2f\xfd"
 
-#: Bytes that are unpacked at a time.
+#: Bytes to unpack at a time.
 PIECE_BYTES = 8 << 20
 
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, tarfile.TarError, _core.RecordError)
 
 
 class Member(Frozen, frozen=True):
-    """One file of a packed one, or the list of all of them."""
+    """One file of a packed one, or the list of all its files."""
 
     place: str
     version: str
-    #: Its own; empty: the list.
+    #: Name of the unpacked file; empty: the list.
     name: str
     mtime_ns: int
-    #: -1: it is not known before it is there.
+    #: -1: unknown before it is unpacked.
     size: int = -1
     mode: int = 0o444
 
     @property
     def key(self) -> str:
-        """Name of its copies: the same as long as the packed file is."""
+        """Name of its copies, the same as long as the packed file is unchanged."""
         words = f"{self.place}\0{self.version}\0{self.name}"
         digest = hashlib.sha256(words.encode(errors="surrogateescape")).hexdigest()
         return f"{digest[:24]}.u-{self.name or 'contents'}"
 
 
 def is_packed(name: str) -> bool:
-    """Whether a file of this name is unpacked on arrival.
+    """Tell whether a file of this name is decompressed on arrival.
 
     >>> is_packed("nr.faa.gz"), is_packed("nr.00.tar.gz"), is_packed("nr.faa")
     (True, False, False)
@@ -71,12 +71,12 @@ def is_packed(name: str) -> bool:
 
 
 def plain_name(name: str) -> str:
-    """The name without the ending of a packed file."""
+    """Return the name without the suffix of a compressed file."""
     return name[: name.rindex(".")] if is_packed(name) else name
 
 
 def contents(place: str, about: About, cache: Cache, budget: int) -> list[Member]:
-    """The files of a packed one, unpacked and in use until the cache is closed.
+    """Return the files of a packed one, unpacked and held until the cache is closed.
 
     Raises:
         MillraceError: It cannot be read, is damaged, or does not fit.
@@ -93,13 +93,13 @@ def contents(place: str, about: About, cache: Cache, budget: int) -> list[Member
             found = msgspec.json.decode(cache.path_of(everything).read_bytes(), type=list[Member])
             if all(cache.take(member) for member in found):
                 return found
-            cache.forget(everything.key)  # one of them had to give way: all anew
+            cache.forget(everything.key)  # one of them was evicted: unpack all again
         else:
             _fill(about, everything, claimed, cache, budget)
 
 
 def _fill(about: About, everything: Member, part: Part, cache: Cache, budget: int) -> None:
-    """Unpack all, and write down what there is."""
+    """Unpack all files, and write the list of them."""
     try:
         packed = fetch.fetch(everything.place, cache, budget, wanted=about)
         members = [_unpacked(pieces, member, cache, budget) for member, pieces in _streams(packed, everything)]
@@ -117,7 +117,7 @@ def _fill(about: About, everything: Member, part: Part, cache: Cache, budget: in
         cache.drop(part)
         raise
     cache.finish(part)
-    cache.forget(packed.name)  # if nobody else reads it
+    cache.forget(packed.name)  # unless another process reads it
 
 
 def _streams(packed: Path, everything: Member) -> Iterator[tuple[Member, Iterator[bytes]]]:
@@ -148,10 +148,10 @@ def _opened(packed: Path, name: str) -> IO[bytes]:
 
 
 def _pieces(packed: Path) -> Iterator[bytes]:
-    """What our own reader of records unpacks: Python before 3.14 cannot unpack zstd.
+    """Yield the pieces that ``_core.Reader`` decompresses: Python before 3.14 cannot decompress zstd.
 
     Raises:
-        EOFError: It is something else, which the reader would take for what it is.
+        EOFError: The file is not zstd; the reader would accept any other format.
     """
     with packed.open("rb") as file:
         if file.read(len(ZSTD)) != ZSTD:
@@ -160,7 +160,7 @@ def _pieces(packed: Path) -> Iterator[bytes]:
 
 
 def plain_pieces(path: Path, size: int) -> Iterator[bytes]:
-    """The bytes of a file of lines, about ``size`` at a time, unpacked if its first bytes say that it is packed.
+    """Yield a file of lines, about ``size`` bytes at a time, decompressed if its first bytes say so.
 
     Raises:
         RecordError: It is damaged.
@@ -178,7 +178,7 @@ def _read(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def _unpacked(pieces: Iterator[bytes], member: Member, cache: Cache, budget: int) -> Member:
-    """Keep one file; the same with its size."""
+    """Write one unpacked file into the cache; return it with its size."""
     claimed: Part | Busy | None
     while isinstance(claimed := cache.claim(member, budget), Busy):
         claimed.wait()

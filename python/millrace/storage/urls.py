@@ -1,4 +1,4 @@
-"""Files that a command names by URLs: which they are, and copies of them on this node."""
+"""Files that a command names by URLs: how they are found, and copied to this node."""
 
 from __future__ import annotations
 
@@ -21,52 +21,52 @@ from millrace.storage.clients.base import About, DeniedError, LocationError, Mis
 from millrace.tools.base import Parts
 from millrace.words import size
 
-#: Files of which a place is asked at the same time.
+#: Files that a place is asked for at the same time.
 ASKED_AT_ONCE = 8
 
-#: How much larger than it came what is packed may be, for the choice of a place.
+#: Assumed ratio of unpacked to packed size, for the choice of a cache.
 UNPACKED_TIMES = 5
 
 
 class Found(NamedTuple):
-    """A file that belongs to what a URL names."""
+    """A file that belongs to a URL of the command."""
 
     name: str
     place: str
     about: About
-    #: Whether it is read by searches of a volume alone.
+    #: Whether only searches of one volume read it.
     apart: bool = False
-    #: Whether nobody reads it where those are left that are apart.
+    #: Whether no tool reads it if the files that are apart are left out.
     unread: bool = False
-    #: Whether nodes may fetch pieces of it.
+    #: Whether a node may fetch only a piece of it.
     in_pieces: bool = False
 
     @property
     def bytes(self) -> int:
-        """What it may need in the end."""
+        """Bytes that it may need in the end, unpacked."""
         return self.about.size * (UNPACKED_TIMES if self.name.endswith((*unpack.PACKED, unpack.ARCHIVE)) else 1)
 
 
 def beside(url: str, name: str) -> str:
-    """The URL of another file in the folder of one.
+    """Return the URL of another file in the same folder.
 
     >>> beside("s3://bucket/blast/nr", "nr.00.psq")
     's3://bucket/blast/nr.00.psq'
     """
     parts = urlsplit(url, allow_fragments=False)
-    # The names of S3's objects stand in URLs as they are.
+    # S3 object names are not quoted in URLs.
     typed = name if parts.scheme == "s3" else quote(name)
     return urlunsplit(parts._replace(path=parts.path.rpartition("/")[0] + "/" + typed))
 
 
 def look(url: str, parts: Parts | None) -> list[Found]:
-    """The files that belong to what a URL names, as they are now.
+    """Find the files that belong to a URL, with their current status.
 
     Args:
-        parts: What to look for in its folder; None: it is one file.
+        parts: Patterns of the names to find in its folder; None: it is one file.
 
     Raises:
-        MillraceError: It is not there, or cannot be read.
+        MillraceError: It does not exist, or cannot be read.
     """
     if parts is None:
         return [Found(fetch.base_name(url), url, locations.about(url))]
@@ -101,7 +101,7 @@ def _matches(pattern: str, found: Found) -> bool:
 
 
 def _names(url: str) -> list[str]:
-    """The names in its folder; none if it cannot be listed, which its files may be read for all that."""
+    """List the names in the folder of a URL; empty if it cannot be listed, though its files may be readable."""
     try:
         with closing(locations.at(urlunsplit(urlsplit(beside(url, ""))._replace(query="")))) as folder:
             return folder.names()
@@ -120,17 +120,17 @@ def _ask(url: str, names: Iterable[str]) -> list[Found]:
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
         answers = list(pool.map(ask, dict.fromkeys(names)))
     found = [each for each in answers if isinstance(each, Found)]
-    # Of a file that is not there some places say that it may not be read.
+    # Some places deny access to a file that does not exist.
     if not found and (denied := next((each for each in answers if isinstance(each, DeniedError)), None)):
         raise denied
     return found
 
 
 def choose(way: str, wanted: int) -> Path:
-    """The folder in which copies are kept: that which is asked for, else memory if so many bytes fit, else a disk.
+    """Return the folder for copies: the one asked for, else memory if ``wanted`` bytes fit, else a disk.
 
     Raises:
-        RefusedError: There is no such place.
+        RefusedError: There is no such folder.
     """
     if way in ("ram", "disk") or way.startswith("/"):
         return keep.place(way)
@@ -144,10 +144,10 @@ def choose(way: str, wanted: int) -> Path:
 
 
 def bring(found: Iterable[Found], cache: Cache) -> list[Fetched]:
-    """Copy files into the cache of this node; they are in use until it is closed.
+    """Copy files into the cache of this node; they are held until it is closed.
 
     Raises:
-        MillraceError: One cannot be read, has changed since, or does not fit.
+        MillraceError: A file cannot be read, has changed, or does not fit.
     """
     budget = keep.budget(cache)
     files: list[Fetched] = []
@@ -162,7 +162,7 @@ def bring(found: Iterable[Found], cache: Cache) -> list[Fetched]:
 
 
 def later(found: Found) -> Fetched:
-    """What is known of a file before it is copied."""
+    """Describe a file before it is copied."""
     about = found.about
     key = fetch.Remote(place=found.place, size=about.size, version=about.version, mtime_ns=about.mtime_ns).key
     return _fetched(found.name, found, key, about.size, about.mtime_ns)

@@ -1,1 +1,1 @@
-"""One file for each kind of place that files are read from, each with the client that its users have anyway."""
+"""Clients: one file for each kind of place, each with the library that the users of the place have anyway."""

@@ -1,4 +1,4 @@
-"""What every place owes to whoever reads a file from it."""
+"""The contract of every place from which a file is read."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ class LocationError(MillraceError):
 
 
 class DeniedError(LocationError):
-    """We may not read there."""
+    """The user has no permission to read there."""
 
 
 class ExpiredError(DeniedError):
-    """We might once."""
+    """The user's credentials have expired."""
 
 
 class MissingError(LocationError):
-    """There is no such file."""
+    """The file does not exist."""
 
 
 class UnreachableError(LocationError):
-    """The server does not answer, or no more: later it may."""
+    """The server does not answer, or stopped in the middle; a later try may succeed."""
 
 
 class ChangedError(CorruptError):
-    """The file is not the one that it was."""
+    """The file has changed since it was first asked for."""
 
 
 class About(Frozen, frozen=True):
-    """What a place says of a file."""
+    """The status of a file at a place."""
 
     size: int
-    #: Another one as soon as the file is another one, as far as the place can tell; empty: it cannot.
+    #: Differs after each change of the file, as far as the place can tell; empty: the place has no versions.
     version: str
-    #: Time of the last change; 0: not told.
+    #: Time of the last change; 0: unknown.
     mtime_ns: int = 0
     #: ``md5:`` or ``sha256:`` and the digest, where the place knows it; else empty.
     checksum: str = ""
-    #: Whether a part can be read without what is before it.
+    #: Whether a part can be read without the bytes before it.
     has_ranges: bool = True
     #: Bytes of a block, where the place has blocks; else 0.
     block_bytes: int = 0
 
 
 def nobody(word: str) -> None:
-    """Keep nothing of it."""
+    """Ignore the token of a write, as default of ``begun``."""
 
 
 class Location(ABC):
@@ -64,7 +64,7 @@ class Location(ABC):
 
     def __init__(self, url: str, shown: str) -> None:
         self.url = url
-        #: How it is named in all that is said.
+        #: Its name in messages, without credentials.
         self.shown = shown
 
     @abstractmethod
@@ -72,20 +72,20 @@ class Location(ABC):
         """Ask for size and version.
 
         Raises:
-            MillraceError: It cannot be told, and why.
+            MillraceError: The place cannot be asked, and why.
         """
 
     @abstractmethod
     def stream(self, offset: int, length: int, about: About) -> Iterator[bytes]:
-        """The bytes [offset, offset + length) in pieces, of the version that ``about`` tells of.
+        """Yield the bytes [offset, offset + length) in pieces, of the version in ``about``.
 
         Raises:
-            ChangedError: It is another one now.
+            ChangedError: The file has another version now.
             MillraceError: It cannot be read, and why.
         """
 
     def pieces(self, ranges: Iterable[tuple[int, int]], about: About) -> Iterator[tuple[int, bytes]]:
-        """The bytes of half-open ranges as `stream` gives them, each piece with its offset."""
+        """Yield the bytes of half-open ranges in pieces as ``stream`` does, each with its offset."""
         for first, last in ranges:
             at = first
             for piece in self.stream(first, last - first, about):
@@ -94,14 +94,14 @@ class Location(ABC):
 
     @abstractmethod
     def names(self, folders: bool = False) -> list[str]:
-        """The names of the files in this folder, or of its folders, sorted.
+        """List the names of the files in this folder, or of its folders, sorted.
 
         Raises:
             MillraceError: It cannot be listed, and why.
         """
 
     def check_writable(self) -> None:
-        """See that the file can be written, and leave nothing.
+        """Check that the file can be written, and leave nothing.
 
         Raises:
             MillraceError: It cannot, and why.
@@ -109,11 +109,11 @@ class Location(ABC):
         raise RefusedError(f"{self.shown}: cannot be written", "name a place of hdfs://, s3:// or sftp://")
 
     def write(self, pieces: Iterable[bytes], n_bytes: int, begun: Callable[[str], None] = nobody) -> None:
-        """Write the file anew. Nothing of it is to be seen before all of it is there, and what was there stays until then.
+        """Write the file atomically: it appears only when complete, and the old file stays until then.
 
         Args:
-            n_bytes: Of all pieces.
-            begun: Told, before any of them is sent, what `discard` has to know if this process dies.
+            n_bytes: Total size of all pieces.
+            begun: Called before the first piece is sent, with the token that ``discard`` needs if this process dies.
 
         Raises:
             MillraceError: It cannot be written, and why.
@@ -121,10 +121,10 @@ class Location(ABC):
         raise RefusedError(f"{self.shown}: cannot be written", "name a place of hdfs://, s3:// or sftp://")
 
     def discard(self, begun: str) -> bool:
-        """Remove what a `write` that was cut off has left; whether there was anything.
+        """Remove the rest of an interrupted ``write``; return whether there was any.
 
         Args:
-            begun: What that `write` told.
+            begun: The token of that ``write``.
 
         Raises:
             MillraceError: It cannot be removed, and why.
@@ -132,17 +132,17 @@ class Location(ABC):
         raise RefusedError(f"{self.shown}: cannot be written", "name a place of hdfs://, s3:// or sftp://")
 
     def read(self, offset: int, length: int, about: About) -> bytes:
-        """These bytes, all of them."""
+        """Read exactly these bytes."""
         found = b"".join(self.stream(offset, length, about))
         if len(found) != length:
             raise self.short(len(found), length)
         return found
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close
-        """Let go of connections."""
+        """Close connections."""
 
     def unfinished(self, path: str) -> str:
-        """Where a file is written until it is whole; the same the next time, so that what is cut off does not stay."""
+        """Return the path of an unfinished file; the same in each try, so that the rest of an old one is replaced."""
         folder, _, name = path.rpartition("/")
         return f"{folder}/.{name[-100:]}.{hashlib.sha256(self.url.encode()).hexdigest()[:12]}.part"
 
@@ -181,5 +181,5 @@ def client(name: str, extra: str, shown: str) -> ModuleType:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without stack traces of servers."""
+    """Return the first line of an error, without stack traces of servers."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")

@@ -1,4 +1,4 @@
-"""HDFS, by ``hdfs-native``, which needs no Java: settings from ``HADOOP_CONF_DIR``, identity from Kerberos or the user's name."""
+"""HDFS by ``hdfs-native``, without Java: settings from ``HADOOP_CONF_DIR``, identity from Kerberos or the user name."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from millrace.storage.clients.base import (
     nobody,
 )
 
-#: Of a file of which nobody tells it: HDFS's own default.
+#: HDFS's default block size, for a file whose status does not tell it.
 BLOCK_BYTES = 128 << 20
 
-#: Its default are 15 attempts, which take three minutes where nobody answers.
+#: The client's default of 15 attempts takes three minutes if no server answers.
 SETTINGS = {"dfs.client.failover.max.attempts": "3"}
 
 
 class Hdfs(Location):
-    """A closed file, or a folder. What a writer has not closed yet counts as not there."""
+    """A closed file, or a folder. A file that its writer has not closed yet counts as missing."""
 
     def __init__(self, url: str, shown: str) -> None:
         super().__init__(url, shown)
@@ -74,7 +74,7 @@ class Hdfs(Location):
             self._see_folder()
             with suppress(FileNotFoundError):
                 self._about(self._client.get_file_info(self._path))
-            new = self.unfinished(f"{self._path}.try")  # what was cut off is removed by whoever began it
+            new = self.unfinished(f"{self._path}.try")  # a failed write removes its own file
             self._client.create(new, self._native.WriteOptions(overwrite=True, create_parent=False)).close()
             self._client.delete(new)
 
@@ -91,7 +91,7 @@ class Hdfs(Location):
                     raise self.short(there, n_bytes)
                 self._client.rename(new, self._path, overwrite=True)
             except BaseException:
-                with suppress(Exception):  # what cannot be told now is told by the first error
+                with suppress(Exception):  # the first error is the one to report
                     self._client.delete(new)
                 raise
 
@@ -100,10 +100,12 @@ class Hdfs(Location):
             return bool(self._client.delete(begun, recursive=True))
 
     def begin_folder(self) -> str:
-        """Make a folder that gets this place's name when all is in it; its path. What killed processes of this host have left goes.
+        """Make an unfinished folder, which ``end_folder`` renames to this place; return its path.
+
+        Removes unfinished folders of dead processes of this host.
 
         Raises:
-            MillraceError: There is something, or it cannot be made.
+            MillraceError: The place is not empty, or the folder cannot be made.
         """
         above, _, name = self._path.rpartition("/")
         if not name:
@@ -122,7 +124,7 @@ class Hdfs(Location):
             return begun
 
     def _begun(self, folder: str, begins: str) -> Iterator[int]:
-        """The processes that began a folder there, and live no more."""
+        """Yield the ids of dead processes that left an unfinished folder there."""
         for entry in self._client.list_status(folder):
             name = entry.path.rpartition("/")[2]
             pid = name[len(begins) : -len(".part")]
@@ -131,17 +133,17 @@ class Hdfs(Location):
                 yield int(pid)
 
     def end_folder(self, begun: str) -> None:
-        """Give the folder its name, in one step.
+        """Rename an unfinished folder to this place, in one step.
 
         Raises:
-            MillraceError: There is something by now, or it cannot be renamed.
+            MillraceError: The place is not empty any more, or the folder cannot be renamed.
         """
         with self._told():
-            # Of folders it takes the place of an empty one alone.
+            # ``overwrite`` replaces only an empty folder.
             self._client.rename(begun, self._path, overwrite=True)
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """What files are in a folder, with their bytes."""
+        """Return the sizes in bytes of the files in a folder, by name."""
         with self._told():
             return {entry.path.rpartition("/")[2]: entry.length for entry in self._client.list_status(folder)}
 
@@ -164,7 +166,7 @@ class Hdfs(Location):
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Say in our words what went wrong, without the server's stack traces."""
+        """Translate errors of the client into our own, without the server's stack traces."""
         try:
             yield
         except FileNotFoundError as error:
@@ -175,11 +177,11 @@ class Hdfs(Location):
             raise self.refusal(first_line(error)) from error
 
     def refusal(self, text: str) -> LocationError:
-        """What a server has said, in our words."""
+        """Make our own error from the message of a server."""
         if "AccessControlException" in text:
             return self.denied("see its owner and mode: hdfs dfs -ls")
         if "GSSAPI" in text or "Kerberos" in text or "token" in text.lower():
             return ExpiredError(f"{self.shown}: {text}", "see whether your ticket is valid: klist; renew it: kinit")
-        if "All DataNodes failed" in text:  # and all that is known of each of them
+        if "All DataNodes failed" in text:  # followed by a dump of each of them
             text = "no DataNode that holds a part of it answers"
         return UnreachableError(f"{self.shown}: {text}", "see whether its NameNode and DataNodes are up")

@@ -1,7 +1,7 @@
-"""HTTP and HTTPS, by ``requests``: names and passwords from ``~/.netrc``, proxies and certificates from the environment.
+"""HTTP and HTTPS by ``requests``: passwords from ``~/.netrc``, proxies and certificates from the environment.
 
-Each answer says which version its bytes are of, and that is compared, so that a file that changes between two answers
-is never taken for one. A server that gives the whole file where a part was asked for is understood.
+The version in each answer is compared, so that bytes of two versions are never mixed. A server that sends the whole
+file instead of the requested part is accepted.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from millrace.storage.clients.base import (
     first_line,
 )
 
-#: Seconds until a server has accepted a connection, and between two parts of its answer.
+#: Timeouts for the connection and between two parts of an answer.
 TIMEOUT_SECONDS = (10, 60)
 
-#: Bytes that are waited for before they are passed on: so many are lost with a process that is killed, and what its socket holds.
+#: Bytes that are read before they are passed on; a kill loses so many, and those in the socket.
 STREAM_BYTES = 1 << 18
 
 
@@ -39,13 +39,13 @@ class Http(Location):
         super().__init__(url, shown)
         self._requests = client("requests", "http", shown)
         self._session = self._requests.Session()
-        # Anything else would be other bytes than those of the file.
+        # Any other encoding would change the bytes.
         self._session.headers["Accept-Encoding"] = "identity"
 
     def about(self) -> About:
         with self._answer({"Range": "bytes=0-0"}) as answer:
             if answer.status_code != 200:
-                answer.raw.drain_conn()  # one byte: the connection stays of use
+                answer.raw.drain_conn()  # one byte: keeps the connection alive
             return self._about(answer)
 
     def stream(self, offset: int, length: int, about: About) -> Iterator[bytes]:
@@ -66,7 +66,7 @@ class Http(Location):
                 if part:
                     yield part
                 if not length and answer.status_code == 200:
-                    return  # of a part nothing is left, and the connection stays of use
+                    return  # skip the rest of a whole file; a part has none, and its connection is reused
 
     def names(self, folders: bool = False) -> list[str]:
         with self._answer({}) as answer:
@@ -133,7 +133,7 @@ class Http(Location):
 
 
 class _Links(HTMLParser):
-    """The links of a page."""
+    """A parser that collects the links of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ def _version(answer: Any) -> str:
 
 
 def _size(answer: Any) -> int | None:
-    """Bytes of the whole file."""
+    """Return the bytes of the whole file; None if the server does not say."""
     if answer.status_code == 200:
         text = answer.headers.get("Content-Length", "")
     else:
@@ -159,13 +159,13 @@ def _size(answer: Any) -> int | None:
 
 
 def _first(answer: Any) -> int:
-    """Where in the file the answer begins."""
+    """Return the offset in the file at which the answer begins."""
     found = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
     return int(found[1]) if answer.status_code == 206 and found else 0
 
 
 def _checksum(headers: Any) -> str:
-    """The digest of the whole file, as RFC 9530 and RFC 3230 write it."""
+    """Return the digest of the whole file from the headers of RFC 9530 or RFC 3230; empty: none."""
     for name in ("Repr-Digest", "Digest"):
         if found := re.search(r"sha-256=:?([A-Za-z0-9+/]{43}=)", headers.get(name, ""), re.IGNORECASE):
             return f"sha256:{base64.b64decode(found[1]).hex()}"
@@ -173,7 +173,7 @@ def _checksum(headers: Any) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """The innermost reason: the outer ones repeat the URL."""
+    """Return the text of the innermost error: the outer ones repeat the URL."""
     seen: BaseException = error
     while True:
         inner = next((each for each in seen.args if isinstance(each, BaseException)), None) or getattr(

@@ -1,4 +1,4 @@
-"""Plain files, wherever the kernel has mounted them."""
+"""Plain files of the filesystems that the kernel has mounted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Local(Location):
             raise self._error(error) from error
 
     def forget(self, offset: int, length: int) -> None:
-        """Have a part read from where it really is the next time, and not more than that."""
+        """Drop this range of the file from the page cache, so that the next read comes from the filesystem."""
         with open(self.url, "rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), offset, length, os.POSIX_FADV_DONTNEED)
 

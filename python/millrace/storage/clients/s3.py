@@ -1,6 +1,6 @@
-"""S3 and what speaks its language, by ``boto3``: credentials, regions and endpoints from where every AWS client has them.
+"""S3 and compatible stores by ``boto3``: credentials, regions and endpoints as for every AWS client.
 
-Bytes are asked for by the ETag of the version that they are to be of.
+Each request for bytes names the ETag of the wanted version.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CHANGED = frozenset(["PreconditionFailed", "412", "InvalidRange", "416"])
 _LATER = frozenset(["SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "500", "503"])
 
 
-#: Bytes of a part of an upload, and the most parts that it may have: S3's own limit, and some less.
+#: Bytes of a part of an upload, and most parts of one upload: a little below S3's limit of 10,000.
 PART_BYTES, MOST_PARTS = 16 << 20, 9_000
 
 
@@ -45,7 +45,7 @@ class S3(Location):
         boto3 = client("boto3", "s3", shown)
         self._errors = client("botocore.exceptions", "s3", shown)
         parts = urlsplit(url, allow_fragments=False)
-        # The name of an object stands as it is, also with a ?.
+        # Object names are not quoted in URLs, also with a ?.
         key = parts.path.lstrip("/") + (f"?{parts.query}" if parts.query else "")
         self._object = {"Bucket": parts.netloc, "Key": key}
         with self._told():
@@ -107,7 +107,7 @@ class S3(Location):
                 ]  # fmt: skip
                 self._client.complete_multipart_upload(**self._object, UploadId=upload, MultipartUpload={"Parts": done})
             except BaseException:
-                with suppress(Exception):  # what cannot be told now is told by the first error
+                with suppress(Exception):  # the first error is the one to report
                     self._client.abort_multipart_upload(**self._object, UploadId=upload)
                 raise
 
@@ -126,7 +126,7 @@ class S3(Location):
 
     @contextmanager
     def _why(self) -> Iterator[None]:
-        """Have a refusal explained: the answer to a question for the head alone has no words."""
+        """Repeat a refused HEAD request as a GET: the answer to a HEAD has no error text."""
         try:
             yield
         except self._errors.ClientError as error:
@@ -136,7 +136,7 @@ class S3(Location):
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Say in our words what went wrong."""
+        """Translate errors of the client into our own."""
         try:
             yield
         except self._errors.ClientError as error:
@@ -174,7 +174,7 @@ class S3(Location):
 
 
 def _parts(pieces: Iterable[bytes], n_bytes: int) -> Iterator[bytes]:
-    """The same bytes in parts of one size; the last one is what is left."""
+    """Cut the same bytes into parts of one size; the last one is the rest."""
     part = bytearray()
     for piece in pieces:
         part += piece
@@ -186,7 +186,7 @@ def _parts(pieces: Iterable[bytes], n_bytes: int) -> Iterator[bytes]:
 
 
 def _checksum(head: dict[str, Any]) -> str:
-    """The digest of an object that was sent in one piece and is not encrypted with a key of its own."""
+    """Return the MD5 of an object sent in one piece without an encryption key of its own; else an empty text."""
     tag = head["ETag"].strip('"')
     whole = re.fullmatch(r"[0-9a-f]{32}", tag) and head.get("ServerSideEncryption", "AES256") == "AES256"
     return f"md5:{tag}" if whole and "SSECustomerAlgorithm" not in head else ""

@@ -1,4 +1,4 @@
-"""SFTP, by the user's own ``ssh``: his keys, agent, known hosts, names and jumps of ``~/.ssh/config`` hold here as well.
+"""SFTP by the user's own ``ssh``: keys, agent, known hosts, names and jumps of ``~/.ssh/config`` apply.
 
 ``paramiko`` only speaks the protocol, over a socket to ``ssh -s HOST sftp``.
 """
@@ -31,24 +31,24 @@ from millrace.storage.clients.base import (
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-#: Bytes that a server surely gives in one answer, and those that are asked for at a time.
+#: Bytes that every server sends in one answer, and bytes that are requested at a time.
 ANSWER_BYTES, WINDOW_BYTES = 1 << 15, 1 << 23
 
 
 class _Named(socket.socket):
-    """A socket with the methods of a channel that ``paramiko`` asks for besides."""
+    """A socket with the other channel methods that ``paramiko`` calls."""
 
     def get_name(self) -> str:
         return "ssh"
 
     def recv_ready(self) -> bool:
-        """Whether an answer is there."""
+        """Tell whether an answer is there."""
         return bool(select.select([self], [], [], 0)[0])
 
     def send(self, data: ReadableBuffer, flags: int = 0, /) -> int:
-        """As a socket, but what is sent once it is closed goes nowhere.
+        """Send as a socket does, but drop data once it is closed.
 
-        A thread of ``paramiko`` may still ask for what was read otherwise meanwhile, and would end with a traceback.
+        A thread of ``paramiko`` may still request data that was read another way, and would end with a traceback.
         """
         try:
             return super().send(data, flags)
@@ -104,7 +104,7 @@ class Sftp(Location):
             self._see_folder()
             with suppress(FileNotFoundError):
                 self._about(self._sftp().stat(self._path))
-            new = self.unfinished(f"{self._path}.try")  # what was cut off is removed by whoever began it
+            new = self.unfinished(f"{self._path}.try")  # a failed write removes its own file
             self._sftp().open(new, "wb").close()
             self._sftp().remove(new)
 
@@ -122,7 +122,7 @@ class Sftp(Location):
                     raise self.short(there, n_bytes)
                 self._sftp().posix_rename(new, self._path)
             except BaseException:
-                with suppress(Exception):  # what cannot be told now is told by the first error
+                with suppress(Exception):  # the first error is the one to report
                     self._sftp().remove(new)
                 raise
 
@@ -168,7 +168,7 @@ class Sftp(Location):
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Say in our words what went wrong."""
+        """Translate errors of ``paramiko`` and ``ssh`` into our own."""
         try:
             yield
         except FileNotFoundError as error:
@@ -179,7 +179,7 @@ class Sftp(Location):
             raise self._of_ssh(error) from error
 
     def _of_ssh(self, error: BaseException) -> LocationError:
-        """What ``ssh`` said before it ended."""
+        """Make an error from the last output of ``ssh``."""
         if self._process:
             try:
                 self._process.wait(5)

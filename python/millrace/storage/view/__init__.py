@@ -1,1 +1,1 @@
-"""Files behind a URL as a folder that any program can open: a view for reading, by FUSE."""
+"""A read-only FUSE view of the files behind a URL, as a folder that any program can open."""

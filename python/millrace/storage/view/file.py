@@ -1,4 +1,4 @@
-"""One file of a view: parts of it from the copy that grows in the cache of the node, or straight from its place."""
+"""One file of a view, read from the growing copy in the node's cache, or straight from its place."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from millrace.storage import fetch, keep, locations
 from millrace.storage.cache import Cache
 from millrace.storage.clients.base import About
 
-#: Bytes that a read waits for while the copy grows; what lies further ahead is asked for by itself.
+#: Distance for which a read waits while the copy grows; bytes further ahead are requested directly.
 AHEAD_BYTES = 8 << 20
 
-#: Bytes that are asked for at a time, and how many such pieces of a file are kept.
+#: Bytes of a direct request, and most such pieces of a file to keep.
 PIECE_BYTES, KEPT_PIECES = 1 << 20, 16
 
-#: Seconds between looks at how long the copy is.
+#: Seconds between checks of the copy's length.
 LOOK_SECONDS = 0.002
 
 
-#: Files that are fetched at the same time.
+#: Files that are downloaded at the same time.
 DOWNLOADS = 4
 
 
 class Downloads:
-    """The threads of a view that fetch files into the cache of the node."""
+    """The threads of a view that download files into the cache of the node."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(DOWNLOADS)
@@ -39,7 +39,7 @@ class Downloads:
         self._begun: list[Future[None]] = []
 
     def begin(self, download: Callable[[], None]) -> tuple[Future[None], bool]:
-        """(the download, whether it need not wait for others)."""
+        """Start a download; return its future and whether it runs without waiting for others."""
         with self._lock:
             self._begun = [each for each in self._begun if not each.done()]
             self._begun.append(self._pool.submit(download))
@@ -49,13 +49,13 @@ class Downloads:
 class File:
     """A file of one version; for any number of threads.
 
-    The first look at its bytes has it fetched into the cache, from its beginning: whoever reads in order waits for the next
-    bytes, whoever jumps is given what he asks for by a request of its own.
+    The first read starts a download into the cache, from the beginning of the file. A sequential reader waits for the
+    next bytes; a read far ahead is a request of its own.
 
     Args:
-        about: The version that the view is of.
-        folder: Where the cache of the node is.
-        downloads: Fetches copies.
+        about: The version that the view shows.
+        folder: The folder of the node's cache.
+        downloads: Threads that download copies.
     """
 
     def __init__(self, place: str, about: About, folder: Path, downloads: Downloads) -> None:
@@ -64,23 +64,23 @@ class File:
         self._lock = threading.Lock()
         self._fetching: Future[None] | None = None
         self._is_next = False
-        self._grows: tuple[Path, Path] | None = None  # while it grows, and when it is whole
+        self._grows: tuple[Path, Path] | None = None  # while it grows, and when it is complete
         self._descriptor = -1
         self._cache: Cache | None = None
         self._pieces: OrderedDict[int, bytes] = OrderedDict()
 
     def read(self, offset: int, length: int) -> bytes:
-        """The bytes [offset, offset + length), fewer at the end of the file.
+        """Read the bytes [offset, offset + length), fewer at the end of the file.
 
         Raises:
-            MillraceError: They cannot be had, or the file is another one now.
+            MillraceError: They cannot be read, or the file has changed.
         """
         end = min(offset + length, self.about.size)
         if offset >= end:
             return b""
         fetching = self._fetch()
         while True:
-            over = fetching.done()  # before the look: what is there by then stays
+            over = fetching.done()  # before ``_there``: the length of a finished copy is final
             there = self._there()
             if there >= end:
                 return os.pread(self._descriptor, end - offset, offset)
@@ -91,10 +91,10 @@ class File:
             time.sleep(LOOK_SECONDS)
 
     def _fetch(self) -> Future[None]:
-        """Have it fetched, once."""
+        """Start the download, once; return its future."""
         with self._lock:
             if self._fetching is None:
-                self._cache = Cache(self._folder, fetched=True)  # holds the copy for as long as the view lasts
+                self._cache = Cache(self._folder, fetched=True)  # holds the copy as long as the view exists
                 file = fetch.remote(self.place, self.about)
                 self._grows = self._cache.fetched_path_of(file), self._cache.path_of(file)
                 if self._cache.take(file):
@@ -110,13 +110,13 @@ class File:
         fetch.fetch(self.place, self._cache, keep.budget(self._cache), wanted=self.about)
 
     def _there(self) -> int:
-        """How many bytes of the copy are there, from its beginning."""
+        """Return the number of bytes at the beginning of the file that the copy has."""
         with self._lock:
             if self._descriptor >= 0:
                 about = os.fstat(self._descriptor)
                 if about.st_nlink:
                     return about.st_size
-                os.close(self._descriptor)  # given up by who fetched it; another one may have begun anew
+                os.close(self._descriptor)  # dropped by its process; another one may have started anew
                 self._descriptor = -1
             for path in self._grows or ():
                 with suppress(OSError):
@@ -125,14 +125,14 @@ class File:
         return 0
 
     def _see_that_it_is_the_same(self, fetching: Future[None]) -> None:
-        """A copy that cannot be kept, or fetched now, is none; one that is wrong is an error from now on."""
+        """Raise the download's error if the copy is corrupt; ignore a failed or refused download."""
         if isinstance(error := fetching.exception(), CorruptError):
             raise error
         if error and not isinstance(error, MillraceError | OSError):
             raise error
 
     def _ask(self, offset: int, end: int) -> bytes:
-        """Bytes straight from the place, by whole pieces."""
+        """Read bytes straight from the place, in whole pieces."""
         with self._lock, closing(locations.at(self.place)) as location:
             found = bytearray()
             for k in range(offset // PIECE_BYTES, (end - 1) // PIECE_BYTES + 1):

@@ -1,4 +1,4 @@
-"""The face of a view towards the kernel: ``mfusepy``, which speaks with ``libfuse`` 2 or 3."""
+"""The FUSE side of a view, by ``mfusepy``, which uses ``libfuse`` 2 or 3."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from millrace.replicas import shown
 from millrace.storage.clients.base import DeniedError, LocationError, MissingError, client
 from millrace.storage.view.tree import Tree
 
-#: Seconds that the kernel believes what it was told: names and versions do not change while a view lasts.
+#: Seconds for which the kernel caches names and attributes: they do not change while a view exists.
 BELIEVED_SECONDS = 3600
 
 
 class Face:
-    """The calls of the kernel. Those that are not here write, and are refused.
+    """The FUSE operations of a view. The missing ones write, and are refused.
 
     Args:
-        say: Tells what a program only hears of as a number.
+        say: Prints errors, as a program gets only their number.
     """
 
     use_ns = True
@@ -34,7 +34,7 @@ class Face:
         self._owner = {"st_uid": os.geteuid(), "st_gid": os.getegid()}
 
     def getattr(self, path: str, fh: object = None) -> dict[str, int]:
-        """Kind, size and time of change."""
+        """Return type, size and time of change of a path."""
         with self._told():
             if path == "/" or self._tree.is_folder(path):
                 return {"st_mode": stat.S_IFDIR | 0o555, "st_nlink": 2, **self._owner}
@@ -43,20 +43,20 @@ class Face:
                     "st_mtime": about.mtime_ns, "st_ctime": about.mtime_ns, **self._owner}  # fmt: skip
 
     def readdir(self, path: str, fh: object) -> list[str]:
-        """The names in a folder."""
+        """List the names in a folder."""
         with self._told():
             listed = self._tree.listed(path)
             return [".", "..", *sorted(listed.files | listed.folders)]
 
     def open(self, path: str, fi: Any) -> int:
-        """Let the kernel keep what it has read: the bytes of a version do not change."""
+        """Let the kernel cache what it has read: the bytes of a version do not change."""
         with self._told():
             self._tree.file(path)
         fi.keep_cache = 1
         return 0
 
     def read(self, path: str, size: int, offset: int, fh: object) -> bytes:
-        """Bytes of a file."""
+        """Read bytes of a file."""
         with self._told():
             return self._tree.file(path).read(offset, size)
 
@@ -72,10 +72,10 @@ class Face:
 
 
 def library(url: str) -> ModuleType:
-    """``mfusepy``.
+    """Import ``mfusepy``.
 
     Raises:
-        RefusedError: It, or what it needs, is not there.
+        RefusedError: It, libfuse or /dev/fuse is missing.
     """
     try:
         found = client("mfusepy", "mount", shown(url))
@@ -88,10 +88,10 @@ def library(url: str) -> ModuleType:
 
 
 def check(url: str, point: Path) -> None:
-    """See that a view of ``url`` can be had at ``point``.
+    """Check that ``url`` can be mounted at ``point``.
 
     Raises:
-        MillraceError: It cannot, and why.
+        MillraceError: It cannot be mounted, and why.
     """
     library(url)
     try:
@@ -110,10 +110,10 @@ def check(url: str, point: Path) -> None:
 
 
 def look(url: str, tree: Tree) -> str:
-    """What is to be said of the folder before it is mounted; empty: nothing.
+    """Return a notice about the folder for the user, before it is mounted; empty: none.
 
     Raises:
-        MillraceError: It is not there, or cannot be read.
+        MillraceError: The folder does not exist, or cannot be read.
     """
     try:
         listed = tree.listed("/")
@@ -129,7 +129,7 @@ def look(url: str, tree: Tree) -> str:
 
 
 def serve(url: str, tree: Tree, point: Path, say: Callable[[str], None]) -> None:
-    """Mount it, and answer until it is unmounted, or this process is told to end.
+    """Mount the view, and answer until it is unmounted or this process is asked to end.
 
     Raises:
         MillraceError: It cannot be mounted.

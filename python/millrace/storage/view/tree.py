@@ -1,4 +1,4 @@
-"""What is in a view: the names in its folders, and the version of each file, as they were at the first look."""
+"""The tree of a view: the names in its folders and the version of each file, as first seen."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Listed:
 class Tree:
     """The files and folders below a URL; for any number of threads.
 
-    It is of one moment: a name, and a version, is what it was at the first look, so that no program ever reads parts of two
-    versions. A file that has changed since cannot be read any more.
+    A name or version stays as first seen, so that no program reads parts of two versions. A file that has changed since
+    then cannot be read any more.
 
     Args:
-        url: Of a folder.
+        url: URL of a folder.
         cache: The folder in which the cache of the node is made.
     """
 
@@ -41,7 +41,7 @@ class Tree:
         self._files: dict[str, File | LocationError] = {}
 
     def listed(self, path: str) -> Listed:
-        """What is in a folder.
+        """List a folder.
 
         Args:
             path: ``/``, or ``/name/...``.
@@ -51,7 +51,7 @@ class Tree:
         """
         with self._lock:
             found = self._folders.get(path) or self._list(path)
-            # What was not told for the moment is asked again.
+            # After a passing failure the place is asked again.
             if not isinstance(found, UnreachableError):
                 self._folders[path] = found
         if isinstance(found, LocationError):
@@ -59,7 +59,7 @@ class Tree:
         return found
 
     def is_folder(self, path: str) -> bool:
-        """Whether there is a folder of this name, as far as the folder above it tells."""
+        """Tell whether a folder of this name exists, by the list of the folder above it."""
         above, _, name = path.rpartition("/")
         try:
             return not name or name in self.listed(above or "/").folders
@@ -67,11 +67,11 @@ class Tree:
             return False
 
     def file(self, path: str) -> File:
-        """A file.
+        """Return a file.
 
         Raises:
-            MissingError: There is none.
-            MillraceError: Its place cannot tell.
+            MissingError: It does not exist.
+            MillraceError: Its place cannot be asked.
         """
         with self._lock:
             known = self._files.get(path)
@@ -90,7 +90,7 @@ class Tree:
             if name not in self.listed(above or "/").files:
                 return MissingError(f"{shown(place)}: no such file")
         except LocationError:
-            pass  # a server that lists nothing is asked for each file
+            pass  # a server that cannot list is asked for each file
         try:
             return File(place, locations.about(place), self._cache, self._downloads)
         except LocationError as error:
